@@ -1,0 +1,50 @@
+# Needs python3 (3.11 or later, with venv) and make. Everything else is installed into .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+DOCUMENTS := $(wildcard README.md) docs
+
+.PHONY: demo test check static examples bench soak docs format clean
+
+demo: $(STAMP)
+	$(BIN)/python -m examples.flights
+
+test: $(STAMP)
+	$(BIN)/pytest $(PYTEST_OPTIONS)
+
+check: static test examples docs
+
+# All of `check` but the tests and what the docs promise.
+static: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# The Python examples in the README and the docs; pytest's code 5 says that there are none.
+examples: $(STAMP)
+	$(BIN)/pytest --markdown-docs --markdown-docs-syntax superfences -m markdown-docs $(DOCUMENTS) || test $$? = 5
+
+bench: $(STAMP)
+	$(BIN)/python -m bench
+
+soak: $(STAMP)
+	$(BIN)/python -m tests.soak
+
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict --quiet
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Kilonova needs Python 3.11 or later; name one with: make PYTHON=python3.12 ..." >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@

@@ -1,0 +1,189 @@
+"""The one exception tree of Kilonova.
+
+::
+
+    KilonovaError
+    ├── DeclarationError        a workflow that cannot be: cycles, dangling ports, two writers
+    ├── SchemaMismatch          rows whose columns or types do not fit a channel
+    ├── KeyViolation            null or duplicate keys where keys are declared
+    ├── EncodingError           a delta that its encoding cannot express or apply
+    ├── UnknownName             a channel, task, point or run that is not there
+    ├── UnreadableInput         files that cannot be read
+    ├── TaskFailed              user code that raised or returned the wrong thing
+    ├── StorageFailed           the warehouse could not be written or read
+    ├── SparkUnavailable        Spark could not start, or died
+    ├── CatalogError            the metadata database cannot be used as it is
+    ├── Busy                    somebody else is at it: try again later
+    ├── LeaseLost               this run was taken over by another process
+    ├── SettingsError           kilonova.toml, the environment or a flag is wrong
+    └── BrokenInvariant         a defect of Kilonova itself
+
+Every error says what is wrong, where (the fields that apply) and what to do about it; the text is put
+together here and nowhere else. `code` is stable, `transient` says whether trying again may help.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import ClassVar
+
+FIELDS = ("channel", "task", "column", "point", "run", "path")
+
+
+class KilonovaError(Exception):
+    """The root of all errors that Kilonova raises on purpose.
+
+    Args:
+        problem: what is wrong, one sentence without a full stop.
+        hint: what to do about it, one sentence without a full stop.
+        channel: the channel concerned.
+        task: the task concerned.
+        column: the column concerned.
+        point: the point concerned.
+        run: the run concerned.
+        path: the file or URL concerned.
+    """
+
+    code: ClassVar[str] = "error"
+    transient: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        hint: str | None = None,
+        channel: str | None = None,
+        task: str | None = None,
+        column: str | None = None,
+        point: int | None = None,
+        run: int | None = None,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+        self.channel = channel
+        self.task = task
+        self.column = column
+        self.point = point
+        self.run = run
+        self.path = path
+
+    @property
+    def fields(self) -> dict[str, str | int]:
+        """The fields that apply, by name."""
+        named = {name: getattr(self, name) for name in FIELDS}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def within(self, **fields: str | int) -> KilonovaError:
+        """Add context while unwinding; fields that are already set stay as they are."""
+        for name, value in fields.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        return self
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{name} {value}" for name, value in self.fields.items())
+        text = f"{where}: {self.problem}" if where else self.problem
+        if not self.hint:
+            return text
+        return f"{text}. {self.hint}" + ("" if self.hint.endswith("?") else ".")
+
+
+class DeclarationError(KilonovaError):
+    """A workflow that cannot be: a cycle, a dangling port, two writers of one channel, a bad mode."""
+
+    code = "declaration"
+
+
+class SchemaMismatch(KilonovaError):
+    """Rows whose columns or types do not fit the schema of a channel."""
+
+    code = "schema"
+
+
+class KeyViolation(KilonovaError):
+    """Null or duplicate keys in a channel that declares a key."""
+
+    code = "key"
+
+
+class EncodingError(KilonovaError):
+    """A delta that its encoding cannot express, or that does not apply to the snapshot before it."""
+
+    code = "encoding"
+
+
+class UnknownName(KilonovaError):
+    """A channel, task, point or run that is not there."""
+
+    code = "unknown"
+
+
+class UnreadableInput(KilonovaError):
+    """Files that cannot be read."""
+
+    code = "unreadable"
+
+
+class TaskFailed(KilonovaError):
+    """User code that raised, or that returned something other than what it declares."""
+
+    code = "task"
+
+
+class StorageFailed(KilonovaError):
+    """The warehouse could not be read or written."""
+
+    code = "storage"
+    transient = True
+
+
+class SparkUnavailable(KilonovaError):
+    """Spark could not start, or died on the way."""
+
+    code = "spark"
+    transient = True
+
+
+class CatalogError(KilonovaError):
+    """The metadata database cannot be used as it is."""
+
+    code = "catalog"
+
+
+class Busy(KilonovaError):
+    """Somebody else is at it; trying again later may help."""
+
+    code = "busy"
+    transient = True
+
+
+class LeaseLost(KilonovaError):
+    """This run was taken over by another process, so it must not commit."""
+
+    code = "lease"
+
+
+class SettingsError(KilonovaError):
+    """`kilonova.toml`, the environment or a flag is wrong."""
+
+    code = "settings"
+
+
+class BrokenInvariant(KilonovaError):
+    """Something that must always hold does not: a defect of Kilonova."""
+
+    code = "invariant"
+
+
+def closest(name: str, names: list[str]) -> str | None:
+    """A hint that proposes the most similar of `names`, or lists them.
+
+    >>> closest("flihgts", ["flights", "planes"])
+    'Did you mean flights?'
+    """
+    match = difflib.get_close_matches(name, names, n=1)
+    if match:
+        return f"Did you mean {match[0]}?"
+    return f"There are: {', '.join(sorted(names))}" if names else "There are none yet"

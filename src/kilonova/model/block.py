@@ -1,0 +1,91 @@
+"""A block is immutable data of a channel, made by one task invocation (Nova, section 2.1).
+
+A *base* block B_i holds the whole relation at point i. A *delta* block Δ_{i→j} turns the relation at i into
+that at j. A block carries its own schema and encoding, so that a chain may mix them (Nova, section 3.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kilonova.errors import BrokenInvariant
+from kilonova.model.encoding import Encoding
+from kilonova.model.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The whole relation at point `at`."""
+
+    at: int
+
+    def __str__(self) -> str:
+        return f"B{self.at}"
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What turns the relation at `start` into that at `end`."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if self.start >= self.end:
+            raise BrokenInvariant(f"a delta must lead forward, not from {self.start} to {self.end}")
+
+    def __str__(self) -> str:
+        return f"Δ{self.start}→{self.end}"
+
+
+Kind = Base | Delta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """What the job that wrote a block saw.
+
+    Attributes:
+        rows: rows in the block.
+        bytes: size of its files.
+        files: number of its files.
+        removals: how many rows of the relation a delta replaces or deletes; None where it is not known.
+    """
+
+    rows: int
+    bytes: int
+    files: int
+    removals: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One block: where it lies in its channel's chain, and how its rows read.
+
+    Attributes:
+        number: the catalog-wide number, which also names its directory.
+        kind: base or delta.
+        schema: the relation's schema at the block's end.
+        encoding: how its rows read, if it is a delta; by what it is laid out, if it is a base.
+        columns: the columns stored, control columns included.
+        buckets: into how many files, by hash of the key and sorted by it, the rows are laid out; 0 for none.
+        statistics: what the job that wrote it saw.
+    """
+
+    number: int
+    kind: Kind
+    schema: Schema
+    encoding: Encoding
+    columns: Schema
+    buckets: int
+    statistics: Statistics
+
+    @property
+    def end(self) -> int:
+        """The point that the block leads to."""
+        return self.kind.at if isinstance(self.kind, Base) else self.kind.end
+
+    @property
+    def removes(self) -> bool:
+        """Whether the block may take rows away; where it is not known, it may."""
+        return self.statistics.removals != 0

@@ -1,0 +1,246 @@
+"""A channel is a named, time-varying relation: a chain of points with blocks between them.
+
+Point 0 is the empty relation. Points are reserved in the order in which runs start, then filled or
+cancelled; a cancelled point equals the one before it. Readers see points up to the lowest one still
+reserved (Nova, footnote 7).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from kilonova.errors import DeclarationError, UnknownName
+from kilonova.model.block import Base, Block, Delta
+from kilonova.model.encoding import Changes, Encoding, Append, check_encoding, key_of, only_adds
+from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
+from kilonova.model.schema import Schema, check_names
+from kilonova.model.version import Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """A channel as declared.
+
+    Attributes:
+        name: unique within a catalog.
+        schema: the relation's columns; None until the first run of the task that writes it tells them.
+        encoding: how its deltas read unless a block says otherwise.
+
+    Raises:
+        DeclarationError: the name, the schema or the encoding cannot be.
+    """
+
+    name: str
+    schema: Schema | None
+    encoding: Encoding
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise DeclarationError(
+                f"{self.name!r} is not a name", hint="Use letters, digits and underscores, starting with a letter"
+            )
+        if self.schema is not None:
+            try:
+                check_names(self.schema)
+                check_encoding(self.encoding, self.schema)
+            except DeclarationError as error:
+                raise error.within(channel=self.name) from None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The declared key, empty if there is none."""
+        return key_of(self.encoding)
+
+
+class PointState(enum.Enum):
+    """What became of a point: `RESERVED → FILLED | CANCELLED`."""
+
+    RESERVED = "reserved"
+    FILLED = "filled"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A numbered state of a channel: Nova's sequence number.
+
+    Attributes:
+        number: 1, 2, 3, …; point 0 is the empty relation and is not written down.
+        state: reserved, filled or cancelled.
+        version: what it reflects; empty unless filled.
+        time: when it was filled or cancelled; None while reserved.
+        run: the run that reserved it.
+    """
+
+    number: int
+    state: PointState
+    version: Version
+    time: datetime | None
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chronicle:
+    """A channel with its points and live blocks, as one reader sees them at one moment.
+
+    Attributes:
+        channel: the declaration.
+        points: points 1, 2, … in order, without gaps.
+        blocks: the live blocks, in any order.
+    """
+
+    channel: Channel
+    points: tuple[Point, ...]
+    blocks: tuple[Block, ...]
+
+    @property
+    def readable(self) -> int:
+        """The newest readable point: the one below the lowest that is still reserved."""
+        for point in self.points:
+            if point.state is PointState.RESERVED:
+                return point.number - 1
+        return len(self.points)
+
+    @property
+    def effective(self) -> int:
+        """The newest readable point that is not merely a cancelled repetition of an earlier one."""
+        return self._settled(self.readable)
+
+    def _settled(self, number: int) -> int:
+        """The oldest point that equals point `number`: back over cancelled points."""
+        while number > 0 and self.points[number - 1].state is PointState.CANCELLED:
+            number -= 1
+        return number
+
+    def same(self, one: int, other: int) -> bool:
+        """Whether two points are equal by construction: only cancelled points lie between them."""
+        return self._settled(one) == self._settled(other)
+
+    def version(self, number: int) -> Version:
+        """What a point reflects; the empty version for point 0."""
+        settled = self._settled(number)
+        return self.points[settled - 1].version if settled else Version()
+
+    def schema_at(self, number: int) -> Schema | None:
+        """The relation's schema at a point: that of the newest block up to it, else the declared one."""
+        settled = self._settled(number)
+        for block in self.blocks:
+            if block.end == settled:
+                return block.schema
+        return self.channel.schema
+
+    def with_block(self, block: Block, version: Version, run: int) -> Chronicle:
+        """This channel as a later task of the same run sees it: the run's own point filled by `block`.
+
+        The run's reserved point is moved to the newest end that is readable, so that points reserved by
+        others in between do not show.
+        """
+        number = block.end
+        points = tuple(
+            replace(point, state=PointState.FILLED, version=version)
+            if point.number == number
+            else replace(point, state=PointState.CANCELLED)
+            if point.state is PointState.RESERVED and point.number < number
+            else point
+            for point in self.points[:number]
+        )
+        return Chronicle(self.channel, points, (*self.blocks, block))
+
+    def path(self, start: int, end: int) -> tuple[Block, ...] | None:
+        """The fewest delta blocks that lead from one point to another, or None if none do."""
+        goal = self._settled(end)
+        begin = self._settled(start)
+        steps: dict[int, list[Block]] = {}
+        for block in self.blocks:
+            if isinstance(block.kind, Delta):
+                steps.setdefault(self._settled(block.kind.start), []).append(block)
+        arrived: dict[int, tuple[Block, ...]] = {begin: ()}
+        frontier = [begin]
+        while frontier:
+            if goal in arrived:
+                return arrived[goal]
+            reached: list[int] = []
+            for number in frontier:
+                for block in steps.get(number, ()):
+                    if block.end not in arrived and block.end <= goal:
+                        arrived[block.end] = (*arrived[number], block)
+                        reached.append(block.end)
+            frontier = reached
+        return None
+
+    def snapshot(self, at: int) -> Snapshot:
+        """How the relation at a point is put together: from the newest base that leads there.
+
+        Raises:
+            UnknownName: the point is not readable, or has been collected.
+        """
+        self._check(at)
+        bases = sorted(
+            (block for block in self.blocks if isinstance(block.kind, Base) and block.end <= at),
+            key=lambda block: -block.end,
+        )
+        schema = self.schema_at(at)
+        for base in bases:
+            deltas = self.path(base.end, at)
+            if deltas is not None:
+                return Snapshot(at=at, schema=schema, encoding=self.channel.encoding, base=base, deltas=deltas)
+        deltas = self.path(0, at)
+        if deltas is None:
+            raise UnknownName(
+                "the point can no longer be read: garbage collection took its blocks",
+                channel=self.channel.name,
+                point=at,
+                hint="Read a newer point",
+            )
+        return Snapshot(at=at, schema=schema, encoding=self.channel.encoding, base=None, deltas=deltas)
+
+    def delta(self, start: int, end: int) -> Reading:
+        """How the change between two points reads in the channel's own encoding (mode NEW).
+
+        By chaining where deltas of that encoding lead from one to the other, else by diffing.
+
+        Raises:
+            UnknownName: a point is not readable, or neither way is left after garbage collection.
+        """
+        self._check(start)
+        self._check(end)
+        encoding = self.channel.encoding
+        path = self.path(start, end)
+        if path is not None and all(block.encoding == encoding for block in path):
+            return Chain(start=start, end=end, schema=self.schema_at(end), encoding=encoding, deltas=path)
+        return Diff(old=self.snapshot(start), new=self.snapshot(end), encoding=encoding)
+
+    def changes(self, start: int, end: int) -> Reading:
+        """How the change between two points reads as a strong delta (mode CHANGES)."""
+        self._check(start)
+        self._check(end)
+        path = self.path(start, end)
+        schema = self.schema_at(end)
+        if path is not None and all(isinstance(block.encoding, Changes | Append) for block in path):
+            return Chain(start=start, end=end, schema=schema, encoding=Changes(), deltas=path)
+        old = self.snapshot(start)
+        encodings = {block.encoding for block in path or ()}
+        if path and len(encodings) == 1 and old.blocks:
+            chain = Chain(start=start, end=end, schema=schema, encoding=encodings.pop(), deltas=path)
+            return Strong(old=old, delta=chain)
+        return Diff(old=old, new=self.snapshot(end), encoding=Changes())
+
+    def may_remove(self, start: int, end: int) -> bool:
+        """Whether the change between two points may take rows away (mode INSERTS needs that it does not)."""
+        if self._settled(start) == 0:
+            return False
+        path = self.path(start, end)
+        if path is None:
+            return True
+        return any(not only_adds(block.encoding) and block.removes for block in path)
+
+    def _check(self, number: int) -> None:
+        if not 0 <= number <= self.readable:
+            raise UnknownName(
+                "there is no such point to read",
+                channel=self.channel.name,
+                point=number,
+                hint=f"The readable points are 0 to {self.readable}",
+            )

@@ -1,0 +1,200 @@
+"""An encoding is how a delta block says what changed: with merge, chain and diff (Nova, section 2.1).
+
+For bases B and deltas Δ of one channel, every encoding obeys
+
+    C(C(Δ₁, Δ₂), Δ₃) = C(Δ₁, C(Δ₂, Δ₃))          chain is associative
+    M(M(B, Δ₁), Δ₂) = M(B, C(Δ₁, Δ₂))            merging twice is merging the chain
+    M(B₁, D(B₁, B₂)) = B₂                        merge and diff are inverse
+
+as bags of rows; `append` and `custom` only where D is defined. The functions themselves live where the rows
+are: `kilonova.testing.reference` in plain Python, `kilonova.warehouse` on Spark. This module says which
+encodings exist, which columns their delta blocks have and what each can do.
+
+A delta block's columns are those of the relation and, after them, the encoding's control columns:
+
+- `_deleted boolean` (upsert, columns): the key is to go; the other columns are not looked at.
+- `_weight bigint` (changes): how often the row is added (positive) or removed (negative); never 0.
+- `_set array<string>` (columns): which columns this row sets; null sets every column in the block.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import assert_never
+
+from kilonova.errors import DeclarationError
+from kilonova.model.schema import Schema
+
+DELETED = ("_deleted", "boolean")
+WEIGHT = ("_weight", "bigint")
+SET = ("_set", "array<string>")
+
+_EXACT_NUMBER = re.compile(r"(tinyint|smallint|int|bigint|decimal\(\d+,\d+\))$")
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A delta holds rows to add. Diff is defined only where no row disappears."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """A delta holds rows by key, and tombstones; the latest per key wins."""
+
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """A delta holds rows with a weight, +n or −n: the *strong delta* of asynchronous scheduling, 2.2.
+
+    With a key, the key is unique in every snapshot and blocks are laid out by it.
+    """
+
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """A delta holds (key, amounts to add): a *weak delta*.
+
+    A key whose measures are all zero is absent from the relation, so that groups can come and go; a
+    group whose sums may cancel while it still has rows needs a count among its measures.
+    """
+
+    key: tuple[str, ...]
+    measures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A delta holds keys with new values for some columns; it may also insert and delete keys."""
+
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """A delta holds what the user's per-key functions understand; `function` is its registered name."""
+
+    key: tuple[str, ...]
+    function: str
+
+
+Encoding = Append | Upsert | Changes | Increment | Columns | Custom
+
+
+def key_of(encoding: Encoding) -> tuple[str, ...]:
+    """The key by which the blocks of an encoding are laid out, empty if it has none."""
+    match encoding:
+        case Append():
+            return ()
+        case Upsert(key) | Changes(key) | Increment(key, _) | Columns(key) | Custom(key, _):
+            return key
+        case _:
+            assert_never(encoding)
+
+
+def delta_schema(encoding: Encoding, relation: Schema) -> Schema:
+    """The columns of a delta block for a relation.
+
+    >>> delta_schema(Upsert(("id",)), Schema.of(("id", "int"), ("x", "string"))).names
+    ('id', 'x', '_deleted')
+    """
+    match encoding:
+        case Append() | Increment() | Custom():
+            return relation
+        case Upsert():
+            return relation.plus(DELETED)
+        case Changes():
+            return relation.plus(WEIGHT)
+        case Columns():
+            return relation.plus(DELETED, SET)
+        case _:
+            assert_never(encoding)
+
+
+def optional_columns(encoding: Encoding, relation: Schema) -> tuple[str, ...]:
+    """The columns of a delta block that whoever makes one may leave out.
+
+    Control columns default to "not deleted", weight 1 and "sets every column given"; a columns delta may
+    leave out any column but the key.
+    """
+    match encoding:
+        case Append() | Increment() | Custom():
+            return ()
+        case Upsert():
+            return (DELETED[0],)
+        case Changes():
+            return (WEIGHT[0],)
+        case Columns(key):
+            return (DELETED[0], SET[0], *(name for name in relation.names if name not in key))
+        case _:
+            assert_never(encoding)
+
+
+def only_adds(encoding: Encoding) -> bool:
+    """Whether no delta of this encoding can ever remove or replace a row."""
+    return isinstance(encoding, Append)
+
+
+def check_encoding(encoding: Encoding, relation: Schema) -> None:
+    """Refuse an encoding that does not fit the relation.
+
+    Raises:
+        DeclarationError: a key or measure is not a column, a measure is not an exact number, a column is
+            neither key nor measure, or a key is missing.
+    """
+    key = key_of(encoding)
+    for name in key:
+        if name not in relation.names:
+            raise DeclarationError("the key names a column that the schema lacks", column=name)
+        if relation.type_of(name).startswith("map<"):
+            raise DeclarationError("a map cannot be a key", column=name)
+    if len(set(key)) < len(key):
+        raise DeclarationError("the key names a column twice", column=key[0])
+    if not key and not isinstance(encoding, Append | Changes):
+        raise DeclarationError(f"the encoding {name_of(encoding)} needs a key")
+    if isinstance(encoding, Increment):
+        if not encoding.measures:
+            raise DeclarationError("the encoding increment needs at least one measure")
+        for name in encoding.measures:
+            if name not in relation.names:
+                raise DeclarationError("a measure names a column that the schema lacks", column=name)
+            if not _EXACT_NUMBER.match(relation.type_of(name)):
+                raise DeclarationError(
+                    f"a measure must be an integer or a decimal, not {relation.type_of(name)}",
+                    column=name,
+                    hint="Floating-point sums depend on their order; declare it decimal, or use upsert",
+                )
+        if set(encoding.key) & set(encoding.measures):
+            raise DeclarationError("a column cannot be both key and measure")
+        for name in relation.names:
+            if name not in encoding.key and name not in encoding.measures:
+                raise DeclarationError("the column is neither key nor measure", column=name)
+
+
+def name_of(encoding: Encoding) -> str:
+    """The name by which users know the encoding.
+
+    >>> name_of(Upsert(("id",)))
+    'upsert'
+    """
+    return type(encoding).__name__.lower()
+
+
+def described(encoding: Encoding) -> str:
+    """The encoding as users write it.
+
+    >>> described(Increment(("carrier",), ("n",)))
+    'increment(carrier; n)'
+    """
+    match encoding:
+        case Increment(key, measures):
+            return f"increment({', '.join(key)}; {', '.join(measures)})"
+        case Custom(key, function):
+            return f"custom({', '.join(key)}; {function})"
+        case _:
+            key = key_of(encoding)
+            return f"{name_of(encoding)}({', '.join(key)})" if key else name_of(encoding)

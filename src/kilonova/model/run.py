@@ -1,0 +1,127 @@
+"""A run is one execution that commits everything or nothing.
+
+::
+
+    RUNNING ── commit ──▶ SUCCEEDED
+       │
+       ├───── fail ─────▶ FAILED        the work raised; its files are removed
+       └──── expire ────▶ ABANDONED     its process went silent; whoever finds it cleans up after it
+
+Only RUNNING runs hold reserved points, pins and task claims.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from kilonova.errors import BrokenInvariant
+from kilonova.model.block import Block
+from kilonova.model.version import Version
+
+
+class RunState(enum.Enum):
+    """Where a run stands."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+
+
+class RunEvent(enum.Enum):
+    """What can happen to a run."""
+
+    COMMIT = "commit"
+    FAIL = "fail"
+    EXPIRE = "expire"
+
+
+class RunKind(enum.Enum):
+    """What a run is for."""
+
+    TASKS = "tasks"
+    INGEST = "ingest"
+    COMPACTION = "compaction"
+
+
+_NEXT: Mapping[tuple[RunState, RunEvent], RunState] = {
+    (RunState.RUNNING, RunEvent.COMMIT): RunState.SUCCEEDED,
+    (RunState.RUNNING, RunEvent.FAIL): RunState.FAILED,
+    (RunState.RUNNING, RunEvent.EXPIRE): RunState.ABANDONED,
+}
+
+
+def next_state(state: RunState, event: RunEvent) -> RunState:
+    """The state after an event.
+
+    Raises:
+        BrokenInvariant: the event cannot happen in that state.
+    """
+    try:
+        return _NEXT[state, event]
+    except KeyError:
+        raise BrokenInvariant(f"a run that {state.value} cannot {event.value}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """What a task of a run read through a port: the change from `start` to `end`, or the snapshot at `end`."""
+
+    task: str
+    port: str
+    channel: str
+    start: int
+    end: int
+    blocks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What a run makes of a point that it reserved: a block, or nothing (the point is cancelled).
+
+    Attributes:
+        channel: the channel written.
+        point: the reserved point, or the compacted one.
+        block: the block written; None if nothing changed.
+        version: what the point reflects.
+        task: the task that wrote it; None for ingests and compactions.
+        reason: how it was made and why so, for people.
+    """
+
+    channel: str
+    point: int
+    block: Block | None
+    version: Version
+    task: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run as the catalog keeps it."""
+
+    number: int
+    kind: RunKind
+    state: RunState
+    tasks: tuple[str, ...]
+    owner: str
+    started: datetime
+    ended: datetime | None
+    lease_until: datetime
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The run's results are visible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Another process took the run over; nothing was published."""
+
+
+CommitResult = Committed | Expired

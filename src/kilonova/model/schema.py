@@ -1,0 +1,128 @@
+"""A schema is a tuple of named, typed columns; types are written as Spark SQL writes them.
+
+Types are kept as text in the canonical form of Spark's `simpleString` (`bigint`, `decimal(10,2)`,
+`struct<a:int>`), so that a schema can be stored, compared and handed to a reader without Spark.
+(Nova, section 3.1.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kilonova.errors import DeclarationError, SchemaMismatch
+
+RESERVED = ("_deleted", "_weight", "_set")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A named column with a Spark SQL type."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The columns of a relation, in order.
+
+    Raises:
+        DeclarationError: a name occurs twice (names are compared without case, as Spark does).
+
+    >>> Schema.of(("id", "bigint"), ("body", "string")).ddl
+    '`id` bigint, `body` string'
+    """
+
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for column in self.columns:
+            if column.name.lower() in seen:
+                raise DeclarationError("the column occurs twice", column=column.name)
+            seen.add(column.name.lower())
+
+    @classmethod
+    def of(cls, *columns: tuple[str, str]) -> Schema:
+        """A schema from (name, type) pairs."""
+        return cls(tuple(Column(name, type_) for name, type_ in columns))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The column names, in order."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def ddl(self) -> str:
+        """The schema as Spark's readers take it."""
+        return ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
+
+    def type_of(self, name: str) -> str:
+        """The type of a column.
+
+        Raises:
+            SchemaMismatch: there is no such column.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column.type
+        raise SchemaMismatch("there is no such column", column=name)
+
+    def only(self, names: tuple[str, ...]) -> Schema:
+        """The columns with these names, in the order of this schema."""
+        return Schema(tuple(column for column in self.columns if column.name in names))
+
+    def plus(self, *columns: tuple[str, str]) -> Schema:
+        """This schema with columns added at the end."""
+        return Schema((*self.columns, *(Column(name, type_) for name, type_ in columns)))
+
+    def without(self, *names: str) -> Schema:
+        """This schema without some columns."""
+        return Schema(tuple(column for column in self.columns if column.name not in names))
+
+    def require(self, actual: Schema, *, optional: tuple[str, ...] = ()) -> None:
+        """Check that rows with the schema `actual` fit this one, whatever the order of their columns.
+
+        Args:
+            actual: the columns that the rows have.
+            optional: columns of this schema that the rows may lack.
+
+        Raises:
+            SchemaMismatch: a column is missing, is not wanted, or has a type that is not the declared one.
+        """
+        given = {column.name: column.type for column in actual.columns}
+        for column in self.columns:
+            if column.name not in given:
+                if column.name in optional:
+                    continue
+                raise SchemaMismatch(
+                    f"the column is missing (there are: {', '.join(given) or 'none'})",
+                    column=column.name,
+                    hint=f"Supply it with type {column.type}",
+                )
+            if given[column.name] != column.type:
+                raise SchemaMismatch(
+                    f"the column has type {given[column.name]} instead of {column.type}",
+                    column=column.name,
+                    hint=f"Cast it to {column.type}, or declare the channel otherwise",
+                )
+        for name in given:
+            if name not in self.names:
+                raise SchemaMismatch(
+                    "the column is not part of the schema",
+                    column=name,
+                    hint=f"Drop it, or declare it; the schema is: {self.ddl.replace('`', '')}",
+                )
+
+
+def check_names(schema: Schema) -> None:
+    """Refuse relations that use the names of control columns.
+
+    Raises:
+        DeclarationError: a column is called `_deleted`, `_weight` or `_set`.
+    """
+    for column in schema.columns:
+        if column.name in RESERVED:
+            raise DeclarationError("the name is reserved for delta blocks", column=column.name)
+    if not schema.columns:
+        raise DeclarationError("a relation needs at least one column")
