@@ -1,0 +1,1 @@
+"""Workflows to read, run and take apart."""

@@ -1,0 +1,1 @@
+"""Unique articles from a news feed: Figure 1 of the Nova paper."""
