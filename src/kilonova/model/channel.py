@@ -13,7 +13,7 @@ from datetime import datetime
 
 from kilonova.errors import DeclarationError, UnknownName
 from kilonova.model.block import Base, Block, Delta
-from kilonova.model.encoding import Changes, Encoding, Append, check_encoding, key_of, only_adds
+from kilonova.model.encoding import Append, Changes, Encoding, check_encoding, key_of, only_adds
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
 from kilonova.model.schema import Schema, check_names
 from kilonova.model.version import Version
@@ -39,7 +39,8 @@ class Channel:
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise DeclarationError(
-                f"{self.name!r} is not a name", hint="Use letters, digits and underscores, starting with a letter"
+                f"{self.name!r} is not a name",
+                hint="Use letters, digits and underscores, starting with a letter",
             )
         if self.schema is not None:
             try:
@@ -127,15 +128,14 @@ class Chronicle:
         """The relation's schema at a point: that of the newest block up to it, else the declared one."""
         settled = self._settled(number)
         for block in self.blocks:
-            if block.end == settled:
+            if self._settled(block.end) == settled:
                 return block.schema
         return self.channel.schema
 
     def with_block(self, block: Block, version: Version, run: int) -> Chronicle:
         """This channel as a later task of the same run sees it: the run's own point filled by `block`.
 
-        The run's reserved point is moved to the newest end that is readable, so that points reserved by
-        others in between do not show.
+        Points that others have reserved below it count as cancelled, and nothing above it shows.
         """
         number = block.end
         points = tuple(
@@ -146,7 +146,8 @@ class Chronicle:
             else point
             for point in self.points[:number]
         )
-        return Chronicle(self.channel, points, (*self.blocks, block))
+        below = tuple(other for other in self.blocks if other.end < number)
+        return Chronicle(self.channel, points, (*below, block))
 
     def path(self, start: int, end: int) -> tuple[Block, ...] | None:
         """The fewest delta blocks that lead from one point to another, or None if none do."""
@@ -164,9 +165,10 @@ class Chronicle:
             reached: list[int] = []
             for number in frontier:
                 for block in steps.get(number, ()):
-                    if block.end not in arrived and block.end <= goal:
-                        arrived[block.end] = (*arrived[number], block)
-                        reached.append(block.end)
+                    end = self._settled(block.end)
+                    if end not in arrived and end <= goal:
+                        arrived[end] = (*arrived[number], block)
+                        reached.append(end)
             frontier = reached
         return None
 
@@ -178,14 +180,16 @@ class Chronicle:
         """
         self._check(at)
         bases = sorted(
-            (block for block in self.blocks if isinstance(block.kind, Base) and block.end <= at),
+            (b for b in self.blocks if isinstance(b.kind, Base) and self._settled(b.end) <= at),
             key=lambda block: -block.end,
         )
         schema = self.schema_at(at)
         for base in bases:
             deltas = self.path(base.end, at)
             if deltas is not None:
-                return Snapshot(at=at, schema=schema, encoding=self.channel.encoding, base=base, deltas=deltas)
+                return Snapshot(
+                    at=at, schema=schema, encoding=self.channel.encoding, base=base, deltas=deltas
+                )
         deltas = self.path(0, at)
         if deltas is None:
             raise UnknownName(

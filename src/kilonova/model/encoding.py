@@ -150,7 +150,7 @@ def check_encoding(encoding: Encoding, relation: Schema) -> None:
     for name in key:
         if name not in relation.names:
             raise DeclarationError("the key names a column that the schema lacks", column=name)
-        if relation.type_of(name).startswith("map<"):
+        if "map<" in relation.type_of(name):
             raise DeclarationError("a map cannot be a key", column=name)
     if len(set(key)) < len(key):
         raise DeclarationError("the key names a column twice", column=key[0])

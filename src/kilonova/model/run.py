@@ -68,7 +68,7 @@ def next_state(state: RunState, event: RunEvent) -> RunState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """What a task of a run read through a port: the change from `start` to `end`, or the snapshot at `end`."""
+    """What a task read through a port: the change from `start` to `end`, or the snapshot at `end`."""
 
     task: str
     port: str
@@ -89,6 +89,7 @@ class Output:
         version: what the point reflects.
         task: the task that wrote it; None for ingests and compactions.
         reason: how it was made and why so, for people.
+        seconds: how long it took.
     """
 
     channel: str
@@ -97,6 +98,7 @@ class Output:
     version: Version
     task: str | None
     reason: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

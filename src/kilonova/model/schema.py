@@ -122,7 +122,7 @@ def check_names(schema: Schema) -> None:
         DeclarationError: a column is called `_deleted`, `_weight` or `_set`.
     """
     for column in schema.columns:
-        if column.name in RESERVED:
+        if column.name.lower() in RESERVED:
             raise DeclarationError("the name is reserved for delta blocks", column=column.name)
     if not schema.columns:
         raise DeclarationError("a relation needs at least one column")

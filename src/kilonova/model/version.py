@@ -1,4 +1,4 @@
-"""A version says which source points and which logic versions the relation at a point reflects.
+r"""A version says which source points and which logic versions the relation at a point reflects.
 
 It has one entry per *path* from a source channel, `(source, task, …, task)`. An entry is a set of
 reflections: which snapshots of the source, seen through which logic version of each task on the path.
@@ -6,7 +6,7 @@ A point is *consistent* where every entry is a single reflection, and all entrie
 agree on its point; an asynchronous lookup makes an entry grow to several.
 
     base:   V[path·t] = { (p, l·λ) : (p, l) ∈ V_input[path] }
-    delta:  V₄ = (V₁ \\ V₂) ∪ V₃   for a delta from V₂ to V₃ applied to V₁
+    delta:  V₄ = (V₁ \ V₂) ∪ V₃   for a delta from V₂ to V₃ applied to V₁
             (asynchronous scheduling, 2.4, the relaxed converter cᐩᴮ)
 
 where λ is the logic version of task t. Logic versions grow, `START < 0 < 1 < … < END` (logic evolution,
@@ -100,7 +100,7 @@ class Version:
         return Version.of(mine)
 
     def advanced(self, start: Version, end: Version) -> Version:
-        """The version after a delta from `start` to `end` was applied to this one: (V₁ \\ V₂) ∪ V₃.
+        r"""The version after a delta from `start` to `end` was applied to this one: (V₁ \ V₂) ∪ V₃.
 
         Paths that the delta does not speak of stay as they are.
         """

@@ -39,7 +39,10 @@ class Workflow:
             for channel in (*task.reads, *task.writes):
                 if channel not in names:
                     raise DeclarationError(
-                        "there is no such channel", channel=channel, task=task.name, hint=closest(channel, names)
+                        "there is no such channel",
+                        channel=channel,
+                        task=task.name,
+                        hint=closest(channel, names),
                     )
             for channel in task.writes:
                 if channel in writers:
@@ -47,7 +50,7 @@ class Workflow:
                         f"the channel already has a writer, {writers[channel]}",
                         channel=channel,
                         task=task.name,
-                        hint="A channel is written by one task; let each write its own and join them in a third",
+                        hint="Let each task write a channel of its own, and join them in a third",
                     )
                 writers[channel] = task.name
         self.order()
@@ -87,6 +90,7 @@ class Workflow:
         except CycleError as error:
             cycle = " → ".join(error.args[1])
             raise DeclarationError(
-                f"the tasks form a cycle: {cycle}", hint="A task may read its own output, but not through another"
+                f"the tasks form a cycle: {cycle}",
+                hint="A task may read its own output, but not through another",
             ) from None
         return tuple(sorted(self.tasks, key=lambda task: names.index(task.name)))

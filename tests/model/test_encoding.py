@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+
+from kilonova.errors import DeclarationError
+from kilonova.model.encoding import (
+    Append,
+    Changes,
+    Columns,
+    Custom,
+    Encoding,
+    Increment,
+    Upsert,
+    check_encoding,
+    delta_schema,
+    described,
+    key_of,
+    name_of,
+    only_adds,
+    optional_columns,
+)
+from kilonova.model.schema import Schema
+from tests.strategies import ENCODINGS, schema_of
+
+SALES = Schema.of(("shop", "string"), ("tags", "map<string,int>"), ("n", "bigint"), ("sum", "decimal(10,2)"))
+SUMS = SALES.without("tags")
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
+def test_what_fits_is_accepted(encoding: Encoding) -> None:
+    schema = schema_of(encoding)
+    check_encoding(encoding, schema)
+    columns = delta_schema(encoding, schema).names
+    assert columns[: len(schema.names)] == schema.names
+    assert set(optional_columns(encoding, schema)) <= set(columns)
+    assert not set(optional_columns(encoding, schema)) & set(key_of(encoding))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "schema", "problem"),
+    [
+        (Upsert(("city",)), SALES, "column city: the key names a column that the schema lacks"),
+        (Upsert(("tags",)), SALES, "column tags: a map cannot be a key"),
+        (Upsert(("x",)), Schema.of(("x", "array<map<string,int>>")), "a map cannot be a key"),
+        (Upsert(("shop", "shop")), SALES, "names a column twice"),
+        (Upsert(()), SALES, "upsert needs a key"),
+        (Columns(()), SALES, "columns needs a key"),
+        (Custom((), "f"), SALES, "custom needs a key"),
+        (Increment((), ("n",)), SALES, "increment needs a key"),
+        (Changes(("city",)), SALES, "column city"),
+        (Increment(("shop",), ()), SUMS, "at least one measure"),
+        (Increment(("shop",), ("n", "total")), SUMS, "column total: a measure names a column"),
+        (Increment(("shop",), ("n",)), SUMS, "column sum: the column is neither key nor measure"),
+        (Increment(("shop", "n"), ("n", "sum")), SUMS, "both key and measure"),
+        (Increment(("n", "sum"), ("shop",)), SUMS, "column shop: a measure must be an integer or a decimal"),
+        (Increment(("n",), ("x",)), Schema.of(("n", "int"), ("x", "double")), "not double"),
+        (Increment(("n",), ("x",)), Schema.of(("n", "int"), ("x", "array<int>")), "not array<int>"),
+    ],
+)
+def test_what_does_not_fit_is_refused(encoding: Encoding, schema: Schema, problem: str) -> None:
+    with pytest.raises(DeclarationError, match=problem):
+        check_encoding(encoding, schema)
+
+
+def test_append_and_changes_need_no_key() -> None:
+    check_encoding(Append(), SALES)
+    check_encoding(Changes(), SALES)
+    assert key_of(Append()) == key_of(Changes()) == ()
+
+
+def test_only_append_never_removes() -> None:
+    assert [encoding for encoding in ENCODINGS if only_adds(encoding)] == [Append()]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name", "text"),
+    [
+        (Append(), "append", "append"),
+        (Upsert(("a", "b")), "upsert", "upsert(a, b)"),
+        (Changes(), "changes", "changes"),
+        (Changes(("a",)), "changes", "changes(a)"),
+        (Increment(("a",), ("n", "m")), "increment", "increment(a; n, m)"),
+        (Columns(("a",)), "columns", "columns(a)"),
+        (Custom(("a",), "f"), "custom", "custom(a; f)"),
+    ],
+)
+def test_encodings_are_called_what_users_call_them(encoding: Encoding, name: str, text: str) -> None:
+    assert name_of(encoding) == name
+    assert described(encoding) == text

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+
+from kilonova.errors import BrokenInvariant, DeclarationError
+from kilonova.model.channel import Channel
+from kilonova.model.encoding import Append
+from kilonova.model.run import RunEvent, RunState, next_state
+from kilonova.model.schema import Schema
+from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
+from kilonova.model.workflow import Workflow
+
+
+def variant(*ports: Port, name: str = "batch") -> Variant:
+    return Variant(name=name, ports=ports, production=Production.BASE, logic=Sql(text="…"), fingerprint=name)
+
+
+def task(name: str, *reads: str, writes: tuple[str, ...] | None = None) -> Task:
+    ports = tuple(Port(channel, channel, Mode.ALL) for channel in reads)
+    return Task(name=name, writes=writes or (name,), variants=(variant(*ports),))
+
+
+def workflow(*tasks: Task, sources: tuple[str, ...] = ("a",)) -> Workflow:
+    names = (*sources, *dict.fromkeys(channel for task in tasks for channel in task.writes))
+    channels = tuple(Channel(name=name, schema=Schema.of(("x", "int")), encoding=Append()) for name in names)
+    return Workflow(name="w", channels=channels, tasks=tasks)
+
+
+class TestWorkflow:
+    def test_tasks_are_ordered_by_what_they_read(self) -> None:
+        made = workflow(task("d", "c", "b"), task("c", "b"), task("b", "a"))
+        assert [task.name for task in made.order()] == ["b", "c", "d"]
+        assert [channel.name for channel in made.sources] == ["a"]
+        assert made.writer("c") == made.tasks[1]
+        assert made.writer("a") is None
+        assert made.channel("a").name == "a"
+        with pytest.raises(DeclarationError):
+            made.channel("z")
+
+    def test_a_cycle_is_refused_and_shown(self) -> None:
+        with pytest.raises(DeclarationError, match=r"cycle: .*(b → c|c → b)"):
+            workflow(task("b", "a", "c"), task("c", "b"))
+
+    def test_a_task_may_read_what_it_wrote(self) -> None:
+        made = workflow(task("dedupe", "a", "hashes", writes=("unique", "hashes")), task("b", "unique"))
+        assert made.tasks[0].reads == ("a",)
+        assert [task.name for task in made.order()] == ["dedupe", "b"]
+
+    def test_a_dangling_port_is_refused_with_the_closest_name(self) -> None:
+        with pytest.raises(DeclarationError, match=r"channel fligts, task b: .*Did you mean flights"):
+            workflow(task("b", "fligts"), sources=("flights",))
+
+    def test_a_dangling_output_is_refused(self) -> None:
+        channel = Channel(name="a", schema=None, encoding=Append())
+        with pytest.raises(DeclarationError, match="channel b, task b: there is no such channel"):
+            Workflow(name="w", channels=(channel,), tasks=(task("b", "a"),))
+
+    def test_a_channel_has_one_writer(self) -> None:
+        with pytest.raises(DeclarationError, match="channel b, task c: the channel already has a writer, b"):
+            workflow(task("b", "a"), task("c", "a", writes=("b",)))
+
+    def test_names_occur_once(self) -> None:
+        with pytest.raises(DeclarationError, match="the task is declared twice"):
+            workflow(task("b", "a"), task("b", "a", writes=("c",)))
+        with pytest.raises(DeclarationError, match="the channel is declared twice"):
+            workflow(task("b", "a"), sources=("a", "a"))
+
+
+class TestTask:
+    def test_old_stands_beside_new(self) -> None:
+        old = Port("old", "a", Mode.OLD)
+        for mode in (Mode.NEW, Mode.CHANGES, Mode.INSERTS):
+            assert variant(old, Port("new", "a", mode)).incremental
+        for other in (Port("all", "a", Mode.ALL), Port("new", "b", Mode.NEW)):
+            with pytest.raises(DeclarationError, match="channel a: the port old reads OLD"):
+                variant(old, other)
+
+    def test_a_variant_reads_something_through_ports_of_different_names(self) -> None:
+        assert not variant(Port("x", "a", Mode.ALL)).incremental
+        with pytest.raises(DeclarationError, match="must read something"):
+            variant()
+        with pytest.raises(DeclarationError, match="a port occurs twice"):
+            variant(Port("x", "a", Mode.ALL), Port("x", "b", Mode.ALL))
+
+    def test_a_task_has_variants_and_outputs_of_different_names(self) -> None:
+        one = variant(Port("x", "a", Mode.ALL))
+        with pytest.raises(DeclarationError, match="no variant"):
+            Task(name="t", writes=("b",), variants=())
+        with pytest.raises(DeclarationError, match="two variants"):
+            Task(name="t", writes=("b",), variants=(one, one))
+        for writes in ((), ("b", "b")):
+            with pytest.raises(DeclarationError, match="each once"):
+                Task(name="t", writes=writes, variants=(one,))
+
+    def test_the_fingerprint_ignores_the_order_of_variants(self) -> None:
+        batch = variant(Port("x", "a", Mode.ALL))
+        fresh = variant(Port("x", "a", Mode.NEW), name="incremental")
+        one = Task(name="t", writes=("b",), variants=(batch, fresh))
+        assert one.fingerprint == Task(name="t", writes=("b",), variants=(fresh, batch)).fingerprint
+        assert one.fingerprint != Task(name="t", writes=("c",), variants=(batch, fresh)).fingerprint
+        assert one.fingerprint != Task(name="t", writes=("b",), variants=(batch,)).fingerprint
+
+
+class TestRun:
+    def test_a_running_run_ends_in_one_of_three_ways(self) -> None:
+        assert [next_state(RunState.RUNNING, event) for event in RunEvent] == [
+            RunState.SUCCEEDED,
+            RunState.FAILED,
+            RunState.ABANDONED,
+        ]
+
+    @pytest.mark.parametrize("state", [state for state in RunState if state is not RunState.RUNNING])
+    @pytest.mark.parametrize("event", RunEvent)
+    def test_an_ended_run_stays_ended(self, state: RunState, event: RunEvent) -> None:
+        with pytest.raises(BrokenInvariant):
+            next_state(state, event)
