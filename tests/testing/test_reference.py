@@ -431,6 +431,26 @@ class TestWorkflow:
         workflow.ingest("words", Counter([(None, 1)]))
         assert workflow.run() == ["known"]
 
+    def test_beside_a_port_that_advances_a_lookup_table_makes_nothing_due(self) -> None:
+        def tagged(words: Bag, languages: Bag) -> Delta:
+            names: dict[Any, Any] = dict(languages.elements())
+            return {(word, lang, names.get(lang)): n for (word, lang), n in words.items()}
+
+        ports = (Port("words", "words", Mode.NEW), Port("languages", "languages", Mode.ALL))
+        task = ReferenceTask(
+            name="tagged", ports=ports, writes=("tagged",), production=Production.DELTA, function=tagged
+        )
+        channels = [sample().channels[name] for name in ("words", "languages")]
+        workflow = ReferenceWorkflow([*channels, ReferenceChannel("tagged", JOINED, Changes())], [task])
+        workflow.ingest("languages", {(1,): (1, "x")})
+        assert workflow.run() == []
+        workflow.ingest("words", Counter([("a", 1)]))
+        assert workflow.run() == ["tagged"]
+        workflow.ingest("languages", {(1,): (1, "y")})
+        assert workflow.run() == []
+        assert workflow.snapshot("tagged") == Counter([("a", 1, "x")])
+        assert workflow.recomputed("tagged") == {"tagged": Counter([("a", 1, "y")])}
+
     def test_a_failed_run_leaves_nothing_behind(self) -> None:
         workflow = sample()
         workflow.ingest("words", Counter([("a", 1)]))
