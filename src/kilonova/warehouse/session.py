@@ -1,0 +1,242 @@
+"""The Spark session: one that is there already, one of a cluster or a Connect server, or a local one.
+
+A session that is active when Kilonova starts belongs to whoever made it: it is used as it is but for
+`RELIED_ON`, and never closed. Otherwise Kilonova opens one and closes it. The user's configuration goes
+before Kilonova's, except for `RELIED_ON`, without which merges of aligned blocks would shuffle and sort.
+
+Nothing is written to the working directory, and nothing to the terminal but errors.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from kilonova.errors import SparkUnavailable
+from kilonova.warehouse import class_data
+from kilonova.warehouse.java import cache_directory, find_java, shim
+
+RELIED_ON = {
+    "spark.sql.legacy.bucketedTableScan.outputOrdering": "true",
+    "spark.sql.sources.bucketing.enabled": "true",
+}
+"""Set on every session, whoever made it. All of them can be set while it runs."""
+
+_OWNED = "spark.kilonova.owned"  # marks the sessions that are ours to close
+
+_GATEWAY = "PYSPARK_GATEWAY_PORT"  # set where spark-submit started this process, and Java before it
+
+_CONNECT_PORT = 15002
+_CONNECT_PATIENCE = 10.0  # seconds; Spark's own client goes on for minutes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """Which Spark to use, and how.
+
+    Attributes:
+        master: a master's URL, such as `local[2]` or `spark://host:7077`; None leaves the choice to
+            spark-submit, and without one means this machine.
+        remote: a Connect server's URL, such as `sc://host:15002`; it excludes a master.
+        conf: configuration that goes before Kilonova's, as pairs of key and value.
+        class_data_archive: whether to use the class-data archive where there is one.
+    """
+
+    master: str | None = None
+    remote: str | None = None
+    conf: tuple[tuple[str, str], ...] = ()
+    class_data_archive: bool = True
+
+    def __post_init__(self) -> None:
+        if self.master is not None and self.remote is not None:
+            raise ValueError("a master and a remote exclude each other")
+
+
+def open_session(settings: SparkSettings) -> SparkSession:
+    """The session that is active, or a new one.
+
+    Raises:
+        SparkUnavailable: Spark cannot be started or reached.
+    """
+    session = _existing()
+    if session is None:
+        session = _connect(settings) if _is_remote(settings) else _start(settings)
+    for key, value in RELIED_ON.items():
+        session.conf.set(key, value)
+    return session
+
+
+def close_session(session: SparkSession) -> None:
+    """Stop the session if Kilonova opened it."""
+    if session.conf.get(_OWNED, "false") == "true":
+        session.stop()
+
+
+def _existing() -> SparkSession | None:
+    try:
+        return SparkSession.active()
+    except PySparkException:
+        return None
+
+
+def _is_remote(settings: SparkSettings) -> bool:
+    return settings.remote is not None or (settings.master is None and "SPARK_REMOTE" in os.environ)
+
+
+def _connect(settings: SparkSettings) -> SparkSession:
+    url = settings.remote or os.environ["SPARK_REMOTE"]
+    _expect_server(url)
+    builder = SparkSession.builder.remote(url)
+    for key, value in {"spark.sql.session.timeZone": "UTC", **dict(settings.conf), _OWNED: "true"}.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:  # gRPC, TLS, authentication, PySpark itself: they have no class in common
+        raise SparkUnavailable(
+            f"The Spark Connect server at {_address(url)} refused a session: {_first_line(error)}",
+            hint="Its log says more; its version should be that of the installed PySpark",
+        ) from error
+
+
+def _expect_server(url: str) -> None:
+    host, port = _host_and_port(url)
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_PATIENCE).close()
+    except OSError as error:
+        raise SparkUnavailable(
+            f"No Spark Connect server answers at {_address(url)}: {error.strerror or error}",
+            hint="Start one with Spark's sbin/start-connect-server.sh, or leave the remote out",
+        ) from error
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname, parts.port or _CONNECT_PORT
+    except ValueError:  # the port is no number
+        host = None
+    if parts.scheme != "sc" or host is None:
+        raise SparkUnavailable(
+            f"{url!r} is not the URL of a Spark Connect server", hint="Such a URL looks like sc://host:15002"
+        )
+    return host, port
+
+
+def _address(url: str) -> str:
+    """The URL without its parameters, one of which may be a token."""
+    host, port = _host_and_port(url)
+    return f"sc://{host}:{port}"
+
+
+def _start(settings: SparkSettings) -> SparkSession:
+    if _GATEWAY in os.environ:
+        return _build(settings, java_options="")
+    java, cache = find_java(os.environ), cache_directory()
+    variables = {"JAVA_HOME": str(shim(java, cache))}
+    if _is_local(settings) and "PYSPARK_PYTHON" not in os.environ:
+        variables["PYSPARK_PYTHON"] = sys.executable  # what is on PATH need not have our packages
+    with _environment(variables):
+        archive = class_data.archive_path(java, cache)
+        if not settings.class_data_archive or not archive.is_file():
+            return _build(settings, java_options=_quiet())
+        try:
+            return _build(settings, java_options=f"{_quiet()} {class_data.using(java, archive)}")
+        except SparkUnavailable:  # a damaged archive can crash Java before Spark is reached
+            class_data.discard(archive)
+            return _build(settings, java_options=_quiet())
+
+
+def session_options(settings: SparkSettings, java_options: str) -> dict[str, str]:
+    """The configuration that a new classic session starts with; a pure function but for the memory's size."""
+    given = dict(settings.conf)
+    options = {
+        "spark.app.name": "kilonova",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if master := _master(settings):
+        options["spark.master"] = master
+    if _is_local(settings):
+        options |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": f"{_driver_memory() >> 20}m",
+            "spark.sql.shuffle.partitions": str(max(32, 4 * (os.cpu_count() or 1))),
+            "spark.sql.warehouse.dir": (cache_directory() / "spark-warehouse").as_uri(),
+            "spark.ui.enabled": "false",
+        }
+    if java_options:
+        defaults = given.pop("spark.driver.defaultJavaOptions", "")
+        options["spark.driver.defaultJavaOptions"] = f"{java_options} {defaults}".strip()
+    return {**options, **given, **RELIED_ON, _OWNED: "true"}
+
+
+def _master(settings: SparkSettings) -> str | None:
+    """The master to ask for; None where spark-submit has chosen one."""
+    if settings.master is not None:
+        return settings.master
+    return dict(settings.conf).get("spark.master", None if _GATEWAY in os.environ else "local[*]")
+
+
+def _is_local(settings: SparkSettings) -> bool:
+    return (_master(settings) or "").startswith("local")
+
+
+def _build(settings: SparkSettings, *, java_options: str) -> SparkSession:
+    builder = SparkSession.builder
+    for key, value in session_options(settings, java_options).items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:  # PySpark's errors and Py4J's have no class in common
+        raise SparkUnavailable(
+            f"Spark did not start: {_first_line(error)}",
+            hint="Spark's own messages are above; check JAVA_HOME, the master and Spark's settings",
+        ) from error
+
+
+def _quiet() -> str:
+    return f"-Dlog4j2.configurationFile={shlex.quote((Path(__file__).parent / 'log4j2.properties').as_uri())}"
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """These variables while Spark's launcher reads them; what this process starts later does not see them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _driver_memory() -> int:
+    """Half of what this process may use, from 1 to 8 GiB: in a local session the driver does all the work."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+    except (OSError, ValueError):  # not in a container, or one without a limit ("max")
+        limit = physical
+    return max(1 << 30, min(8 << 30, min(physical, limit) // 2))
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if "Exception: " in line or "Error: " in line]
+    return (causes or lines or [type(error).__name__])[0]
