@@ -158,9 +158,7 @@ def deltas(draw: st.DrawFn, encoding: Encoding, base: Bag) -> Delta:
             drawn = draw(st.lists(rows(encoding), max_size=4))
             if function == "replace":
                 vacated = draw(st.lists(_ids, max_size=2))
-                drawn = [row for row in drawn if row[1] not in vacated] + [
-                    (None, id_, None) for id_ in vacated
-                ]
+                drawn = [row for row in drawn if row[1] not in vacated] + [(None, id_, None) for id_ in vacated]
             return Counter(drawn)
 
 

@@ -142,9 +142,7 @@ def _lots(planes: pd.DataFrame) -> pd.Series:
 def _in_days(table: pd.DataFrame) -> pd.DataFrame:
     """The rows under the day, New York time, to which they belong."""
     table = table.assign(time_hour=pd.to_datetime(table["time_hour"], utc=True))
-    return table.set_index(pd.DatetimeIndex(pd.to_datetime(table[["year", "month", "day"]]))).sort_index(
-        kind="stable"
-    )
+    return table.set_index(pd.DatetimeIndex(pd.to_datetime(table[["year", "month", "day"]]))).sort_index(kind="stable")
 
 
 def _typed(channel: str, table: pd.DataFrame) -> pa.Table:

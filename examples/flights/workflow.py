@@ -84,13 +84,11 @@ def enriched(flights: kn.New, planes: kn.All, weather: kn.All) -> kn.Delta:
 def plane_positions(flights: kn.New, airports: kn.All) -> kn.Delta:
     """Where each plane went last. The latest row per plane counts, so flights must arrive in order."""
     landed = flights.where("tailnum is not null and arr_time is not null")
-    last = landed.groupBy("tailnum").agg(
-        F.max(F.struct("time_hour", "sched_dep_time", "flight", "dest")).alias("last")
-    )
+    last = landed.groupBy("tailnum").agg(F.max(F.struct("time_hour", "sched_dep_time", "flight", "dest")).alias("last"))
     places = airports.select("faa", F.col("name").alias("airport"), "lat", "lon")
-    return last.select(
-        "tailnum", F.col("last.time_hour").alias("since"), F.col("last.dest").alias("faa")
-    ).join(places, "faa", "left")
+    return last.select("tailnum", F.col("last.time_hour").alias("since"), F.col("last.dest").alias("faa")).join(
+        places, "faa", "left"
+    )
 
 
 # A join kept up to date on both sides: every flight meets every plane as it is *now*.
@@ -115,9 +113,7 @@ def with_plane(flights: DataFrame, planes: DataFrame) -> DataFrame:
     origin string, dest string, distance int, manufacturer string, model string, seats int, engine string""",
     encoding="changes",
 )
-def flight_planes(
-    flights: kn.New, flights_old: kn.Old, planes_changed: kn.Changes, planes_old: kn.Old
-) -> kn.Delta:
+def flight_planes(flights: kn.New, flights_old: kn.Old, planes_changed: kn.Changes, planes_old: kn.Old) -> kn.Delta:
     """Each flight with the plane that flew it, as the registry has it today; without, if it has none."""
     arrived = with_plane(flights, planes_old).withColumn("_weight", F.lit(1).cast("bigint"))
     revised = with_plane(flights_old.unionByName(flights), planes_changed)

@@ -72,9 +72,7 @@ class Feed:
         return paths
 
 
-def generate(
-    *, seed: int = 0, batches: int = 5, articles: int = 100, sites: int = 6, copies: float = 0.3
-) -> Feed:
+def generate(*, seed: int = 0, batches: int = 5, articles: int = 100, sites: int = 6, copies: float = 0.3) -> Feed:
     """Make a feed up.
 
     Args:

@@ -59,9 +59,7 @@ def shingled(tagged: kn.New) -> kn.Delta:
     starts = F.sequence(F.lit(1), F.greatest(F.size("words") - 3, F.lit(1)))
     shingles = F.transform(starts, lambda start: F.xxhash64(F.array_join(F.slice("words", start, 4), " ")))
     sample = F.slice(F.array_sort(F.array_distinct(shingles)), 1, 4)
-    return tagged.withColumn("words", words).select(
-        "id", "site", "published", "main", F.xxhash64(sample).alias("hash")
-    )
+    return tagged.withColumn("words", words).select("id", "site", "published", "main", F.xxhash64(sample).alias("hash"))
 
 
 @wf.task(writes=("unique_articles", "hashes"))

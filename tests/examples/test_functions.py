@@ -100,17 +100,14 @@ def test_the_changes_of_planes_lead_from_one_month_to_any_later_one() -> None:
         for row in changes:
             deleted, known = row.pop("_deleted"), registry.get(row["tailnum"])
             row = {name: None if pd.isna(value) else value for name, value in row.items()}
-            seen[
-                "deleted" if deleted else "new" if known is None else "same" if known == row else "changed"
-            ] += 1
+            seen["deleted" if deleted else "new" if known is None else "same" if known == row else "changed"] += 1
             if deleted:
                 del registry[row["tailnum"]]
             else:
                 registry[row["tailnum"]] = row
         fleet = flights_feed.fleet(month).rename_axis("tailnum").reset_index().to_dict("records")
         assert registry == {
-            row["tailnum"]: {name: None if pd.isna(value) else value for name, value in row.items()}
-            for row in fleet
+            row["tailnum"]: {name: None if pd.isna(value) else value for name, value in row.items()} for row in fleet
         }
     assert all(seen[kind] > 100 for kind in ("new", "changed", "same", "deleted")), seen
 
@@ -148,9 +145,7 @@ def test_the_last_landing_says_where_a_plane_is(january: dict[str, DataFrame]) -
         merged.sort_values("tailnum", ignore_index=True), whole.sort_values("tailnum", ignore_index=True)
     )
     landed = january["flights"].toPandas().dropna(subset=["tailnum", "arr_time"])
-    landed = landed.sort_values(["time_hour", "sched_dep_time", "flight"]).drop_duplicates(
-        "tailnum", keep="last"
-    )
+    landed = landed.sort_values(["time_hour", "sched_dep_time", "flight"]).drop_duplicates("tailnum", keep="last")
     assert dict(zip(whole["tailnum"], whole["faa"], strict=True)) == dict(
         zip(landed["tailnum"], landed["dest"], strict=True)
     )
@@ -294,9 +289,7 @@ def test_the_digest_sees_words_not_their_looks(spark: SparkSession) -> None:
         "",
     ]
     rows = [(number, "a", None, text, "") for number, text in enumerate(texts)]
-    tagged = spark.createDataFrame(
-        rows, "id bigint, site string, published timestamp, main string, template string"
-    )
+    tagged = spark.createDataFrame(rows, "id bigint, site string, published timestamp, main string, template string")
     digests = [row.hash for row in news.shingled(tagged).orderBy("id").collect()]
     assert digests[0] == digests[1]
     assert len(set(digests)) == 4

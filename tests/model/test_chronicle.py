@@ -37,9 +37,7 @@ from tests.strategies import (
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
-every_encoding = pytest.mark.parametrize(
-    "encoding", [APPEND, UPSERT, CHANGES, INCREMENT, COLUMNS, REPLACE], ids=str
-)
+every_encoding = pytest.mark.parametrize("encoding", [APPEND, UPSERT, CHANGES, INCREMENT, COLUMNS, REPLACE], ids=str)
 some = settings(max_examples=80, deadline=None)
 
 
@@ -49,9 +47,7 @@ def a_point(number: int, state: PointState) -> Point:
     return Point(number=number, state=state, version=version, time=time, run=number)
 
 
-def a_block(
-    number: int, kind: Kind, encoding: Encoding, schema: Schema = PLAIN, removals: int | None = None
-) -> Block:
+def a_block(number: int, kind: Kind, encoding: Encoding, schema: Schema = PLAIN, removals: int | None = None) -> Block:
     return Block(
         number=number,
         kind=kind,
@@ -161,9 +157,7 @@ def histories(draw: st.DrawFn, encoding: Encoding, *, collected: bool = False) -
         history.states[number - 1] = PointState.RESERVED
         history.blocks = [block for block in history.blocks if block.end != number]
     if collected:
-        gone = (
-            draw(st.sets(st.sampled_from(range(1, len(history.contents) + 1)))) if history.contents else set()
-        )
+        gone = draw(st.sets(st.sampled_from(range(1, len(history.contents) + 1)))) if history.contents else set()
         history.blocks = [block for block in history.blocks if block.number not in gone]
     history.blocks = draw(st.permutations(history.blocks))
     return history
@@ -207,16 +201,12 @@ def test_changes_lead_from_one_point_to_another(encoding: Encoding, data: st.Dat
 @every_encoding
 @some
 @given(data=st.data())
-def test_what_garbage_collection_leaves_reads_right_or_not_at_all(
-    encoding: Encoding, data: st.DataObject
-) -> None:
+def test_what_garbage_collection_leaves_reads_right_or_not_at_all(encoding: Encoding, data: st.DataObject) -> None:
     history = data.draw(histories(encoding, collected=True))
     chronicle, schema, function = history.chronicle, schema_of(encoding), function_of(encoding)
     for number in range(chronicle.readable + 1):
         origins = {0, *(block.end for block in chronicle.blocks if isinstance(block.kind, Base))}
-        ways = [
-            origin for origin in origins if origin <= number and chronicle.path(origin, number) is not None
-        ]
+        ways = [origin for origin in origins if origin <= number and chronicle.path(origin, number) is not None]
         if ways:
             assert history.bag(chronicle.snapshot(number)) == history.relations[number]
         else:
@@ -288,9 +278,7 @@ def test_cancelled_points_repeat_the_one_before(data: st.DataObject) -> None:
 
 
 class TestExamples:
-    def chronicle(
-        self, *states: PointState, blocks: tuple[Block, ...] = (), encoding: Encoding = UPSERT
-    ) -> Chronicle:
+    def chronicle(self, *states: PointState, blocks: tuple[Block, ...] = (), encoding: Encoding = UPSERT) -> Chronicle:
         channel = Channel(name="c", schema=PLAIN, encoding=encoding)
         return Chronicle(channel, tuple(a_point(n, state) for n, state in enumerate(states, 1)), blocks)
 

@@ -112,8 +112,7 @@ class TestAlgebra:
     def test_a_task_lengthens_every_path(self, one: Version, logic: int) -> None:
         through = expanded(one.through("u", logic))
         assert through == {
-            (*path, "u"): {((*seen, logic), point) for seen, point in points}
-            for path, points in expanded(one).items()
+            (*path, "u"): {((*seen, logic), point) for seen, point in points} for path, points in expanded(one).items()
         }
 
 

@@ -60,9 +60,7 @@ from tests.strategies import (
 
 some = settings(max_examples=50, deadline=None)
 every_encoding = pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
-every_built_in = pytest.mark.parametrize(
-    "encoding", [e for e in ENCODINGS if not isinstance(e, Custom)], ids=str
-)
+every_built_in = pytest.mark.parametrize("encoding", [e for e in ENCODINGS if not isinstance(e, Custom)], ids=str)
 every_with_diff = pytest.mark.parametrize("encoding", [e for e in ENCODINGS if has_diff(e)], ids=str)
 
 
@@ -378,15 +376,11 @@ def sample() -> ReferenceWorkflow:
     )
 
 
-arrivals = st.tuples(
-    st.just("words"), st.lists(st.tuples(st.sampled_from((None, "a", "b")), st.integers(0, 2)))
-)
+arrivals = st.tuples(st.just("words"), st.lists(st.tuples(st.sampled_from((None, "a", "b")), st.integers(0, 2))))
 renames = st.tuples(
     st.just("languages"), st.dictionaries(st.integers(0, 2), st.sampled_from((None, "x", "y")), max_size=2)
 )
-runs = st.tuples(
-    st.just("run"), st.sets(st.sampled_from(("known", "counts", "joined", "dedupe", "total")), min_size=1)
-)
+runs = st.tuples(st.just("run"), st.sets(st.sampled_from(("known", "counts", "joined", "dedupe", "total")), min_size=1))
 
 
 @some

@@ -130,9 +130,7 @@ from kilonova.warehouse.session import SparkSettings, close_session, open_sessio
 
 
 def run_python(body: str, directory: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    inherited = {
-        name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_REMOTE")
-    }
+    inherited = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_REMOTE")}
     return subprocess.run(
         [sys.executable, "-c", IN_A_PROCESS.format(body)],
         cwd=directory,

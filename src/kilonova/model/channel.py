@@ -138,14 +138,12 @@ class Chronicle:
         Points that others have reserved below it count as cancelled, and nothing above it shows.
         """
         number = block.end
-        points = tuple(
-            replace(point, state=PointState.FILLED, version=version)
-            if point.number == number
-            else replace(point, state=PointState.CANCELLED)
-            if point.state is PointState.RESERVED and point.number < number
-            else point
-            for point in self.points[:number]
+        earlier = (
+            replace(point, state=PointState.CANCELLED) if point.state is PointState.RESERVED else point
+            for point in self.points[: number - 1]
         )
+        own = Point(number=number, state=PointState.FILLED, version=version, time=None, run=run)
+        points = (*earlier, own)
         below = tuple(other for other in self.blocks if other.end < number)
         return Chronicle(self.channel, points, (*below, block))
 
@@ -187,9 +185,7 @@ class Chronicle:
         for base in bases:
             deltas = self.path(base.end, at)
             if deltas is not None:
-                return Snapshot(
-                    at=at, schema=schema, encoding=self.channel.encoding, base=base, deltas=deltas
-                )
+                return Snapshot(at=at, schema=schema, encoding=self.channel.encoding, base=base, deltas=deltas)
         deltas = self.path(0, at)
         if deltas is None:
             raise UnknownName(

@@ -136,8 +136,7 @@ class Version:
 
     def __str__(self) -> str:
         return "; ".join(
-            f"{'›'.join(path)} " + " ".join(_shown(reflection) for reflection in entry)
-            for path, entry in self.entries
+            f"{'›'.join(path)} " + " ".join(_shown(reflection) for reflection in entry) for path, entry in self.entries
         )
 
 

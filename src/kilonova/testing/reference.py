@@ -150,9 +150,7 @@ def to_base(encoding: Encoding, schema: Schema, delta: Delta) -> Bag:
             assert_never(encoding)
 
 
-def merge(
-    encoding: Encoding, schema: Schema, base: Bag, delta: Delta, *, function: PerKey | None = None
-) -> Bag:
+def merge(encoding: Encoding, schema: Schema, base: Bag, delta: Delta, *, function: PerKey | None = None) -> Bag:
     """M(base, delta): the relation after the delta.
 
     Raises:
@@ -161,15 +159,11 @@ def merge(
     """
     if isinstance(encoding, Custom):
         old, new = _by_key(encoding, schema, base), _by_key(encoding, schema, delta)
-        return sum(
-            (old | _asked(encoding, schema, function, "merge", old, new, list(new))).values(), Counter()
-        )
+        return sum((old | _asked(encoding, schema, function, "merge", old, new, list(new))).values(), Counter())
     return to_base(encoding, schema, chain(encoding, schema, from_base(encoding, schema, base), delta))
 
 
-def chain(
-    encoding: Encoding, schema: Schema, first: Delta, second: Delta, *, function: PerKey | None = None
-) -> Delta:
+def chain(encoding: Encoding, schema: Schema, first: Delta, second: Delta, *, function: PerKey | None = None) -> Delta:
     """C(first, second): one delta that does what `first` and then `second` do."""
     match encoding:
         case Append():
@@ -195,9 +189,7 @@ def chain(
         case Custom():
             one, two = _by_key(encoding, schema, first), _by_key(encoding, schema, second)
             both = [key for key in one if key in two]
-            return sum(
-                (one | two | _asked(encoding, schema, function, "chain", one, two, both)).values(), Counter()
-            )
+            return sum((one | two | _asked(encoding, schema, function, "chain", one, two, both)).values(), Counter())
         case _:
             assert_never(encoding)
 
@@ -235,23 +227,17 @@ def diff(encoding: Encoding, schema: Schema, old: Bag, new: Bag, *, function: Pe
             assert_never(encoding)
 
 
-def strong(
-    encoding: Encoding, schema: Schema, delta: Delta, old: Bag, *, function: PerKey | None = None
-) -> Delta:
+def strong(encoding: Encoding, schema: Schema, delta: Delta, old: Bag, *, function: PerKey | None = None) -> Delta:
     """δ → Δ: a weak delta on top of `old` as a strong one."""
     return diff(Changes(), schema, old, merge(encoding, schema, old, delta, function=function))
 
 
-def weak(
-    encoding: Encoding, schema: Schema, strong_delta: Delta, old: Bag, *, function: PerKey | None = None
-) -> Delta:
+def weak(encoding: Encoding, schema: Schema, strong_delta: Delta, old: Bag, *, function: PerKey | None = None) -> Delta:
     """Δ → δ: a strong delta on top of `old` in an encoding."""
     return diff(encoding, schema, old, merge(Changes(), schema, old, strong_delta), function=function)
 
 
-def effective(
-    encoding: Encoding, schema: Schema, delta: Delta, old: Bag, *, function: PerKey | None = None
-) -> Delta:
+def effective(encoding: Encoding, schema: Schema, delta: Delta, old: Bag, *, function: PerKey | None = None) -> Delta:
     """The part of a delta that changes `old`: whole keys are kept or dropped.
 
     Drops upserts of equal rows, tombstones of absent keys, patches that change no column, and what a custom
@@ -287,10 +273,7 @@ def rows_of(encoding: Encoding, schema: Schema, delta: Delta) -> list[Record]:
             return [_named(names, key + amounts) for key, amounts in delta.items()]
         case Upsert():
             return [
-                nulls
-                | _named(key_names, key)
-                | (_named(schema.names, row) if row else {})
-                | {DELETED[0]: row is None}
+                nulls | _named(key_names, key) | (_named(schema.names, row) if row else {}) | {DELETED[0]: row is None}
                 for key, row in delta.items()
             ]
         case Columns():
@@ -328,9 +311,7 @@ def delta_of(encoding: Encoding, schema: Schema, rows: Iterable[Record]) -> Delt
                 weight = record.get(WEIGHT[0])
                 delta = dict(chain(encoding, schema, delta, {row: 1 if weight is None else weight}))
             case Increment(_, measures):
-                delta = dict(
-                    chain(encoding, schema, delta, {key: tuple(record.get(m) or 0 for m in measures)})
-                )
+                delta = dict(chain(encoding, schema, delta, {key: tuple(record.get(m) or 0 for m in measures)}))
             case Upsert() | Columns():
                 if key in delta:
                     raise KeyViolation(f"the key {key} occurs twice in the delta")
@@ -430,9 +411,7 @@ class ReferenceChannel:
                 if mode is Mode.CHANGES:
                     return change
                 if any(weight < 0 for weight in change.values()):
-                    raise EncodingError(
-                        "rows are taken away, which mode INSERTS cannot say", channel=self.name
-                    )
+                    raise EncodingError("rows are taken away, which mode INSERTS cannot say", channel=self.name)
                 return Counter(change)
             case _:
                 assert_never(mode)
@@ -518,9 +497,7 @@ class ReferenceWorkflow:
         step = self.tasks[task]
         fresh = ReferenceWorkflow(
             [
-                ReferenceChannel(
-                    c.name, c.schema, c.encoding, c.function, [] if c.name in step.writes else c.points
-                )
+                ReferenceChannel(c.name, c.schema, c.encoding, c.function, [] if c.name in step.writes else c.points)
                 for c in self.channels.values()
             ],
             [step],

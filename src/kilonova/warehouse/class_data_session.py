@@ -41,9 +41,7 @@ def use_spark(session: SparkSession, directory: Path) -> None:
     old, new = (session.read.schema(rows.schema).parquet(str(directory / name)) for name in ("old", "new"))
     merged = old.alias("o").join(new.alias("n"), "key", "full_outer").hint("merge")
     merged.select("key", F.coalesce("n.name", "o.name").alias("name")).collect()
-    old.unionByName(new).groupBy("key").agg(
-        F.sum("amount").alias("amount"), F.count("*").alias("n")
-    ).toArrow()
+    old.unionByName(new).groupBy("key").agg(F.sum("amount").alias("amount"), F.count("*").alias("n")).toArrow()
     old.join(new.where("key < 3"), "key", "left_anti").createOrReplaceTempView("rest")
     session.sql("SELECT name, rank() OVER (PARTITION BY key ORDER BY at) AS r FROM rest ORDER BY r").take(5)
     session.createDataFrame(pd.DataFrame({"key": [1, 2], "name": ["a", "b"]})).exceptAll(

@@ -1,0 +1,231 @@
+"""Channels as the catalog keeps them: declarations, points and live blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Row, delete, insert, select, update
+
+from kilonova.catalog import codec, tables
+from kilonova.catalog.database import Transaction
+from kilonova.errors import UnknownName, closest
+from kilonova.model.block import Base, Block, Delta, Statistics
+from kilonova.model.channel import Channel, Chronicle, Point, PointState
+from kilonova.model.schema import Schema
+from kilonova.model.version import Version
+
+LIVE, WRITING, DOOMED, GONE = "live", "writing", "doomed", "gone"
+"""A block's states: being written by a run, readable, to be deleted, deleted."""
+
+
+def channel_names(tx: Transaction) -> list[str]:
+    """The names of all channels, sorted."""
+    return list(tx.connection.execute(select(tables.channel.c.name).order_by(tables.channel.c.name)).scalars())
+
+
+def channel_id(tx: Transaction, name: str) -> int:
+    """The catalog's number of a channel.
+
+    Raises:
+        UnknownName: there is no such channel.
+    """
+    found = tx.connection.execute(select(tables.channel.c.id).where(tables.channel.c.name == name)).scalar()
+    if found is None:
+        raise UnknownName("there is no such channel", channel=name, hint=closest(name, channel_names(tx)))
+    return int(found)
+
+
+def channel(tx: Transaction, name: str) -> Channel:
+    """A channel's declaration.
+
+    Raises:
+        UnknownName: there is no such channel.
+    """
+    row = tx.connection.execute(select(tables.channel).where(tables.channel.c.id == channel_id(tx, name))).one()
+    return _channel(row)
+
+
+def _channel(row: Row[Any]) -> Channel:
+    return Channel(
+        name=row.name,
+        schema=None if row.schema is None else codec.schema_from_json(row.schema),
+        encoding=codec.encoding_from_json(row.encoding),
+    )
+
+
+def block_from(row: Row[Any]) -> Block:
+    """A block from its row."""
+    return Block(
+        number=row.id,
+        kind=Base(row.end) if row.start is None else Delta(row.start, row.end),
+        schema=codec.schema_from_json(row.schema),
+        encoding=codec.encoding_from_json(row.encoding),
+        columns=codec.schema_from_json(row.columns),
+        buckets=row.buckets,
+        statistics=Statistics(rows=row.rows, bytes=row.bytes, files=row.files, removals=row.removals),
+    )
+
+
+def chronicle(tx: Transaction, name: str) -> Chronicle:
+    """A channel with its points and live blocks.
+
+    Raises:
+        UnknownName: there is no such channel.
+    """
+    return chronicles(tx, [name])[name]
+
+
+def chronicles(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, Chronicle]:
+    """Channels by name, each with its points and live blocks; all of them where no names are given.
+
+    Raises:
+        UnknownName: a name is not that of a channel.
+    """
+    query = select(tables.channel).order_by(tables.channel.c.name)
+    wanted = None if names is None else list(dict.fromkeys(names))
+    if wanted is not None:
+        query = query.where(tables.channel.c.name.in_(wanted))
+    rows = {row.id: row for row in tx.connection.execute(query)}
+    found = {row.name for row in rows.values()}
+    for name in wanted or ():
+        if name not in found:
+            channel_id(tx, name)
+    points: dict[int, list[Point]] = {number: [] for number in rows}
+    for row in tx.connection.execute(
+        select(tables.point)
+        .where(tables.point.c.channel_id.in_(rows))
+        .order_by(tables.point.c.channel_id, tables.point.c.number)
+    ):
+        points[row.channel_id].append(
+            Point(
+                number=row.number,
+                state=PointState(row.state),
+                version=codec.version_from_json(row.version),
+                time=row.time,
+                run=row.run_id,
+            )
+        )
+    blocks: dict[int, list[Block]] = {number: [] for number in rows}
+    for row in tx.connection.execute(
+        select(tables.block)
+        .where(tables.block.c.channel_id.in_(rows), tables.block.c.state == LIVE)
+        .order_by(tables.block.c.id)
+    ):
+        blocks[row.channel_id].append(block_from(row))
+    return {
+        row.name: Chronicle(_channel(row), tuple(points[number]), tuple(blocks[number])) for number, row in rows.items()
+    }
+
+
+def set_schema(tx: Transaction, name: str, schema: Schema) -> None:
+    """Write down the schema of a channel that was declared without one."""
+    tx.connection.execute(
+        update(tables.channel).where(tables.channel.c.name == name).values(schema=codec.schema_to_json(schema))
+    )
+
+
+def reserve(tx: Transaction, name: str, run: int) -> int:
+    """Reserve the next point of a channel for a run (Nova, section 4, the data manager).
+
+    Returns:
+        The reserved point.
+    """
+    number = channel_id(tx, name)
+    newest = tx.connection.execute(
+        select(tables.point.c.number)
+        .where(tables.point.c.channel_id == number)
+        .order_by(tables.point.c.number.desc())
+        .limit(1)
+    ).scalar()
+    reserved = (newest or 0) + 1
+    tx.connection.execute(
+        insert(tables.point).values(
+            channel_id=number, number=reserved, state=PointState.RESERVED.value, version=[], run_id=run
+        )
+    )
+    return reserved
+
+
+def settle(tx: Transaction, name: str, point: int, state: PointState, version: Version) -> None:
+    """Fill or cancel a reserved point."""
+    tx.connection.execute(
+        update(tables.point)
+        .where(tables.point.c.channel_id == channel_id(tx, name), tables.point.c.number == point)
+        .values(state=state.value, version=codec.version_to_json(version), time=tx.now)
+    )
+
+
+def new_block(tx: Transaction, name: str, run: int) -> int:
+    """Name a block that a run is about to write, so that whatever it leaves on disk can be found again.
+
+    Returns:
+        The block's number.
+    """
+    result = tx.connection.execute(
+        insert(tables.block).values(channel_id=channel_id(tx, name), run_id=run, state=WRITING)
+    )
+    return int(result.inserted_primary_key[0])
+
+
+def publish(tx: Transaction, block: Block) -> None:
+    """Make a written block live."""
+    start = None if isinstance(block.kind, Base) else block.kind.start
+    tx.connection.execute(
+        update(tables.block)
+        .where(tables.block.c.id == block.number)
+        .values(
+            state=LIVE,
+            start=start,
+            end=block.end,
+            schema=codec.schema_to_json(block.schema),
+            encoding=codec.encoding_to_json(block.encoding),
+            columns=codec.schema_to_json(block.columns),
+            buckets=block.buckets,
+            rows=block.statistics.rows,
+            bytes=block.statistics.bytes,
+            files=block.statistics.files,
+            removals=block.statistics.removals,
+        )
+    )
+
+
+def doom(tx: Transaction, numbers: Iterable[int]) -> None:
+    """Take blocks out of sight; their files are deleted after this transaction has committed."""
+    tx.connection.execute(update(tables.block).where(tables.block.c.id.in_(list(numbers))).values(state=DOOMED))
+
+
+def doomed(tx: Transaction) -> list[int]:
+    """The blocks whose files are still to be deleted."""
+    return list(
+        tx.connection.execute(
+            select(tables.block.c.id).where(tables.block.c.state == DOOMED).order_by(tables.block.c.id)
+        ).scalars()
+    )
+
+
+def bury(tx: Transaction, numbers: Iterable[int]) -> None:
+    """Write down that the files of doomed blocks are deleted."""
+    tx.connection.execute(update(tables.block).where(tables.block.c.id.in_(list(numbers))).values(state=GONE))
+
+
+def block_states(tx: Transaction) -> dict[int, str]:
+    """The state of every block ever named."""
+    return {row.id: row.state for row in tx.connection.execute(select(tables.block.c.id, tables.block.c.state))}
+
+
+def drop_channel(tx: Transaction, name: str) -> None:
+    """Take a channel out of the catalog, with its points and cursors; its blocks are doomed."""
+    number = channel_id(tx, name)
+    connection = tx.connection
+    for table in (tables.run_output, tables.run_input, tables.cursor, tables.point):
+        connection.execute(delete(table).where(table.c.channel_id == number))
+    connection.execute(
+        update(tables.block)
+        .where(tables.block.c.channel_id == number, tables.block.c.state == GONE)
+        .values(channel_id=None)
+    )
+    connection.execute(
+        update(tables.block).where(tables.block.c.channel_id == number).values(channel_id=None, state=DOOMED)
+    )
+    connection.execute(delete(tables.channel).where(tables.channel.c.id == number))

@@ -1,0 +1,207 @@
+"""Where transactions begin.
+
+`Catalog.reading()` gives a consistent snapshot; `Catalog.writing()` a transaction that is alone in writing:
+SQLite's `BEGIN IMMEDIATE`, and an advisory lock on PostgreSQL. Writing transactions are a few statements
+long and never wait for Spark, so one at a time is enough, and what holds for one database holds for both.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
+
+from kilonova.catalog import tables
+from kilonova.errors import Busy, CatalogError, KilonovaError
+
+_LOCK = 0x6B696C6F6E6F7661
+"""The advisory lock that writers of a PostgreSQL catalog take; one catalog has one database."""
+
+REVISION = "0001"
+"""The revision of the tables that this release works with."""
+
+
+def utc_now() -> datetime:
+    """The present moment."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """An open transaction: a connection and the moment at which it began."""
+
+    connection: Connection
+    now: datetime
+
+
+class Catalog:
+    """The metadata database.
+
+    Args:
+        url: an SQLAlchemy URL, `sqlite:///…` or `postgresql://…`.
+        clock: gives the present moment; tests pass their own.
+
+    Raises:
+        CatalogError: the URL is of no known kind.
+    """
+
+    def __init__(self, url: str, clock: Callable[[], datetime] = utc_now) -> None:
+        self.url = url.replace("postgresql://", "postgresql+psycopg://", 1)
+        self.clock = clock
+        try:
+            self._engine = _engine(self.url)
+        except (NoSuchModuleError, SQLAlchemyError) as error:
+            raise CatalogError(
+                f"the catalog's URL cannot be used: {error}",
+                hint="Use sqlite:///path or postgresql://host/database",
+            ) from None
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self._engine.dialect.name
+
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """A transaction that sees one moment of the catalog and writes nothing."""
+        with self._translated():
+            options: dict[str, Any] = {"kilonova_begin": "BEGIN"}
+            if self.dialect == "postgresql":
+                options["isolation_level"] = "REPEATABLE READ"
+            with self._engine.connect().execution_options(**options) as connection, connection.begin():
+                yield Transaction(connection, self.clock())
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """A transaction that is the only one writing; it commits at the end of the block, or not at all."""
+        with self._translated():
+            options = {"kilonova_begin": "BEGIN IMMEDIATE"}
+            with self._engine.connect().execution_options(**options) as connection, connection.begin():
+                if self.dialect == "postgresql":
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+                yield Transaction(connection, self.clock())
+
+    def create(self) -> None:
+        """Bring the database to this release's tables, from nothing or from an older revision.
+
+        Raises:
+            CatalogError: it was made by a newer release.
+        """
+        from alembic import command
+        from alembic.util import CommandError
+
+        found = self.revision()
+        if found == REVISION:
+            return
+        if self.dialect == "sqlite" and (file := make_url(self.url).database):
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+        with self.writing() as tx:
+            try:
+                command.upgrade(_alembic_config(tx.connection), REVISION)
+            except CommandError:
+                raise _newer(found) from None
+            known = tx.connection.execute(select(tables.identity.c.name)).first()
+            if known is None:
+                tx.connection.execute(insert(tables.identity).values(name="catalog", value=uuid.uuid4().hex[:8]))
+
+    def revision(self) -> str | None:
+        """The revision of the tables found; None where there are none."""
+        if self.dialect == "sqlite":
+            file = make_url(self.url).database
+            if file and not Path(file).exists():
+                return None
+        with self.reading() as tx:
+            if not self._engine.dialect.has_table(tx.connection, "alembic_version"):
+                return None
+            return tx.connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+    def check(self) -> str:
+        """Refuse a database that is not at this release's revision.
+
+        Returns:
+            The identity of the catalog, by which its blocks are told from those of others.
+
+        Raises:
+            CatalogError: there is no catalog, or it is older or newer than this release.
+        """
+        found = self.revision()
+        if found is None:
+            raise CatalogError(f"there is no catalog at {self.shown_url}", hint="Make one with: kilonova init")
+        if found != REVISION:
+            if found < REVISION:
+                raise CatalogError(f"the catalog is at revision {found}", hint="Bring it up with: kilonova init")
+            raise _newer(found)
+        with self.reading() as tx:
+            return str(tx.connection.execute(select(tables.identity.c.value)).scalar_one())
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its password."""
+        return make_url(self.url).render_as_string(hide_password=True)
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except KilonovaError:
+            raise
+        except OperationalError as error:
+            if "locked" in str(error.orig) or "busy" in str(error.orig):
+                raise Busy("the catalog is locked by another process", hint="Try again") from error
+            if "readonly" in str(error.orig) or "full" in str(error.orig):
+                raise CatalogError(f"the catalog cannot be written: {error.orig}") from error
+            raise CatalogError(
+                f"the catalog at {self.shown_url} cannot be reached: {error.orig}",
+                hint="Check that the database runs and that the URL is right",
+            ) from error
+        except DBAPIError as error:
+            if "malformed" in str(error.orig) or "not a database" in str(error.orig):
+                raise CatalogError(f"{self.shown_url} is not a catalog: {error.orig}") from error
+            raise CatalogError(f"the catalog refused: {error.orig}") from error
+
+
+def _newer(found: str | None) -> CatalogError:
+    return CatalogError(
+        f"the catalog was made by a newer release (revision {found}, this release knows up to {REVISION})",
+        hint="Upgrade Kilonova; nothing was changed",
+    )
+
+
+def _alembic_config(connection: Connection) -> Any:
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "revisions"))
+    config.attributes["connection"] = connection
+    return config
+
+
+def _engine(url: str) -> Engine:
+    if not url.startswith("sqlite"):
+        return create_engine(url, pool_pre_ping=True)
+    engine = create_engine(url, connect_args={"timeout": 60, "check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def connected(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+
+    @event.listens_for(engine, "begin")
+    def begun(connection: Connection) -> None:
+        connection.exec_driver_sql(connection.get_execution_options().get("kilonova_begin", "BEGIN"))
+
+    return engine

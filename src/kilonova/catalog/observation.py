@@ -1,0 +1,31 @@
+"""What the decision which tasks to run looks at: see `kilonova.schedule.planning`."""
+
+from __future__ import annotations
+
+from kilonova.catalog.chains import chronicles
+from kilonova.catalog.database import Transaction
+from kilonova.catalog.registry import tasks
+from kilonova.model.channel import Chronicle
+from kilonova.model.workflow import Workflow
+from kilonova.schedule.planning import Progress
+
+
+def observe(tx: Transaction) -> tuple[Workflow, dict[str, Progress], dict[str, Chronicle]]:
+    """All channels and tasks as one workflow, how far each task has come, and the state of each channel."""
+    registered = tasks(tx)
+    found = chronicles(tx)
+    workflow = Workflow(
+        name="all",
+        channels=tuple(chronicle.channel for chronicle in found.values()),
+        tasks=tuple(known.task for known in registered.values()),
+    )
+    progress = {
+        name: Progress(
+            task=known.task,
+            logic=known.logic,
+            started=known.started,
+            cursors={channel: point for channel, point, logic in known.cursors if logic == known.logic},
+        )
+        for name, known in registered.items()
+    }
+    return workflow, progress, found

@@ -1,0 +1,264 @@
+"""Tasks as the catalog keeps them: what every logic version of each does, whole, and how far it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, delete, insert, select, update
+
+from kilonova.catalog import codec, tables
+from kilonova.catalog.chains import channel_id
+from kilonova.catalog.database import Transaction
+from kilonova.errors import UnknownName, closest
+from kilonova.model.channel import Channel
+from kilonova.model.task import Function, Logic, Mode, Port, Production, Sql, Task, Variant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """A task at its newest logic version.
+
+    Attributes:
+        task: what it does.
+        workflow: the workflow that declares it.
+        logic: the logic version: 0, 1, 2, …
+        cursors: the point up to which it has read each channel, and the logic version that did.
+    """
+
+    task: Task
+    workflow: str
+    logic: int
+    cursors: tuple[tuple[str, int, int], ...]
+
+    def cursor(self, channel: str) -> int:
+        """The point up to which the present logic has read a channel; 0 if it has not begun."""
+        return next((point for name, point, logic in self.cursors if name == channel and logic == self.logic), 0)
+
+    @property
+    def started(self) -> bool:
+        """Whether the present logic version has run."""
+        return any(logic == self.logic for _, _, logic in self.cursors)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether any logic version has run."""
+        return bool(self.cursors)
+
+
+def add_channel(tx: Transaction, channel: Channel, workflow: str) -> None:
+    """Register a channel."""
+    tx.connection.execute(
+        insert(tables.channel).values(
+            name=channel.name,
+            schema=None if channel.schema is None else codec.schema_to_json(channel.schema),
+            encoding=codec.encoding_to_json(channel.encoding),
+            workflow=workflow,
+        )
+    )
+
+
+def change_channel(tx: Transaction, channel: Channel) -> None:
+    """Give a channel another schema or encoding; blocks that are there keep their own."""
+    tx.connection.execute(
+        update(tables.channel)
+        .where(tables.channel.c.name == channel.name)
+        .values(
+            schema=None if channel.schema is None else codec.schema_to_json(channel.schema),
+            encoding=codec.encoding_to_json(channel.encoding),
+        )
+    )
+
+
+def channel_owners(tx: Transaction) -> dict[str, str]:
+    """The workflow that declares each channel."""
+    return dict(tx.connection.execute(select(tables.channel.c.name, tables.channel.c.workflow)).tuples().all())
+
+
+def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False) -> int:
+    """Register a task, or a new logic version of one whose definition has changed.
+
+    Args:
+        tx: a writing transaction.
+        task: the task.
+        workflow: the workflow that declares it.
+        renew: make a new logic version even where the definition is the same (an output was redeclared).
+
+    Returns:
+        The logic version that holds from now on.
+    """
+    row = tx.connection.execute(select(tables.task).where(tables.task.c.name == task.name)).first()
+    if row is None:
+        logic = 0
+        result = tx.connection.execute(
+            insert(tables.task).values(name=task.name, workflow=workflow, logic=logic, active=True)
+        )
+        number = int(result.inserted_primary_key[0])
+    else:
+        number = row.id
+        newest = tx.connection.execute(
+            select(tables.logic).where(tables.logic.c.task_id == number, tables.logic.c.version == row.logic)
+        ).one()
+        same = newest.fingerprint == task.fingerprint and not renew
+        logic = row.logic if same else row.logic + 1
+        tx.connection.execute(
+            update(tables.task).where(tables.task.c.id == number).values(logic=logic, active=True, workflow=workflow)
+        )
+        if same:
+            return logic
+    tx.connection.execute(
+        insert(tables.logic).values(
+            task_id=number,
+            version=logic,
+            writes=list(task.writes),
+            fingerprint=task.fingerprint,
+            registered=tx.now,
+        )
+    )
+    for position, variant in enumerate(task.variants):
+        tx.connection.execute(
+            insert(tables.variant).values(
+                task_id=number,
+                logic=logic,
+                name=variant.name,
+                position=position,
+                ports=[[port.name, port.channel, port.mode.value] for port in variant.ports],
+                production=variant.production.value,
+                fingerprint=variant.fingerprint,
+                **_logic_columns(variant.logic),
+            )
+        )
+    return logic
+
+
+def _logic_columns(logic: Logic) -> dict[str, Any]:
+    match logic:
+        case Sql(text=text):
+            return {"language": "sql", "source": text, "pickled": None}
+        case Function(pickled=pickled, source=source):
+            return {"language": "python", "source": source, "pickled": pickled}
+
+
+def _variant(row: Row[Any]) -> Variant:
+    logic: Logic = Sql(text=row.source) if row.language == "sql" else Function(pickled=row.pickled, source=row.source)
+    return Variant(
+        name=row.name,
+        ports=tuple(Port(name, channel, Mode(mode)) for name, channel, mode in row.ports),
+        production=Production(row.production),
+        logic=logic,
+        fingerprint=row.fingerprint,
+    )
+
+
+def tasks(tx: Transaction) -> dict[str, Registered]:
+    """All active tasks by name, at their newest logic version."""
+    rows = tx.connection.execute(
+        select(tables.task, tables.logic.c.writes)
+        .join(tables.logic, tables.logic.c.task_id == tables.task.c.id)
+        .where(tables.logic.c.version == tables.task.c.logic, tables.task.c.active)
+        .order_by(tables.task.c.id)
+    ).all()
+    variants: dict[int, list[Variant]] = {}
+    for variant in tx.connection.execute(
+        select(tables.variant)
+        .join(tables.task, tables.task.c.id == tables.variant.c.task_id)
+        .where(tables.variant.c.logic == tables.task.c.logic)
+        .order_by(tables.variant.c.task_id, tables.variant.c.position)
+    ):
+        variants.setdefault(variant.task_id, []).append(_variant(variant))
+    cursors: dict[int, list[tuple[str, int, int]]] = {}
+    for cursor in tx.connection.execute(
+        select(tables.cursor, tables.channel.c.name)
+        .join(tables.channel, tables.channel.c.id == tables.cursor.c.channel_id)
+        .order_by(tables.channel.c.name)
+    ):
+        cursors.setdefault(cursor.task_id, []).append((cursor.name, cursor.point, cursor.logic))
+    return {
+        row.name: Registered(
+            task=Task(name=row.name, writes=tuple(row.writes), variants=tuple(variants[row.id])),
+            workflow=row.workflow,
+            logic=row.logic,
+            cursors=tuple(cursors.get(row.id, ())),
+        )
+        for row in rows
+    }
+
+
+def logic_version(tx: Transaction, name: str, version: int) -> Task:
+    """A task as an older (or the newest) logic version does it.
+
+    Raises:
+        UnknownName: there is no such task or version.
+    """
+    number = task_id(tx, name)
+    row = tx.connection.execute(
+        select(tables.logic).where(tables.logic.c.task_id == number, tables.logic.c.version == version)
+    ).first()
+    if row is None:
+        raise UnknownName(f"there is no logic version {version}", task=name)
+    found = tx.connection.execute(
+        select(tables.variant)
+        .where(tables.variant.c.task_id == number, tables.variant.c.logic == version)
+        .order_by(tables.variant.c.position)
+    )
+    return Task(name=name, writes=tuple(row.writes), variants=tuple(_variant(item) for item in found))
+
+
+def task_id(tx: Transaction, name: str) -> int:
+    """The catalog's number of a task.
+
+    Raises:
+        UnknownName: there is no such task.
+    """
+    found = tx.connection.execute(select(tables.task.c.id).where(tables.task.c.name == name)).scalar()
+    if found is None:
+        names = list(tx.connection.execute(select(tables.task.c.name)).scalars())
+        raise UnknownName("there is no such task", task=name, hint=closest(name, names))
+    return int(found)
+
+
+def writer(tx: Transaction, channel: str) -> str | None:
+    """The active task that writes a channel; None for source channels."""
+    return next((name for name, known in tasks(tx).items() if channel in known.task.writes), None)
+
+
+def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[str, int]]) -> None:
+    """Write down the points up to which a logic version of a task has now read its channels."""
+    number = task_id(tx, task)
+    for channel, point in points:
+        key = {"task_id": number, "channel_id": channel_id(tx, channel)}
+        tx.connection.execute(
+            delete(tables.cursor).where(
+                tables.cursor.c.task_id == key["task_id"], tables.cursor.c.channel_id == key["channel_id"]
+            )
+        )
+        tx.connection.execute(insert(tables.cursor).values(**key, point=point, logic=logic))
+
+
+def drop_task(tx: Transaction, name: str) -> None:
+    """Take a task out of service; its older logic versions stay on record, its cursors go."""
+    number = task_id(tx, name)
+    tx.connection.execute(delete(tables.cursor).where(tables.cursor.c.task_id == number))
+    tx.connection.execute(update(tables.task).where(tables.task.c.id == number).values(active=False))
+
+
+def put_function(tx: Transaction, name: str, function: Function) -> None:
+    """Keep the per-key functions of a custom encoding; a name always stands for the same definition."""
+    known = tx.connection.execute(select(tables.function.c.name).where(tables.function.c.name == name)).first()
+    if known is None:
+        tx.connection.execute(
+            insert(tables.function).values(name=name, source=function.source, pickled=function.pickled)
+        )
+
+
+def function(tx: Transaction, name: str) -> Function:
+    """The per-key functions of a custom encoding.
+
+    Raises:
+        UnknownName: no custom encoding has that name.
+    """
+    row = tx.connection.execute(select(tables.function).where(tables.function.c.name == name)).first()
+    if row is None:
+        raise UnknownName(f"there are no functions called {name} for a custom encoding")
+    return Function(pickled=row.pickled, source=row.source)

@@ -1,0 +1,373 @@
+"""Runs as the catalog keeps them: started, committed or failed, each in one transaction, under a lease.
+
+The commit protocol, with what a crash after each step leaves behind:
+
+1. `start`: the run, its reserved points, its claims on tasks and its pins. A crash leaves a run whose lease
+   runs out.
+2. `chains.new_block` before each block is written: a crash leaves files under a name that the catalog knows.
+3. `commit`: blocks live, points filled, cursors moved, provenance recorded, claims and pins gone: all or none,
+   and only if the run is still running. Or `fail`: points cancelled, blocks doomed.
+4. Files of doomed blocks are deleted, then `chains.bury` says so. A crash leaves doomed blocks, whose files
+   the next process deletes again.
+
+`expire` does what `fail` does for runs whose lease has run out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Row, delete, func, insert, select, update
+
+from kilonova.catalog import tables
+from kilonova.catalog.chains import DOOMED, WRITING, channel_id, publish, reserve, set_schema, settle
+from kilonova.catalog.database import Transaction
+from kilonova.catalog.registry import move_cursors, task_id
+from kilonova.errors import Busy, UnknownName
+from kilonova.model.channel import PointState
+from kilonova.model.run import (
+    CommitResult,
+    Committed,
+    Expired,
+    Input,
+    Output,
+    Run,
+    RunEvent,
+    RunKind,
+    RunState,
+    next_state,
+)
+from kilonova.model.version import Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advance:
+    """How far a task has read, to be written down when its run commits."""
+
+    task: str
+    logic: int
+    points: tuple[tuple[str, int], ...]
+
+
+def start(
+    tx: Transaction,
+    *,
+    kind: RunKind,
+    tasks: Sequence[str],
+    writes: Iterable[str],
+    owner: str,
+    lease: timedelta,
+) -> tuple[int, dict[str, int]]:
+    """Begin a run: claim its tasks and reserve the next point of every channel that it writes.
+
+    Args:
+        tx: a writing transaction.
+        kind: what the run is for.
+        tasks: the tasks that it runs; no other run may have one of them at the same time.
+        writes: the channels on which it reserves a point.
+        owner: the process that runs it.
+        lease: for how long the run is safe from being taken over without a heartbeat.
+
+    Returns:
+        The run's number, and the reserved point per channel.
+
+    Raises:
+        Busy: another run has one of the tasks.
+    """
+    result = tx.connection.execute(
+        insert(tables.run).values(
+            kind=kind.value,
+            state=RunState.RUNNING.value,
+            tasks=list(tasks),
+            owner=owner,
+            started=tx.now,
+            lease_until=tx.now + lease,
+        )
+    )
+    number = int(result.inserted_primary_key[0])
+    for name in tasks:
+        key = task_id(tx, name)
+        holder = tx.connection.execute(select(tables.claim.c.run_id).where(tables.claim.c.task_id == key)).scalar()
+        if holder is not None:
+            raise Busy("another run has this task", task=name, run=int(holder), hint="Wait until it has ended")
+        tx.connection.execute(insert(tables.claim).values(task_id=key, run_id=number))
+    return number, {name: reserve(tx, name, number) for name in writes}
+
+
+def beat(tx: Transaction, run: int, lease: timedelta) -> bool:
+    """Renew a run's lease.
+
+    Returns:
+        Whether the run is still this process's to run.
+    """
+    result = tx.connection.execute(
+        update(tables.run)
+        .where(tables.run.c.id == run, tables.run.c.state == RunState.RUNNING.value)
+        .values(lease_until=tx.now + lease)
+    )
+    tx.connection.execute(update(tables.pin).where(tables.pin.c.holder == holder_of(run)).values(until=tx.now + lease))
+    return bool(result.rowcount)
+
+
+def commit(
+    tx: Transaction,
+    run: int,
+    *,
+    inputs: Iterable[Input],
+    outputs: Iterable[Output],
+    advances: Iterable[Advance],
+) -> CommitResult:
+    """Publish all that a run made, and how far its tasks have read, at once.
+
+    Returns:
+        `Expired` if another process has taken the run over; then nothing was published.
+    """
+    if not _end(tx, run, RunEvent.COMMIT, None):
+        return Expired()
+    for output in outputs:
+        if output.block is not None:
+            publish(tx, output.block)
+            _adopt_schema(tx, output)
+        reserved = tx.connection.execute(
+            select(tables.point.c.state).where(
+                tables.point.c.channel_id == channel_id(tx, output.channel),
+                tables.point.c.number == output.point,
+            )
+        ).scalar()
+        if reserved == PointState.RESERVED.value:
+            state = PointState.CANCELLED if output.block is None else PointState.FILLED
+            version = Version() if output.block is None else output.version
+            settle(tx, output.channel, output.point, state, version)
+        tx.connection.execute(
+            insert(tables.run_output).values(
+                run_id=run,
+                channel_id=channel_id(tx, output.channel),
+                point=output.point,
+                block_id=None if output.block is None else output.block.number,
+                task=output.task,
+                reason=output.reason,
+                seconds=output.seconds,
+            )
+        )
+    _release(tx, run)
+    for item in inputs:
+        tx.connection.execute(
+            insert(tables.run_input).values(
+                run_id=run,
+                task=item.task,
+                port=item.port,
+                channel_id=channel_id(tx, item.channel),
+                start=item.start,
+                end=item.end,
+            )
+        )
+    blocks = {(item.task, block) for item in inputs for block in item.blocks}
+    if blocks:
+        tx.connection.execute(
+            insert(tables.run_input_block),
+            [{"run_id": run, "task": task, "block_id": block} for task, block in sorted(blocks)],
+        )
+    for advance in advances:
+        move_cursors(tx, advance.task, advance.logic, advance.points)
+    return Committed()
+
+
+def _adopt_schema(tx: Transaction, output: Output) -> None:
+    """A channel declared without a schema takes that of the first block written to it."""
+    assert output.block is not None
+    known = tx.connection.execute(
+        select(tables.channel.c.schema).where(tables.channel.c.name == output.channel)
+    ).scalar()
+    if known is None:
+        set_schema(tx, output.channel, output.block.schema)
+
+
+def fail(tx: Transaction, run: int, error: str) -> bool:
+    """End a run that did not succeed: its points are cancelled and its blocks doomed.
+
+    Returns:
+        Whether the run was still running.
+    """
+    return _end(tx, run, RunEvent.FAIL, error)
+
+
+def expire(tx: Transaction) -> list[Run]:
+    """End the runs whose lease has run out, as `fail` does.
+
+    Returns:
+        Those runs, as they were.
+    """
+    silent = [
+        _run(row)
+        for row in tx.connection.execute(
+            select(tables.run).where(tables.run.c.state == RunState.RUNNING.value, tables.run.c.lease_until < tx.now)
+        )
+    ]
+    for run in silent:
+        _end(tx, run.number, RunEvent.EXPIRE, f"the process {run.owner} went silent")
+    tx.connection.execute(delete(tables.pin).where(tables.pin.c.until < tx.now))
+    return silent
+
+
+def _end(tx: Transaction, run: int, event: RunEvent, error: str | None) -> bool:
+    after = next_state(RunState.RUNNING, event)
+    result = tx.connection.execute(
+        update(tables.run)
+        .where(tables.run.c.id == run, tables.run.c.state == RunState.RUNNING.value)
+        .values(state=after.value, ended=tx.now, error=error)
+    )
+    if not result.rowcount:
+        return False
+    if event is not RunEvent.COMMIT:
+        tx.connection.execute(
+            update(tables.point)
+            .where(tables.point.c.run_id == run, tables.point.c.state == PointState.RESERVED.value)
+            .values(state=PointState.CANCELLED.value, time=tx.now)
+        )
+        _release(tx, run)
+    return True
+
+
+def _release(tx: Transaction, run: int) -> None:
+    """Give back claims and pins; blocks that were named but not published are doomed."""
+    tx.connection.execute(delete(tables.claim).where(tables.claim.c.run_id == run))
+    tx.connection.execute(delete(tables.pin).where(tables.pin.c.holder == holder_of(run)))
+    tx.connection.execute(
+        update(tables.block).where(tables.block.c.run_id == run, tables.block.c.state == WRITING).values(state=DOOMED)
+    )
+
+
+def holder_of(run: int) -> str:
+    """The name under which a run pins blocks."""
+    return f"run {run}"
+
+
+def pin(tx: Transaction, holder: str, blocks: Iterable[int], until: timedelta) -> None:
+    """Keep blocks from being collected while somebody reads them.
+
+    Raises:
+        Busy: one of them was collected in the meantime; read the catalog again.
+    """
+    wanted = sorted(set(blocks))
+    live = set(
+        tx.connection.execute(
+            select(tables.block.c.id).where(tables.block.c.id.in_(wanted), tables.block.c.state == "live")
+        ).scalars()
+    )
+    if len(live) < len(wanted):
+        raise Busy("blocks were collected while they were about to be read", hint="Try again")
+    held = set(tx.connection.execute(select(tables.pin.c.block_id).where(tables.pin.c.holder == holder)).scalars())
+    new = [number for number in wanted if number not in held]
+    if new:
+        tx.connection.execute(
+            insert(tables.pin),
+            [{"holder": holder, "block_id": number, "until": tx.now + until} for number in new],
+        )
+
+
+def unpin(tx: Transaction, holder: str) -> None:
+    """Let go of all blocks that a holder has pinned."""
+    tx.connection.execute(delete(tables.pin).where(tables.pin.c.holder == holder))
+
+
+def _run(row: Row[Any]) -> Run:
+    return Run(
+        number=row.id,
+        kind=RunKind(row.kind),
+        state=RunState(row.state),
+        tasks=tuple(row.tasks),
+        owner=row.owner,
+        started=row.started,
+        ended=row.ended,
+        lease_until=row.lease_until,
+        error=row.error,
+    )
+
+
+def history(tx: Transaction, limit: int | None = None) -> list[Run]:
+    """The runs, newest first."""
+    query = select(tables.run).order_by(tables.run.c.id.desc())
+    return [_run(row) for row in tx.connection.execute(query if limit is None else query.limit(limit))]
+
+
+def one(tx: Transaction, number: int) -> Run:
+    """A run.
+
+    Raises:
+        UnknownName: there is no such run.
+    """
+    row = tx.connection.execute(select(tables.run).where(tables.run.c.id == number)).first()
+    if row is None:
+        newest = tx.connection.execute(select(func.max(tables.run.c.id))).scalar()
+        hint = f"The runs are 1 to {newest}" if newest else "There are no runs yet"
+        raise UnknownName("there is no such run", run=number, hint=hint)
+    return _run(row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What a run made of a channel: the record behind physical provenance.
+
+    Attributes:
+        run: the run.
+        task: the task that wrote it; None for ingests and compactions.
+        channel: the channel.
+        point: the point.
+        block: the block's number, or None where nothing changed.
+        rows: rows in the block.
+        bytes: its size.
+        reason: how it was made, and why so.
+        seconds: how long it took.
+    """
+
+    run: int
+    task: str | None
+    channel: str
+    point: int
+    block: int | None
+    rows: int | None
+    bytes: int | None
+    reason: str
+    seconds: float
+
+
+def outputs(tx: Transaction, runs: Iterable[int]) -> list[Made]:
+    """What runs made, by run and channel."""
+    rows = tx.connection.execute(
+        select(tables.run_output, tables.channel.c.name, tables.block.c.rows, tables.block.c.bytes)
+        .join(tables.channel, tables.channel.c.id == tables.run_output.c.channel_id)
+        .outerjoin(tables.block, tables.block.c.id == tables.run_output.c.block_id)
+        .where(tables.run_output.c.run_id.in_(list(runs)))
+        .order_by(tables.run_output.c.run_id, tables.channel.c.name)
+    )
+    return [
+        Made(
+            run=row.run_id,
+            task=row.task,
+            channel=row.name,
+            point=row.point,
+            block=row.block_id,
+            rows=row.rows,
+            bytes=row.bytes,
+            reason=row.reason,
+            seconds=row.seconds,
+        )
+        for row in rows
+    ]
+
+
+def inputs(tx: Transaction, runs: Iterable[int]) -> list[tuple[int, Input]]:
+    """What the tasks of runs read, by run, without the blocks."""
+    rows = tx.connection.execute(
+        select(tables.run_input, tables.channel.c.name)
+        .join(tables.channel, tables.channel.c.id == tables.run_input.c.channel_id)
+        .where(tables.run_input.c.run_id.in_(list(runs)))
+        .order_by(tables.run_input.c.run_id)
+    )
+    return [
+        (row.run_id, Input(task=row.task, port=row.port, channel=row.name, start=row.start, end=row.end))
+        for row in rows
+    ]

@@ -1,0 +1,64 @@
+"""What holds blocks in the warehouse, as one observation for the decision what may go.
+
+The decision itself is `kilonova.schedule.collection`.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from kilonova.catalog import tables
+from kilonova.catalog.chains import chronicles
+from kilonova.catalog.database import Transaction
+from kilonova.catalog.registry import tasks
+from kilonova.model.task import Mode
+from kilonova.schedule.collection import Consumer, Holdings, Reference
+
+
+def holdings(tx: Transaction) -> Holdings:
+    """Every channel with its consumers, pins and provenance."""
+    consumers: dict[str, list[Consumer]] = {}
+    for registered in tasks(tx).values():
+        for channel in {port.channel for variant in registered.task.variants for port in variant.ports}:
+            modes = {
+                port.mode for variant in registered.task.variants for port in variant.ports if port.channel == channel
+            }
+            if any(mode.advances for mode in modes):
+                consumers.setdefault(channel, []).append(
+                    Consumer(
+                        task=registered.task.name,
+                        cursor=registered.cursor(channel),
+                        started=registered.started,
+                        needs_snapshot=bool(modes & {Mode.OLD, Mode.CHANGES, Mode.INSERTS}),
+                    )
+                )
+    pins: dict[int, list[str]] = {}
+    for row in tx.connection.execute(select(tables.pin).where(tables.pin.c.until >= tx.now)):
+        pins.setdefault(row.block_id, []).append(row.holder)
+    inputs = tables.run_input_block
+    output = tables.run_output
+    physical = tx.connection.execute(
+        select(inputs.c.block_id, output.c.block_id.label("made"))
+        .join(output, (output.c.run_id == inputs.c.run_id) & (output.c.task == inputs.c.task))
+        .join(tables.block, tables.block.c.id == output.c.block_id)
+        .where(tables.block.c.state == "live")
+    )
+    names = {row.id: row.name for row in tx.connection.execute(select(tables.channel))}
+    logical = tx.connection.execute(
+        select(tables.run_input, output.c.channel_id.label("made_on"), output.c.point)
+        .join(
+            output,
+            (output.c.run_id == tables.run_input.c.run_id) & (output.c.task == tables.run_input.c.task),
+        )
+        .where(output.c.block_id.is_not(None))
+    )
+    return Holdings(
+        chronicles=chronicles(tx),
+        consumers={channel: tuple(found) for channel, found in consumers.items()},
+        pins={block: tuple(holders) for block, holders in pins.items()},
+        physical=frozenset((row.block_id, row.made) for row in physical),
+        logical=frozenset(
+            Reference(of=names[row.made_on], at=row.point, channel=names[row.channel_id], point=row.end)
+            for row in logical
+        ),
+    )

@@ -1,0 +1,205 @@
+"""The tables of the catalog. Revisions in `revisions/` lead from one shape to the next."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+)
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """A moment, kept in UTC; SQLite drops time zones, so they are put back on the way out."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """To the database."""
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """From the database."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+metadata = MetaData()
+_number = BigInteger().with_variant(Integer, "sqlite")
+
+identity = Table(
+    "identity",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("value", String, nullable=False),
+)
+
+channel = Table(
+    "channel",
+    metadata,
+    Column("id", _number, primary_key=True, autoincrement=True),
+    Column("name", String, nullable=False, unique=True),
+    Column("schema", JSON(none_as_null=True)),
+    Column("encoding", JSON, nullable=False),
+    Column("workflow", String, nullable=False),
+)
+
+task = Table(
+    "task",
+    metadata,
+    Column("id", _number, primary_key=True, autoincrement=True),
+    Column("name", String, nullable=False, unique=True),
+    Column("workflow", String, nullable=False),
+    Column("logic", Integer, nullable=False),
+    Column("active", Boolean, nullable=False),
+)
+
+logic = Table(
+    "logic",
+    metadata,
+    Column("task_id", ForeignKey("task.id"), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("writes", JSON, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("registered", UtcTime, nullable=False),
+)
+
+variant = Table(
+    "variant",
+    metadata,
+    Column("task_id", ForeignKey("task.id"), primary_key=True),
+    Column("logic", Integer, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("ports", JSON, nullable=False),
+    Column("production", String, nullable=False),
+    Column("language", String, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("pickled", LargeBinary),
+    Column("fingerprint", String, nullable=False),
+)
+
+function = Table(
+    "function",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("source", Text, nullable=False),
+    Column("pickled", LargeBinary, nullable=False),
+)
+
+point = Table(
+    "point",
+    metadata,
+    Column("channel_id", ForeignKey("channel.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("state", String, nullable=False),
+    Column("version", JSON, nullable=False),
+    Column("time", UtcTime),
+    Column("run_id", ForeignKey("run.id"), nullable=False),
+)
+
+block = Table(
+    "block",
+    metadata,
+    Column("id", _number, primary_key=True, autoincrement=True),
+    Column("channel_id", ForeignKey("channel.id"), index=True),
+    Column("run_id", ForeignKey("run.id"), nullable=False, index=True),
+    Column("state", String, nullable=False, index=True),
+    Column("start", Integer),
+    Column("end", Integer),
+    Column("schema", JSON(none_as_null=True)),
+    Column("encoding", JSON(none_as_null=True)),
+    Column("columns", JSON(none_as_null=True)),
+    Column("buckets", Integer),
+    Column("rows", BigInteger),
+    Column("bytes", BigInteger),
+    Column("files", Integer),
+    Column("removals", BigInteger),
+)
+
+cursor = Table(
+    "cursor",
+    metadata,
+    Column("task_id", ForeignKey("task.id"), primary_key=True),
+    Column("channel_id", ForeignKey("channel.id"), primary_key=True),
+    Column("point", Integer, nullable=False),
+    Column("logic", Integer, nullable=False),
+)
+
+run = Table(
+    "run",
+    metadata,
+    Column("id", _number, primary_key=True, autoincrement=True),
+    Column("kind", String, nullable=False),
+    Column("state", String, nullable=False, index=True),
+    Column("tasks", JSON, nullable=False),
+    Column("owner", String, nullable=False),
+    Column("started", UtcTime, nullable=False),
+    Column("ended", UtcTime),
+    Column("lease_until", UtcTime, nullable=False),
+    Column("error", Text),
+)
+
+run_input = Table(
+    "run_input",
+    metadata,
+    Column("run_id", ForeignKey("run.id"), primary_key=True),
+    Column("task", String, primary_key=True),
+    Column("port", String, primary_key=True),
+    Column("channel_id", ForeignKey("channel.id"), nullable=False),
+    Column("start", Integer, nullable=False),
+    Column("end", Integer, nullable=False),
+)
+
+run_input_block = Table(
+    "run_input_block",
+    metadata,
+    Column("run_id", ForeignKey("run.id"), primary_key=True),
+    Column("task", String, primary_key=True),
+    Column("block_id", ForeignKey("block.id"), primary_key=True),
+)
+
+run_output = Table(
+    "run_output",
+    metadata,
+    Column("run_id", ForeignKey("run.id"), primary_key=True),
+    Column("channel_id", ForeignKey("channel.id"), primary_key=True),
+    Column("point", Integer, nullable=False),
+    Column("block_id", ForeignKey("block.id")),
+    Column("task", String),
+    Column("reason", Text, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Index("run_output_by_point", "channel_id", "point"),
+)
+
+claim = Table(
+    "claim",
+    metadata,
+    Column("task_id", ForeignKey("task.id"), primary_key=True),
+    Column("run_id", ForeignKey("run.id"), nullable=False),
+)
+
+pin = Table(
+    "pin",
+    metadata,
+    Column("holder", String, primary_key=True),
+    Column("block_id", ForeignKey("block.id"), primary_key=True),
+    Column("until", UtcTime, nullable=False),
+)

@@ -1,0 +1,100 @@
+"""Answers as tables for people, or as JSON for programs."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def size(count: float | None) -> str:
+    """A number of bytes as people say it.
+
+    >>> size(3_500_000)
+    '3.3 MB'
+    """
+    if count is None:
+        return ""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TB"
+
+
+def number(count: int | None) -> str:
+    """A count with separators, or nothing."""
+    return "" if count is None else f"{count:,}"
+
+
+def moment(time: datetime | None) -> str:
+    """A moment in UTC, to the second."""
+    return "" if time is None else time.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()) -> None:
+    """Print a table."""
+    shown = Table(title=title, title_justify="left", header_style="bold", show_edge=False, pad_edge=False)
+    for name in columns:
+        shown.add_column(name, justify="right" if name in set(right) else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*(cell if isinstance(cell, Text) else Text("" if cell is None else str(cell)) for cell in row))
+    out.print(shown)
+
+
+def plain(value: Any) -> Any:
+    """Values as JSON has them."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case Enum():
+            return value.value
+        case datetime() | date():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case bytes() | bytearray():
+            return bytes(value).hex()
+        case dict():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            fields = getattr(value, "asDict", None)
+            return plain(fields()) if fields else [plain(item) for item in value]
+        case _ if dataclasses.is_dataclass(value):
+            return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+        case _:
+            return str(value)
+
+
+def as_json(value: Any) -> None:
+    """Print a value as JSON."""
+    sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False) + "\n")
+
+
+def as_json_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows as JSON objects, one a line."""
+    for row in rows:
+        record = {name: plain(cell) for name, cell in zip(columns, row, strict=True)}
+        sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows as CSV with a header."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        cells = (plain(cell) for cell in row)
+        writer.writerow([json.dumps(cell) if isinstance(cell, dict | list) else cell for cell in cells])

@@ -1,0 +1,1 @@
+"""The declaration API: Python functions and annotations become a `kilonova.model` workflow."""

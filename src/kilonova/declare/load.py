@@ -1,0 +1,50 @@
+"""Workflows from Python files."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+
+from kilonova.declare.workflow import Workflow
+from kilonova.errors import DeclarationError, KilonovaError
+
+
+def load(path: Path) -> list[Workflow]:
+    """The workflows that a Python file defines at its top level.
+
+    A file within a package is imported as a part of it, so that relative imports work.
+
+    Raises:
+        DeclarationError: the file is not there, cannot be run, or defines no workflow.
+    """
+    path = path.resolve()
+    if not path.is_file():
+        raise DeclarationError("there is no such file", path=str(path), hint="Name a Python file")
+    root, parts = path.parent, [path.stem]
+    while (root / "__init__.py").exists():
+        parts.insert(0, root.name)
+        root = root.parent
+    name = ".".join(parts)
+    sys.path.insert(0, str(root))
+    try:
+        if len(parts) > 1:
+            module = importlib.import_module(name)
+        else:
+            spec = importlib.util.spec_from_file_location(name, path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[name] = module
+            spec.loader.exec_module(module)
+    except KilonovaError as error:
+        raise error.within(path=str(path)) from error.__cause__
+    except Exception as error:
+        raise DeclarationError(f"the file cannot be run: {type(error).__name__}: {error}", path=str(path)) from error
+    finally:
+        sys.path.remove(str(root))
+    found = [item for item in vars(module).values() if isinstance(item, Workflow)]
+    if not found:
+        raise DeclarationError("the file defines no workflow", path=str(path), hint='Write: news = kn.Workflow("news")')
+    return found

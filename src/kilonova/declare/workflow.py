@@ -1,0 +1,390 @@
+"""Workflows as users declare them (`DESIGN.md`, section 3): channels, and functions for tasks.
+
+A task's function name is its output channel and its parameters are its ports, bound to the channels of the
+same names unless said otherwise; the annotations are the modes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar
+
+import cloudpickle
+
+from kilonova.declare.ddl import parse_schema
+from kilonova.declare.fingerprint import fingerprint, source_of
+from kilonova.errors import DeclarationError, closest
+from kilonova.model.channel import Channel
+from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert, described
+from kilonova.model.schema import Schema
+from kilonova.model.task import Function, Mode, Port, Production, Sql, Task, Variant
+from kilonova.model.workflow import Workflow as WorkflowValue
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+Names = str | tuple[str, ...] | list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementOf:
+    """The encoding increment, before its key is known."""
+
+    measures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CustomOf:
+    """The encoding custom, before its key is known."""
+
+    functions: object
+
+
+Encodes = str | IncrementOf | CustomOf | None
+
+
+def increment(*measures: str) -> IncrementOf:
+    """The encoding whose deltas hold amounts to add to these columns, per key."""
+    return IncrementOf(measures)
+
+
+def custom(functions: object) -> CustomOf:
+    """The encoding whose deltas the given object understands.
+
+    Args:
+        functions: has `merge(base, delta)`, `chain(first, second)` and, if it can, `diff(old, new)`, each on
+            lists of row dictionaries of one key.
+    """
+    return CustomOf(functions)
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A declared workflow: its value, and the functions of its custom encodings by name."""
+
+    workflow: WorkflowValue
+    functions: Mapping[str, Function]
+
+
+class DeclaredTask(Generic[Arguments, Result]):
+    """A task's function: call it with DataFrames in a unit test, or add another `variant` to it."""
+
+    def __init__(self, workflow: Workflow, name: str, function: Callable[Arguments, Result]) -> None:
+        self._workflow = workflow
+        self.name = name
+        self.function = function
+        self.__wrapped__ = function
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+
+    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        """Call the function itself."""
+        return self.function(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Kept by value as the plain function, without the workflow around it."""
+        return _itself, (self.function,)
+
+    def variant(self, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        """Add another way to do the same task; it must give the same result.
+
+        Args:
+            function: as for `Workflow.task`; its name is the variant's.
+        """
+        self._workflow._add_variant(self.name, function, {})
+        return function
+
+
+def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+@dataclass(slots=True)
+class _DraftTask:
+    writes: tuple[str, ...]
+    variants: list[Variant]
+
+
+class Workflow:
+    """Channels and tasks under one name.
+
+    Args:
+        name: the workflow's name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._channels: dict[str, Channel] = {}
+        self._tasks: dict[str, _DraftTask] = {}
+        self._functions: dict[str, Function] = {}
+
+    def channel(
+        self, name: str, schema: str | None = None, *, key: Names | None = None, encoding: Encodes = None
+    ) -> None:
+        """Declare a channel.
+
+        Args:
+            name: its name.
+            schema: its columns as DDL, `"id string, n bigint"`; None takes that of the first rows written.
+            key: the columns by which its rows are told apart.
+            encoding: how its deltas read: `"append"`, `"upsert"`, `"changes"`, `"columns"`, `increment(…)` or
+                `custom(…)`; by default append, or upsert where a key is given.
+
+        Raises:
+            DeclarationError: the name is taken, the schema cannot be understood, or the encoding does not fit.
+        """
+        if name in self._channels:
+            raise DeclarationError("the channel is declared twice", channel=name)
+        try:
+            columns = None if schema is None else parse_schema(schema)
+            self._channels[name] = Channel(
+                name=name, schema=columns, encoding=self._encoding(_names(key), encoding, columns)
+            )
+        except DeclarationError as error:
+            raise error.within(channel=name) from error.__cause__
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        reads: Mapping[str, str] | None = None,
+        writes: Names | None = None,
+        schema: str | None = None,
+        key: Names | None = None,
+        encoding: Encodes = None,
+    ) -> Any:
+        """Declare a task; a decorator, with or without arguments.
+
+        Args:
+            function: takes a DataFrame per port and returns one per channel written.
+            reads: the channel of each parameter whose name is not the channel's.
+            writes: the channels written, if not the one of the function's name.
+            schema: declares the channel written in place; so do `key` and `encoding`.
+            key: see `channel`.
+            encoding: see `channel`.
+
+        Returns:
+            The task, which can be called like the function.
+
+        Raises:
+            DeclarationError: an annotation is missing or makes no sense, or the name is taken.
+        """
+
+        def declared(body: Callable[..., Any]) -> DeclaredTask[..., Any]:
+            name = body.__name__
+            if name in self._tasks:
+                raise DeclarationError("the task is declared twice", task=name)
+            outputs = _names(writes) or (name,)
+            in_place = schema is not None or key is not None or encoding is not None
+            if in_place and len(outputs) > 1:
+                raise DeclarationError(
+                    "schema, key and encoding are for tasks that write one channel",
+                    task=name,
+                    hint="Declare each channel with channel(…)",
+                )
+            if in_place or (len(outputs) == 1 and outputs[0] not in self._channels):
+                self.channel(outputs[0], schema, key=key, encoding=encoding)
+            self._tasks[name] = _DraftTask(outputs, [])
+            try:
+                self._add_variant(name, body, reads or {})
+            except DeclarationError:
+                del self._tasks[name]
+                raise
+            return DeclaredTask(self, name, body)
+
+        return declared if function is None else declared(function)
+
+    def sql(
+        self,
+        name: str,
+        query: str,
+        *,
+        reads: Mapping[str, Any],
+        produces: Any,
+        schema: str | None = None,
+        key: Names | None = None,
+        encoding: Encodes = None,
+    ) -> None:
+        """Declare a task that is one Spark SQL query.
+
+        Args:
+            name: the task and the channel that it writes.
+            query: names its ports in braces: `SELECT * FROM {articles}`.
+            reads: the mode of each port: `{"articles": kn.New}`; ports are named as their channels.
+            produces: `kn.Base` or `kn.Delta`.
+            schema: declares the channel written in place; so do `key` and `encoding`.
+            key: see `channel`.
+            encoding: see `channel`.
+
+        Raises:
+            DeclarationError: a mode makes no sense, or the name is taken.
+        """
+        if name in self._tasks:
+            raise DeclarationError("the task is declared twice", task=name)
+        if name not in self._channels:
+            self.channel(name, schema, key=key, encoding=encoding)
+        ports = tuple(Port(port, port, _mark(mode, Mode, name, port)) for port, mode in reads.items())
+        production = _mark(produces, Production, name, "the result")
+        variant = Variant(
+            name=name,
+            ports=ports,
+            production=production,
+            logic=Sql(text=query),
+            fingerprint=" ".join(query.split()),
+        )
+        self._tasks[name] = _DraftTask((name,), [variant])
+
+    def declared(self) -> Declared:
+        """The workflow as a value.
+
+        Raises:
+            DeclarationError: a port or output dangles, or tasks form a cycle.
+        """
+        for task, draft in self._tasks.items():
+            for channel in draft.writes:
+                if channel not in self._channels:
+                    raise DeclarationError(
+                        "there is no such channel",
+                        channel=channel,
+                        task=task,
+                        hint=closest(channel, list(self._channels)),
+                    )
+        value = WorkflowValue(
+            name=self.name,
+            channels=tuple(self._channels.values()),
+            tasks=tuple(
+                Task(name=name, writes=draft.writes, variants=tuple(draft.variants))
+                for name, draft in self._tasks.items()
+            ),
+        )
+        return Declared(value, dict(self._functions))
+
+    def _encoding(self, key: tuple[str, ...], encoding: Encodes, schema: Schema | None) -> Encoding:
+        match encoding:
+            case None:
+                return Upsert(key) if key else Append()
+            case "append" if not key:
+                return Append()
+            case "append":
+                raise DeclarationError("append takes no key", hint="Leave out the key, or use upsert")
+            case "upsert":
+                return Upsert(key)
+            case "changes":
+                return Changes(key)
+            case "columns":
+                return Columns(key)
+            case IncrementOf(measures):
+                return Increment(key, measures)
+            case CustomOf(functions):
+                owner = functions if inspect.isclass(functions) else type(functions)
+                digest = fingerprint(owner, _is_local)
+                name = f"{owner.__name__}_{digest[:12]}"
+                self._functions[name] = Function(pickled=_pickled(functions), source=source_of(owner))
+                return Custom(key, name)
+            case _:
+                raise DeclarationError(
+                    f"there is no encoding {encoding!r}",
+                    hint="Use append, upsert, changes, columns, increment(…) or custom(…)",
+                )
+
+    def _add_variant(self, task: str, function: Callable[..., Any], reads: Mapping[str, str]) -> None:
+        draft = self._tasks[task]
+        hints = typing.get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters
+        for name in reads:
+            if name not in parameters:
+                raise DeclarationError(f"reads names {name}, which is no parameter", task=task)
+        if not reads and draft.variants:
+            reads = {port.name: port.channel for port in draft.variants[0].ports if port.name in parameters}
+        ports = tuple(
+            Port(name, reads.get(name, name), _mark(hints.get(name), Mode, task, name)) for name in parameters
+        )
+        production = _production(hints.get("return"), task)
+        try:
+            draft.variants.append(
+                Variant(
+                    name=function.__name__,
+                    ports=ports,
+                    production=production,
+                    logic=Function(pickled=_pickled(function), source=source_of(function)),
+                    fingerprint=fingerprint(function, _is_local),
+                )
+            )
+        except DeclarationError as error:
+            raise error.within(task=task) from None
+
+
+def _names(names: Names | None) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+Mark = TypeVar("Mark", Mode, Production)
+
+
+def _mark(hint: Any, kind: type[Mark], task: str, what: str) -> Mark:
+    """The mode or production in an annotation."""
+    if typing.get_origin(hint) is Annotated:
+        for item in hint.__metadata__:
+            if isinstance(item, kind):
+                return item
+    choices = "kn.All, kn.New, kn.Old, kn.Changes or kn.Inserts" if kind is Mode else "kn.Base or kn.Delta"
+    raise DeclarationError(f"{what} is not annotated with {choices}", task=task, hint="Annotate it")
+
+
+def _production(hint: Any, task: str) -> Production:
+    if typing.get_origin(hint) is tuple:
+        found = {_mark(item, Production, task, "the result") for item in typing.get_args(hint) if item is not ...}
+        if len(found) == 1:
+            return found.pop()
+        raise DeclarationError("all results must be of one kind, kn.Base or kn.Delta", task=task)
+    return _mark(hint, Production, task, "the result")
+
+
+def _is_local(module: str | None) -> bool:
+    """Whether a module belongs to the user's project rather than to an installed package."""
+    if module is None or module in ("__main__", "__mp_main__"):
+        return True
+    found = sys.modules.get(module)
+    file = getattr(found, "__file__", None)
+    if found is None or file is None:
+        return False
+    if module.partition(".")[0] in ("kilonova", "pyspark"):
+        return False
+    path = Path(file)
+    return "site-packages" not in path.parts and not path.is_relative_to(Path(sys.base_prefix, "lib"))
+
+
+def _pickled(item: object) -> bytes:
+    """An object by value, with all that it needs of the user's own modules."""
+    own = [module for name, module in list(sys.modules.items()) if _is_local(name) and isinstance(module, ModuleType)]
+    registered = []
+    for module in own:
+        try:
+            if module.__name__ != "__main__" and module.__name__ not in cloudpickle.list_registry_pickle_by_value():
+                cloudpickle.register_pickle_by_value(module)
+                registered.append(module)
+        except ValueError:
+            continue
+    try:
+        return bytes(cloudpickle.dumps(item))
+    except Exception as error:
+        raise DeclarationError(
+            f"{getattr(item, '__name__', item)!r} cannot be kept by value: {error}",
+            hint="Do not refer to open files, sessions or locks from it",
+        ) from error
+    finally:
+        for module in registered:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def shown(channel: Channel) -> str:
+    """A channel's declaration in one line."""
+    schema = "schema of its first rows" if channel.schema is None else channel.schema.ddl.replace("`", "")
+    return f"{described(channel.encoding)}: {schema}"

@@ -1,0 +1,74 @@
+"""Compaction: the newest snapshot of a channel, written down as a base (Nova, section 2.4).
+
+It adds a block to a point that is there; no reader sees anything else than before, only sooner.
+"""
+
+from __future__ import annotations
+
+import time
+
+from kilonova.catalog import chains
+from kilonova.catalog.database import Transaction
+from kilonova.engine.events import Started, StepEnded, StepStarted
+from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
+from kilonova.model.block import Base
+from kilonova.model.channel import Chronicle
+from kilonova.model.reading import Snapshot
+from kilonova.model.run import Input, Output, RunKind
+from kilonova.warehouse.warehouse import Warehouse
+
+STEP = "compaction"
+
+
+def compact(workplace: Workplace, warehouse: Warehouse, channel: str) -> tuple[int, Results] | None:
+    """Write down the newest snapshot of a channel as a base.
+
+    Returns:
+        The run's number and what it published; None if the newest point has a base already, or no rows.
+
+    Raises:
+        UnknownName: there is no such channel.
+    """
+
+    def prepare(tx: Transaction) -> Prepared[tuple[Chronicle, Snapshot]] | None:
+        chronicle = chains.chronicle(tx, channel)
+        snapshot = chronicle.snapshot(chronicle.readable)
+        if not snapshot.deltas:
+            return None
+        pins = tuple(block.number for block in snapshot.blocks)
+        return Prepared(kind=RunKind.COMPACTION, tasks=(), writes=(), pins=pins, plan=(chronicle, snapshot))
+
+    def work(begun: Begun[tuple[Chronicle, Snapshot]]) -> Results:
+        chronicle, snapshot = begun.plan
+        point = chronicle.effective
+        reason = f"{len(snapshot.deltas)} deltas merged" + (" with a base" if snapshot.base else "")
+        workplace.listener(Started(run=begun.run, steps=(channel,)))
+        workplace.listener(StepStarted(run=begun.run, step=channel, reason=reason))
+        began = time.monotonic()
+        assert snapshot.schema is not None
+        block = warehouse.write(
+            warehouse.open(snapshot),
+            number=begun.name_block(channel),
+            kind=Base(point),
+            schema=snapshot.schema,
+            encoding=snapshot.encoding,
+            expected=sum(block.statistics.bytes for block in snapshot.blocks),
+            old=None,
+        )
+        assert block is not None
+        seconds = time.monotonic() - began
+        workplace.listener(StepEnded(run=begun.run, step=channel, rows=block.statistics.rows, seconds=seconds))
+        output = Output(
+            channel=channel,
+            point=point,
+            block=block,
+            version=chronicle.version(point),
+            task=STEP,
+            reason=reason,
+            seconds=seconds,
+        )
+        read = tuple(block.number for block in snapshot.blocks)
+        item = Input(task=STEP, port=channel, channel=channel, start=0, end=point, blocks=read)
+        return Results(inputs=(item,), outputs=(output,), advances=())
+
+    return carry_out(workplace, prepare, work)

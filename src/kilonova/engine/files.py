@@ -1,0 +1,265 @@
+"""Rows from files: Parquet, CSV, JSON lines, or whatever else Spark reads.
+
+Spark given a schema fills columns that a file lacks with nulls and ignores those that it has beyond it; here
+both are errors. Headers and footers are looked at before Spark begins; JSON's fields while it reads.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+from fsspec.core import url_to_fs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from kilonova.errors import SchemaMismatch, UnreadableInput
+from kilonova.model.channel import Channel
+from kilonova.model.encoding import delta_schema, optional_columns
+from kilonova.model.schema import Schema
+from kilonova.model.task import Production
+
+SUFFIXES = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSet:
+    """Files of one format.
+
+    Attributes:
+        urls: the files, sorted.
+        format: a format that Spark reads.
+        bytes: their size.
+        options: options for Spark's reader.
+    """
+
+    urls: tuple[str, ...]
+    format: str
+    bytes: int
+    options: Mapping[str, str]
+
+
+def find_files(path: str, format: str | None, options: Mapping[str, str]) -> FileSet:
+    """The files at a path: one file, or those of one format in a directory and below.
+
+    Args:
+        path: a path or URL.
+        format: a format that Spark reads; None tells it from the files' names.
+        options: options for Spark's reader.
+
+    Raises:
+        UnreadableInput: there are no files, their format cannot be told, or they are of several.
+    """
+    url = path if "://" in path else Path(path).absolute().as_uri()
+    fs, root = url_to_fs(url)
+    if not fs.exists(root):
+        raise UnreadableInput("there is no such file or directory", path=path, hint="Check the path")
+    if fs.isdir(root):
+        found = fs.find(root, detail=True)
+        names = {
+            name: int(entry["size"] or 0)
+            for name, entry in found.items()
+            if not any(part.startswith((".", "_")) for part in name[len(root) :].split("/") if part)
+        }
+    else:
+        names = {root: int(fs.info(root)["size"] or 0)}
+    if format is None:
+        formats = {SUFFIXES.get(_suffix(name)) for name in names}
+        if not names:
+            raise UnreadableInput("the directory holds no files", path=path, hint="Put the files there first")
+        if len(formats) > 1 or None in formats:
+            raise UnreadableInput(
+                "the format cannot be told from the files' names", path=path, hint="Name it with --format"
+            )
+        (format,) = formats
+    assert format is not None
+    return FileSet(
+        urls=tuple(fs.unstrip_protocol(name) for name in sorted(names)),
+        format=format,
+        bytes=sum(names.values()),
+        options=dict(options),
+    )
+
+
+def _suffix(name: str) -> str:
+    name = name.removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
+    return Path(name).suffix.lower()
+
+
+def read(spark: SparkSession, files: FileSet, channel: Channel, production: Production) -> DataFrame:
+    """The rows of files as a channel takes them.
+
+    Args:
+        spark: the session.
+        files: the files.
+        channel: the channel, for its columns.
+        production: whether the rows are a delta in the channel's encoding or the whole relation.
+
+    Raises:
+        SchemaMismatch: a file lacks a column or has one too many, or a type that does not fit.
+        UnreadableInput: a file cannot be read.
+    """
+    if channel.schema is None:
+        raise SchemaMismatch("the channel has no schema yet", channel=channel.name, hint="Declare it with its columns")
+    wanted, optional = channel.schema, ()
+    if production is Production.DELTA:
+        wanted = delta_schema(channel.encoding, channel.schema)
+        optional = optional_columns(channel.encoding, channel.schema)
+    match files.format:
+        case "parquet":
+            return _parquet(spark, files, wanted, optional)
+        case "csv":
+            return _csv(spark, files, wanted, optional)
+        case "json":
+            return _json(spark, files, wanted, optional)
+        case other:
+            reader = spark.read.format(other).options(**files.options)
+            return reader.schema(wanted.ddl).load(list(files.urls))
+
+
+def _present(names: Sequence[str], wanted: Schema, optional: tuple[str, ...], url: str) -> Schema:
+    """Check a file's column names, and give the wanted columns that it has."""
+    by_name = {name.lower(): name for name in names}
+    for column in wanted.columns:
+        if column.name.lower() not in by_name and column.name not in optional:
+            raise SchemaMismatch(
+                f"the file lacks the column (it has: {', '.join(names)})", column=column.name, path=url
+            )
+    known = {column.name.lower() for column in wanted.columns}
+    for name in names:
+        if name.lower() not in known:
+            raise SchemaMismatch(
+                "the file has a column that the channel does not",
+                column=name,
+                path=url,
+                hint=f"Remove it, or declare it; the columns are: {', '.join(wanted.names)}",
+            )
+    return Schema(tuple(column for column in wanted.columns if column.name.lower() in by_name))
+
+
+def _each(files: FileSet, look: object) -> list[object]:
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(look, files.urls))  # type: ignore[arg-type]
+
+
+_ARROW = {
+    "tinyint": pa.types.is_int8,
+    "smallint": lambda t: pa.types.is_int8(t) or pa.types.is_int16(t),
+    "int": lambda t: pa.types.is_int8(t) or pa.types.is_int16(t) or pa.types.is_int32(t),
+    "bigint": pa.types.is_integer,
+    "float": pa.types.is_float32,
+    "double": lambda t: pa.types.is_float32(t) or pa.types.is_float64(t),
+    "boolean": pa.types.is_boolean,
+    "string": lambda t: pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_dictionary(t),
+    "binary": lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t),
+    "date": pa.types.is_date32,
+    "timestamp": pa.types.is_timestamp,
+    "timestamp_ntz": pa.types.is_timestamp,
+}
+"""The Parquet types that may be read as each of Spark's, without losing anything."""
+
+
+def _parquet(spark: SparkSession, files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> DataFrame:
+    def look(url: str) -> pa.Schema:
+        fs, name = url_to_fs(url)
+        try:
+            with fs.open(name, "rb") as file:
+                return parquet.read_schema(file)
+        except (OSError, pa.ArrowException) as error:
+            raise UnreadableInput(f"the file is not Parquet: {error}", path=url) from error
+
+    schemas: set[Schema] = set()
+    for url, found in zip(files.urls, _each(files, look), strict=True):
+        assert isinstance(found, pa.Schema)
+        present = _present(found.names, wanted, optional, url)
+        schemas.add(present)
+        kinds = {field.name.lower(): field.type for field in found}
+        for column in present.columns:
+            fits = _ARROW.get(column.type)
+            kind = kinds[column.name.lower()]
+            if (fits is not None and not fits(kind)) or (fits is None and not _nested_fits(column.type, kind)):
+                raise SchemaMismatch(
+                    f"the file holds {kind}, which does not fit {column.type}", column=column.name, path=url
+                )
+    return _united(spark, files, schemas, "parquet", {})
+
+
+def _nested_fits(type_: str, kind: pa.DataType) -> bool:
+    if type_.startswith("decimal"):
+        precision, scale = map(int, type_[8:-1].split(","))
+        return pa.types.is_decimal(kind) and kind.scale == scale and kind.precision <= precision
+    if type_.startswith("array"):
+        return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+    if type_.startswith("struct"):
+        return bool(pa.types.is_struct(kind))
+    return bool(pa.types.is_map(kind)) if type_.startswith("map") else True
+
+
+def _united(
+    spark: SparkSession, files: FileSet, schemas: set[Schema], format: str, options: Mapping[str, str]
+) -> DataFrame:
+    """All files at once; where they differ in optional columns, absent ones are null."""
+    names = {column for schema in schemas for column in schema.columns}
+    order = max(schemas, key=lambda schema: len(schema.columns))
+    columns = (*order.columns, *(column for column in names if column not in order.columns))
+    reader = spark.read.format(format).options(**{**options, **files.options})
+    return reader.schema(Schema(columns).ddl).load(list(files.urls))
+
+
+def _csv(spark: SparkSession, files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> DataFrame:
+    options = {"header": "true", "escape": '"', "mode": "FAILFAST", **files.options}
+    separator = options.get("sep", options.get("delimiter", ","))
+    if options["header"].lower() != "true":
+        names = tuple(name for name in wanted.names if name not in optional)
+        return spark.read.options(**options).schema(wanted.only(names).ddl).csv(list(files.urls))
+
+    def look(url: str) -> list[str]:
+        fs, name = url_to_fs(url)
+        try:
+            with fs.open(name, "rt", compression="infer", encoding=options.get("encoding", "utf-8-sig")) as file:
+                return next(csv.reader(file, delimiter=separator), [])
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise UnreadableInput(f"the file is not CSV: {error}", path=url) from error
+
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for url, found in zip(files.urls, _each(files, look), strict=True):
+        assert isinstance(found, list)
+        _present(found, wanted, optional, url)
+        groups.setdefault(tuple(found), []).append(url)
+    types = {column.name.lower(): column for column in wanted.columns}
+    whole: DataFrame | None = None
+    for header, urls in groups.items():
+        schema = Schema(tuple(types[name.lower()] for name in header))
+        frame = spark.read.options(**options).schema(schema.ddl).csv(urls)
+        whole = frame if whole is None else whole.unionByName(frame, allowMissingColumns=True)
+    assert whole is not None
+    return whole
+
+
+def _json(spark: SparkSession, files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> DataFrame:
+    options = {"mode": "FAILFAST", **files.options}
+    lines = spark.read.text(list(files.urls)).where(F.length(F.trim("value")) > 0)
+    parsed = F.from_json("value", wanted.ddl, options).alias("row")
+    keys = F.json_object_keys("value")
+    names = [name for name in wanted.names if name not in optional]
+    required = F.array(*map(F.lit, names)).cast("array<string>")
+    known = F.array(*map(F.lit, wanted.names)).cast("array<string>")
+    extra, lacking = F.array_except(keys, known), F.array_except(required, keys)
+    problem = F.when(F.size(extra) > 0, F.concat(F.lit("JSON has a column too many: "), extra[0])).when(
+        F.size(lacking) > 0, F.concat(F.lit("JSON lacks the column: "), lacking[0])
+    )
+    checked = lines.select(
+        F.when(problem.isNotNull(), F.raise_error(problem).cast("boolean")).alias("_problem"), parsed
+    )
+    return checked.where(F.col("_problem").isNull()).select("row.*")

@@ -1,0 +1,106 @@
+"""Calling what a variant does, and checking what it gives back before anything is written."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from kilonova.errors import KilonovaError, SchemaMismatch, TaskFailed
+from kilonova.model.channel import Channel
+from kilonova.model.encoding import delta_schema, optional_columns
+from kilonova.model.schema import RESERVED, Schema, check_names
+from kilonova.model.task import Function, Production, Sql, Task, Variant
+from kilonova.warehouse.blocks import schema_of
+from kilonova.warehouse.jobs import translated
+
+
+@functools.lru_cache(maxsize=256)
+def unpickled(pickled: bytes) -> Any:
+    """The object kept by value in the catalog.
+
+    Raises:
+        TaskFailed: it cannot be brought back, for example because a module that it needs is not installed.
+    """
+    try:
+        return pickle.loads(pickled)
+    except Exception as error:
+        raise TaskFailed(
+            f"its definition cannot be loaded: {error!r}",
+            hint="Install what it imports, or apply the workflow again",
+        ) from error
+
+
+def invoke(spark: SparkSession, task: Task, variant: Variant, frames: Mapping[str, DataFrame]) -> tuple[DataFrame, ...]:
+    """Call a variant with what its ports are fed.
+
+    Args:
+        spark: the session, for SQL.
+        task: the task.
+        variant: the variant.
+        frames: a DataFrame per port.
+
+    Returns:
+        A DataFrame per channel that the task writes, in that order.
+
+    Raises:
+        TaskFailed: the code raised, or did not return the DataFrames that it declares.
+    """
+    try:
+        with translated(None):
+            match variant.logic:
+                case Sql(text=text):
+                    result: Any = spark.sql(text, **frames)
+                case Function(pickled=pickled):
+                    result = unpickled(pickled)(**frames)
+    except KilonovaError as error:
+        raise error.within(task=task.name) from error.__cause__
+    except PySparkException as error:
+        raise TaskFailed(f"Spark refused it: {error}", task=task.name, hint="Mend the task") from error
+    except Exception as error:
+        raise TaskFailed(f"it raised {type(error).__name__}: {error}", task=task.name) from error
+    results = result if isinstance(result, tuple | list) else (result,)
+    if len(results) != len(task.writes) or not all(isinstance(item, DataFrame) for item in results):
+        got = ", ".join(type(item).__name__ for item in results)
+        raise TaskFailed(
+            f"it returned {got or 'nothing'} instead of {len(task.writes)} DataFrame(s)",
+            task=task.name,
+            hint=f"Return one DataFrame for each of: {', '.join(task.writes)}",
+        )
+    return tuple(results)
+
+
+def checked(frame: DataFrame, channel: Channel, production: Production, task: str | None) -> Schema:
+    """Check that rows fit a channel.
+
+    Args:
+        frame: what a task returned, or an ingest read.
+        channel: the channel that it goes to.
+        production: whether it is the whole relation or a delta.
+        task: the task, for messages.
+
+    Returns:
+        The relation's schema: the channel's, or that of the frame where the channel has none yet.
+
+    Raises:
+        SchemaMismatch: a column is missing, is not wanted or has another type.
+    """
+    try:
+        actual = schema_of(frame.schema)
+        if channel.schema is None:
+            relation = actual if production is Production.BASE else actual.without(*RESERVED)
+            check_names(relation)
+            return Channel(name=channel.name, schema=relation, encoding=channel.encoding).schema or relation
+        if production is Production.BASE:
+            channel.schema.require(actual)
+        else:
+            wanted = delta_schema(channel.encoding, channel.schema)
+            wanted.require(actual, optional=optional_columns(channel.encoding, channel.schema))
+        return channel.schema
+    except SchemaMismatch as error:
+        where = {"channel": channel.name} | ({"task": task} if task else {})
+        raise error.within(**where) from None

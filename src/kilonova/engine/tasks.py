@@ -1,0 +1,350 @@
+"""A run of tasks: each in order, a later one seeing what an earlier one of the same run wrote."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+from kilonova.catalog.database import Transaction
+from kilonova.catalog.observation import observe
+from kilonova.catalog.runs import Advance
+from kilonova.engine.events import Retried, Started, StepEnded, StepStarted
+from kilonova.engine.invoke import checked, invoke
+from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
+from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName, closest
+from kilonova.model.block import Base, Block, Delta, Kind
+from kilonova.model.channel import Channel, Chronicle
+from kilonova.model.encoding import key_of
+from kilonova.model.run import Input, Output, RunKind
+from kilonova.model.schema import Schema
+from kilonova.model.task import Mode, Production
+from kilonova.schedule.planning import (
+    Choice,
+    Feed,
+    Progress,
+    Way,
+    choose,
+    feeds,
+    reflected,
+    selected,
+    why_due,
+)
+from kilonova.warehouse.warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """How failures that may pass are tried again.
+
+    Attributes:
+        attempts: how often a step is tried in all.
+        wait: seconds before the second attempt; they double from there.
+    """
+
+    attempts: int = 3
+    wait: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The tasks to run, in order, and the channels around them as the run found them."""
+
+    steps: tuple[tuple[Progress, bool], ...]
+    chronicles: Mapping[str, Chronicle]
+
+
+def run_tasks(
+    workplace: Workplace, warehouse: Warehouse, names: Iterable[str] | None, retries: Retries
+) -> tuple[int, Results] | None:
+    """Run the tasks that have something to do, or the named ones, as one run.
+
+    Args:
+        workplace: where.
+        warehouse: the blocks.
+        names: the tasks to run, whether they have something to do or not; None for all that have.
+        retries: how failures that may pass are tried again.
+
+    Returns:
+        The run's number and what it published; None if there was nothing to do.
+
+    Raises:
+        UnknownName: there is no such task.
+        Busy: another run has one of the tasks.
+        TaskFailed: a task's code raised or returned the wrong thing.
+        SchemaMismatch: its rows do not fit their channel.
+        KeyViolation: its keys are null or occur twice.
+    """
+    wanted = None if names is None else tuple(dict.fromkeys(names))
+
+    def prepare(tx: Transaction) -> Prepared[Plan] | None:
+        workflow, progress, chronicles = observe(tx)
+        for name in wanted or ():
+            if name not in progress:
+                raise UnknownName("there is no such task", task=name, hint=closest(name, list(progress)))
+        chosen = selected(workflow, progress, chronicles) if wanted is None else wanted
+        if not chosen:
+            return None
+        order = [task.name for task in workflow.order() if task.name in chosen]
+        pins = {
+            block.number
+            for name in order
+            for feed in feeds(choose(progress[name], chronicles), progress[name], chronicles)
+            for block in feed.reading.blocks
+        }
+        writes = tuple(channel for name in order for channel in progress[name].task.writes)
+        for channel in writes:
+            pins |= {block.number for block in chronicles[channel].snapshot(chronicles[channel].readable).blocks}
+        for name in order:
+            for channel in driven(progress[name], set(writes)):
+                pins |= {block.number for block in chronicles[channel].blocks}
+        plan = Plan(tuple((progress[name], wanted is not None) for name in order), chronicles)
+        return Prepared(kind=RunKind.TASKS, tasks=tuple(order), writes=writes, pins=tuple(sorted(pins)), plan=plan)
+
+    def work(begun: Begun[Plan]) -> Results:
+        workplace.listener(Started(run=begun.run, steps=tuple(p.task.name for p, _ in begun.plan.steps)))
+        return _Execution(workplace, warehouse, begun, retries).all()
+
+    return carry_out(workplace, prepare, work)
+
+
+def driven(progress: Progress, written: set[str]) -> set[str]:
+    """The channels written in this run that the task reads."""
+    return {channel for channel in progress.task.reads if channel in written}
+
+
+class _Execution:
+    """The tasks of one run, one after the other."""
+
+    def __init__(self, workplace: Workplace, warehouse: Warehouse, begun: Begun[Plan], retries: Retries) -> None:
+        self._workplace = workplace
+        self._warehouse = warehouse
+        self._begun = begun
+        self._retries = retries
+        self._chronicles = dict(begun.plan.chronicles)
+        self._inputs: list[Input] = []
+        self._outputs: list[Output] = []
+        self._advances: list[Advance] = []
+
+    def all(self) -> Results:
+        for progress, forced in self._begun.plan.steps:
+            due = why_due(progress, self._chronicles)
+            if due is None and not (forced and self._has_input(progress)):
+                self._skip(progress)
+                continue
+            choice = choose(progress, self._chronicles)
+            reason = f"{choice.way.value}: {due or 'asked for'}; {choice.reason}"
+            self._workplace.listener(StepStarted(run=self._begun.run, step=progress.task.name, reason=reason))
+            began = time.monotonic()
+            try:
+                rows = self._task(progress, choice, reason, began)
+            except KilonovaError as error:
+                raise error.within(task=progress.task.name) from error.__cause__
+            self._workplace.listener(
+                StepEnded(
+                    run=self._begun.run,
+                    step=progress.task.name,
+                    rows=rows,
+                    seconds=time.monotonic() - began,
+                )
+            )
+        return Results(inputs=tuple(self._inputs), outputs=tuple(self._outputs), advances=tuple(self._advances))
+
+    def _has_input(self, progress: Progress) -> bool:
+        return any(self._chronicles[name].effective for name in progress.task.reads)
+
+    def _skip(self, progress: Progress) -> None:
+        for channel in progress.task.writes:
+            self._outputs.append(
+                Output(
+                    channel=channel,
+                    point=self._begun.points[channel],
+                    block=None,
+                    version=self._chronicles[channel].version(self._chronicles[channel].readable),
+                    task=progress.task.name,
+                    reason="nothing new to read",
+                    seconds=0.0,
+                )
+            )
+
+    def _task(self, progress: Progress, choice: Choice, reason: str, began: float) -> int | None:
+        fed = feeds(choice, progress, self._chronicles)
+        unknown = [feed.port.channel for feed in fed if feed.reading.schema is None]
+        if unknown:
+            raise UnknownName(
+                "the channel has no schema yet, because nothing was written to it",
+                channel=unknown[0],
+                hint="Declare its schema, or run the task that writes it first",
+            )
+        blocks = self._attempted(progress, choice, fed)
+        seconds = time.monotonic() - began
+        for channel, block in blocks.items():
+            before = self._chronicles[channel]
+            version = reflected(choice, progress, fed, self._chronicles, before.version(before.readable))
+            self._outputs.append(
+                Output(
+                    channel=channel,
+                    point=self._begun.points[channel],
+                    block=block,
+                    version=version,
+                    task=progress.task.name,
+                    reason=reason,
+                    seconds=seconds,
+                )
+            )
+        self._note_inputs(progress, fed)
+        for output in self._outputs[-len(blocks) :]:
+            if output.block is not None:
+                self._chronicles[output.channel] = self._chronicles[output.channel].with_block(
+                    output.block, output.version, self._begun.run
+                )
+        written = [block for block in blocks.values() if block is not None]
+        return sum(block.statistics.rows for block in written) if written else None
+
+    def _note_inputs(self, progress: Progress, fed: tuple[Feed, ...]) -> None:
+        name = progress.task.name
+        for feed in fed:
+            self._inputs.append(
+                Input(
+                    task=name,
+                    port=feed.port.name,
+                    channel=feed.port.channel,
+                    start=feed.start,
+                    end=feed.end,
+                    blocks=tuple(block.number for block in feed.reading.blocks),
+                )
+            )
+        points = tuple((channel, self._chronicles[channel].readable) for channel in progress.task.reads)
+        self._advances.append(Advance(task=name, logic=progress.logic, points=points))
+
+    def _attempted(self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]) -> dict[str, Block | None]:
+        def retrying(state: RetryCallState) -> None:
+            error = state.outcome.exception() if state.outcome else None
+            self._workplace.listener(
+                Retried(
+                    run=self._begun.run,
+                    step=progress.task.name,
+                    attempt=state.attempt_number,
+                    error=str(error),
+                )
+            )
+
+        for attempt in Retrying(
+            stop=stop_after_attempt(self._retries.attempts),
+            wait=wait_exponential_jitter(initial=self._retries.wait, max=60, jitter=self._retries.wait / 2),
+            retry=retry_if_exception(may_pass),
+            before_sleep=retrying,
+            reraise=True,
+        ):
+            with attempt:
+                return self._attempt(progress, choice, fed)
+        raise AssertionError("unreachable")
+
+    def _attempt(self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]) -> dict[str, Block | None]:
+        task = progress.task
+        frames = {feed.port.name: self._frame(feed) for feed in fed}
+        results = invoke(self._warehouse.spark, task, choice.variant, frames)
+        production = choice.variant.production
+        declared = [self._chronicles[name].channel for name in task.writes]
+        schemas = [
+            checked(frame, channel, production, task.name) for frame, channel in zip(results, declared, strict=True)
+        ]
+        expected = sum({block.number: block.statistics.bytes for f in fed for block in f.reading.blocks}.values())
+        whole = production is Production.BASE or choice.way is not Way.INCREMENTAL
+        return {
+            channel.name: self._write(frame, channel, schema, production, whole, expected)
+            for frame, channel, schema in zip(results, declared, schemas, strict=True)
+        }
+
+    def _frame(self, feed: Feed) -> DataFrame:
+        frame = self._warehouse.open(feed.reading)
+        if feed.port.mode is Mode.INSERTS:
+            assert feed.reading.schema is not None
+            return self._warehouse.inserts(frame, feed.reading.schema)
+        return frame
+
+    def _write(
+        self,
+        frame: DataFrame,
+        channel: Channel,
+        schema: Schema,
+        production: Production,
+        whole: bool,
+        expected: int,
+    ) -> Block | None:
+        try:
+            return write_output(
+                self._warehouse,
+                frame,
+                chronicle=self._chronicles[channel.name],
+                schema=schema,
+                production=production,
+                whole=whole,
+                point=self._begun.points[channel.name],
+                number=self._begun.name_block(channel.name),
+                expected=expected,
+            )
+        except KilonovaError as error:
+            raise error.within(channel=channel.name) from error.__cause__
+
+
+def write_output(
+    warehouse: Warehouse,
+    frame: DataFrame,
+    *,
+    chronicle: Chronicle,
+    schema: Schema,
+    production: Production,
+    whole: bool,
+    point: int,
+    number: int,
+    expected: int,
+) -> Block | None:
+    """Write what a task or an ingest makes of a reserved point.
+
+    A delta to nothing is written as the base that it makes, so that keyed channels begin laid out by key.
+
+    Args:
+        warehouse: the blocks.
+        frame: rows of the relation, or a delta in the channel's encoding.
+        chronicle: the channel before.
+        schema: the relation's schema after.
+        production: which of the two `frame` is.
+        whole: whether the result replaces what is there.
+        point: the reserved point.
+        number: the block's number.
+        expected: how many bytes to reckon with.
+
+    Returns:
+        The block, or None if nothing changes.
+    """
+    encoding = chronicle.channel.encoding
+    settled = chronicle.readable == point - 1
+    empty = settled and chronicle.effective == 0
+    kind: Kind = Delta(point - 1, point)
+    if whole or (empty and key_of(encoding)):
+        kind = Base(point)
+        if production is Production.DELTA:
+            frame = warehouse.relation(frame, encoding, schema)
+    old = chronicle.snapshot(chronicle.readable) if settled and not isinstance(kind, Base) else None
+    largest = max((block.statistics.bytes for block in chronicle.blocks), default=0)
+    block = warehouse.write(
+        frame,
+        number=number,
+        kind=kind,
+        schema=schema,
+        encoding=encoding,
+        expected=max(expected, largest) if isinstance(kind, Base) else expected,
+        old=old,
+    )
+    if block is not None and isinstance(kind, Base) and empty and block.statistics.rows == 0:
+        return None
+    return block
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether trying again may help: not where Spark itself is gone, nor where input or code is wrong."""
+    return isinstance(error, KilonovaError) and error.transient and not isinstance(error, SparkUnavailable)

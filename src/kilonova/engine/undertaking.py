@@ -1,0 +1,155 @@
+"""The frame in which everything that publishes happens: start, work, commit or clean up.
+
+`carry_out` is the whole commit protocol (see `kilonova.catalog.runs`) without a word about what the work is,
+so that it is the same for tasks, ingests and compactions, and can be tested at every step without Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+from kilonova.catalog import chains, runs
+from kilonova.catalog.database import Catalog, Transaction
+from kilonova.engine.events import Listener
+from kilonova.engine.lease import Lease
+from kilonova.engine.reclaim import sweep, take_up
+from kilonova.engine.seam import Files
+from kilonova.errors import KilonovaError, LeaseLost
+from kilonova.model.run import Expired, Input, Output, RunKind
+
+Plan = TypeVar("Plan")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared(Generic[Plan]):
+    """What a run is going to do, decided in the transaction that starts it.
+
+    Attributes:
+        kind: what the run is for.
+        tasks: the tasks that it claims.
+        writes: the channels on which it reserves a point.
+        pins: the blocks that it will read.
+        plan: what its work needs to know.
+    """
+
+    kind: RunKind
+    tasks: tuple[str, ...]
+    writes: tuple[str, ...]
+    pins: tuple[int, ...]
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun(Generic[Plan]):
+    """A run that has started.
+
+    Attributes:
+        run: its number.
+        points: the point reserved on each channel that it writes.
+        plan: as prepared.
+        name_block: names a block on a channel, before its first file is written.
+    """
+
+    run: int
+    points: dict[str, int]
+    plan: Plan
+    name_block: Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What a run is about to publish."""
+
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    advances: tuple[runs.Advance, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workplace:
+    """Where runs are carried out.
+
+    Attributes:
+        catalog: the metadata database.
+        files: the warehouse's files.
+        owner: this process, for people.
+        lease: how long a run is safe from being taken over without a heartbeat.
+        listener: hears how it goes.
+    """
+
+    catalog: Catalog
+    files: Files
+    owner: str
+    lease: timedelta
+    listener: Listener
+
+
+def carry_out(
+    workplace: Workplace,
+    prepare: Callable[[Transaction], Prepared[Plan] | None],
+    work: Callable[[Begun[Plan]], Results],
+) -> tuple[int, Results] | None:
+    """Start a run, do its work, and publish all of it or nothing.
+
+    Args:
+        workplace: where.
+        prepare: decides, within the starting transaction, what is to be done; None if nothing is.
+        work: does it: writes blocks under names that it asks for.
+
+    Returns:
+        The run's number and what was published; None if there was nothing to do.
+
+    Raises:
+        LeaseLost: another process took the run over before it could commit.
+        KilonovaError: what the work raised; then nothing is visible of it and its files are deleted.
+    """
+    catalog = workplace.catalog
+    with catalog.writing() as tx:
+        take_up(tx, workplace.listener)
+        prepared = prepare(tx)
+        if prepared is not None:
+            run, points = runs.start(
+                tx,
+                kind=prepared.kind,
+                tasks=prepared.tasks,
+                writes=prepared.writes,
+                owner=workplace.owner,
+                lease=workplace.lease,
+            )
+            runs.pin(tx, runs.holder_of(run), prepared.pins, workplace.lease)
+    sweep(catalog, workplace.files)
+    if prepared is None:
+        return None
+
+    def name_block(channel: str) -> int:
+        with catalog.writing() as tx:
+            return chains.new_block(tx, channel, run)
+
+    try:
+        with Lease(catalog, run, workplace.lease):
+            begun = Begun(run=run, points=points, plan=prepared.plan, name_block=name_block)
+            results = work(begun)
+            with catalog.writing() as tx:
+                outcome = runs.commit(
+                    tx, run, inputs=results.inputs, outputs=results.outputs, advances=results.advances
+                )
+    except BaseException as error:
+        with suppress(KilonovaError):
+            with catalog.writing() as tx:
+                runs.fail(tx, run, str(error) or type(error).__name__)
+            sweep(catalog, workplace.files)
+        if isinstance(error, KilonovaError):
+            raise error.within(run=run) from error.__cause__
+        raise
+    sweep(catalog, workplace.files)
+    if isinstance(outcome, Expired):
+        raise LeaseLost(
+            "the run was taken over by another process",
+            run=run,
+            hint="Its tasks will run again; nothing was published",
+        )
+    return run, results

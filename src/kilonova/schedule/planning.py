@@ -1,0 +1,219 @@
+"""Which tasks have something to do, in which way each is done, and what the result reflects."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kilonova.errors import BrokenInvariant
+from kilonova.model.channel import Chronicle
+from kilonova.model.reading import Diff, Reading, Snapshot
+from kilonova.model.task import Mode, Port, Production, Task, Variant
+from kilonova.model.version import Version
+from kilonova.model.workflow import Workflow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a task has come.
+
+    Attributes:
+        task: the task at its newest logic version.
+        logic: that version.
+        started: whether that version has run.
+        cursors: the point up to which it has read each channel; absent ones are at 0.
+    """
+
+    task: Task
+    logic: int
+    started: bool
+    cursors: Mapping[str, int]
+
+    def cursor(self, channel: str) -> int:
+        """The point up to which the task has read a channel."""
+        return self.cursors.get(channel, 0)
+
+
+def driving(task: Task) -> tuple[str, ...]:
+    """The channels whose news make a task due: those read as news, or all where none is.
+
+    A channel read with ALL beside news is a lookup table (Nova, section 2): that it changed is no reason to run.
+    """
+    ports = [port for variant in task.variants for port in variant.ports if port.channel not in task.writes]
+    news = [port.channel for port in ports if port.mode.advances]
+    return tuple(dict.fromkeys(news or [port.channel for port in ports]))
+
+
+def why_due(progress: Progress, chronicles: Mapping[str, Chronicle]) -> str | None:
+    """Why a task has something to do; None if it has not."""
+    channels = driving(progress.task)
+    if not progress.started:
+        if any(chronicles[name].effective for name in channels):
+            return "its logic has not run yet"
+        return None
+    for name in channels:
+        chronicle = chronicles[name]
+        cursor = progress.cursor(name)
+        if not chronicle.same(cursor, chronicle.readable):
+            return f"{name} has come from point {cursor} to {chronicle.effective}"
+    return None
+
+
+def selected(
+    workflow: Workflow, progress: Mapping[str, Progress], chronicles: Mapping[str, Chronicle]
+) -> tuple[str, ...]:
+    """The tasks that have something to do and all that may have after them, in the order to run them."""
+    chosen: list[str] = []
+    for task in workflow.order():
+        writers = {writer.name for channel in task.reads if (writer := workflow.writer(channel))}
+        if why_due(progress[task.name], chronicles) or writers & set(chosen):
+            chosen.append(task.name)
+    return tuple(chosen)
+
+
+class Way(enum.Enum):
+    """How a task is done.
+
+    INCREMENTAL turns news into news; WHOLE makes the whole relation of whole relations, as the variant is
+    written; FRESH runs an incremental variant once, from nothing, over everything.
+    """
+
+    INCREMENTAL = "incremental"
+    WHOLE = "whole"
+    FRESH = "fresh"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The variant that is to run, the way it is done, and why."""
+
+    variant: Variant
+    way: Way
+    reason: str
+
+
+def choose(progress: Progress, chronicles: Mapping[str, Chronicle]) -> Choice:
+    """Choose among the variants of a task's newest logic version.
+
+    The first incremental variant that can take the news, as declared; else one that makes the whole relation;
+    else an incremental one from nothing.
+    """
+    variants = progress.task.variants
+    whole = next((variant for variant in variants if _makes_whole(variant, progress.task)), None)
+    if not progress.started:
+        reason = "first run" if progress.logic == 0 else f"logic version {progress.logic} is new"
+        if whole is not None:
+            return Choice(variant=whole, way=Way.WHOLE, reason=reason)
+        return Choice(variant=variants[0], way=Way.FRESH, reason=reason)
+    obstacle = ""
+    for variant in variants:
+        if variant is whole:
+            continue
+        hindered = _removing_port(variant, progress, chronicles)
+        if hindered is None:
+            return Choice(variant=variant, way=Way.INCREMENTAL, reason=f"variant {variant.name} takes the news")
+        obstacle = f"{hindered.channel} may have lost rows, which {variant.name} does not take"
+    if whole is not None:
+        return Choice(variant=whole, way=Way.WHOLE, reason=obstacle or "the task has no incremental variant")
+    return Choice(variant=variants[0], way=Way.FRESH, reason=obstacle)
+
+
+def _makes_whole(variant: Variant, task: Task) -> bool:
+    return variant.production is Production.BASE and all(
+        port.mode is Mode.ALL and port.channel not in task.writes for port in variant.ports
+    )
+
+
+def _removing_port(variant: Variant, progress: Progress, chronicles: Mapping[str, Chronicle]) -> Port | None:
+    """The port that wants inserts only, but would be fed rows that go."""
+    for port in variant.ports:
+        chronicle = chronicles[port.channel]
+        cursor = progress.cursor(port.channel)
+        if port.mode is Mode.INSERTS and chronicle.may_remove(cursor, chronicle.readable):
+            return port
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """What a port is fed: the change from `start` to `end` or the snapshot at one of them, and its blocks."""
+
+    port: Port
+    start: int
+    end: int
+    reading: Reading
+
+
+def feeds(choice: Choice, progress: Progress, chronicles: Mapping[str, Chronicle]) -> tuple[Feed, ...]:
+    """What each port of the chosen variant is fed, in the order of its parameters."""
+    found = []
+    for port in choice.variant.ports:
+        chronicle = chronicles[port.channel]
+        own = port.channel in progress.task.writes
+        end = chronicle.readable
+        start = 0 if choice.way is Way.FRESH else min(progress.cursor(port.channel), end)
+        reading: Reading
+        match port.mode:
+            case Mode.ALL if own and choice.way is Way.FRESH:
+                end = 0
+                reading = _nothing(chronicle)
+            case Mode.ALL:
+                reading = chronicle.snapshot(end)
+            case Mode.OLD if start == 0:
+                reading = _nothing(chronicle)
+            case Mode.OLD:
+                reading = chronicle.snapshot(start)
+            case Mode.NEW if start == 0:
+                reading = Diff(
+                    old=_nothing(chronicle), new=chronicle.snapshot(end), encoding=chronicle.channel.encoding
+                )
+            case Mode.NEW:
+                reading = chronicle.delta(start, end)
+            case Mode.CHANGES | Mode.INSERTS:
+                reading = chronicle.changes(start, end)
+        found.append(Feed(port=port, start=start, end=end, reading=reading))
+    return tuple(found)
+
+
+def _nothing(chronicle: Chronicle) -> Snapshot:
+    """The empty relation, with the newest schema."""
+    schema = chronicle.schema_at(chronicle.readable)
+    return Snapshot(at=0, schema=schema, encoding=chronicle.channel.encoding, base=None, deltas=())
+
+
+def reflected(
+    choice: Choice,
+    progress: Progress,
+    fed: Sequence[Feed],
+    chronicles: Mapping[str, Chronicle],
+    before: Version,
+) -> Version:
+    """The version of what a task writes: see `kilonova.model.version`.
+
+    Args:
+        choice: the way it is done.
+        progress: the task.
+        fed: what its ports were fed.
+        chronicles: the channels read.
+        before: the version of the output channel before.
+
+    Raises:
+        BrokenInvariant: it would lie behind the channel's frontier (logic evolution, 4.1).
+    """
+    task, logic = progress.task.name, progress.logic
+    renewed = choice.way is not Way.INCREMENTAL or choice.variant.production is Production.BASE
+    version = Version() if renewed else before
+    for feed in fed:
+        if feed.port.channel in progress.task.writes or feed.port.mode is Mode.OLD:
+            continue
+        chronicle = chronicles[feed.port.channel]
+        end = chronicle.version(feed.end).through(task, logic)
+        if renewed:
+            version = version.joined(end)
+        else:
+            start = chronicle.version(feed.start).through(task, logic) if feed.port.mode.advances else end
+            version = version.advanced(start, end)
+    if version.is_behind(before):
+        raise BrokenInvariant(f"the output would go back from {before} to {version}").within(task=task)
+    return version

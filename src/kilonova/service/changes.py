@@ -1,0 +1,246 @@
+"""What registering a workflow would change, as a value: `plan` shows it, `apply` carries it out."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kilonova.catalog import chains, registry
+from kilonova.catalog.database import Transaction
+from kilonova.errors import DeclarationError
+from kilonova.model.channel import Channel, Chronicle
+from kilonova.model.encoding import described
+from kilonova.model.task import Function, Task
+from kilonova.model.workflow import Workflow
+
+
+class Action(enum.Enum):
+    """What happens to a channel or a task."""
+
+    ADD = "add"
+    CHANGE = "change"
+    KEEP = "keep"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelChange:
+    """What becomes of a channel."""
+
+    channel: Channel
+    action: Action
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskChange:
+    """What becomes of a task.
+
+    Attributes:
+        task: the task as declared.
+        action: what happens.
+        logic: the logic version that will hold.
+        detail: what changed, for people.
+        rows: input rows to process again because of it; 0 where nothing is recomputed.
+        bytes: the same in bytes.
+        downstream: the tasks that will see its output change.
+    """
+
+    task: Task
+    action: Action
+    logic: int
+    detail: str
+    rows: int
+    bytes: int
+    downstream: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that registering a workflow would change."""
+
+    workflow: str
+    channels: tuple[ChannelChange, ...]
+    tasks: tuple[TaskChange, ...]
+    functions: Mapping[str, Function]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing would change."""
+        return all(item.action is Action.KEEP for item in (*self.channels, *self.tasks))
+
+
+def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Function]) -> Plan:
+    """Compare a declared workflow with what is registered.
+
+    Tasks of the same workflow that are declared no longer are dropped; their output stays, as a channel that
+    can be dropped by hand.
+
+    Raises:
+        DeclarationError: another workflow owns a channel or task of that name, another task writes a channel,
+            or a channel that holds rows would get a key, encoding or type that does not fit them.
+    """
+    registered = registry.tasks(tx)
+    chronicles = chains.chronicles(tx)
+    owners = registry.channel_owners(tx)
+    for name, known in registered.items():
+        for channel in known.task.writes:
+            writer = workflow.writer(channel)
+            if writer is not None and known.workflow != workflow.name:
+                raise DeclarationError(
+                    f"the channel is written by the task {name} of the workflow {known.workflow}",
+                    channel=channel,
+                    task=writer.name,
+                    hint="A channel is written by one task",
+                )
+    for task in workflow.tasks:
+        owner = registered[task.name].workflow if task.name in registered else workflow.name
+        if owner != workflow.name:
+            raise DeclarationError(
+                f"the workflow {owner} has a task of that name", task=task.name, hint="Choose another name"
+            )
+    channels = tuple(
+        _channel_change(channel, workflow, chronicles.get(channel.name), owners.get(channel.name))
+        for channel in workflow.channels
+    )
+    altered = {change.channel.name for change in channels if change.action is Action.CHANGE}
+    tasks = [_task_change(task, workflow, registered, chronicles, altered) for task in workflow.tasks]
+    for name, known in registered.items():
+        if known.workflow == workflow.name and all(task.name != name for task in workflow.tasks):
+            tasks.append(
+                TaskChange(
+                    task=known.task,
+                    action=Action.DROP,
+                    logic=known.logic,
+                    detail="no longer declared; its output stays as it is",
+                    rows=0,
+                    bytes=0,
+                    downstream=(),
+                )
+            )
+    return Plan(workflow=workflow.name, channels=channels, tasks=tuple(tasks), functions=functions)
+
+
+def _channel_change(
+    channel: Channel, workflow: Workflow, chronicle: Chronicle | None, owner: str | None
+) -> ChannelChange:
+    derived = workflow.writer(channel.name) is not None
+    if chronicle is None:
+        return ChannelChange(channel=channel, action=Action.ADD, detail=_shown(channel))
+    old = chronicle.channel
+    if owner != workflow.name and channel != old:
+        raise DeclarationError(
+            f"the workflow {owner} declares the channel otherwise: {_shown(old)}",
+            channel=channel.name,
+            hint="Declare it in the same way, or choose another name",
+        )
+    if channel.schema is None and channel.encoding == old.encoding:
+        return ChannelChange(channel=channel, action=Action.KEEP, detail=_shown(old))
+    if channel == old:
+        return ChannelChange(channel=channel, action=Action.KEEP, detail=_shown(channel))
+    if chronicle.effective and not derived:
+        _refuse_misfit(channel, old)
+    return ChannelChange(channel=channel, action=Action.CHANGE, detail=f"{_shown(old)}  →  {_shown(channel)}")
+
+
+def _refuse_misfit(channel: Channel, old: Channel) -> None:
+    """A source channel with rows can get and lose columns, but not another key, encoding or type."""
+    if channel.encoding != old.encoding:
+        raise DeclarationError(
+            f"the channel holds rows as {described(old.encoding)}, which cannot become {described(channel.encoding)}",
+            channel=channel.name,
+            hint="Declare a new channel, or drop this one first",
+        )
+    types = {column.name: column.type for column in (old.schema.columns if old.schema else ())}
+    for column in channel.schema.columns if channel.schema else ():
+        if types.get(column.name, column.type) != column.type:
+            raise DeclarationError(
+                f"the channel holds the column as {types[column.name]}, which cannot become {column.type}",
+                channel=channel.name,
+                column=column.name,
+                hint="Add a column with another name, or drop the channel first",
+            )
+
+
+def _shown(channel: Channel) -> str:
+    schema = "the schema of its first rows" if channel.schema is None else channel.schema.ddl.replace("`", "")
+    return f"{described(channel.encoding)}: {schema}"
+
+
+def _task_change(
+    task: Task,
+    workflow: Workflow,
+    registered: Mapping[str, registry.Registered],
+    chronicles: Mapping[str, Chronicle],
+    altered: set[str],
+) -> TaskChange:
+    downstream = tuple(_downstream(task.name, workflow))
+    known = registered.get(task.name)
+    if known is None:
+        action, logic, detail = Action.ADD, 0, "new"
+    elif known.task.fingerprint == task.fingerprint and not altered & set(task.writes):
+        return TaskChange(task=task, action=Action.KEEP, logic=known.logic, detail="", rows=0, bytes=0, downstream=())
+    else:
+        action, logic = Action.CHANGE, known.logic + 1
+        detail = f"logic version {known.logic} → {logic}: {_difference(known.task, task, altered)}"
+        if known.has_run:
+            detail += "; recomputed at the next run"
+    read = [chronicles[name].snapshot(chronicles[name].readable) for name in task.reads if name in chronicles]
+    blocks = [block for snapshot in read for block in snapshot.blocks]
+    return TaskChange(
+        task=task,
+        action=action,
+        logic=logic,
+        detail=detail,
+        rows=sum(block.statistics.rows for block in blocks),
+        bytes=sum(block.statistics.bytes for block in blocks),
+        downstream=downstream,
+    )
+
+
+def _difference(old: Task, new: Task, altered: set[str]) -> str:
+    """What differs between two definitions, in words."""
+    found = []
+    if old.writes != new.writes:
+        found.append("it writes other channels")
+    found += [f"the channel {name} is declared otherwise" for name in new.writes if name in altered]
+    before = {variant.name: variant for variant in old.variants}
+    for variant in new.variants:
+        earlier = before.pop(variant.name, None)
+        if earlier is None:
+            found.append(f"variant {variant.name} is new")
+        elif earlier.fingerprint != variant.fingerprint:
+            found.append(f"the code of {variant.name} changed")
+        elif (earlier.ports, earlier.production) != (variant.ports, variant.production):
+            found.append(f"the ports or result of {variant.name} changed")
+    found += [f"variant {name} is gone" for name in before]
+    return ", ".join(found)
+
+
+def _downstream(name: str, workflow: Workflow) -> Iterable[str]:
+    reached = {name}
+    for task in workflow.order():
+        writers = {writer.name for channel in task.reads if (writer := workflow.writer(channel))}
+        if writers & reached and task.name not in reached:
+            reached.add(task.name)
+            yield task.name
+
+
+def carry_out(tx: Transaction, plan: Plan) -> None:
+    """Register what a plan proposes, in the transaction in which it was made."""
+    for name, function in plan.functions.items():
+        registry.put_function(tx, name, function)
+    for change in plan.channels:
+        if change.action is Action.ADD:
+            registry.add_channel(tx, change.channel, plan.workflow)
+        elif change.action is Action.CHANGE:
+            registry.change_channel(tx, change.channel)
+    for item in plan.tasks:
+        if item.action in (Action.ADD, Action.CHANGE):
+            registry.put_task(tx, item.task, plan.workflow, renew=item.action is Action.CHANGE)
+            for change in plan.channels:
+                if change.channel.name in item.task.writes and change.channel.schema is None:
+                    registry.change_channel(tx, change.channel)
+        elif item.action is Action.DROP:
+            registry.drop_task(tx, item.task.name)

@@ -1,0 +1,510 @@
+"""A project: one catalog and one warehouse, with everything that can be done to them.
+
+Methods that need Spark start a session when first called, and `close` ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from kilonova.catalog import chains, registry, runs
+from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.observation import observe
+from kilonova.engine.events import Listener, unheard
+from kilonova.errors import Busy, DeclarationError, SettingsError, UnknownName
+from kilonova.model.channel import Chronicle
+from kilonova.model.reading import Reading
+from kilonova.model.run import Run
+from kilonova.model.task import Production
+from kilonova.schedule.collection import Provenance
+from kilonova.schedule.layout import Sizes
+from kilonova.schedule.planning import why_due
+from kilonova.service import changes
+from kilonova.service.settings import FILE, Settings, catalog_url, load_settings, warehouse_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kilonova.declare.workflow import Workflow
+    from kilonova.engine.reclaim import Collected
+    from kilonova.engine.undertaking import Results, Workplace
+    from kilonova.warehouse.warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What a run did.
+
+    Attributes:
+        run: its number.
+        made: what it made of each channel.
+    """
+
+    run: int
+    made: tuple[runs.Made, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far a task is behind on a channel.
+
+    Attributes:
+        task: the task.
+        channel: the channel that it reads.
+        cursor: the point up to which it has read.
+        newest: the newest readable point.
+    """
+
+    task: str
+    channel: str
+    cursor: int
+    newest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """How things stand."""
+
+    channels: Mapping[str, Chronicle]
+    tasks: Mapping[str, registry.Registered]
+    due: Mapping[str, str]
+    lags: tuple[Lag, ...]
+    runs: tuple[Run, ...]
+    made: tuple[runs.Made, ...]
+
+
+class Project:
+    """A catalog and a warehouse.
+
+    Args:
+        settings: the settings.
+        directory: what relative paths are relative to.
+        listener: hears how runs go.
+        spark: a session to use; without one, one is started when needed.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        directory: Path,
+        *,
+        listener: Listener = unheard,
+        spark: SparkSession | None = None,
+    ) -> None:
+        self.settings = settings
+        self.directory = directory
+        self.listener = listener
+        self.catalog = Catalog(catalog_url(settings, directory))
+        self._spark = spark
+        self._opened = False
+        self._warehouse: Warehouse | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Project:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the Spark session, if this project started it, and let go of the catalog."""
+        if self._opened and self._spark is not None:
+            from kilonova.warehouse.session import close_session
+
+            close_session(self._spark)
+        self._spark, self._warehouse, self._opened = None, None, False
+        self.catalog.close()
+
+    # Registering
+
+    def create(self) -> None:
+        """Make the catalog and the warehouse, or bring an older catalog up to this release.
+
+        Raises:
+            CatalogError: the catalog was made by a newer release, or cannot be reached.
+        """
+        from kilonova.warehouse.storage import Storage
+
+        self.catalog.create()
+        Storage(warehouse_url(self.settings, self.directory)).create()
+
+    def plan(self, workflow: Workflow) -> changes.Plan:
+        """What registering a workflow would change.
+
+        Raises:
+            DeclarationError: the workflow cannot be, or does not fit what is registered.
+        """
+        declared = workflow.declared()
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return changes.propose(tx, declared.workflow, declared.functions)
+
+    def apply(self, workflow: Workflow) -> changes.Plan:
+        """Register a workflow; tasks whose definition changed get a new logic version.
+
+        Returns:
+            What changed.
+
+        Raises:
+            DeclarationError: the workflow cannot be, or does not fit what is registered; nothing has changed.
+        """
+        declared = workflow.declared()
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            plan = changes.propose(tx, declared.workflow, declared.functions)
+            changes.carry_out(tx, plan)
+        return plan
+
+    def drop(self, channel: str) -> tuple[str, ...]:
+        """Take a channel and its data away, and the task that writes it out of service.
+
+        Returns:
+            The tasks that went with it.
+
+        Raises:
+            UnknownName: there is no such channel.
+            DeclarationError: a task reads the channel, or its writer writes others too.
+            Busy: a run is writing it.
+        """
+        from kilonova.engine.reclaim import sweep
+        from kilonova.warehouse.storage import Storage
+
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            chronicle = chains.chronicle(tx, channel)
+            tasks = registry.tasks(tx)
+            readers = [n for n, known in tasks.items() if channel in known.task.reads]
+            if readers:
+                raise DeclarationError(
+                    f"the channel is read by {', '.join(readers)}", channel=channel, hint="Drop those first"
+                )
+            if chronicle.readable < len(chronicle.points):
+                raise Busy("a run is writing the channel", channel=channel, hint="Wait until it has ended")
+            writers = [known.task for known in tasks.values() if channel in known.task.writes]
+            for task in writers:
+                if len(task.writes) > 1:
+                    raise DeclarationError(
+                        "its task writes other channels too",
+                        channel=channel,
+                        task=task.name,
+                        hint="Apply the workflow without that task first",
+                    )
+                registry.drop_task(tx, task.name)
+            chains.drop_channel(tx, channel)
+        sweep(self.catalog, Storage(warehouse_url(self.settings, self.directory)))
+        return tuple(task.name for task in writers)
+
+    # Running
+
+    def ingest(
+        self,
+        channel: str,
+        source: str | Path | DataFrame,
+        *,
+        format: str | None = None,
+        options: Mapping[str, str] | None = None,
+        replace: bool = False,
+    ) -> RunReport:
+        """Insert a block into a source channel.
+
+        Args:
+            channel: the channel.
+            source: a file, a directory, a URL, or a DataFrame.
+            format: `parquet`, `csv`, `json` or any format that Spark reads; told from the names if None.
+            options: options for Spark's reader.
+            replace: whether the rows are the whole relation rather than what is new.
+
+        Raises:
+            UnknownName: there is no such channel.
+            DeclarationError: a task writes the channel.
+            SchemaMismatch: the rows do not fit it.
+            KeyViolation: keys are null or occur twice.
+            UnreadableInput: a file cannot be read.
+        """
+        from kilonova.engine.files import find_files, read
+        from kilonova.engine.ingest import Supply, ingest
+
+        production = Production.BASE if replace else Production.DELTA
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            chains.channel_id(tx, channel)
+        if isinstance(source, str | Path):
+            files = find_files(str(source), format, options or {})
+            warehouse = self.warehouse
+            supply = Supply(
+                rows=lambda known: read(warehouse.spark, files, known, production),
+                production=production,
+                bytes=files.bytes,
+                source=str(source),
+            )
+        else:
+            frame = source
+            supply = Supply(rows=lambda _: frame, production=production, bytes=0, source="a DataFrame")
+        run, results = ingest(self._workplace(), self.warehouse, channel, supply)
+        return self._report(run, results)
+
+    def run(self, tasks: Iterable[str] | None = None) -> RunReport | None:
+        """Run the tasks that have something to do, or the named ones, as one run.
+
+        Args:
+            tasks: the tasks to run, whether they have something to do or not; None for all that have.
+
+        Returns:
+            What it did; None if there was nothing to do.
+
+        Raises:
+            UnknownName: there is no such task.
+            Busy: another run has one of the tasks.
+            TaskFailed: a task's code raised or returned the wrong thing.
+            SchemaMismatch: its rows do not fit their channel.
+            KeyViolation: its keys are null or occur twice.
+        """
+        from kilonova.engine.tasks import Retries, run_tasks
+
+        self.catalog.check()
+        names = None if tasks is None else tuple(tasks)
+        if names is None and not self.due():
+            return None
+        retries = Retries(attempts=self.settings.retry.attempts, wait=self.settings.retry.wait)
+        done = run_tasks(self._workplace(), self.warehouse, names, retries)
+        return None if done is None else self._report(*done)
+
+    def compact(self, channel: str) -> RunReport | None:
+        """Write down the newest snapshot of a channel as a base.
+
+        Returns:
+            What it did; None if there was nothing to merge.
+
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        from kilonova.engine.compaction import compact
+
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            chronicle = chains.chronicle(tx, channel)
+            if not chronicle.snapshot(chronicle.readable).deltas:
+                return None
+        done = compact(self._workplace(), self.warehouse, channel)
+        return None if done is None else self._report(*done)
+
+    def collect_garbage(
+        self, channels: Iterable[str] | None = None, *, dry_run: bool = False, provenance: str | None = None
+    ) -> Collected:
+        """Delete the blocks that nothing needs any more.
+
+        Args:
+            channels: the channels to collect; None for all.
+            dry_run: only say what would go, and what holds the rest.
+            provenance: `logical` or `physical`; None takes the project's setting.
+
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        from kilonova.engine.reclaim import collect_garbage
+        from kilonova.warehouse.storage import Storage
+
+        self.catalog.check()
+        return collect_garbage(
+            self.catalog,
+            self._warehouse or Storage(warehouse_url(self.settings, self.directory)),
+            self.listener,
+            channels=None if channels is None else tuple(channels),
+            provenance=Provenance(provenance or self.settings.provenance),
+            dry_run=dry_run,
+        )
+
+    # Looking
+
+    def read(self, channel: str, *, at: int | None = None, since: int | None = None) -> DataFrame:
+        """The rows of a channel, or its changes since a point as a strong delta.
+
+        The rows are pinned only while this project is open and for as long as a lease lasts; to be sure of
+        them, use them at once.
+
+        Args:
+            channel: the channel.
+            at: the point; None for the newest.
+            since: give what changed after this point, with a `_weight` per row.
+
+        Raises:
+            UnknownName: there is no such channel or point.
+        """
+        with self._reading(channel, at, since) as reading:
+            return self.warehouse.open(reading)
+
+    def rows(
+        self, channel: str, *, at: int | None = None, since: int | None = None, limit: int | None = None
+    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Column names and rows of a channel, fetched; see `read`."""
+        from kilonova.warehouse.jobs import fetch
+
+        with self._reading(channel, at, since) as reading:
+            frame = self.warehouse.open(reading)
+            return tuple(frame.columns), fetch(frame, limit)
+
+    def export(
+        self, channel: str, target: str, format: str, *, at: int | None = None, since: int | None = None
+    ) -> None:
+        """Write the rows of a channel to a directory, as `parquet`, `csv` or `json`; see `read`.
+
+        Raises:
+            StorageFailed: the directory is there already or cannot be written.
+        """
+        from kilonova.warehouse.jobs import export
+
+        with self._reading(channel, at, since) as reading:
+            export(self.warehouse.open(reading), target, format)
+
+    def due(self) -> dict[str, str]:
+        """The tasks that have something to do themselves, and why."""
+        with self.catalog.reading() as tx:
+            _, progress, chronicles = observe(tx)
+        return {name: why for name, item in progress.items() if (why := why_due(item, chronicles))}
+
+    def status(self, limit: int = 5) -> Status:
+        """Channels, tasks, cursors, lags and the last runs."""
+        self.catalog.check()
+        due = self.due()
+        with self.catalog.reading() as tx:
+            chronicles = chains.chronicles(tx)
+            tasks = registry.tasks(tx)
+            history = runs.history(tx, limit)
+            made = runs.outputs(tx, [run.number for run in history])
+        lags = tuple(
+            Lag(task=name, channel=channel, cursor=known.cursor(channel), newest=chronicles[channel].effective)
+            for name, known in tasks.items()
+            for channel in known.task.reads
+        )
+        return Status(channels=chronicles, tasks=tasks, due=due, lags=lags, runs=tuple(history), made=tuple(made))
+
+    def runs(self, limit: int | None = None) -> tuple[list[Run], list[runs.Made]]:
+        """The runs, newest first, and what they made."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            history = runs.history(tx, limit)
+            return history, runs.outputs(tx, [run.number for run in history])
+
+    # Spark
+
+    @property
+    def warehouse(self) -> Warehouse:
+        """The warehouse, with a Spark session behind it."""
+        from kilonova.engine.invoke import unpickled
+        from kilonova.warehouse.session import SparkSettings, open_session
+        from kilonova.warehouse.storage import Storage
+        from kilonova.warehouse.warehouse import Warehouse
+
+        with self._lock:
+            if self._warehouse is None:
+                section = self.settings.spark
+                if self._spark is None:
+                    try:
+                        wanted = SparkSettings(
+                            master=section.master,
+                            remote=section.remote,
+                            conf=tuple(section.conf.items()),
+                            class_data_archive=section.class_data_archive,
+                        )
+                    except ValueError as error:
+                        raise SettingsError(str(error), path=FILE) from None
+                    self._spark = open_session(wanted)
+                    self._opened = True
+
+                def functions(name: str) -> Any:
+                    with self.catalog.reading() as tx:
+                        return unpickled(registry.function(tx, name).pickled)
+
+                self._warehouse = Warehouse(
+                    self._spark,
+                    Storage(warehouse_url(self.settings, self.directory)),
+                    self.catalog.check(),
+                    functions,
+                    Sizes(**self.settings.sizes.model_dump()),
+                )
+            return self._warehouse
+
+    def _workplace(self) -> Workplace:
+        from kilonova.engine.undertaking import Workplace
+
+        return Workplace(
+            catalog=self.catalog,
+            files=self.warehouse,
+            owner=f"{socket.gethostname()}:{os.getpid()}",
+            lease=timedelta(seconds=self.settings.lease),
+            listener=self.listener,
+        )
+
+    def _report(self, run: int, _results: Results) -> RunReport:
+        with self.catalog.reading() as tx:
+            return RunReport(run=run, made=tuple(runs.outputs(tx, [run])))
+
+    @contextmanager
+    def _reading(self, channel: str, at: int | None, since: int | None) -> Iterator[Reading]:
+        """A reading whose blocks stay until the end of the block."""
+        self.catalog.check()
+        holder = f"reader {uuid.uuid4().hex}"
+        with self.catalog.writing() as tx:
+            reading = _reading(tx, channel, at, since)
+            if reading.schema is None:
+                raise UnknownName(
+                    "the channel has no schema yet, because nothing was written to it",
+                    channel=channel,
+                    hint="Run the task that writes it first",
+                )
+            lease = timedelta(seconds=max(600.0, self.settings.lease))
+            runs.pin(tx, holder, [block.number for block in reading.blocks], lease)
+        try:
+            yield reading
+        finally:
+            with self.catalog.writing() as tx:
+                runs.unpin(tx, holder)
+
+
+def _reading(tx: Transaction, channel: str, at: int | None, since: int | None) -> Reading:
+    chronicle = chains.chronicle(tx, channel)
+    end = chronicle.readable if at is None else at
+    if since is None:
+        return chronicle.snapshot(end)
+    if since > end:
+        raise UnknownName(
+            f"it lies after point {end}",
+            channel=channel,
+            point=since,
+            hint="Give an earlier point to --since",
+        )
+    return chronicle.changes(since, end)
+
+
+def open_project(
+    directory: str | Path = ".",
+    *,
+    listener: Listener = unheard,
+    spark: SparkSession | None = None,
+    **settings: Any,
+) -> Project:
+    """Open the project of a directory.
+
+    Args:
+        directory: where `kilonova.toml` is, if there is one, and what paths in it are relative to.
+        listener: hears how runs go.
+        spark: a session to use; without one, one is started when needed.
+        settings: settings that go before the file's and the environment's; see `Settings`.
+
+    Raises:
+        SettingsError: a setting is unknown or has a value that cannot be.
+    """
+    place = Path(directory)
+    return Project(load_settings(place, **settings), place, listener=listener, spark=spark)

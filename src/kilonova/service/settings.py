@@ -1,0 +1,124 @@
+"""Settings: from `kilonova.toml`, then the environment (`KILONOVA_…`), then what the caller says."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from kilonova.errors import SettingsError
+
+FILE = "kilonova.toml"
+
+
+class SparkSection(BaseModel):
+    """Which Spark to use: a `master` or a Connect `remote`, and `conf` that goes before Kilonova's own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    master: str | None = None
+    remote: str | None = None
+    conf: dict[str, str] = Field(default_factory=dict)
+    class_data_archive: bool = True
+
+
+class SizesSection(BaseModel):
+    """Where the physical strategies change over, in bytes; see `kilonova.schedule.layout.Sizes`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    bucketed: int = Field(default=32 << 20, gt=0)
+    bucket: int = Field(default=64 << 20, gt=0)
+    broadcast: int = Field(default=8 << 20, ge=0)
+    single: int = Field(default=8 << 20, ge=0)
+    compared: int = Field(default=128 << 20, ge=0)
+
+
+class RetrySection(BaseModel):
+    """How failures that may pass are tried again."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    attempts: int = Field(default=3, ge=1)
+    wait: float = Field(default=1.0, ge=0)
+
+
+class Settings(BaseSettings):
+    """The settings of a project.
+
+    Attributes:
+        catalog: the metadata database; an SQLAlchemy URL, or a path for SQLite.
+        warehouse: where blocks live; a path or a URL that Spark and fsspec share.
+        lease: seconds for which a run is safe from being taken over without a heartbeat.
+        provenance: which provenance references hold blocks back from collection, logical or physical.
+        spark: which Spark to use.
+        retry: how failures that may pass are tried again.
+        sizes: where the physical strategies change over.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="KILONOVA_", env_nested_delimiter="__", extra="forbid", toml_file=FILE, frozen=True
+    )
+    catalog: str = ".kilonova/catalog.db"
+    warehouse: str = ".kilonova/warehouse"
+    lease: float = Field(default=30.0, gt=0)
+    provenance: str = Field(default="logical", pattern="^(logical|physical)$")
+    spark: SparkSection = Field(default_factory=SparkSection)
+    retry: RetrySection = Field(default_factory=RetrySection)
+    sizes: SizesSection = Field(default_factory=SizesSection)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What the caller says goes before the environment, and that before the file."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def load_settings(directory: Path, **given: Any) -> Settings:
+    """The settings that hold in a directory.
+
+    Args:
+        directory: where `kilonova.toml` is, if there is one.
+        given: settings that go before all others; None ones are left out.
+
+    Raises:
+        SettingsError: a setting is unknown or has a value that cannot be.
+    """
+    file = directory / FILE
+
+    class Here(Settings):
+        model_config = SettingsConfigDict(toml_file=file)
+
+    try:
+        return Here(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise SettingsError(
+            f"the setting {name} is wrong: {first['msg']}", path=str(file), hint="See the page on settings"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"the file is not TOML: {error}", path=str(file)) from None
+
+
+def catalog_url(settings: Settings, directory: Path) -> str:
+    """The catalog's URL; a plain path means SQLite, relative to the project's directory."""
+    if "://" in settings.catalog:
+        return settings.catalog
+    return f"sqlite:///{(directory / settings.catalog).resolve()}"
+
+
+def warehouse_url(settings: Settings, directory: Path) -> str:
+    """The warehouse's URL; a plain path is relative to the project's directory."""
+    return settings.warehouse if "://" in settings.warehouse else str((directory / settings.warehouse).resolve())

@@ -1,0 +1,372 @@
+"""Merge, chain, diff and the conversions on DataFrames, one rule per encoding (Nova, 2.1).
+
+Every function is lazy and equals the function of the same name in `kilonova.testing.reference`, as bags. A
+*chained* delta has one row per key (for keyed encodings) and no position any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from operator import and_, or_
+from typing import Protocol, assert_never
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from kilonova.errors import EncodingError
+from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
+from kilonova.model.schema import Schema
+from kilonova.schedule.layout import Strategy
+from kilonova.warehouse.blocks import POSITION, column, shaped
+from kilonova.warehouse.cogroup import Rows, folded_per_key, per_key
+
+
+class PerKey(Protocol):
+    """The user's functions of a custom encoding, on the rows of one key (Nova, section 3, second template)."""
+
+    def merge(self, base: Rows, delta: Rows) -> Rows:
+        """The rows of the key after the delta."""
+
+    def chain(self, first: Rows, second: Rows) -> Rows:
+        """One delta that does what two do."""
+
+    def diff(self, old: Rows, new: Rows) -> Rows:
+        """The delta that leads from old to new; may raise NotImplementedError."""
+
+
+Functions = Callable[[str], PerKey]
+"""Gives the per-key functions of a custom encoding by name."""
+
+
+def chain(deltas: DataFrame, encoding: Encoding, schema: Schema, functions: Functions) -> DataFrame:
+    """C(Δ₁, Δ₂, …): delta rows with positions become one delta without.
+
+    Args:
+        deltas: rows of delta blocks with their position.
+        encoding: how they read.
+        schema: the relation's schema at the end.
+        functions: the per-key functions of custom encodings.
+    """
+    match encoding:
+        case Append():
+            return shaped(deltas, schema)
+        case Upsert(key):
+            rest = (*_others(schema, key), "_deleted")
+            return _latest(deltas, key, rest, schema)
+        case Changes():
+            return _weighed(shaped(deltas, schema, ["_weight"]), schema)
+        case Increment(key, measures):
+            summed = shaped(deltas, schema).groupBy(*map(column, key))
+            added = summed.agg(*(F.sum(column(name)).cast(schema.type_of(name)).alias(name) for name in measures))
+            return shaped(added.where(_any_nonzero(measures)), schema)
+        case Columns(key):
+            return _patched(deltas, key, schema)
+        case Custom(key, name):
+            rows = shaped(deltas, schema, [POSITION])
+            return folded_per_key(rows, POSITION, key, schema, functions(name).chain)
+        case _:
+            assert_never(encoding)
+
+
+def merge(
+    base: DataFrame,
+    delta: DataFrame,
+    encoding: Encoding,
+    schema: Schema,
+    strategy: Strategy,
+    functions: Functions,
+) -> DataFrame:
+    """M(B, Δ): the relation after a chained delta.
+
+    Args:
+        base: rows of the relation before, with the columns of `schema`.
+        delta: a chained delta.
+        encoding: how it reads.
+        schema: the relation's schema after it.
+        strategy: how the two meet.
+        functions: the per-key functions of custom encodings.
+    """
+    names = schema.names
+    match encoding:
+        case Append():
+            return base.unionByName(delta)
+        case Changes(key) if key:
+            return merge(base, _as_upsert(delta, key, schema), Upsert(key), schema, strategy, functions)
+        case Changes():
+            weighed = base.withColumn("_weight", F.lit(1).cast("bigint")).unionByName(delta)
+            return repeated(_weighed(weighed, schema), schema)
+        case Upsert(key) if strategy is Strategy.BROADCAST:
+            untouched = base.join(F.broadcast(delta.select(*map(column, key))), list(key), "left_anti")
+            return shaped(untouched, schema).unionByName(shaped(delta.where(~column("_deleted")), schema))
+        case Upsert(key):
+            met = _met(base, delta, key)
+            touched = column("_deleted", "d").isNotNull()
+            return met.where(~F.coalesce(column("_deleted", "d"), F.lit(False))).select(
+                *(F.when(touched, column(n, "d")).otherwise(column(n, "b")).alias(n) for n in names)
+            )
+        case Increment(key, measures):
+            met = _met(base, delta, key)
+            added = met.select(
+                *(F.coalesce(column(name, "b"), column(name, "d")).alias(name) for name in key),
+                *(
+                    (_zeroed(name, "b") + _zeroed(name, "d")).cast(schema.type_of(name)).alias(name)
+                    for name in measures
+                ),
+            )
+            return shaped(added.where(_any_nonzero(measures)), schema)
+        case Columns(key):
+            met = _met(base, delta, key).where(~F.coalesce(column("_deleted", "d"), F.lit(False)))
+            return met.select(
+                *(
+                    (
+                        F.coalesce(column(n, "b"), column(n, "d"))
+                        if n in key
+                        else F.when(_sets(n, "d"), column(n, "d")).otherwise(column(n, "b"))
+                    ).alias(n)
+                    for n in names
+                )
+            )
+        case Custom(key, name):
+            return per_key(base, delta, key, schema, functions(name).merge)
+        case _:
+            assert_never(encoding)
+
+
+def diff(old: DataFrame, new: DataFrame, encoding: Encoding, schema: Schema, functions: Functions) -> DataFrame:
+    """D(old, new): a chained delta that leads from one relation to another.
+
+    Args:
+        old: rows of the relation before, with the columns of `schema`.
+        new: rows of the relation after.
+        encoding: how the delta shall read.
+        schema: the relation's schema after.
+        functions: the per-key functions of custom encodings.
+
+    Raises:
+        EncodingError: the user gave a custom encoding no diff.
+    """
+    match encoding:
+        case Append():
+            strong = _difference(old, new, schema)
+            message = F.lit("rows disappeared between the points, which append cannot say: read CHANGES")
+            checked = strong.withColumn(
+                "_weight",
+                F.when(column("_weight") > 0, column("_weight")).otherwise(F.raise_error(message).cast("bigint")),
+            )
+            return repeated(checked, schema)
+        case Upsert(key):
+            met = _both(old, new, key)
+            gone = column("_in_d").isNull()
+            changed = gone | column("_in_b").isNull() | _differ(_others(schema, key), schema)
+            return (
+                met.where(changed)
+                .select(
+                    *(F.coalesce(column(n, "d"), column(n, "b")).alias(n) for n in key),
+                    *(column(n, "d").alias(n) for n in _others(schema, key)),
+                    gone.alias("_deleted"),
+                )
+                .select(*map(column, (*schema.names, "_deleted")))
+            )
+        case Changes():
+            return _difference(old, new, schema)
+        case Increment(key, measures):
+            met = _met(old, new, key).select(
+                *(F.coalesce(column(name, "b"), column(name, "d")).alias(name) for name in key),
+                *(
+                    (_zeroed(name, "d") - _zeroed(name, "b")).cast(schema.type_of(name)).alias(name)
+                    for name in measures
+                ),
+            )
+            return shaped(met.where(_any_nonzero(measures)), schema)
+        case Columns(key):
+            met = _both(old, new, key)
+            gone, fresh = column("_in_d").isNull(), column("_in_b").isNull()
+            others = _others(schema, key)
+            every = F.array(*map(F.lit, others)).cast("array<string>")
+            changed = F.array_compact(F.array(*(F.when(_differ((n,), schema), F.lit(n)) for n in others))).cast(
+                "array<string>"
+            )
+            rows = met.select(
+                *(F.coalesce(column(n, "d"), column(n, "b")).alias(n) for n in key),
+                *(column(n, "d").alias(n) for n in others),
+                gone.alias("_deleted"),
+                F.when(gone, F.lit(None)).when(fresh, every).otherwise(changed).alias("_set"),
+                fresh.alias("_fresh"),
+            )
+            effective = rows.where(column("_deleted") | column("_fresh") | (F.size("_set") > 0))
+            return effective.select(*map(column, (*schema.names, "_deleted", "_set")))
+        case Custom(key, name):
+            try:
+                functions(name).diff([], [])
+            except NotImplementedError:
+                raise EncodingError(
+                    f"the custom encoding {name} has no diff, and the change can only be had by diffing",
+                    hint="Give its functions a diff, or read the channel with ALL",
+                ) from None
+            return per_key(old, new, key, schema, functions(name).diff)
+        case _:
+            assert_never(encoding)
+
+
+def strong(
+    old: DataFrame,
+    delta: DataFrame,
+    encoding: Encoding,
+    schema: Schema,
+    broadcast: bool,
+    functions: Functions,
+) -> DataFrame:
+    """A chained weak delta as a strong one: what it replaces in the snapshot before, and by what.
+
+    Args:
+        old: rows of the relation before, with the columns of `schema`.
+        delta: a chained delta.
+        encoding: how it reads.
+        schema: the relation's schema after it.
+        broadcast: whether the delta is small enough to be sent to every worker.
+        functions: the per-key functions of custom encodings.
+    """
+    match encoding:
+        case Append():
+            return delta.withColumn("_weight", F.lit(1).cast("bigint"))
+        case Changes():
+            return delta
+        case Upsert(key) | Increment(key, _) | Columns(key) | Custom(key, _):
+            keys = delta.select(*map(column, key))
+            if isinstance(encoding, Custom):
+                keys = keys.distinct()
+            touched = old.join(F.broadcast(keys) if broadcast else keys, list(key), "left_semi")
+            touched = shaped(touched, schema)
+            after = merge(touched, delta, encoding, schema, Strategy.SHUFFLED, functions)
+            if isinstance(encoding, Custom):
+                return _difference(touched, after, schema)
+            return _replaced(touched, after, key, schema)
+        case _:
+            assert_never(encoding)
+
+
+def _replaced(old: DataFrame, new: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
+    """The strong delta between two relations with the same unique key."""
+    met = _both(old, new, key)
+    gone, fresh = column("_in_d").isNull(), column("_in_b").isNull()
+    changed = met.where(gone | fresh | _differ(_others(schema, key), schema))
+    pair = F.array(
+        F.when(~fresh, F.struct(F.lit(-1).cast("bigint").alias("_weight"), *_fields(schema, "b"))),
+        F.when(~gone, F.struct(F.lit(1).cast("bigint").alias("_weight"), *_fields(schema, "d"))),
+    )
+    rows = changed.select(F.explode(F.array_compact(pair)).alias("_row"))
+    return rows.select(*(column(n, "_row").alias(n) for n in (*schema.names, "_weight")))
+
+
+def inserts(changes: DataFrame, schema: Schema) -> DataFrame:
+    """The rows of a strong delta that is known to take none away."""
+    return repeated(changes.where(column("_weight") > 0), schema)
+
+
+def repeated(weighed: DataFrame, schema: Schema) -> DataFrame:
+    """Rows with weights as a bag: each as often as its weight says; a negative one is an error."""
+    below = F.raise_error(F.lit("a row was retracted more often than it was there")).cast("int")
+    often = F.when(column("_weight") < 0, below).otherwise(column("_weight").cast("int"))
+    rows = weighed.withColumn("_weight", F.explode(F.sequence(F.lit(1), often)))
+    return shaped(rows, schema)
+
+
+def _others(schema: Schema, key: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in schema.names if name not in key)
+
+
+def _fields(schema: Schema, of: str) -> list[Column]:
+    return [column(name, of).alias(name) for name in schema.names]
+
+
+def _latest(deltas: DataFrame, key: tuple[str, ...], rest: tuple[str, ...], schema: Schema) -> DataFrame:
+    """The last row per key."""
+    present = shaped(deltas, schema, ["_deleted", POSITION])
+    packed = F.struct(*map(column, rest))
+    latest = present.groupBy(*map(column, key)).agg(F.max_by(packed, column(POSITION)).alias("_row"))
+    return latest.select(*(column(n) if n in key else column(n, "_row").alias(n) for n in (*schema.names, "_deleted")))
+
+
+def _patched(deltas: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
+    """The last value per key and column; a deletion sets every column to null."""
+    rows = shaped(deltas, schema, ["_deleted", "_set", POSITION])
+    others = _others(schema, key)
+    spoken = {name: column("_deleted") | F.array_contains(column("_set"), name) for name in others}
+    folded = rows.groupBy(*map(column, key)).agg(
+        F.max_by(column("_deleted"), column(POSITION)).alias("_deleted"),
+        *(
+            F.max_by(
+                F.when(spoken[name], F.struct(F.when(~column("_deleted"), column(name)).alias("value"))),
+                F.when(spoken[name], column(POSITION)),
+            ).alias(name)
+            for name in others
+        ),
+    )
+    named = F.array_compact(F.array(*(F.when(column(n).isNotNull(), F.lit(n)) for n in others)))
+    return folded.select(
+        *(column(n) if n in key else F.when(~column("_deleted"), F.col(f"`{n}`.value")).alias(n) for n in schema.names),
+        column("_deleted"),
+        F.when(~column("_deleted"), named.cast("array<string>")).alias("_set"),
+    )
+
+
+def _weighed(rows: DataFrame, schema: Schema) -> DataFrame:
+    """Weights added up per row, zero ones left out."""
+    summed = rows.groupBy(*map(column, schema.names)).agg(F.sum("_weight").cast("bigint").alias("_weight"))
+    return summed.where(column("_weight") != 0)
+
+
+def _difference(old: DataFrame, new: DataFrame, schema: Schema) -> DataFrame:
+    """The strong delta between two bags."""
+    minus = old.withColumn("_weight", F.lit(-1).cast("bigint"))
+    plus = new.withColumn("_weight", F.lit(1).cast("bigint"))
+    return _weighed(plus.unionByName(minus), schema)
+
+
+def _as_upsert(delta: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
+    """A chained strong delta over a unique key as an upsert: the row added, else a tombstone."""
+    rows = delta.groupBy(*map(column, key)).agg(
+        F.max_by(F.struct(*map(column, _others(schema, key))), column("_weight")).alias("_row")
+        if _others(schema, key)
+        else F.lit(None).alias("_row"),
+        (F.max("_weight") < 0).alias("_deleted"),
+    )
+    return rows.select(
+        *(column(n) if n in key else column(n, "_row").alias(n) for n in schema.names), column("_deleted")
+    )
+
+
+def _met(base: DataFrame, delta: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """Every row of base `b` beside the row of delta `d` with its key, either possibly absent."""
+    on = reduce(and_, (column(name, "b") == column(name, "d") for name in key))
+    return base.alias("b").join(delta.alias("d"), on, "full_outer")
+
+
+def _both(old: DataFrame, new: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """As `_met`, with columns `_in_b` and `_in_d` that say which side is there."""
+    return _met(old.withColumn("_in_b", F.lit(1)), new.withColumn("_in_d", F.lit(1)), key)
+
+
+def _differ(names: tuple[str, ...], schema: Schema) -> Column:
+    """Whether `b` and `d` differ in some column, nulls being equal to each other."""
+    pairs = ((_comparable(n, "b", schema), _comparable(n, "d", schema)) for n in names)
+    return reduce(or_, (~left.eqNullSafe(right) for left, right in pairs), F.lit(False))
+
+
+def _comparable(name: str, of: str, schema: Schema) -> Column:
+    """The column, or its text where Spark cannot compare it (maps)."""
+    value = column(name, of)
+    return F.to_json(F.struct(value)) if "map<" in schema.type_of(name) else value
+
+
+def _sets(name: str, of: str) -> Column:
+    return F.coalesce(F.array_contains(column("_set", of), name), F.lit(False))
+
+
+def _zeroed(name: str, of: str) -> Column:
+    return F.coalesce(column(name, of), F.lit(0))
+
+
+def _any_nonzero(names: tuple[str, ...]) -> Column:
+    return reduce(or_, (column(name) != 0 for name in names))

@@ -1,0 +1,137 @@
+"""Blocks as lazy DataFrames.
+
+A base laid out in buckets is read through an external table, because only tables tell Spark about buckets;
+tables live in the database `kilonova` of the session's catalog, and dropping one touches no file. Where the
+session's catalog takes no such table the files are read plainly, and merges shuffle: slower, not different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from kilonova.model.block import Block
+from kilonova.model.encoding import key_of
+from kilonova.model.schema import Schema
+from kilonova.warehouse.storage import Storage
+
+POSITION = "_position"
+"""Where in its chain a delta's row stands; internal to readings."""
+
+
+def schema_of(struct: StructType) -> Schema:
+    """A DataFrame's schema in the model's terms."""
+    return Schema.of(*((field.name, field.dataType.simpleString()) for field in struct.fields))
+
+
+def column(name: str, of: str | None = None) -> Column:
+    """A column by name, whatever characters it has, of an aliased DataFrame if one is given."""
+    quoted = f"`{name.replace('`', '``')}`"
+    return F.col(f"{of}.{quoted}" if of else quoted)
+
+
+def shaped(frame: DataFrame, schema: Schema, extra: Sequence[str] = ()) -> DataFrame:
+    """The frame with exactly the columns of `schema`, absent ones null, and `extra` ones after them."""
+    present = set(frame.columns)
+    return frame.select(
+        *(
+            column(item.name) if item.name in present else F.lit(None).cast(item.type).alias(item.name)
+            for item in schema.columns
+        ),
+        *(column(name) for name in extra),
+    )
+
+
+class Blocks:
+    """Reads the blocks of one warehouse in one session.
+
+    Args:
+        spark: the session.
+        storage: where the blocks are.
+        identity: tells the tables of this warehouse from those of others in one catalog.
+    """
+
+    def __init__(self, spark: SparkSession, storage: Storage, identity: str) -> None:
+        self.spark = spark
+        self.storage = storage
+        self._prefix = f"kilonova.c{identity}_block_"
+        self._tables: dict[int, bool] = {}
+
+    def empty(self, schema: Schema) -> DataFrame:
+        """No rows."""
+        return self.spark.createDataFrame([], schema.ddl)
+
+    def base(self, block: Block) -> DataFrame:
+        """The rows of a base block, as stored."""
+        if block.buckets and self._table(block):
+            return self.spark.table(f"{self._prefix}{block.number}")
+        return self._scan([block])
+
+    def deltas(self, blocks: Sequence[Block]) -> DataFrame:
+        """The rows of delta blocks, as stored, with their position in the chain; one scan where they agree."""
+        if len(blocks) == 1:
+            return self._scan(blocks).withColumn(POSITION, F.lit(0))
+        groups: dict[Schema, list[Block]] = {}
+        for block in blocks:
+            groups.setdefault(block.columns, []).append(block)
+        place = {block.number: position for position, block in enumerate(blocks)}
+        frames = [self._placed(group, place) for group in groups.values()]
+        whole = frames[0]
+        for frame in frames[1:]:
+            whole = whole.unionByName(frame, allowMissingColumns=True)
+        return whole
+
+    def plain(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
+        """The rows of blocks that only add, in one relation schema, without positions."""
+        groups: dict[Schema, list[Block]] = {}
+        for block in blocks:
+            groups.setdefault(block.columns, []).append(block)
+        frames = [shaped(self._scan(group), schema) for group in groups.values()]
+        whole = frames[0]
+        for frame in frames[1:]:
+            whole = whole.unionByName(frame)
+        return whole
+
+    def forget(self, blocks: Sequence[int]) -> None:
+        """Drop the tables of blocks that go."""
+        for number in blocks:
+            if self._tables.pop(number, False):
+                self.spark.sql(f"DROP TABLE IF EXISTS {self._prefix}{number}")
+
+    def _scan(self, blocks: Sequence[Block]) -> DataFrame:
+        paths = [self.storage.path(block.number) for block in blocks]
+        return self.spark.read.schema(blocks[0].columns.ddl).parquet(*paths)
+
+    def _placed(self, blocks: Sequence[Block], place: dict[int, int]) -> DataFrame:
+        frame = self._scan(blocks)
+        if len(blocks) == 1:
+            return frame.withColumn(POSITION, F.lit(place[blocks[0].number]))
+        number = F.regexp_extract("_metadata.file_path", r"/block_(\d+)/", 1).cast("bigint")
+        ordered = [block.number for block in blocks]
+        if len(place) == len(blocks) and ordered == sorted(ordered):
+            return frame.select("*", number.alias(POSITION))
+        places = F.create_map(*(F.lit(item) for key in ordered for item in (key, place[key])))
+        return frame.select("*", places[number].alias(POSITION))
+
+    def _table(self, block: Block) -> bool:
+        """Make sure that the block has a table; False where the session's catalog takes none."""
+        if block.number not in self._tables:
+            key = ", ".join(f"`{name}`" for name in key_of(block.encoding))
+            try:
+                self.spark.sql(
+                    "CREATE DATABASE IF NOT EXISTS kilonova COMMENT 'blocks of Kilonova, by reference'"
+                    f" LOCATION '{self.storage.url}/tables'"
+                )
+                self.spark.sql(
+                    f"CREATE TABLE IF NOT EXISTS {self._prefix}{block.number} ({block.columns.ddl}) USING parquet"
+                    f" CLUSTERED BY ({key}) SORTED BY ({key}) INTO {block.buckets} BUCKETS"
+                    f" LOCATION '{self.storage.path(block.number)}'"
+                )
+                self._tables[block.number] = True
+            except PySparkException:
+                self._tables[block.number] = False
+        return self._tables[block.number]

@@ -1,0 +1,243 @@
+"""Where Spark jobs start.
+
+A block is written by one job; what must be known of its rows (null and duplicate keys, removals) is observed
+by that same job. Errors of Spark become Kilonova's own here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, Window
+from pyspark.sql import functions as F
+
+from kilonova.errors import (
+    EncodingError,
+    KeyViolation,
+    SchemaMismatch,
+    SparkUnavailable,
+    StorageFailed,
+    UnreadableInput,
+)
+from kilonova.model.block import Base, Kind
+from kilonova.model.encoding import Changes, Columns, Encoding, Upsert
+from kilonova.model.schema import Schema
+from kilonova.warehouse.blocks import column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How a block's rows are spread over files.
+
+    Attributes:
+        key: by what they are grouped and sorted; empty for no order.
+        buckets: into how many files by hash of the key; 0 lets Spark choose.
+        single: whether everything goes into one file.
+    """
+
+    key: tuple[str, ...]
+    buckets: int
+    single: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the job that wrote a block observed."""
+
+    removals: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """How many rows a delta adds to the snapshot before it, and how many it takes away."""
+
+    added: int
+    removed: int
+
+
+def completed(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
+    """A delta as its maker gave it, with all control columns; weights are added up, zeros left out."""
+    present = set(frame.columns)
+    match encoding:
+        case Upsert() if "_deleted" in present:
+            return frame.withColumn("_deleted", F.coalesce(column("_deleted"), F.lit(False)))
+        case Upsert():
+            return frame.withColumn("_deleted", F.lit(False))
+        case Changes() if "_weight" in present:
+            grouped = frame.groupBy(*map(column, schema.names))
+            summed = grouped.agg(F.sum(F.coalesce(column("_weight"), F.lit(1))).cast("bigint").alias("_weight"))
+            return summed.where(column("_weight") != 0)
+        case Changes():
+            return frame.withColumn("_weight", F.lit(1).cast("bigint"))
+        case Columns(key):
+            given = [name for name in schema.names if name in present and name not in key]
+            every = F.array(*map(F.lit, given)).cast("array<string>")
+            if "_deleted" not in present:
+                frame = frame.withColumn("_deleted", F.lit(False))
+            chosen = F.coalesce(column("_set"), every) if "_set" in present else every
+            frame = frame.withColumn("_deleted", F.coalesce(column("_deleted"), F.lit(False)))
+            return frame.withColumn("_set", F.when(~column("_deleted"), chosen))
+        case _:
+            return frame
+
+
+def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: Schema, layout: Layout) -> Seen:
+    """Write the rows of a block, checking its keys on the way.
+
+    Args:
+        frame: exactly the columns to store.
+        path: the block's directory.
+        kind: base or delta.
+        encoding: how the rows read.
+        schema: the relation's schema.
+        layout: how the rows are spread over files.
+
+    Returns:
+        What the job saw.
+
+    Raises:
+        KeyViolation: keys are null or occur twice; the files are of no use then.
+        UnreadableInput: an input file cannot be read.
+        StorageFailed: the files cannot be written.
+    """
+    key = layout.key
+    columns = frame.columns
+    unique = bool(key) and not (isinstance(encoding, Changes) and not isinstance(kind, Base))
+    unique = unique and type(encoding).__name__ != "Custom"
+    rows = frame
+    if key:
+        names = [column(name) for name in key]
+        if layout.buckets:
+            rows = rows.repartition(layout.buckets, *names)
+        elif layout.single:
+            rows = rows.coalesce(1)
+        else:
+            rows = rows.repartition(*names)
+        if unique:
+            rows = rows.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*names)))
+        rows = rows.sortWithinPartitions(*names)
+    elif layout.single:
+        rows = rows.coalesce(1)
+    metrics = []
+    if key:
+        missing = F.lit(False)
+        for name in key:
+            missing = missing | column(name).isNull()
+        metrics.append(F.sum(missing.cast("bigint")).alias("nulls"))
+        if unique:
+            metrics.append(F.sum((column("_same") > 1).cast("bigint")).alias("duplicates"))
+            example = F.when(column("_same") > 1, F.to_json(F.struct(*map(column, key))))
+            metrics.append(F.min(example).alias("example"))
+    counts_removals = isinstance(encoding, Changes) and not isinstance(kind, Base)
+    if counts_removals:
+        taken = F.when(column("_weight") < 0, -column("_weight")).otherwise(0)
+        metrics.append(F.sum(taken).alias("removals"))
+    observation = Observation() if metrics else None
+    if observation is not None:
+        rows = rows.observe(observation, *metrics)
+    with translated(path):
+        rows.select(*map(column, columns)).write.mode("overwrite").parquet(path)
+        seen: dict[str, Any] = observation.get if observation is not None else {}
+    if seen.get("nulls"):
+        raise KeyViolation(
+            f"{seen['nulls']} rows have a null in their key",
+            column=", ".join(key),
+            hint="Every row needs its key",
+        )
+    if seen.get("duplicates"):
+        raise KeyViolation(
+            f"{seen['duplicates']} rows share their key with another, for example {seen['example']}",
+            column=", ".join(key),
+            hint="Keep one row per key",
+        )
+    return Seen(removals=int(seen["removals"] or 0) if counts_removals else None)
+
+
+def effect(changes: DataFrame) -> Effect:
+    """Count what a strong delta adds and takes away."""
+    added = F.sum(F.when(column("_weight") > 0, column("_weight")))
+    removed = F.sum(F.when(column("_weight") < 0, -column("_weight")))
+    with translated(None):
+        row = changes.agg(added.alias("added"), removed.alias("removed")).collect()[0]
+    return Effect(added=int(row["added"] or 0), removed=int(row["removed"] or 0))
+
+
+def fetch(frame: DataFrame, limit: int | None = None) -> list[tuple[Any, ...]]:
+    """The rows of a frame, at most `limit` of them."""
+    with translated(None):
+        return [tuple(row) for row in (frame if limit is None else frame.limit(limit)).collect()]
+
+
+def export(frame: DataFrame, target: str, format: str) -> None:
+    """Write rows to a directory outside the warehouse.
+
+    Raises:
+        StorageFailed: the directory is there already or cannot be written.
+    """
+    writer = frame.coalesce(1).write.format(format)
+    try:
+        with translated(target):
+            (writer.option("header", "true") if format == "csv" else writer).save(target)
+    except PySparkException as error:
+        raise StorageFailed(f"the rows cannot be written: {_first_line(str(error))}", path=target) from error
+
+
+_JSON = re.compile(r"JSON (has a column too many|lacks the column): (\w+)")
+_FILE = re.compile(r"(?:file|s3a?|gs|abfss?|hdfs):/[^\s'\"\])]+")
+
+
+@contextmanager
+def translated(path: str | None) -> Iterator[None]:
+    """Errors of Spark as Kilonova's own."""
+    try:
+        yield
+    except PySparkException as error:
+        text = str(error)
+        condition = error.getCondition() or ""
+        short = _first_line(text)
+        if "No space left on device" in text:
+            raise StorageFailed("the disk is full", path=path, hint="Free some space; nothing was changed") from error
+        if (
+            condition.startswith(("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE"))
+            or "MALFORMED_RECORD" in text
+            or "FAILED_READ_FILE" in text
+            or "is not a Parquet file" in text
+        ):
+            found = _FILE.search(text)
+            raise UnreadableInput(
+                f"a file cannot be read: {short}",
+                path=found[0] if found else None,
+                hint="Mend or remove it; nothing was changed",
+            ) from error
+        if match := _JSON.search(text):
+            missing = match[1].startswith("lacks")
+            raise SchemaMismatch(
+                "a line lacks the column" if missing else "a line has a column that the channel does not",
+                column=match[2],
+                hint="Write null where there is no value" if missing else "Remove it, or declare it",
+            ) from error
+        if "retracted more often" in text:
+            raise EncodingError(
+                "a row was retracted more often than it was there",
+                hint="A delta must apply to the rows before it",
+            ) from error
+        if "rows disappeared between the points" in text:
+            raise EncodingError(
+                "rows disappeared, which the encoding append cannot say", hint="Read the port with CHANGES"
+            ) from error
+        if "SparkContext was shut down" in text or "stopped SparkContext" in text or "UNAVAILABLE" in text:
+            raise SparkUnavailable("Spark stopped in the middle of the work", hint="Start again") from error
+        raise
+    except (Py4JError, ConnectionError, EOFError) as error:
+        raise SparkUnavailable("Spark died in the middle of the work", hint="Start again") from error
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0][:300] if lines else "no reason given"

@@ -1,0 +1,121 @@
+"""Directories and files of the warehouse, on any file system that fsspec and Spark share.
+
+A block is the directory `block_<number>`; the number comes from the catalog, so no name is ever used twice
+(Nova, section 3). Nothing here reads rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import fsspec
+import pyarrow.parquet as parquet
+from fsspec.core import url_to_fs
+
+from kilonova.errors import StorageFailed
+
+_BLOCK = re.compile(r"block_(\d+)$")
+_PART = re.compile(r"part-(\d+)-")
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a directory of Parquet files holds, from the files' footers."""
+
+    rows: int
+    bytes: int
+    count: int
+
+
+class Storage:
+    """The files of one warehouse.
+
+    Args:
+        url: a directory or a URL that both Spark and fsspec understand.
+
+    Raises:
+        StorageFailed: fsspec has no driver for the URL.
+    """
+
+    def __init__(self, url: str) -> None:
+        if "://" not in url:
+            url = Path(url).absolute().as_uri()
+        self.url = url.rstrip("/")
+        try:
+            self._fs: fsspec.AbstractFileSystem
+            self._fs, self._root = url_to_fs(self.url)
+        except (ValueError, ImportError) as error:
+            raise StorageFailed(
+                f"the warehouse cannot be reached: {error}", path=url, hint="Install fsspec's driver for it"
+            ) from None
+
+    def path(self, block: int) -> str:
+        """The URL of a block's directory."""
+        return f"{self.url}/block_{block}"
+
+    def create(self) -> None:
+        """Make the warehouse's directory."""
+        try:
+            self._fs.makedirs(self._root, exist_ok=True)
+        except OSError as error:
+            raise StorageFailed(f"the warehouse cannot be made: {error}", path=self.url) from error
+
+    def delete(self, blocks: Iterable[int]) -> None:
+        """Delete the directories of blocks; those that are not there are deleted already."""
+        for block in blocks:
+            place = f"{self._root}/block_{block}"
+            try:
+                if self._fs.exists(place):
+                    self._fs.rm(place, recursive=True)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StorageFailed(f"the block cannot be deleted: {error}", path=self.path(block)) from error
+
+    def blocks(self) -> list[int]:
+        """The numbers of the blocks that have a directory."""
+        if not self._fs.exists(self._root):
+            return []
+        names = (entry.rstrip("/").rsplit("/", 1)[-1] for entry in self._fs.ls(self._root, detail=False))
+        return sorted(int(match[1]) for name in names if (match := _BLOCK.match(name)))
+
+    def files(self, block: int) -> Files:
+        """What a block's files hold.
+
+        Raises:
+            StorageFailed: a file cannot be read.
+        """
+        place = f"{self._root}/block_{block}"
+        try:
+            self._fs.invalidate_cache()
+            entries = [
+                entry
+                for entry in (self._fs.ls(place, detail=True) if self._fs.exists(place) else ())
+                if entry["name"].endswith(".parquet")
+            ]
+            with ThreadPoolExecutor(8) as pool:
+                rows = sum(pool.map(self._rows, (entry["name"] for entry in entries)))
+        except (OSError, ValueError) as error:
+            raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
+        return Files(rows=rows, bytes=sum(entry["size"] for entry in entries), count=len(entries))
+
+    def _rows(self, name: str) -> int:
+        with self._fs.open(name, "rb") as file:
+            return int(parquet.ParquetFile(file).metadata.num_rows)
+
+    def name_buckets(self, block: int) -> None:
+        """Give the files of a block, one per partition, the names by which Spark knows them as buckets."""
+        place = f"{self._root}/block_{block}"
+        self._fs.invalidate_cache()
+        for name in self._fs.ls(place, detail=False):
+            folder, _, file = name.rpartition("/")
+            if file.endswith(".crc"):
+                self._fs.rm(name)
+            elif match := _PART.match(file):
+                stem, dot, rest = file.partition(".")
+                bucket = int(match[1])
+                self._fs.mv(name, f"{folder}/{stem}_{bucket:05d}{dot}{rest}")

@@ -1,0 +1,253 @@
+"""The seam to the rows: readings become DataFrames, DataFrames become blocks.
+
+`open` is lazy; `write` is one Spark job per block (and one more, small, where an upsert is compared with what
+it replaces). What a reading equals is defined by `kilonova.testing.reference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from kilonova.errors import BrokenInvariant
+from kilonova.model.block import Base, Block, Kind, Statistics
+from kilonova.model.encoding import Append, Changes, Encoding, delta_schema, key_of
+from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
+from kilonova.model.schema import Schema
+from kilonova.schedule.layout import Sizes, buckets_for, strategy, worth_comparing
+from kilonova.warehouse import algebra, jobs
+from kilonova.warehouse.blocks import Blocks, column, shaped
+from kilonova.warehouse.storage import Storage
+
+
+class Warehouse:
+    """The blocks of one catalog, in one Spark session.
+
+    Args:
+        spark: the session.
+        storage: where the blocks are.
+        identity: the catalog's identity.
+        functions: gives the per-key functions of custom encodings by name.
+        sizes: where the physical strategies change over.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        storage: Storage,
+        identity: str,
+        functions: algebra.Functions,
+        sizes: Sizes,
+    ) -> None:
+        self.spark = spark
+        self.storage = storage
+        self.sizes = sizes
+        self._functions = functions
+        self._blocks = Blocks(spark, storage, identity)
+
+    def open(self, reading: Reading) -> DataFrame:
+        """The rows of a reading: those of the relation, or of a delta with its control columns.
+
+        Args:
+            reading: which blocks to put together, and how.
+        """
+        schema = reading.schema
+        if schema is None:
+            raise BrokenInvariant("a channel without a schema was read")
+        match reading:
+            case Snapshot():
+                return self._snapshot(reading, schema)
+            case Chain():
+                return self._chain(reading, schema)
+            case Diff(old=old, new=new, encoding=encoding):
+                before, after = self._snapshot(old, schema), self._snapshot(new, schema)
+                if not old.blocks:
+                    return self.as_delta(after, encoding, schema)
+                return algebra.diff(before, after, encoding, schema, self._functions)
+            case Strong(old=old, delta=delta):
+                size = sum(block.statistics.bytes for block in delta.deltas)
+                return algebra.strong(
+                    self._snapshot(old, schema),
+                    self._chain(delta, schema),
+                    delta.encoding,
+                    schema,
+                    size <= self.sizes.broadcast,
+                    self._functions,
+                )
+
+    def inserts(self, changes: DataFrame, schema: Schema) -> DataFrame:
+        """The rows of a strong delta that is known to take none away."""
+        return algebra.inserts(changes, schema)
+
+    def as_delta(self, rows: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
+        """A relation as the delta that makes it of nothing."""
+        wanted = delta_schema(encoding, schema)
+        return jobs.completed(shaped(rows, schema), encoding, schema).select(*map(column, wanted.names))
+
+    def relation(self, delta: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
+        """A delta to nothing as the relation that it makes: M(∅, Δ)."""
+        completed = jobs.completed(delta, encoding, schema)
+        empty = self._blocks.empty(schema)
+        return algebra.merge(empty, completed, encoding, schema, strategy(None, (), self.sizes), self._functions)
+
+    def write(
+        self,
+        frame: DataFrame,
+        *,
+        number: int,
+        kind: Kind,
+        schema: Schema,
+        encoding: Encoding,
+        expected: int,
+        old: Snapshot | None,
+    ) -> Block | None:
+        """Write a block.
+
+        Args:
+            frame: rows that fit the relation (a base) or the encoding's delta (control columns may be absent).
+            number: the block's number, which names its directory.
+            kind: base or delta.
+            schema: the relation's schema at the block's end.
+            encoding: how the block's rows read.
+            expected: how many bytes to reckon with.
+            old: the snapshot that a delta applies to, where it is known.
+
+        Returns:
+            The block, or None if it changes nothing; then its files are of no use.
+
+        Raises:
+            KeyViolation: keys are null or occur twice.
+            UnreadableInput: a file that the rows come from cannot be read.
+            StorageFailed: the block cannot be written.
+        """
+        columns = schema if isinstance(kind, Base) else delta_schema(encoding, schema)
+        if not isinstance(kind, Base):
+            frame = jobs.completed(frame, encoding, schema)
+        layout = jobs.Layout(
+            key=key_of(encoding),
+            buckets=buckets_for(expected, bool(key_of(encoding)), self.sizes) if isinstance(kind, Base) else 0,
+            single=expected <= self.sizes.single,
+        )
+        path = self.storage.path(number)
+        seen = jobs.write(shaped(frame, columns), path, kind, encoding, schema, layout)
+        if layout.buckets:
+            self.storage.name_buckets(number)
+        files = self.storage.files(number)
+        if isinstance(kind, Base):
+            removals: int | None = None
+        elif files.rows == 0:
+            return None
+        else:
+            removals = 0 if isinstance(encoding, Append) else seen.removals
+        block = Block(
+            number=number,
+            kind=kind,
+            schema=schema,
+            encoding=encoding,
+            columns=columns,
+            buckets=layout.buckets,
+            statistics=Statistics(rows=files.rows, bytes=files.bytes, files=files.count, removals=removals),
+        )
+        if isinstance(kind, Base) or old is None or isinstance(encoding, Append | Changes):
+            return block
+        if not worth_comparing(old, files.bytes, self.sizes):
+            return block
+        return self._compared(block, old)
+
+    def _compared(self, block: Block, old: Snapshot) -> Block | None:
+        """The block with what it removes, or None if it leaves the snapshot before it as it was."""
+        delta = Chain(start=old.at, end=block.end, schema=block.schema, encoding=block.encoding, deltas=(block,))
+        if not old.blocks:
+            changes = self.open(delta)
+            if "_deleted" in changes.columns:
+                changes = changes.where(~column("_deleted"))
+            changes = self.as_changes(changes)
+        else:
+            changes = self.open(Strong(old=old, delta=delta))
+        effect = jobs.effect(changes)
+        if effect.added == 0 and effect.removed == 0:
+            return None
+        seen = block.statistics
+        statistics = Statistics(rows=seen.rows, bytes=seen.bytes, files=seen.files, removals=effect.removed)
+        return Block(
+            number=block.number,
+            kind=block.kind,
+            schema=block.schema,
+            encoding=block.encoding,
+            columns=block.columns,
+            buckets=block.buckets,
+            statistics=statistics,
+        )
+
+    def as_changes(self, rows: DataFrame) -> DataFrame:
+        """Rows as a strong delta that adds them."""
+        return algebra.strong(rows, rows, Append(), Schema(()), False, self._functions)
+
+    def delete(self, numbers: Iterable[int]) -> None:
+        """Delete the files of blocks."""
+        gone = list(numbers)
+        self._blocks.forget(gone)
+        self.storage.delete(gone)
+
+    def _snapshot(self, reading: Snapshot, schema: Schema) -> DataFrame:
+        base, deltas = reading.base, reading.deltas
+        whole = self._blocks.empty(schema) if base is None else shaped(self._blocks.base(base), schema)
+        here = base
+        for run in _runs(deltas):
+            encoding = run[0].encoding
+            if isinstance(encoding, Append):
+                added = self._blocks.plain(run, schema)
+                whole = added if here is None and run[0] is deltas[0] else whole.unionByName(added)
+                here = None
+                continue
+            chained = self._chain(Chain(start=0, end=run[-1].end, schema=schema, encoding=encoding, deltas=run), schema)
+            if isinstance(encoding, Changes) and not any(block.removes for block in run):
+                added = algebra.repeated(chained, schema)
+                whole = added if here is None and run[0] is deltas[0] else whole.unionByName(added)
+                here = None
+                continue
+            how = strategy(here, run, self.sizes)
+            whole = algebra.merge(whole, chained, encoding, schema, how, self._functions)
+            here = None
+        return whole
+
+    def _chain(self, reading: Chain, schema: Schema) -> DataFrame:
+        deltas, encoding = reading.deltas, reading.encoding
+        wanted = delta_schema(encoding, schema)
+        if not deltas:
+            return self._blocks.empty(wanted)
+        if isinstance(encoding, Append):
+            return self._blocks.plain(deltas, schema)
+        if isinstance(encoding, Changes) and any(block.encoding != encoding for block in deltas):
+            return self._mixed(deltas, schema)
+        rows = self._blocks.deltas(deltas)
+        if len(deltas) == 1 and deltas[0].columns == wanted:
+            return rows.select(*map(column, wanted.names))
+        return algebra.chain(rows, encoding, schema, self._functions).select(*map(column, wanted.names))
+
+    def _mixed(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
+        """Append and changes blocks as one strong delta."""
+        frames = []
+        for run in _runs(tuple(deltas)):
+            if isinstance(run[0].encoding, Append):
+                frames.append(self.as_changes(self._blocks.plain(run, schema)))
+            else:
+                frames.append(shaped(self._blocks.deltas(run), schema, ["_weight"]))
+        whole = frames[0]
+        for frame in frames[1:]:
+            whole = whole.unionByName(frame)
+        if all(isinstance(block.encoding, Append) for block in deltas):
+            return whole
+        return algebra.chain(whole, Changes(), schema, self._functions)
+
+
+def _runs(deltas: tuple[Block, ...]) -> list[tuple[Block, ...]]:
+    """Deltas in stretches of one encoding."""
+    runs: list[list[Block]] = []
+    for block in deltas:
+        if runs and runs[-1][0].encoding == block.encoding:
+            runs[-1].append(block)
+        else:
+            runs.append([block])
+    return [tuple(run) for run in runs]
