@@ -30,7 +30,7 @@ from pyspark.find_spark_home import _find_spark_home
 from kilonova.warehouse.java import Java, cache_directory, find_java
 
 KEPT = 3
-"""So many archives stay, newest first; each takes about 170 MB."""
+"""So many archives stay, newest first; each takes about 200 MB."""
 
 PATIENCE = 24 * 3600
 """So many seconds pass after a failure before it is tried again."""
@@ -70,7 +70,7 @@ def discard(archive: Path) -> None:
 def make_class_data_archive() -> Path | None:
     """Make the archive for the Java and the Spark at hand, unless it is there, and wait for it.
 
-    Takes about half a minute. Returns:
+    Takes about a minute. Returns:
         The archive; None if another process is making it, or if this Java cannot.
     """
     archive = archive_path(find_java(os.environ), cache_directory())
