@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Row, delete, insert, select, update
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.database import Transaction
+from kilonova.catalog.database import Transaction, inserted
 from kilonova.errors import UnknownName, closest
 from kilonova.model.block import Base, Block, Delta, Statistics
 from kilonova.model.channel import Channel, Chronicle, Point, PointState
@@ -165,7 +165,7 @@ def new_block(tx: Transaction, name: str, run: int) -> int:
     result = tx.connection.execute(
         insert(tables.block).values(channel_id=channel_id(tx, name), run_id=run, state=WRITING)
     )
-    return int(result.inserted_primary_key[0])
+    return inserted(result)
 
 
 def publish(tx: Transaction, block: Block) -> None:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text
+from sqlalchemy import Connection, CursorResult, Engine, create_engine, event, insert, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
@@ -40,6 +40,13 @@ class Transaction:
 
     connection: Connection
     now: datetime
+
+
+def inserted(result: CursorResult[Any]) -> int:
+    """The number that the database gave to an inserted row."""
+    key = result.inserted_primary_key
+    assert key is not None
+    return int(key[0])
 
 
 class Catalog:

@@ -10,7 +10,7 @@ from sqlalchemy import Row, delete, insert, select, update
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.chains import channel_id
-from kilonova.catalog.database import Transaction
+from kilonova.catalog.database import Transaction, inserted
 from kilonova.errors import UnknownName, closest
 from kilonova.model.channel import Channel
 from kilonova.model.task import Function, Logic, Mode, Port, Production, Sql, Task, Variant
@@ -94,7 +94,7 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
         result = tx.connection.execute(
             insert(tables.task).values(name=task.name, workflow=workflow, logic=logic, active=True)
         )
-        number = int(result.inserted_primary_key[0])
+        number = inserted(result)
     else:
         number = row.id
         newest = tx.connection.execute(
@@ -106,7 +106,7 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
             update(tables.task).where(tables.task.c.id == number).values(logic=logic, active=True, workflow=workflow)
         )
         if same:
-            return logic
+            return int(logic)
     tx.connection.execute(
         insert(tables.logic).values(
             task_id=number,

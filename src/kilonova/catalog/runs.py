@@ -24,7 +24,7 @@ from sqlalchemy import Row, delete, func, insert, select, update
 
 from kilonova.catalog import tables
 from kilonova.catalog.chains import DOOMED, WRITING, channel_id, publish, reserve, set_schema, settle
-from kilonova.catalog.database import Transaction
+from kilonova.catalog.database import Transaction, inserted
 from kilonova.catalog.registry import move_cursors, task_id
 from kilonova.errors import Busy, UnknownName
 from kilonova.model.channel import PointState
@@ -87,7 +87,7 @@ def start(
             lease_until=tx.now + lease,
         )
     )
-    number = int(result.inserted_primary_key[0])
+    number = inserted(result)
     for name in tasks:
         key = task_id(tx, name)
         holder = tx.connection.execute(select(tables.claim.c.run_id).where(tables.claim.c.task_id == key)).scalar()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -273,7 +273,7 @@ def _show_report(report: RunReport, json: bool) -> None:
     )
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """How rows are shown."""
 
     TABLE = "table"
@@ -411,7 +411,7 @@ def runs(
 ) -> None:
     """Show the last runs and what they made."""
     with project() as opened:
-        history, made = opened.runs(limit)
+        history, made = opened.history(limit)
     if json or common.json:
         render.as_json([{"run": item, "made": [m for m in made if m.run == item.number]} for item in history])
         return

@@ -69,13 +69,10 @@ def _parts(item: Any, local: Callable[[str], bool], seen: set[int]) -> Iterator[
         yield f"{item.__module__}.{item.__qualname__}"
     else:
         try:
-            yield hashlib.sha256(cloudpickle.dumps(item)).hexdigest() if _opaque(item) else repr(item)
+            text = repr(item)
+            yield hashlib.sha256(cloudpickle.dumps(item)).hexdigest() if " at 0x" in text else text
         except Exception:
             yield f"a {type(item).__module__}.{type(item).__qualname__}"
-
-
-def _opaque(item: Any) -> bool:
-    return type(item).__repr__ is object.__repr__
 
 
 def _references(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
@@ -94,9 +91,9 @@ def _references(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def normalised(source: str) -> str:
-    """The syntax of a definition without decorators, docstrings, annotations and formatting.
+    r"""The syntax of a definition without decorators, docstrings, annotations and formatting.
 
-    >>> normalised("def f(x: int):\\n  'doc'\\n  return (x)") == normalised("def f(x):\\n    return x  # why")
+    >>> normalised("def f(x: int):\n  'doc'\n  return (x)") == normalised("def f(x):\n    return x  # why")
     True
     """
     tree = ast.parse(source)

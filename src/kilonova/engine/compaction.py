@@ -6,12 +6,12 @@ It adds a block to a point that is there; no reader sees anything else than befo
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from kilonova.catalog import chains
 from kilonova.catalog.database import Transaction
 from kilonova.engine.events import Started, StepEnded, StepStarted
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
-from kilonova.model.block import Base
 from kilonova.model.channel import Chronicle
 from kilonova.model.reading import Snapshot
 from kilonova.model.run import Input, Output, RunKind
@@ -45,17 +45,7 @@ def compact(workplace: Workplace, warehouse: Warehouse, channel: str) -> tuple[i
         workplace.listener(Started(run=begun.run, steps=(channel,)))
         workplace.listener(StepStarted(run=begun.run, step=channel, reason=reason))
         began = time.monotonic()
-        assert snapshot.schema is not None
-        block = warehouse.write(
-            warehouse.open(snapshot),
-            number=begun.name_block(channel),
-            kind=Base(point),
-            schema=snapshot.schema,
-            encoding=snapshot.encoding,
-            expected=sum(block.statistics.bytes for block in snapshot.blocks),
-            old=None,
-        )
-        assert block is not None
+        block = warehouse.compact(replace(snapshot, at=point), begun.name_block(channel))
         seconds = time.monotonic() - began
         workplace.listener(StepEnded(run=begun.run, step=channel, rows=block.statistics.rows, seconds=seconds))
         output = Output(

@@ -112,7 +112,8 @@ def read(spark: SparkSession, files: FileSet, channel: Channel, production: Prod
     """
     if channel.schema is None:
         raise SchemaMismatch("the channel has no schema yet", channel=channel.name, hint="Declare it with its columns")
-    wanted, optional = channel.schema, ()
+    wanted = channel.schema
+    optional: tuple[str, ...] = ()
     if production is Production.DELTA:
         wanted = delta_schema(channel.encoding, channel.schema)
         optional = optional_columns(channel.encoding, channel.schema)
@@ -198,7 +199,7 @@ def _parquet(spark: SparkSession, files: FileSet, wanted: Schema, optional: tupl
 def _nested_fits(type_: str, kind: pa.DataType) -> bool:
     if type_.startswith("decimal"):
         precision, scale = map(int, type_[8:-1].split(","))
-        return pa.types.is_decimal(kind) and kind.scale == scale and kind.precision <= precision
+        return bool(pa.types.is_decimal(kind) and kind.scale == scale and kind.precision <= precision)
     if type_.startswith("array"):
         return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
     if type_.startswith("struct"):

@@ -29,13 +29,13 @@ class Supply:
     Attributes:
         rows: makes them, given the channel that they go to.
         production: whether they are a delta in the channel's encoding or the whole relation.
-        bytes: how large they are, roughly.
+        bytes: how large they are, roughly; None if that is not known.
         source: where they come from, for people.
     """
 
     rows: Callable[[Channel], DataFrame]
     production: Production
-    bytes: int
+    bytes: int | None
     source: str
 
 

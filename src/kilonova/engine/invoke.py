@@ -54,7 +54,7 @@ def invoke(spark: SparkSession, task: Task, variant: Variant, frames: Mapping[st
         with translated(None):
             match variant.logic:
                 case Sql(text=text):
-                    result: Any = spark.sql(text, **frames)
+                    result: Any = spark.sql(text, **dict[str, Any](frames))
                 case Function(pickled=pickled):
                     result = unpickled(pickled)(**frames)
     except KilonovaError as error:

@@ -301,7 +301,7 @@ def write_output(
     whole: bool,
     point: int,
     number: int,
-    expected: int,
+    expected: int | None,
 ) -> Block | None:
     """Write what a task or an ingest makes of a reserved point.
 
@@ -316,7 +316,7 @@ def write_output(
         whole: whether the result replaces what is there.
         point: the reserved point.
         number: the block's number.
-        expected: how many bytes to reckon with.
+        expected: how many bytes to reckon with; None if that is not known.
 
     Returns:
         The block, or None if nothing changes.
@@ -337,7 +337,7 @@ def write_output(
         kind=kind,
         schema=schema,
         encoding=encoding,
-        expected=max(expected, largest) if isinstance(kind, Base) else expected,
+        expected=max(expected or 0, largest) or None if isinstance(kind, Base) else expected,
         old=old,
     )
     if block is not None and isinstance(kind, Base) and empty and block.statistics.rows == 0:

@@ -43,7 +43,7 @@ def buckets_for(expected: int, keyed: bool, sizes: Sizes) -> int:
     """
     if not keyed or expected < sizes.bucketed:
         return 0
-    return min(4096, 2 ** max(0, math.ceil(math.log2(max(1, expected) / sizes.bucket))))
+    return min(4096, 1 << max(0, math.ceil(math.log2(max(1, expected) / sizes.bucket))))
 
 
 class Strategy(enum.Enum):

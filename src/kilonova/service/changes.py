@@ -68,7 +68,8 @@ class Plan:
     @property
     def empty(self) -> bool:
         """Whether nothing would change."""
-        return all(item.action is Action.KEEP for item in (*self.channels, *self.tasks))
+        actions = (*(item.action for item in self.channels), *(item.action for item in self.tasks))
+        return all(action is Action.KEEP for action in actions)
 
 
 def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Function]) -> Plan:

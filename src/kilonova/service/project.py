@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kilonova.catalog import chains, registry, runs
+from kilonova.catalog import chains, registry
+from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.observation import observe
 from kilonova.engine.events import Listener, unheard
@@ -51,7 +52,7 @@ class RunReport:
     """
 
     run: int
-    made: tuple[runs.Made, ...]
+    made: tuple[records.Made, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ class Status:
     due: Mapping[str, str]
     lags: tuple[Lag, ...]
     runs: tuple[Run, ...]
-    made: tuple[runs.Made, ...]
+    made: tuple[records.Made, ...]
 
 
 class Project:
@@ -251,7 +252,7 @@ class Project:
             )
         else:
             frame = source
-            supply = Supply(rows=lambda _: frame, production=production, bytes=0, source="a DataFrame")
+            supply = Supply(rows=lambda _: frame, production=production, bytes=None, source="a DataFrame")
         run, results = ingest(self._workplace(), self.warehouse, channel, supply)
         return self._report(run, results)
 
@@ -381,8 +382,8 @@ class Project:
         with self.catalog.reading() as tx:
             chronicles = chains.chronicles(tx)
             tasks = registry.tasks(tx)
-            history = runs.history(tx, limit)
-            made = runs.outputs(tx, [run.number for run in history])
+            history = records.history(tx, limit)
+            made = records.outputs(tx, [run.number for run in history])
         lags = tuple(
             Lag(task=name, channel=channel, cursor=known.cursor(channel), newest=chronicles[channel].effective)
             for name, known in tasks.items()
@@ -390,12 +391,12 @@ class Project:
         )
         return Status(channels=chronicles, tasks=tasks, due=due, lags=lags, runs=tuple(history), made=tuple(made))
 
-    def runs(self, limit: int | None = None) -> tuple[list[Run], list[runs.Made]]:
+    def history(self, limit: int | None = None) -> tuple[list[Run], list[records.Made]]:
         """The runs, newest first, and what they made."""
         self.catalog.check()
         with self.catalog.reading() as tx:
-            history = runs.history(tx, limit)
-            return history, runs.outputs(tx, [run.number for run in history])
+            history = records.history(tx, limit)
+            return history, records.outputs(tx, [run.number for run in history])
 
     # Spark
 
@@ -449,7 +450,7 @@ class Project:
 
     def _report(self, run: int, _results: Results) -> RunReport:
         with self.catalog.reading() as tx:
-            return RunReport(run=run, made=tuple(runs.outputs(tx, [run])))
+            return RunReport(run=run, made=tuple(records.outputs(tx, [run])))
 
     @contextmanager
     def _reading(self, channel: str, at: int | None, since: int | None) -> Iterator[Reading]:
@@ -465,12 +466,12 @@ class Project:
                     hint="Run the task that writes it first",
                 )
             lease = timedelta(seconds=max(600.0, self.settings.lease))
-            runs.pin(tx, holder, [block.number for block in reading.blocks], lease)
+            records.pin(tx, holder, [block.number for block in reading.blocks], lease)
         try:
             yield reading
         finally:
             with self.catalog.writing() as tx:
-                runs.unpin(tx, holder)
+                records.unpin(tx, holder)
 
 
 def _reading(tx: Transaction, channel: str, at: int | None, since: int | None) -> Reading:

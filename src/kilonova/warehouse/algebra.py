@@ -100,13 +100,13 @@ def merge(
             untouched = base.join(F.broadcast(delta.select(*map(column, key))), list(key), "left_anti")
             return shaped(untouched, schema).unionByName(shaped(delta.where(~column("_deleted")), schema))
         case Upsert(key):
-            met = _met(base, delta, key)
+            met = _met(base, delta, key, strategy)
             touched = column("_deleted", "d").isNotNull()
             return met.where(~F.coalesce(column("_deleted", "d"), F.lit(False))).select(
                 *(F.when(touched, column(n, "d")).otherwise(column(n, "b")).alias(n) for n in names)
             )
         case Increment(key, measures):
-            met = _met(base, delta, key)
+            met = _met(base, delta, key, strategy)
             added = met.select(
                 *(F.coalesce(column(name, "b"), column(name, "d")).alias(name) for name in key),
                 *(
@@ -116,7 +116,7 @@ def merge(
             )
             return shaped(added.where(_any_nonzero(measures)), schema)
         case Columns(key):
-            met = _met(base, delta, key).where(~F.coalesce(column("_deleted", "d"), F.lit(False)))
+            met = _met(base, delta, key, strategy).where(~F.coalesce(column("_deleted", "d"), F.lit(False)))
             return met.select(
                 *(
                     (
@@ -246,6 +246,46 @@ def strong(
             assert_never(encoding)
 
 
+def counted(changes: DataFrame) -> DataFrame:
+    """How many rows a strong delta adds and removes, as one row."""
+    added = F.sum(F.when(column("_weight") > 0, column("_weight"))).alias("added")
+    return changes.agg(added, F.sum(F.when(column("_weight") < 0, -column("_weight"))).alias("removed"))
+
+
+def upserted(
+    base: DataFrame | None, older: DataFrame | None, delta: DataFrame, key: tuple[str, ...], schema: Schema
+) -> DataFrame:
+    """What an upsert does to the snapshot before it, counted as by `counted`, without making that snapshot.
+
+    Args:
+        base: rows of the base, if there is one; only those with the delta's keys are looked at.
+        older: rows of the deltas after it, with their position.
+        delta: the upsert's rows.
+        key: the key columns.
+        schema: the relation's schema.
+    """
+    names = (*schema.names, "_deleted", POSITION)
+    rows = delta.withColumn(POSITION, F.lit(None).cast("bigint")).select(*map(column, names))
+    if base is not None:
+        touched = base.join(F.broadcast(delta.select(*map(column, key))), list(key), "left_semi")
+        known = touched.withColumn("_deleted", F.lit(False)).withColumn(POSITION, F.lit(-1).cast("bigint"))
+        rows = rows.unionByName(known.select(*map(column, names)))
+    if older is not None:
+        cast = older.withColumn(POSITION, column(POSITION).cast("bigint"))
+        rows = rows.unionByName(shaped(cast, schema, ["_deleted", POSITION]))
+    packed = F.struct(*map(column, (*_others(schema, key), "_deleted")))
+    met = rows.groupBy(*map(column, key)).agg(
+        F.max_by(packed, column(POSITION)).alias("b"),
+        F.first(F.when(column(POSITION).isNull(), packed), ignorenulls=True).alias("d"),
+    )
+    was = ~F.coalesce(column("_deleted", "b"), F.lit(True))
+    now = ~column("_deleted", "d")
+    differ = _differ(_others(schema, key), schema)
+    return met.where(column("d").isNotNull()).agg(
+        F.count_if(now & (~was | differ)).alias("added"), F.count_if(was & (~now | differ)).alias("removed")
+    )
+
+
 def _replaced(old: DataFrame, new: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
     """The strong delta between two relations with the same unique key."""
     met = _both(old, new, key)
@@ -337,9 +377,11 @@ def _as_upsert(delta: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFr
     )
 
 
-def _met(base: DataFrame, delta: DataFrame, key: tuple[str, ...]) -> DataFrame:
+def _met(base: DataFrame, delta: DataFrame, key: tuple[str, ...], strategy: Strategy = Strategy.SHUFFLED) -> DataFrame:
     """Every row of base `b` beside the row of delta `d` with its key, either possibly absent."""
     on = reduce(and_, (column(name, "b") == column(name, "d") for name in key))
+    if strategy is Strategy.ALIGNED:
+        base = base.hint("merge")
     return base.alias("b").join(delta.alias("d"), on, "full_outer")
 
 

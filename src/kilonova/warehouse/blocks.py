@@ -36,7 +36,10 @@ def column(name: str, of: str | None = None) -> Column:
 
 def shaped(frame: DataFrame, schema: Schema, extra: Sequence[str] = ()) -> DataFrame:
     """The frame with exactly the columns of `schema`, absent ones null, and `extra` ones after them."""
-    present = set(frame.columns)
+    names = frame.columns
+    if names == [*schema.names, *extra]:
+        return frame
+    present = set(names)
     return frame.select(
         *(
             column(item.name) if item.name in present else F.lit(None).cast(item.type).alias(item.name)
@@ -67,9 +70,13 @@ class Blocks:
 
     def base(self, block: Block) -> DataFrame:
         """The rows of a base block, as stored."""
-        if block.buckets and self._table(block):
+        if self.aligned(block):
             return self.spark.table(f"{self._prefix}{block.number}")
         return self._scan([block])
+
+    def aligned(self, block: Block) -> bool:
+        """Whether Spark will read a base bucket by bucket."""
+        return bool(block.buckets) and self._table(block)
 
     def deltas(self, blocks: Sequence[Block]) -> DataFrame:
         """The rows of delta blocks, as stored, with their position in the chain; one scan where they agree."""

@@ -10,11 +10,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, Window
+from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from kilonova.errors import (
@@ -26,7 +28,7 @@ from kilonova.errors import (
     UnreadableInput,
 )
 from kilonova.model.block import Base, Kind
-from kilonova.model.encoding import Changes, Columns, Encoding, Upsert
+from kilonova.model.encoding import Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.schema import Schema
 from kilonova.warehouse.blocks import column
 
@@ -39,18 +41,28 @@ class Layout:
         key: by what they are grouped and sorted; empty for no order.
         buckets: into how many files by hash of the key; 0 lets Spark choose.
         single: whether everything goes into one file.
+        trusted: whether the keys are known to be there and unique, because the rows come from a snapshot.
+        arranged: whether the rows already stand in their buckets, task by task, in order.
     """
 
     key: tuple[str, ...]
     buckets: int
     single: bool
+    trusted: bool = False
+    arranged: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What the job that wrote a block observed."""
+    """What the job that wrote a block observed.
+
+    Attributes:
+        removals: how many rows a strong delta takes away; None for other blocks.
+        misplaced: how many rows of an arranged block stand in the wrong bucket.
+    """
 
     removals: int | None
+    misplaced: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +95,11 @@ def completed(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame
             chosen = F.coalesce(column("_set"), every) if "_set" in present else every
             frame = frame.withColumn("_deleted", F.coalesce(column("_deleted"), F.lit(False)))
             return frame.withColumn("_set", F.when(~column("_deleted"), chosen))
+        case Increment(key, measures):
+            summed = frame.groupBy(*map(column, key)).agg(
+                *(F.coalesce(F.sum(column(n)), F.lit(0)).cast(schema.type_of(n)).alias(n) for n in measures)
+            )
+            return summed.where(reduce(or_, (column(name) != 0 for name in measures)))
         case _:
             return frame
 
@@ -106,43 +123,27 @@ def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: S
         UnreadableInput: an input file cannot be read.
         StorageFailed: the files cannot be written.
     """
-    key = layout.key
-    columns = frame.columns
-    unique = bool(key) and not (isinstance(encoding, Changes) and not isinstance(kind, Base))
-    unique = unique and type(encoding).__name__ != "Custom"
-    rows = frame
-    if key:
-        names = [column(name) for name in key]
-        if layout.buckets:
-            rows = rows.repartition(layout.buckets, *names)
-        elif layout.single:
-            rows = rows.coalesce(1)
-        else:
-            rows = rows.repartition(*names)
-        if unique:
-            rows = rows.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*names)))
-        rows = rows.sortWithinPartitions(*names)
-    elif layout.single:
-        rows = rows.coalesce(1)
-    metrics = []
-    if key:
-        missing = F.lit(False)
-        for name in key:
-            missing = missing | column(name).isNull()
-        metrics.append(F.sum(missing.cast("bigint")).alias("nulls"))
-        if unique:
-            metrics.append(F.sum((column("_same") > 1).cast("bigint")).alias("duplicates"))
-            example = F.when(column("_same") > 1, F.to_json(F.struct(*map(column, key))))
-            metrics.append(F.min(example).alias("example"))
-    counts_removals = isinstance(encoding, Changes) and not isinstance(kind, Base)
-    if counts_removals:
-        taken = F.when(column("_weight") < 0, -column("_weight")).otherwise(0)
-        metrics.append(F.sum(taken).alias("removals"))
+    key, columns = layout.key, frame.columns
+    strong = isinstance(encoding, Changes) and not isinstance(kind, Base)
+    unique = bool(key) and not layout.trusted and not strong and not isinstance(encoding, Custom | Increment)
+    rows = _arranged(frame, layout, unique)
+    metrics: dict[str, Column] = {}
+    if key and not layout.trusted:
+        missing = reduce(or_, (column(name).isNull() for name in key))
+        metrics["nulls"] = F.count_if(missing)
+    if unique:
+        metrics["duplicates"] = F.count_if(column("_same") > 1)
+        metrics["example"] = F.min(F.when(column("_same") > 1, F.to_json(F.struct(*map(column, key)))))
+    if strong:
+        metrics["removals"] = F.sum(F.when(column("_weight") < 0, -column("_weight")).otherwise(0))
+    if layout.arranged:
+        bucket = F.pmod(F.hash(*map(column, key)), F.lit(layout.buckets))
+        metrics["misplaced"] = F.count_if(bucket != F.spark_partition_id())
     observation = Observation() if metrics else None
     if observation is not None:
-        rows = rows.observe(observation, *metrics)
+        rows = rows.observe(observation, *(metric.alias(name) for name, metric in metrics.items()))
     with translated(path):
-        rows.select(*map(column, columns)).write.mode("overwrite").parquet(path)
+        rows.select(*map(column, columns)).write.mode("overwrite").option("compression", "zstd").parquet(path)
         seen: dict[str, Any] = observation.get if observation is not None else {}
     if seen.get("nulls"):
         raise KeyViolation(
@@ -156,15 +157,29 @@ def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: S
             column=", ".join(key),
             hint="Keep one row per key",
         )
-    return Seen(removals=int(seen["removals"] or 0) if counts_removals else None)
+    return Seen(removals=int(seen["removals"] or 0) if strong else None, misplaced=int(seen.get("misplaced") or 0))
 
 
-def effect(changes: DataFrame) -> Effect:
-    """Count what a strong delta adds and takes away."""
-    added = F.sum(F.when(column("_weight") > 0, column("_weight")))
-    removed = F.sum(F.when(column("_weight") < 0, -column("_weight")))
+def _arranged(frame: DataFrame, layout: Layout, unique: bool) -> DataFrame:
+    """The rows spread and sorted as the layout says; with `unique`, beside how many have their key."""
+    if not layout.key:
+        return frame.coalesce(1) if layout.single else frame
+    if layout.arranged:
+        return frame
+    names = [column(name) for name in layout.key]
+    if layout.buckets:
+        rows = frame.repartition(layout.buckets, *names)
+    else:
+        rows = frame.coalesce(1) if layout.single else frame.repartition(*names)
+    if unique:
+        rows = rows.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*names)))
+    return rows.sortWithinPartitions(*names)
+
+
+def effect(counted: DataFrame) -> Effect:
+    """Fetch the columns `added` and `removed` of the one row that says what a delta does."""
     with translated(None):
-        row = changes.agg(added.alias("added"), removed.alias("removed")).collect()[0]
+        row = counted.collect()[0]
     return Effect(added=int(row["added"] or 0), removed=int(row["removed"] or 0))
 
 

@@ -7,12 +7,13 @@ it replaces). What a reading equals is defined by `kilonova.testing.reference`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
 from kilonova.errors import BrokenInvariant
 from kilonova.model.block import Base, Block, Kind, Statistics
-from kilonova.model.encoding import Append, Changes, Encoding, delta_schema, key_of
+from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert, delta_schema, key_of
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
 from kilonova.model.schema import Schema
 from kilonova.schedule.layout import Sizes, buckets_for, strategy, worth_comparing
@@ -87,9 +88,17 @@ class Warehouse:
 
     def relation(self, delta: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
         """A delta to nothing as the relation that it makes: M(∅, Δ)."""
-        completed = jobs.completed(delta, encoding, schema)
-        empty = self._blocks.empty(schema)
-        return algebra.merge(empty, completed, encoding, schema, strategy(None, (), self.sizes), self._functions)
+        made = jobs.completed(delta, encoding, schema)
+        match encoding:
+            case Append() | Increment():
+                return shaped(made, schema)
+            case Upsert() | Columns():
+                return shaped(made.where(~column("_deleted")), schema)
+            case Changes():
+                return algebra.repeated(made, schema)
+            case Custom():
+                how = strategy(None, (), self.sizes)
+                return algebra.merge(self._blocks.empty(schema), made, encoding, schema, how, self._functions)
 
     def write(
         self,
@@ -99,7 +108,7 @@ class Warehouse:
         kind: Kind,
         schema: Schema,
         encoding: Encoding,
-        expected: int,
+        expected: int | None,
         old: Snapshot | None,
     ) -> Block | None:
         """Write a block.
@@ -110,7 +119,7 @@ class Warehouse:
             kind: base or delta.
             schema: the relation's schema at the block's end.
             encoding: how the block's rows read.
-            expected: how many bytes to reckon with.
+            expected: how many bytes to reckon with; None if that is not known.
             old: the snapshot that a delta applies to, where it is known.
 
         Returns:
@@ -126,59 +135,91 @@ class Warehouse:
             frame = jobs.completed(frame, encoding, schema)
         layout = jobs.Layout(
             key=key_of(encoding),
-            buckets=buckets_for(expected, bool(key_of(encoding)), self.sizes) if isinstance(kind, Base) else 0,
-            single=expected <= self.sizes.single,
+            buckets=buckets_for(expected or 0, bool(key_of(encoding)), self.sizes) if isinstance(kind, Base) else 0,
+            single=expected is not None and expected <= self.sizes.single,
         )
-        path = self.storage.path(number)
-        seen = jobs.write(shaped(frame, columns), path, kind, encoding, schema, layout)
+        block = self._written(shaped(frame, columns), number, kind, schema, encoding, layout)
+        if isinstance(kind, Base):
+            return block
+        if block.statistics.rows == 0:
+            return None
+        if old is None or not isinstance(encoding, Upsert | Columns | Custom):
+            return block
+        if not worth_comparing(old, block.statistics.bytes, self.sizes):
+            return block
+        return self._compared(block, old)
+
+    def compact(self, snapshot: Snapshot, number: int) -> Block:
+        """Write a snapshot down as a base, bucket by bucket where it is merged that way.
+
+        Args:
+            snapshot: the snapshot.
+            number: the number of the new block.
+
+        Raises:
+            StorageFailed: the block cannot be written.
+        """
+        assert snapshot.schema is not None
+        encoding, base = snapshot.encoding, snapshot.base
+        expected = sum(block.statistics.bytes for block in snapshot.blocks)
+        buckets = buckets_for(expected, bool(key_of(encoding)), self.sizes)
+        aligned = base is not None and len(_runs(snapshot.deltas)) == 1 and self._blocks.aligned(base)
+        layout = jobs.Layout(
+            key=key_of(encoding),
+            buckets=buckets,
+            single=expected <= self.sizes.single,
+            trusted=True,
+            arranged=aligned and base is not None and 0 < buckets == base.buckets,
+        )
+        rows = self.open(snapshot)
+        kind = Base(snapshot.at)
+        try:
+            return self._written(rows, number, kind, snapshot.schema, encoding, layout)
+        except _Misplaced:
+            again = replace(layout, arranged=False)
+            return self._written(rows, number, kind, snapshot.schema, encoding, again)
+
+    def _written(
+        self, rows: DataFrame, number: int, kind: Kind, schema: Schema, encoding: Encoding, layout: jobs.Layout
+    ) -> Block:
+        seen = jobs.write(rows, self.storage.path(number), kind, encoding, schema, layout)
+        if seen.misplaced:
+            raise _Misplaced
         if layout.buckets:
             self.storage.name_buckets(number)
         files = self.storage.files(number)
-        if isinstance(kind, Base):
-            removals: int | None = None
-        elif files.rows == 0:
-            return None
-        else:
-            removals = 0 if isinstance(encoding, Append) else seen.removals
-        block = Block(
+        removals = 0 if isinstance(encoding, Append) and not isinstance(kind, Base) else seen.removals
+        return Block(
             number=number,
             kind=kind,
             schema=schema,
             encoding=encoding,
-            columns=columns,
+            columns=schema if isinstance(kind, Base) else delta_schema(encoding, schema),
             buckets=layout.buckets,
             statistics=Statistics(rows=files.rows, bytes=files.bytes, files=files.count, removals=removals),
         )
-        if isinstance(kind, Base) or old is None or isinstance(encoding, Append | Changes):
-            return block
-        if not worth_comparing(old, files.bytes, self.sizes):
-            return block
-        return self._compared(block, old)
 
     def _compared(self, block: Block, old: Snapshot) -> Block | None:
         """The block with what it removes, or None if it leaves the snapshot before it as it was."""
-        delta = Chain(start=old.at, end=block.end, schema=block.schema, encoding=block.encoding, deltas=(block,))
-        if not old.blocks:
-            changes = self.open(delta)
-            if "_deleted" in changes.columns:
-                changes = changes.where(~column("_deleted"))
-            changes = self.as_changes(changes)
+        schema, encoding = block.schema, block.encoding
+        delta = Chain(start=old.at, end=block.end, schema=schema, encoding=encoding, deltas=(block,))
+        if isinstance(encoding, Upsert) and all(other.encoding == encoding for other in old.deltas):
+            counts = algebra.upserted(
+                None if old.base is None else shaped(self._blocks.base(old.base), schema),
+                self._blocks.deltas(old.deltas) if old.deltas else None,
+                self.open(delta),
+                encoding.key,
+                schema,
+            )
+        elif old.blocks:
+            counts = algebra.counted(self.open(Strong(old=old, delta=delta)))
         else:
-            changes = self.open(Strong(old=old, delta=delta))
-        effect = jobs.effect(changes)
+            made = self.relation(self.open(delta), encoding, schema)
+            counts = algebra.counted(self.as_changes(made))
+        effect = jobs.effect(counts)
         if effect.added == 0 and effect.removed == 0:
             return None
-        seen = block.statistics
-        statistics = Statistics(rows=seen.rows, bytes=seen.bytes, files=seen.files, removals=effect.removed)
-        return Block(
-            number=block.number,
-            kind=block.kind,
-            schema=block.schema,
-            encoding=block.encoding,
-            columns=block.columns,
-            buckets=block.buckets,
-            statistics=statistics,
-        )
+        return replace(block, statistics=replace(block.statistics, removals=effect.removed))
 
     def as_changes(self, rows: DataFrame) -> DataFrame:
         """Rows as a strong delta that adds them."""
@@ -189,6 +230,10 @@ class Warehouse:
         gone = list(numbers)
         self._blocks.forget(gone)
         self.storage.delete(gone)
+
+    def blocks(self) -> list[int]:
+        """The numbers of the blocks that have a directory."""
+        return self.storage.blocks()
 
     def _snapshot(self, reading: Snapshot, schema: Schema) -> DataFrame:
         base, deltas = reading.base, reading.deltas
@@ -240,6 +285,10 @@ class Warehouse:
         if all(isinstance(block.encoding, Append) for block in deltas):
             return whole
         return algebra.chain(whole, Changes(), schema, self._functions)
+
+
+class _Misplaced(Exception):
+    """Rows that were taken to stand in their buckets do not; they are written again, with a shuffle."""
 
 
 def _runs(deltas: tuple[Block, ...]) -> list[tuple[Block, ...]]:
