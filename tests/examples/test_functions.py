@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 
@@ -27,16 +27,12 @@ CARRIERS, PLACES, MODELS = ("AA", "DL", "UA"), ("EWR", "JFK", "LGA"), ("A320", "
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    running = SparkSession.getActiveSession()
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False)
-    session = builder.getOrCreate().newSession()
+def spark(spark: SparkSession) -> SparkSession:
+    session = spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", 2)
     # Far from both UTC and New York, so that a mix-up of local time and instants would show.
     session.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
-    yield session
-    if running is None:
-        session.stop()
+    return session
 
 
 @pytest.fixture(scope="module")

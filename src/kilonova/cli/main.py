@@ -21,7 +21,7 @@ from kilonova.cli import render
 from kilonova.cli.progress import Watch
 from kilonova.errors import KilonovaError, SettingsError
 from kilonova.model.block import Base
-from kilonova.model.encoding import described
+from kilonova.model.encoding import described, name_of
 from kilonova.service.changes import Action, Plan
 from kilonova.service.project import Project, RunReport, open_project
 from kilonova.service.settings import FILE
@@ -100,7 +100,7 @@ def init(
         file.write_text(_SETTINGS)
     with open_project(place, **common.given) as opened:
         opened.create()
-        render.out.print(f"The project in {place.resolve()} is ready: catalog {opened.catalog.shown_url}")
+        render.out.print(f"The project in {place.resolve()} is ready.", soft_wrap=True)
 
 
 _SETTINGS = """\
@@ -351,20 +351,20 @@ def status(json: JsonFlag = False) -> None:
     writers = {channel: name for name, item in found.tasks.items() for channel in item.task.writes}
     render.table(
         "Channels",
-        ("channel", "point", "encoding", "blocks", "size", "written by"),
+        ("channel", "point", "encoding", "bases", "deltas", "size", "written by"),
         [
             (
                 name,
                 item.effective,
-                described(item.channel.encoding),
-                f"{sum(isinstance(b.kind, Base) for b in item.blocks)} bases, "
-                f"{sum(not isinstance(b.kind, Base) for b in item.blocks)} deltas",
+                name_of(item.channel.encoding) + (f" by {', '.join(item.channel.key)}" if item.channel.key else ""),
+                sum(isinstance(block.kind, Base) for block in item.blocks),
+                sum(not isinstance(block.kind, Base) for block in item.blocks),
                 render.size(sum(block.statistics.bytes for block in item.blocks)),
                 writers.get(name, "ingest"),
             )
             for name, item in found.channels.items()
         ],
-        right=("point", "size"),
+        right=("point", "bases", "deltas", "size"),
     )
     render.out.print()
     render.table(

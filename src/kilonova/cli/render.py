@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
@@ -12,11 +13,15 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-out = Console(highlight=False)
+WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 140
+"""Where the output is no terminal, as wide as tables need to be read."""
+
+out = Console(highlight=False, width=WIDTH)
 err = Console(stderr=True, highlight=False)
 
 
@@ -47,7 +52,8 @@ def moment(time: datetime | None) -> str:
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()) -> None:
     """Print a table."""
-    shown = Table(title=title, title_justify="left", header_style="bold", show_edge=False, pad_edge=False)
+    shown = Table(title=title or None, title_justify="left", title_style="bold", header_style="dim", box=SIMPLE_HEAD)
+    shown.show_edge, shown.pad_edge = False, False
     for name in columns:
         shown.add_column(name, justify="right" if name in set(right) else "left", overflow="fold")
     for row in rows:

@@ -142,7 +142,7 @@ def _channel_change(
         return ChannelChange(channel=channel, action=Action.KEEP, detail=_shown(channel))
     if chronicle.effective and not derived:
         _refuse_misfit(channel, old)
-    return ChannelChange(channel=channel, action=Action.CHANGE, detail=f"{_shown(old)}  →  {_shown(channel)}")
+    return ChannelChange(channel=channel, action=Action.CHANGE, detail=_altered(old, channel))
 
 
 def _refuse_misfit(channel: Channel, old: Channel) -> None:
@@ -165,8 +165,23 @@ def _refuse_misfit(channel: Channel, old: Channel) -> None:
 
 
 def _shown(channel: Channel) -> str:
-    schema = "the schema of its first rows" if channel.schema is None else channel.schema.ddl.replace("`", "")
-    return f"{described(channel.encoding)}: {schema}"
+    if channel.schema is None:
+        return f"{described(channel.encoding)}, columns as first written"
+    count = len(channel.schema.columns)
+    return f"{described(channel.encoding)}, {count} column{'s' if count > 1 else ''}"
+
+
+def _altered(old: Channel, new: Channel) -> str:
+    """What differs between two declarations of a channel, in words."""
+    found = [] if old.encoding == new.encoding else [f"{described(old.encoding)} becomes {described(new.encoding)}"]
+    before = {column.name: column.type for column in (old.schema.columns if old.schema else ())}
+    after = {column.name: column.type for column in (new.schema.columns if new.schema else ())}
+    found += [f"column {name} {kind} comes" for name, kind in after.items() if name not in before]
+    found += [f"column {name} goes" for name in before if name not in after]
+    found += [
+        f"column {name} {before[name]} becomes {kind}" for name, kind in after.items() if before.get(name, kind) != kind
+    ]
+    return ", ".join(found) or "the columns' order changes"
 
 
 def _task_change(

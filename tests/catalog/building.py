@@ -1,0 +1,103 @@
+"""States of a catalog, built through its own functions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from kilonova.catalog import chains, registry, runs
+from kilonova.catalog.database import Catalog, Transaction
+from kilonova.model.block import Base, Block, Delta, Kind, Statistics
+from kilonova.model.channel import Channel
+from kilonova.model.encoding import Append, Encoding
+from kilonova.model.run import CommitResult, Output, RunKind
+from kilonova.model.schema import Schema
+from kilonova.model.task import Function, Mode, Port, Production, Sql, Task, Variant
+from kilonova.model.version import Version
+
+SCHEMA = Schema.of(("id", "bigint"), ("note", "string"))
+LEASE = timedelta(seconds=10)
+
+
+def a_channel(name: str, encoding: Encoding | None = None, schema: Schema | None = SCHEMA) -> Channel:
+    return Channel(name=name, schema=schema, encoding=encoding or Append())
+
+
+def a_task(
+    name: str, ports: dict[str, Mode], writes: tuple[str, ...], *, text: str = "SELECT 1", more: tuple[Variant, ...] = ()
+) -> Task:
+    first = Variant(
+        name=name,
+        ports=tuple(Port(channel, channel, mode) for channel, mode in ports.items()),
+        production=Production.DELTA,
+        logic=Sql(text=text),
+        fingerprint=text,
+    )
+    return Task(name=name, writes=writes, variants=(first, *more))
+
+
+def a_function_variant(name: str, ports: dict[str, Mode], pickled: bytes) -> Variant:
+    return Variant(
+        name=name,
+        ports=tuple(Port(channel, channel, mode) for channel, mode in ports.items()),
+        production=Production.BASE,
+        logic=Function(pickled=pickled, source="def f(): ..."),
+        fingerprint=pickled.hex(),
+    )
+
+
+def a_block(number: int, kind: Kind, rows: int = 1, encoding: Encoding | None = None) -> Block:
+    return Block(
+        number=number,
+        kind=kind,
+        schema=SCHEMA,
+        encoding=encoding or Append(),
+        columns=SCHEMA,
+        buckets=0,
+        statistics=Statistics(rows=rows, bytes=10 * rows, files=1, removals=0),
+    )
+
+
+def an_output(channel: str, point: int, block: Block | None, task: str | None = None) -> Output:
+    return Output(
+        channel=channel,
+        point=point,
+        block=block,
+        version=Version.source(channel, point),
+        task=task,
+        reason="because",
+        seconds=0.5,
+    )
+
+
+def begin(
+    tx: Transaction, *writes: str, tasks: tuple[str, ...] = (), kind: RunKind = RunKind.INGEST
+) -> tuple[int, dict[str, int]]:
+    return runs.start(tx, kind=kind, tasks=tasks, writes=writes, owner="me", lease=LEASE)
+
+
+def commit(
+    catalog: Catalog, run: int, points: dict[str, int], *, base: bool = False, empty: bool = False
+) -> CommitResult:
+    """Publish one block per reserved point."""
+    with catalog.writing() as tx:
+        outputs = []
+        for channel, point in points.items():
+            kind: Kind = Base(point) if base else Delta(point - 1, point)
+            block = None if empty else a_block(chains.new_block(tx, channel, run), kind)
+            outputs.append(an_output(channel, point, block))
+        return runs.commit(tx, run, inputs=(), outputs=outputs, advances=())
+
+
+def ingested(catalog: Catalog, channel: str, *, base: bool = False) -> tuple[int, int]:
+    """A committed run; its number and its block."""
+    with catalog.writing() as tx:
+        run, points = begin(tx, channel)
+    commit(catalog, run, points, base=base)
+    with catalog.reading() as tx:
+        return run, max(block.number for block in chains.chronicle(tx, channel).blocks)
+
+
+def with_channels(catalog: Catalog, *names: str) -> None:
+    with catalog.writing() as tx:
+        for name in names:
+            registry.add_channel(tx, a_channel(name), "w")

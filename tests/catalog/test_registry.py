@@ -1,0 +1,160 @@
+"""Channels and tasks as registered, with every logic version."""
+
+from __future__ import annotations
+
+import pytest
+
+from kilonova.catalog import chains, registry
+from kilonova.catalog.database import Catalog
+from kilonova.errors import UnknownName
+from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
+from kilonova.model.schema import Schema
+from kilonova.model.task import Function, Mode, Task
+from kilonova.model.version import Reflection, Version
+from tests.catalog.building import SCHEMA, a_channel, a_function_variant, a_task, begin, with_channels
+from tests.databases import contents
+
+WIDE = Schema.of(("id", "bigint"), ("naïve “ñame”", "struct<a:int,b:array<string>>"), ("n", "decimal(38,18)"))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "schema"),
+    [
+        (Append(), WIDE),
+        (Append(), None),
+        (Upsert(("id", "naïve “ñame”")), WIDE),
+        (Changes(), WIDE),
+        (Changes(("id",)), WIDE),
+        (Increment(("id",), ("n",)), Schema.of(("id", "bigint"), ("n", "bigint"))),
+        (Columns(("id",)), WIDE),
+        (Custom(("id",), "latest_0123"), WIDE),
+    ],
+    ids=str,
+)
+def test_channels_come_back_as_they_were_declared(catalog: Catalog, encoding: Encoding, schema: Schema | None) -> None:
+    declared = a_channel("c", encoding, schema)
+    with catalog.writing() as tx:
+        registry.add_channel(tx, declared, "w")
+    with catalog.reading() as tx:
+        assert chains.channel(tx, "c") == declared
+        assert registry.channel_owners(tx) == {"c": "w"}
+    other = a_channel("c", Append(), SCHEMA)
+    with catalog.writing() as tx:
+        registry.change_channel(tx, other)
+    with catalog.reading() as tx:
+        assert chains.channel(tx, "c") == other
+
+
+def test_versions_come_back_as_they_were_written(catalog: Catalog) -> None:
+    with_channels(catalog, "c")
+    version = Version.of(
+        {
+            ("a", "t", "u"): (Reflection((0, 1), 3, 7), Reflection((2**31 - 1, -1), 8, 8)),
+            ("b", "u"): (Reflection((1,), 1, 1),),
+        }
+    )
+    with catalog.writing() as tx:
+        _, points = begin(tx, "c")
+        chains.settle(tx, "c", points["c"], chains.PointState.FILLED, version)
+    with catalog.reading() as tx:
+        assert chains.chronicle(tx, "c").version(1) == version
+
+
+def test_unknown_channels_are_named_with_a_proposal(catalog: Catalog) -> None:
+    with_channels(catalog, "clicks")
+    with catalog.reading() as tx:
+        for look in (chains.chronicle, chains.channel, chains.channel_id):
+            with pytest.raises(UnknownName, match="Did you mean clicks"):
+                look(tx, "cilcks")
+        with pytest.raises(UnknownName):
+            chains.chronicles(tx, ["clicks", "other"])
+
+
+def test_every_logic_version_stays_whole(catalog: Catalog) -> None:
+    with_channels(catalog, "a", "b", "c")
+    pickled = bytes(range(256)) * 10
+    versions = [
+        a_task("c", {"a": Mode.NEW}, ("c",), text="SELECT 1"),
+        a_task("c", {"a": Mode.NEW, "b": Mode.ALL}, ("c",), text="SELECT 'ü\n'"),
+        a_task("c", {"a": Mode.NEW}, ("c",), more=(a_function_variant("batch", {"a": Mode.ALL}, pickled),)),
+        a_task("c", {"b": Mode.CHANGES}, ("c", "b")),
+    ]
+    for number, task in enumerate(versions):
+        for _ in range(2):
+            with catalog.writing() as tx:
+                assert registry.put_task(tx, task, "w") == number
+        with catalog.reading() as tx:
+            assert registry.tasks(tx)["c"].task == task
+            assert registry.tasks(tx)["c"].logic == number
+    with catalog.reading() as tx:
+        assert [registry.logic_version(tx, "c", number) for number in range(4)] == versions
+        with pytest.raises(UnknownName, match="no logic version 4"):
+            registry.logic_version(tx, "c", 4)
+        with pytest.raises(UnknownName, match="Did you mean"):
+            registry.logic_version(tx, "cc", 0)
+
+
+def test_a_logic_version_can_be_renewed_without_a_difference(catalog: Catalog) -> None:
+    with_channels(catalog, "a", "b")
+    task = a_task("b", {"a": Mode.NEW}, ("b",))
+    with catalog.writing() as tx:
+        assert registry.put_task(tx, task, "w") == 0
+        assert registry.put_task(tx, task, "w", renew=True) == 1
+        assert registry.logic_version(tx, "b", 0) == registry.logic_version(tx, "b", 1) == task
+
+
+def test_cursors_belong_to_a_logic_version(catalog: Catalog) -> None:
+    with_channels(catalog, "a", "b")
+    task = a_task("b", {"a": Mode.NEW}, ("b",))
+    with catalog.writing() as tx:
+        registry.put_task(tx, task, "w")
+        registry.move_cursors(tx, "b", 0, [("a", 3)])
+        known = registry.tasks(tx)["b"]
+        assert (known.cursor("a"), known.started, known.has_run) == (3, True, True)
+        registry.move_cursors(tx, "b", 0, [("a", 5)])
+        assert registry.tasks(tx)["b"].cursor("a") == 5
+        registry.put_task(tx, task, "w", renew=True)
+        known = registry.tasks(tx)["b"]
+        assert (known.cursor("a"), known.started, known.has_run) == (0, False, True)
+
+
+def test_a_dropped_task_can_come_back_and_begins_anew(catalog: Catalog) -> None:
+    with_channels(catalog, "a", "b")
+    task = a_task("b", {"a": Mode.NEW}, ("b",))
+    with catalog.writing() as tx:
+        registry.put_task(tx, task, "w")
+        registry.move_cursors(tx, "b", 0, [("a", 3)])
+        assert registry.writer(tx, "b") == "b"
+        registry.drop_task(tx, "b")
+        assert registry.tasks(tx) == {}
+        assert registry.writer(tx, "b") is None
+        assert registry.logic_version(tx, "b", 0) == task
+        registry.put_task(tx, task, "v")
+        known = registry.tasks(tx)["b"]
+        assert (known.task, known.workflow, known.started) == (task, "v", False)
+
+
+def test_functions_of_custom_encodings_are_kept_once(catalog: Catalog) -> None:
+    function = Function(pickled=b"\x00\xff", source="class Latest: ...")
+    with catalog.writing() as tx:
+        registry.put_function(tx, "latest_1", function)
+    before = contents(catalog)
+    with catalog.writing() as tx:
+        registry.put_function(tx, "latest_1", function)
+        assert registry.function(tx, "latest_1") == function
+        with pytest.raises(UnknownName):
+            registry.function(tx, "latest_2")
+    assert contents(catalog) == before
+
+
+def test_many_tasks_come_back_each_with_its_own_variants(catalog: Catalog) -> None:
+    names = [f"t{number}" for number in range(12)]
+    with_channels(catalog, "source", *names)
+    declared: dict[str, Task] = {}
+    with catalog.writing() as tx:
+        for number, name in enumerate(names):
+            more = tuple(a_function_variant(f"v{i}", {"source": Mode.ALL}, bytes([i])) for i in range(number % 3))
+            declared[name] = a_task(name, {"source": Mode.NEW}, (name,), text=name, more=more)
+            registry.put_task(tx, declared[name], "w")
+    with catalog.reading() as tx:
+        assert {name: known.task for name, known in registry.tasks(tx).items()} == declared

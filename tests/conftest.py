@@ -1,0 +1,29 @@
+"""One Spark session for all tests, and projects on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kilonova.service.project import Project, open_project
+from kilonova.warehouse.session import SparkSettings, close_session, open_session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session as Kilonova opens it, small."""
+    conf = (("spark.sql.shuffle.partitions", "3"), ("spark.sql.execution.arrow.maxRecordsPerBatch", "1000"))
+    session = open_session(SparkSettings(master="local[2]", conf=conf))
+    yield session
+    close_session(session)
+
+
+@pytest.fixture
+def project(tmp_path: Path, spark: SparkSession) -> Iterator[Project]:
+    """A new project with nothing in it."""
+    with open_project(tmp_path, spark=spark, retry={"wait": 0}) as fresh:
+        fresh.create()
+        yield fresh
