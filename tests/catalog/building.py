@@ -23,7 +23,12 @@ def a_channel(name: str, encoding: Encoding | None = None, schema: Schema | None
 
 
 def a_task(
-    name: str, ports: dict[str, Mode], writes: tuple[str, ...], *, text: str = "SELECT 1", more: tuple[Variant, ...] = ()
+    name: str,
+    ports: dict[str, Mode],
+    writes: tuple[str, ...],
+    *,
+    text: str = "SELECT 1",
+    more: tuple[Variant, ...] = (),
 ) -> Task:
     first = Variant(
         name=name,

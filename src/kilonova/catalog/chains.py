@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, delete, exists, insert, select, update
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import Transaction, inserted
-from kilonova.errors import UnknownName, closest
+from kilonova.errors import LeaseLost, UnknownName, closest
 from kilonova.model.block import Base, Block, Delta, Statistics
 from kilonova.model.channel import Channel, Chronicle, Point, PointState
+from kilonova.model.run import RunState
 from kilonova.model.schema import Schema
 from kilonova.model.version import Version
 
 LIVE, WRITING, DOOMED, GONE = "live", "writing", "doomed", "gone"
 """A block's states: being written by a run, readable, to be deleted, deleted."""
+
+_RUNNING = RunState.RUNNING.value
 
 
 def channel_names(tx: Transaction) -> list[str]:
@@ -161,19 +164,36 @@ def new_block(tx: Transaction, name: str, run: int) -> int:
 
     Returns:
         The block's number.
+
+    Raises:
+        LeaseLost: the run has ended, because another process took it over; nobody would clean up after it again.
     """
+    if tx.connection.execute(select(tables.run.c.state).where(tables.run.c.id == run)).scalar() != _RUNNING:
+        raise LeaseLost(
+            "the run was taken over by another process",
+            run=run,
+            hint="Its tasks will run again; nothing was published",
+        )
     result = tx.connection.execute(
         insert(tables.block).values(channel_id=channel_id(tx, name), run_id=run, state=WRITING)
     )
     return inserted(result)
 
 
-def publish(tx: Transaction, block: Block) -> None:
-    """Make a written block live."""
+def publish(tx: Transaction, name: str, block: Block) -> None:
+    """Make a written block of a channel live.
+
+    Raises:
+        UnknownName: the channel that it was written for was dropped meanwhile.
+    """
     start = None if isinstance(block.kind, Base) else block.kind.start
-    tx.connection.execute(
+    result = tx.connection.execute(
         update(tables.block)
-        .where(tables.block.c.id == block.number)
+        .where(
+            tables.block.c.id == block.number,
+            tables.block.c.state == WRITING,
+            tables.block.c.channel_id == channel_id(tx, name),
+        )
         .values(
             state=LIVE,
             start=start,
@@ -188,6 +208,8 @@ def publish(tx: Transaction, block: Block) -> None:
             removals=block.statistics.removals,
         )
     )
+    if not result.rowcount:
+        raise UnknownName("the channel was dropped while it was being written", channel=name)
 
 
 def doom(tx: Transaction, numbers: Iterable[int]) -> None:
@@ -196,10 +218,11 @@ def doom(tx: Transaction, numbers: Iterable[int]) -> None:
 
 
 def doomed(tx: Transaction) -> list[int]:
-    """The blocks whose files are still to be deleted."""
+    """The blocks whose files are to be deleted now: those of a dropped channel only once nobody reads them."""
+    pinned = exists().where(tables.pin.c.block_id == tables.block.c.id, tables.pin.c.until >= tx.now)
     return list(
         tx.connection.execute(
-            select(tables.block.c.id).where(tables.block.c.state == DOOMED).order_by(tables.block.c.id)
+            select(tables.block.c.id).where(tables.block.c.state == DOOMED, ~pinned).order_by(tables.block.c.id)
         ).scalars()
     )
 

@@ -90,7 +90,9 @@ class Catalog:
     def writing(self) -> Iterator[Transaction]:
         """A transaction that is the only one writing; it commits at the end of the block, or not at all."""
         with self._translated():
-            options = {"kilonova_begin": "BEGIN IMMEDIATE"}
+            options: dict[str, Any] = {"kilonova_begin": "BEGIN IMMEDIATE"}
+            if self.dialect == "postgresql":  # a snapshot taken before the lock is granted would be stale
+                options["isolation_level"] = "READ COMMITTED"
             with self._engine.connect().execution_options(**options) as connection, connection.begin():
                 if self.dialect == "postgresql":
                     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
@@ -190,7 +192,7 @@ def _alembic_config(connection: Connection) -> Any:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "revisions"))
+    config.set_main_option("script_location", str(Path(__file__).parent / "revisions").replace("%", "%%"))
     config.attributes["connection"] = connection
     return config
 

@@ -129,7 +129,7 @@ def commit(
         return Expired()
     for output in outputs:
         if output.block is not None:
-            publish(tx, output.block)
+            publish(tx, output.channel, output.block)
             _adopt_schema(tx, output)
         reserved = tx.connection.execute(
             select(tables.point.c.state).where(
@@ -191,7 +191,8 @@ def fail(tx: Transaction, run: int, error: str) -> bool:
     Returns:
         Whether the run was still running.
     """
-    return _end(tx, run, RunEvent.FAIL, error)
+    printable = error.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+    return _end(tx, run, RunEvent.FAIL, printable)
 
 
 def expire(tx: Transaction) -> list[Run]:
@@ -222,17 +223,17 @@ def _end(tx: Transaction, run: int, event: RunEvent, error: str | None) -> bool:
     if not result.rowcount:
         return False
     if event is not RunEvent.COMMIT:
-        tx.connection.execute(
-            update(tables.point)
-            .where(tables.point.c.run_id == run, tables.point.c.state == PointState.RESERVED.value)
-            .values(state=PointState.CANCELLED.value, time=tx.now)
-        )
         _release(tx, run)
     return True
 
 
 def _release(tx: Transaction, run: int) -> None:
-    """Give back claims and pins; blocks that were named but not published are doomed."""
+    """Give back points that were not filled, claims and pins; blocks that were not published are doomed."""
+    tx.connection.execute(
+        update(tables.point)
+        .where(tables.point.c.run_id == run, tables.point.c.state == PointState.RESERVED.value)
+        .values(state=PointState.CANCELLED.value, time=tx.now)
+    )
     tx.connection.execute(delete(tables.claim).where(tables.claim.c.run_id == run))
     tx.connection.execute(delete(tables.pin).where(tables.pin.c.holder == holder_of(run)))
     tx.connection.execute(
