@@ -264,6 +264,16 @@ class Workflow:
         )
         return Declared(value, dict(self._functions))
 
+    def only(self, task: str) -> Workflow:
+        """This workflow reduced to one task, with its inputs as source channels, for trying it out."""
+        part = Workflow(self.name)
+        draft = self._tasks[task]
+        read = {port.channel for variant in draft.variants for port in variant.ports}
+        part._channels = {name: item for name, item in self._channels.items() if name in read | set(draft.writes)}
+        part._tasks = {task: draft}
+        part._functions = dict(self._functions)
+        return part
+
     def _encoding(self, key: tuple[str, ...], encoding: Encodes, schema: Schema | None) -> Encoding:
         match encoding:
             case None:

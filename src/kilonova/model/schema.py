@@ -55,7 +55,7 @@ class Schema:
     @property
     def ddl(self) -> str:
         """The schema as Spark's readers take it."""
-        return ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
+        return ", ".join(f"{quoted(column.name)} {column.type}" for column in self.columns)
 
     def type_of(self, name: str) -> str:
         """The type of a column.
@@ -113,6 +113,15 @@ class Schema:
                     column=name,
                     hint=f"Drop it, or declare it; the schema is: {self.ddl.replace('`', '')}",
                 )
+
+
+def quoted(name: str) -> str:
+    """A name as Spark SQL takes it, whatever characters it has.
+
+    >>> quoted("a`b")
+    '`a``b`'
+    """
+    return f"`{name.replace('`', '``')}`"
 
 
 def check_names(schema: Schema) -> None:

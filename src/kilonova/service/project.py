@@ -91,7 +91,7 @@ class Project:
         settings: the settings.
         directory: what relative paths are relative to.
         listener: hears how runs go.
-        spark: a session to use; without one, one is started when needed.
+        session: a session to use; without one, one is started when needed.
     """
 
     def __init__(
@@ -100,13 +100,13 @@ class Project:
         directory: Path,
         *,
         listener: Listener = unheard,
-        spark: SparkSession | None = None,
+        session: SparkSession | None = None,
     ) -> None:
         self.settings = settings
         self.directory = directory
         self.listener = listener
         self.catalog = Catalog(catalog_url(settings, directory))
-        self._spark = spark
+        self._spark = session
         self._opened = False
         self._warehouse: Warehouse | None = None
         self._lock = threading.Lock()
@@ -493,7 +493,7 @@ def open_project(
     directory: str | Path = ".",
     *,
     listener: Listener = unheard,
-    spark: SparkSession | None = None,
+    session: SparkSession | None = None,
     **settings: Any,
 ) -> Project:
     """Open the project of a directory.
@@ -501,11 +501,11 @@ def open_project(
     Args:
         directory: where `kilonova.toml` is, if there is one, and what paths in it are relative to.
         listener: hears how runs go.
-        spark: a session to use; without one, one is started when needed.
+        session: a session to use; without one, one is started when needed.
         settings: settings that go before the file's and the environment's; see `Settings`.
 
     Raises:
         SettingsError: a setting is unknown or has a value that cannot be.
     """
     place = Path(directory)
-    return Project(load_settings(place, **settings), place, listener=listener, spark=spark)
+    return Project(load_settings(place, **settings), place, listener=listener, session=session)

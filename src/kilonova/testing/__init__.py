@@ -1,1 +1,10 @@
-"""Helpers for testing tasks, and the plain-Python reference that says what *correct* means."""
+"""Helpers for testing tasks, and the plain-Python reference that says what *correct* means.
+
+`sandbox` gives a workflow channels of its own for the time of a test; `check_variants` checks that the variants
+of a task agree; `recomputed` makes every derived channel of a project again from its sources.
+"""
+
+from kilonova.testing.recompute import Recomputed, differing, recomputed
+from kilonova.testing.sandbox import Sandbox, check_variants, sandbox
+
+__all__ = ["Recomputed", "Sandbox", "check_variants", "differing", "recomputed", "sandbox"]

@@ -345,7 +345,7 @@ def _patched(deltas: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFra
     )
     named = F.array_compact(F.array(*(F.when(column(n).isNotNull(), F.lit(n)) for n in others)))
     return folded.select(
-        *(column(n) if n in key else F.when(~column("_deleted"), F.col(f"`{n}`.value")).alias(n) for n in schema.names),
+        *(column(n) if n in key else F.when(~column("_deleted"), column(n).getField("value")).alias(n) for n in schema.names),
         column("_deleted"),
         F.when(~column("_deleted"), named.cast("array<string>")).alias("_set"),
     )

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from kilonova.model.block import Block
 from kilonova.model.encoding import key_of
-from kilonova.model.schema import Schema
+from kilonova.model.schema import Schema, quoted
 from kilonova.warehouse.storage import Storage
 
 POSITION = "_position"
@@ -30,8 +30,7 @@ def schema_of(struct: StructType) -> Schema:
 
 def column(name: str, of: str | None = None) -> Column:
     """A column by name, whatever characters it has, of an aliased DataFrame if one is given."""
-    quoted = f"`{name.replace('`', '``')}`"
-    return F.col(f"{of}.{quoted}" if of else quoted)
+    return F.col(f"{of}.{quoted(name)}" if of else quoted(name))
 
 
 def shaped(frame: DataFrame, schema: Schema, extra: Sequence[str] = ()) -> DataFrame:
@@ -127,7 +126,7 @@ class Blocks:
     def _table(self, block: Block) -> bool:
         """Make sure that the block has a table; False where the session's catalog takes none."""
         if block.number not in self._tables:
-            key = ", ".join(f"`{name}`" for name in key_of(block.encoding))
+            key = ", ".join(map(quoted, key_of(block.encoding)))
             try:
                 self.spark.sql(
                     "CREATE DATABASE IF NOT EXISTS kilonova COMMENT 'blocks of Kilonova, by reference'"

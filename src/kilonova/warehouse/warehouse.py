@@ -44,7 +44,7 @@ class Warehouse:
         self.spark = spark
         self.storage = storage
         self.sizes = sizes
-        self._functions = functions
+        self.functions = functions
         self._blocks = Blocks(spark, storage, identity)
 
     def open(self, reading: Reading) -> DataFrame:
@@ -65,7 +65,7 @@ class Warehouse:
                 before, after = self._snapshot(old, schema), self._snapshot(new, schema)
                 if not old.blocks:
                     return self.as_delta(after, encoding, schema)
-                return algebra.diff(before, after, encoding, schema, self._functions)
+                return algebra.diff(before, after, encoding, schema, self.functions)
             case Strong(old=old, delta=delta):
                 size = sum(block.statistics.bytes for block in delta.deltas)
                 return algebra.strong(
@@ -74,7 +74,7 @@ class Warehouse:
                     delta.encoding,
                     schema,
                     size <= self.sizes.broadcast,
-                    self._functions,
+                    self.functions,
                 )
 
     def inserts(self, changes: DataFrame, schema: Schema) -> DataFrame:
@@ -85,6 +85,10 @@ class Warehouse:
         """A relation as the delta that makes it of nothing."""
         wanted = delta_schema(encoding, schema)
         return jobs.completed(shaped(rows, schema), encoding, schema).select(*map(column, wanted.names))
+
+    def completed(self, delta: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
+        """A delta as its maker gave it, with all control columns."""
+        return jobs.completed(delta, encoding, schema)
 
     def relation(self, delta: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
         """A delta to nothing as the relation that it makes: M(∅, Δ)."""
@@ -98,7 +102,7 @@ class Warehouse:
                 return algebra.repeated(made, schema)
             case Custom():
                 how = strategy(None, (), self.sizes)
-                return algebra.merge(self._blocks.empty(schema), made, encoding, schema, how, self._functions)
+                return algebra.merge(self._blocks.empty(schema), made, encoding, schema, how, self.functions)
 
     def write(
         self,
@@ -223,7 +227,7 @@ class Warehouse:
 
     def as_changes(self, rows: DataFrame) -> DataFrame:
         """Rows as a strong delta that adds them."""
-        return algebra.strong(rows, rows, Append(), Schema(()), False, self._functions)
+        return algebra.strong(rows, rows, Append(), Schema(()), False, self.functions)
 
     def delete(self, numbers: Iterable[int]) -> None:
         """Delete the files of blocks."""
@@ -253,7 +257,7 @@ class Warehouse:
                 here = None
                 continue
             how = strategy(here, run, self.sizes)
-            whole = algebra.merge(whole, chained, encoding, schema, how, self._functions)
+            whole = algebra.merge(whole, chained, encoding, schema, how, self.functions)
             here = None
         return whole
 
@@ -269,7 +273,7 @@ class Warehouse:
         rows = self._blocks.deltas(deltas)
         if len(deltas) == 1 and deltas[0].columns == wanted:
             return rows.select(*map(column, wanted.names))
-        return algebra.chain(rows, encoding, schema, self._functions).select(*map(column, wanted.names))
+        return algebra.chain(rows, encoding, schema, self.functions).select(*map(column, wanted.names))
 
     def _mixed(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
         """Append and changes blocks as one strong delta."""
@@ -284,7 +288,7 @@ class Warehouse:
             whole = whole.unionByName(frame)
         if all(isinstance(block.encoding, Append) for block in deltas):
             return whole
-        return algebra.chain(whole, Changes(), schema, self._functions)
+        return algebra.chain(whole, Changes(), schema, self.functions)
 
 
 class _Misplaced(Exception):

@@ -1,0 +1,175 @@
+"""Workflows under test: a project that lives in a temporary directory, and the check of variants."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from kilonova.catalog.observation import observe
+from kilonova.declare.workflow import Workflow
+from kilonova.errors import TaskFailed, UnknownName, closest
+from kilonova.model.encoding import Append, Upsert
+from kilonova.model.task import Task
+from kilonova.service.project import Project, open_project
+from kilonova.testing.recompute import differing, from_nothing
+from kilonova.warehouse.blocks import column
+
+Rows = DataFrame | Sequence[Mapping[str, Any]]
+
+
+class Sandbox:
+    """A workflow with channels of its own that are gone when the test is.
+
+    Args:
+        project: the temporary project.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+
+    def ingest(self, channel: str, rows: Rows) -> None:
+        """Insert rows, given as a DataFrame or as dictionaries, as a delta in the channel's encoding.
+
+        Raises:
+            KilonovaError: as for `Project.ingest`.
+        """
+        self.project.ingest(channel, self._frame(channel, rows))
+
+    def run(self, *tasks: str) -> dict[str, int | None]:
+        """Run the tasks that have something to do, or the named ones.
+
+        Returns:
+            Rows written per channel; None where nothing changed; empty if there was nothing to do.
+        """
+        report = self.project.run(tasks or None)
+        made = () if report is None else report.made
+        return {item.channel: item.rows for item in made}
+
+    def rows(self, channel: str) -> list[dict[str, Any]]:
+        """The rows of a channel, sorted, as dictionaries."""
+        names, rows = self.project.rows(channel)
+        return [dict(zip(names, row, strict=True)) for row in sorted(rows, key=repr)]
+
+    def _frame(self, channel: str, rows: Rows) -> DataFrame:
+        if isinstance(rows, DataFrame):
+            return rows
+        with self.project.catalog.reading() as tx:
+            _, _, chronicles = observe(tx)
+        known = chronicles.get(channel)
+        if known is None or known.channel.schema is None:
+            raise UnknownName("there is no such channel", channel=channel, hint=closest(channel, list(chronicles)))
+        control = {"_deleted": "boolean", "_weight": "bigint", "_set": "array<string>"}
+        given = {name for row in rows for name in row}
+        columns = [(item.name, item.type) for item in known.channel.schema.columns if item.name in given]
+        columns += [(name, kind) for name, kind in control.items() if name in given]
+        ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns)
+        records = [tuple(row.get(name) for name, _ in columns) for row in rows]
+        return self.project.warehouse.spark.createDataFrame(records, ddl)
+
+
+@contextmanager
+def sandbox(workflow: Workflow, session: SparkSession | None = None) -> Iterator[Sandbox]:
+    """A workflow in a temporary project, for the time of a `with` block.
+
+    Args:
+        workflow: the workflow.
+        session: a session to use; one is started if left out.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="kilonova-") as place,
+        open_project(Path(place), session=session) as project,
+    ):
+        project.create()
+        project.apply(workflow)
+        yield Sandbox(project)
+
+
+def check_variants(
+    workflow: Workflow,
+    task: str,
+    data: Mapping[str, DataFrame],
+    *,
+    batches: int = 3,
+    seed: int = 0,
+    session: SparkSession | None = None,
+) -> None:
+    """Check that all variants of a task agree: M(B(V₁), Δ(V₁→V₂)) = B(V₂) (logic evolution, section 2.4).
+
+    The rows of every input arrive in random batches; some rows of keyed inputs arrive early, are deleted and
+    come back. After each batch the task runs as it would in service, and its output is compared with what
+    every variant makes of all that has arrived, in one step from nothing.
+
+    Args:
+        workflow: the workflow that declares the task.
+        task: the task.
+        data: the rows of each channel that the task reads.
+        batches: in how many batches they arrive.
+        seed: decides the batches.
+        session: a session to use; one is started if left out.
+
+    Raises:
+        UnknownName: there is no such task, or an input has no data.
+        TaskFailed: a variant disagrees; the message says which, and by how many rows.
+    """
+    value = workflow.declared().workflow
+    found = next((item for item in value.tasks if item.name == task), None)
+    if found is None:
+        raise UnknownName("there is no such task", task=task, hint=closest(task, [t.name for t in value.tasks]))
+    for channel in found.reads:
+        if channel not in data:
+            raise UnknownName("the task reads the channel, and no data is given for it", channel=channel, task=task)
+    with sandbox(workflow.only(task), session) as box:
+        parts = {channel: _batches(box, channel, data[channel], batches, seed) for channel in found.reads}
+        for number in range(batches):
+            for channel in found.reads:
+                for part in parts[channel][number]:
+                    box.project.ingest(channel, part)
+            box.run()
+            _compare(box.project, found, number)
+
+
+def _batches(box: Sandbox, channel: str, rows: DataFrame, count: int, seed: int) -> list[list[DataFrame]]:
+    """The blocks of a channel per batch; for keyed channels with rows that go and come back."""
+    generator = random.Random(f"{seed} {channel}")
+    with box.project.catalog.reading() as tx:
+        _, _, chronicles = observe(tx)
+    encoding = chronicles[channel].channel.encoding
+    order = F.pmod(F.xxhash64(F.lit(generator.getrandbits(40)), *map(column, rows.columns)), F.lit(count))
+    dealt = rows.withColumn("_batch", order).localCheckpoint()
+    parts: list[list[DataFrame]] = [[dealt.where(column("_batch") == n).drop("_batch")] for n in range(count)]
+    if isinstance(encoding, Upsert) and count > 2:
+        early = parts[0][0].where(F.pmod(F.xxhash64(*map(column, encoding.key)), F.lit(4)) == 0)
+        parts[1].insert(0, early.withColumn("_deleted", F.lit(True)))
+        parts[-1].append(early)
+    elif not isinstance(encoding, Append | Upsert):
+        parts = [[rows.limit(0)] for _ in range(count - 1)] + [[rows]]
+    return parts
+
+
+def _compare(project: Project, task: Task, batch: int) -> None:
+    with project.catalog.reading() as tx:
+        _, progress, chronicles = observe(tx)
+    known = progress[task.name]
+    if not known.started:
+        return
+    relations = {
+        name: project.warehouse.open(chronicles[name].snapshot(chronicles[name].readable)) for name in task.reads
+    }
+    for variant in known.task.variants:
+        made = from_nothing(project, known, variant, chronicles, relations)
+        for channel, frame in zip(task.writes, made, strict=True):
+            count = differing(project.read(channel), frame)
+            if count:
+                raise TaskFailed(
+                    f"after batch {batch + 1} the channel {channel} differs in {count} rows from what the variant "
+                    f"{variant.name} makes in one step",
+                    task=task.name,
+                    hint="One of the variants is wrong",
+                )
