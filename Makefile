@@ -3,9 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-DOCUMENTS := $(wildcard README.md) docs
 
-.PHONY: demo test check static examples bench soak docs format clean
+.PHONY: demo test check static bench soak docs format clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.flights
@@ -13,18 +12,14 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest $(PYTEST_OPTIONS)
 
-check: static test examples docs
+check: static test docs
 
-# All of `check` but the tests and what the docs promise.
+# All of `check` but the tests and the docs.
 static: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-
-# The Python examples in the README and the docs; pytest's code 5 says that there are none.
-examples: $(STAMP)
-	$(BIN)/pytest --markdown-docs --markdown-docs-syntax superfences -m markdown-docs $(DOCUMENTS) || test $$? = 5
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

@@ -24,6 +24,6 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def project(tmp_path: Path, spark: SparkSession) -> Iterator[Project]:
     """A new project with nothing in it."""
-    with open_project(tmp_path, spark=spark, retry={"wait": 0}) as fresh:
+    with open_project(tmp_path, session=spark, retry={"wait": 0}) as fresh:
         fresh.create()
         yield fresh

@@ -73,7 +73,8 @@ def change_channel(tx: Transaction, channel: Channel) -> None:
 
 def channel_owners(tx: Transaction) -> dict[str, str]:
     """The workflow that declares each channel."""
-    return dict(tx.connection.execute(select(tables.channel.c.name, tables.channel.c.workflow)).tuples().all())
+    rows = tx.connection.execute(select(tables.channel.c.name, tables.channel.c.workflow))
+    return {row.name: row.workflow for row in rows}
 
 
 def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False) -> int:

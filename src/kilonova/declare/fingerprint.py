@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import cloudpickle
+from pyspark import cloudpickle
 
 from kilonova.errors import DeclarationError
 

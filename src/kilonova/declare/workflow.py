@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar
 
-import cloudpickle
+from pyspark import cloudpickle
 
 from kilonova.declare.ddl import parse_schema
 from kilonova.declare.fingerprint import fingerprint, source_of

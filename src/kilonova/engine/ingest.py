@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from kilonova.catalog import chains, registry
 from kilonova.catalog.database import Transaction
 from kilonova.engine.events import Started, StepEnded, StepStarted
-from kilonova.engine.invoke import checked
+from kilonova.engine.invoke import checked, reason
 from kilonova.engine.tasks import write_output
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
-from kilonova.errors import DeclarationError, KilonovaError
+from kilonova.errors import DeclarationError, KilonovaError, UnreadableInput
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.run import Output, RunKind
 from kilonova.model.task import Production
@@ -92,6 +93,8 @@ def ingest(workplace: Workplace, warehouse: Warehouse, channel: str, supply: Sup
             )
         except KilonovaError as error:
             raise error.within(channel=channel) from error.__cause__
+        except PySparkException as error:
+            raise UnreadableInput(f"the rows cannot be read: {reason(error)}", channel=channel) from error
         seconds = time.monotonic() - began
         rows = None if block is None else block.statistics.rows
         workplace.listener(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))

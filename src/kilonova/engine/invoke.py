@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -60,7 +62,7 @@ def invoke(spark: SparkSession, task: Task, variant: Variant, frames: Mapping[st
     except KilonovaError as error:
         raise error.within(task=task.name) from error.__cause__
     except PySparkException as error:
-        raise TaskFailed(f"Spark refused it: {error}", task=task.name, hint="Mend the task") from error
+        raise TaskFailed(f"Spark refused it: {reason(error)}", task=task.name) from error
     except Exception as error:
         raise TaskFailed(f"it raised {type(error).__name__}: {error}", task=task.name) from error
     results = result if isinstance(result, tuple | list) else (result,)
@@ -72,6 +74,29 @@ def invoke(spark: SparkSession, task: Task, variant: Variant, frames: Mapping[st
             hint=f"Return one DataFrame for each of: {', '.join(task.writes)}",
         )
     return tuple(results)
+
+
+@contextmanager
+def blamed(task: str) -> Iterator[None]:
+    """What Spark raises while it executes what a task returned is the task's failure.
+
+    Raises:
+        TaskFailed: Spark raised something that is not one of Kilonova's own errors.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        raise TaskFailed(f"it failed while Spark executed it: {reason(error)}", task=task) from error
+
+
+def reason(error: PySparkException) -> str:
+    """The sentence that says why, out of what Spark says.
+
+    Python's own last line is what an error within a Python function says.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    python = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception): ", line)]
+    return (python[-1] if python else lines[0] if lines else type(error).__name__)[:400]
 
 
 def checked(frame: DataFrame, channel: Channel, production: Production, task: str | None) -> Schema:

@@ -13,7 +13,7 @@ from kilonova.catalog.database import Transaction
 from kilonova.catalog.observation import observe
 from kilonova.catalog.runs import Advance
 from kilonova.engine.events import Retried, Started, StepEnded, StepStarted
-from kilonova.engine.invoke import checked, invoke
+from kilonova.engine.invoke import blamed, checked, invoke
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
 from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName, closest
 from kilonova.model.block import Base, Block, Delta, Kind
@@ -140,7 +140,8 @@ class _Execution:
             self._workplace.listener(StepStarted(run=self._begun.run, step=progress.task.name, reason=reason))
             began = time.monotonic()
             try:
-                rows = self._task(progress, choice, reason, began)
+                with blamed(progress.task.name):
+                    rows = self._task(progress, choice, reason, began)
             except KilonovaError as error:
                 raise error.within(task=progress.task.name) from error.__cause__
             self._workplace.listener(

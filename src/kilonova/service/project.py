@@ -403,7 +403,7 @@ class Project:
     @property
     def warehouse(self) -> Warehouse:
         """The warehouse, with a Spark session behind it."""
-        from kilonova.engine.invoke import unpickled
+        from kilonova.warehouse.kept import kept
         from kilonova.warehouse.session import SparkSettings, open_session
         from kilonova.warehouse.storage import Storage
         from kilonova.warehouse.warehouse import Warehouse
@@ -426,7 +426,7 @@ class Project:
 
                 def functions(name: str) -> Any:
                     with self.catalog.reading() as tx:
-                        return unpickled(registry.function(tx, name).pickled)
+                        return kept(registry.function(tx, name).pickled)
 
                 self._warehouse = Warehouse(
                     self._spark,

@@ -1,0 +1,1 @@
+"""What Kilonova costs and what it saves, as ratios measured in one run (see docs/benchmarks.md)."""

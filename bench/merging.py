@@ -1,0 +1,126 @@
+"""Nova's Figures 3 and 4: reading a channel of n blocks against reading one compacted block with the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import kilonova as kn
+from bench.measure import Timings, interleaved
+from bench.report import Draw, Report
+from bench.sandbox import COLUMNS, noop, rows, sandbox, write
+from kilonova.service.project import Project
+
+BLOCKS = (1, 2, 5, 10, 20, 50)
+
+WAYS: dict[str, dict[str, int]] = {
+    "aligned": {"bucketed": 1},
+    "shuffled": {"bucketed": 1 << 50, "broadcast": 0},
+    "broadcast": {"bucketed": 1 << 50, "broadcast": 1 << 50},
+}
+"""Sizes that make Kilonova merge in a certain way."""
+
+
+@dataclass
+class Curves:
+    """How many times as long as the compacted block each way takes, by number of blocks."""
+
+    rows_per_block: int
+    blocks: list[int] = field(default_factory=list)
+    ratios: dict[str, list[float]] = field(default_factory=dict)
+    timings: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+
+
+def measure(quick: bool) -> list[Report]:
+    """Large blocks, where moving rows costs, and small ones, where every block does."""
+    blocks = (1, 2, 5, 10) if quick else BLOCKS
+    large = _curves(20_000 if quick else 200_000, blocks, 1 if quick else 3)
+    small = _curves(1_000, blocks, 2 if quick else 5)
+    return [_report("merging_large", "Nova, Figure 3", large), _report("merging_small", "Nova, Figure 4", small)]
+
+
+def _report(name: str, title: str, curves: Curves) -> Report:
+    ways = list(curves.ratios)
+    return Report(
+        name=name,
+        title=f"{title}: reading n blocks of {curves.rows_per_block:,} rows, in times the compacted block".replace(
+            ",", " "
+        ),
+        columns=("blocks", *ways),
+        rows=[(n, *(curves.ratios[way][i] for way in ways)) for i, n in enumerate(curves.blocks)],
+        timings=curves.timings,
+        note="All merge to the same rows, as no key occurs twice: whatever is slower is so because of merging."
+        " *Append* needs none. Kilonova chooses among the other three by size.",
+        panels=2,
+        draw=_drawn(curves),
+    )
+
+
+def _drawn(curves: Curves) -> Draw:
+    def draw(axes: Any) -> None:
+        for axis, sink in zip(axes, ("write", "scan"), strict=True):
+            for way, marker in zip(("append", *WAYS), "osD^", strict=True):
+                axis.plot(curves.blocks, curves.ratios[f"{way}, {sink}"], marker=marker, markersize=4, label=way)
+            axis.axhline(1, color="black", linewidth=0.8)
+            axis.set(xscale="log", xlabel="blocks", ylabel="times the compacted block", title=f"read and {sink}")
+            axis.set_xticks(curves.blocks, map(str, curves.blocks))
+            axis.minorticks_off()
+            axis.set_ylim(bottom=0)
+        axes[0].legend()
+
+    return draw
+
+
+def _curves(size: int, blocks: tuple[int, ...], rounds: int) -> Curves:
+    """Grow a channel block by block, for each way, and read it at some lengths."""
+    curves = Curves(size)
+    with ExitStack() as stack:
+        first, place = stack.enter_context(sandbox(_workflow()))
+        spark = first.warehouse.spark
+        opened = {
+            way: stack.enter_context(sandbox(_workflow(), spark=spark, sizes=sizes))[0] for way, sizes in WAYS.items()
+        }
+        for number in range(1, blocks[-1] + 1):
+            block = _block(spark, size, number, blocks[-1], place / "block")
+            first.ingest("appended", str(block))
+            for project in opened.values():
+                project.ingest("keyed", str(block))
+            if number not in blocks:
+                continue
+            curves.blocks.append(number)
+            readers: dict[str, tuple[Project, str]] = {"append": (first, "appended")}
+            readers |= {way: (project, "keyed") for way, project in opened.items()}
+            for way, (project, channel) in readers.items():
+                kept = "compacted" if way == "append" else "compacted_keyed"
+                project.ingest(kept, first.read("appended"), replace=True)
+                for sink, do in (("write", lambda frame: write(frame, place / "out")), ("scan", noop)):
+                    taken = _compared(project, channel, kept, do, rounds)
+                    curves.ratios.setdefault(f"{way}, {sink}", []).append(taken.ratio("blocks", "compacted"))
+                    curves.timings[f"{number} blocks, {way}, {sink}"] = taken.rounded()
+    return curves
+
+
+def _compared(project: Project, channel: str, kept: str, do: Callable[[DataFrame], None], rounds: int) -> Timings:
+    ways = {"blocks": lambda: do(project.read(channel)), "compacted": lambda: do(project.read(kept))}
+    return interleaved(ways, rounds, warm=True)
+
+
+def _workflow() -> kn.Workflow:
+    workflow = kn.Workflow("reading")
+    workflow.channel("appended", COLUMNS)
+    workflow.channel("compacted", COLUMNS)
+    workflow.channel("keyed", COLUMNS, key="k")
+    workflow.channel("compacted_keyed", COLUMNS, key="k")
+    return workflow
+
+
+def _block(spark: SparkSession, size: int, number: int, of: int, path: Path) -> Path:
+    """A file of rows whose keys lie between those of all other blocks."""
+    keys = spark.range(0, size, 1, 1).selectExpr(f"id * {of} + {number} AS id")
+    write(rows(keys, number), path)
+    return path

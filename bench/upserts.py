@@ -1,0 +1,164 @@
+"""Upserts of a hundredth of a table: publishing them, reading the result, and compacting it.
+
+Reading and compacting are measured against copying the same rows from one Parquet directory to another,
+publishing against MERGE as `deltalake` does it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+from deltalake import DeltaTable, write_deltalake
+
+import kilonova as kn
+from bench.measure import Timings, interleaved
+from bench.report import Draw, Goal, Report
+from bench.sandbox import COLUMNS, noop, rows, sandbox, touching, write
+from kilonova.catalog import chains
+from kilonova.service.project import Project
+
+WAYS = {"read and write": "copy", "compact": "copy", "scan": "plain scan"}
+"""What is measured, and against what."""
+
+
+def measure(quick: bool) -> list[Report]:
+    """Tables of several sizes, and chains of several lengths."""
+    sizes = {200_000: 2} if quick else {5_000_000: 3, 20_000_000: 2}
+    lengths = (1, 10) if quick else (1, 10, 50)
+    publishing, reading = [], []
+    goals: list[Goal] = []
+    timings: dict[str, dict[str, list[float]]] = {}
+    curves: dict[int, list[float]] = {}
+    for size, rounds in sizes.items():
+        with sandbox(_workflow()) as (project, place):
+            upserts = _Upserts(project, place, size)
+            taken = upserts.published(rounds)
+            timings[f"publish, {size} rows"] = taken.rounded()
+            ratio = taken.ratio("merge", "publish")
+            publishing.append((size, taken.median("publish"), taken.median("merge"), ratio))
+            goals.append(Goal(f"{size:,} rows: publishing, times faster than MERGE", ratio, 3, at_least=True))
+            for length in lengths:
+                upserts.grow(length)
+                taken = upserts.read(rounds)
+                timings[f"read {length} deltas, {size} rows"] = taken.rounded()
+                ratios = {way: taken.ratio(way, against) for way, against in WAYS.items()}
+                reading.append((f"{size:,} rows, {length} deltas".replace(",", " "), taken.median("copy"), *ratios.values()))
+                curves.setdefault(size, []).append(ratios["read and write"])
+                for way in ("read and write", "compact"):
+                    limit = 1.25 if length <= 10 else 1.5
+                    goals.append(Goal(f"{size:,} rows, {length} deltas: {way}, times a copy", ratios[way], limit))
+    return [
+        Report(
+            name="publishing",
+            title="Publishing an upsert of 1%, against MERGE in deltalake",
+            columns=("rows", "publish, s", "MERGE, s", "MERGE / publish"),
+            rows=publishing,
+            goals=[goal for goal in goals if goal.at_least],
+            timings={name: each for name, each in timings.items() if name.startswith("publish")},
+            note="Both read the same Parquet file. MERGE rewrites the files that hold matching rows; a delta block leaves"
+            " that to the next compaction.",
+        ),
+        Report(
+            name="upserts",
+            title="Reading and compacting a base with deltas of 1% each, in times a plain copy of the same rows",
+            columns=("", "copy, s", *WAYS),
+            rows=reading,
+            goals=[goal for goal in goals if not goal.at_least],
+            timings={name: each for name, each in timings.items() if name.startswith("read")},
+            note="The copy reads and writes plain Parquet with Spark; *scan* reads only, and is compared with a scan of"
+            " plain Parquet.",
+            draw=_drawn(lengths, curves),
+        ),
+    ]
+
+
+def _drawn(lengths: tuple[int, ...], curves: dict[int, list[float]]) -> Draw:
+    def draw(axes: Any) -> None:
+        (axis,) = axes
+        for size, ratios in curves.items():
+            axis.plot(lengths, ratios, marker="o", markersize=4, label=f"{size / 1e6:g} M rows")
+        axis.axhline(1, color="black", linewidth=0.8)
+        axis.set(xlabel="deltas of 1%", ylabel="times a plain copy", title="read and write")
+        axis.set_ylim(bottom=0)
+        axis.legend()
+
+    return draw
+
+
+class _Upserts:
+    """A keyed channel and a Delta table with the same rows, to which the same upserts go."""
+
+    def __init__(self, project: Project, place: Path, size: int) -> None:
+        self._project, self._place, self._size = project, place, size
+        self._spark = project.warehouse.spark
+        self._deltas = 0
+        self._scratch = itertools.count(1 << 40)
+        write(rows(self._spark.range(0, size, 1, 4), 0), place / "whole")
+        project.ingest("keyed", str(place / "whole"))
+
+    def published(self, rounds: int) -> Timings:
+        """Publish some deltas, and merge each into the Delta table as well."""
+        table = self._place / "delta_table"
+        write_deltalake(table, parquet.ParquetFile(self._file("whole")).schema_arrow.empty_table())
+        for file in sorted((self._place / "whole").glob("*.parquet")):
+            write_deltalake(table, parquet.read_table(file), mode="append")
+        ways = {"publish": lambda: self._project.ingest("keyed", str(self._place / "new")), "merge": self._merge}
+        return interleaved(ways, rounds, warm=True, before=self._arrive)
+
+    def grow(self, deltas: int) -> None:
+        """Publish deltas until there are so many; a compaction keeps the first few from counting."""
+        while self._deltas < deltas:
+            self._arrive()
+            self._project.ingest("keyed", str(self._place / "new"))
+
+    def read(self, rounds: int) -> Timings:
+        """Read, scan and compact, against copying and scanning the same rows."""
+        project, spark, place = self._project, self._spark, self._place
+        write(project.read("keyed"), place / "plain")
+        schema = spark.read.parquet(str(place / "plain")).schema
+
+        def plain() -> Any:
+            return spark.read.schema(schema).parquet(str(place / "plain"))
+
+        return interleaved(
+            {
+                "copy": lambda: write(plain(), place / "out"),
+                "read and write": lambda: write(project.read("keyed"), place / "out"),
+                "plain scan": lambda: noop(plain()),
+                "scan": lambda: noop(project.read("keyed")),
+                "compact": self._compact,
+            },
+            rounds,
+        )
+
+    def _arrive(self) -> None:
+        self._deltas += 1
+        keys = touching(self._spark, self._size // 100, self._size, self._deltas)
+        write(rows(keys, self._deltas).coalesce(1), self._place / "new")
+
+    def _merge(self) -> None:
+        new = parquet.read_table(self._file("new"))
+        merging = DeltaTable(self._place / "delta_table").merge(
+            new, "target.k = source.k", source_alias="source", target_alias="target"
+        )
+        merging.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    def _compact(self) -> None:
+        """Compact, without telling the catalog, so that it can be done again."""
+        with self._project.catalog.reading() as tx:
+            chronicle = chains.chronicle(tx, "keyed")
+        number = next(self._scratch)
+        self._project.warehouse.compact(chronicle.snapshot(chronicle.readable), number)
+        self._project.warehouse.delete([number])
+
+    def _file(self, of: str) -> str:
+        return str(next((self._place / of).glob("*.parquet")))
+
+
+def _workflow() -> kn.Workflow:
+    workflow = kn.Workflow("upserting")
+    workflow.channel("keyed", COLUMNS, key="k")
+    return workflow
