@@ -1,0 +1,440 @@
+"""Blocks written and read back on Spark, against the reference.
+
+Many generated cases share one block: the case's number is a column, and part of the key where there is one. A case
+also says in which of many columns, of many types and with odd names, its notes and its keys are kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from kilonova.errors import EncodingError
+from kilonova.model.block import Base, Block, Delta, Kind
+from kilonova.model.channel import Channel, Chronicle, Point, PointState
+from kilonova.model.encoding import (
+    DELETED,
+    SET,
+    WEIGHT,
+    Append,
+    Changes,
+    Columns,
+    Custom,
+    Encoding,
+    Increment,
+    Upsert,
+    delta_schema,
+)
+from kilonova.model.reading import Chain, Diff, Reading, Strong
+from kilonova.model.schema import Column, Schema
+from kilonova.model.version import Version
+from kilonova.schedule.layout import Sizes
+from kilonova.testing import reference
+from kilonova.testing.reference import Bag, Record
+from kilonova.warehouse.storage import Storage
+from kilonova.warehouse.warehouse import Warehouse
+from tests.frames import NAN, frame_of, records_of
+from tests.strategies import (
+    APPEND,
+    CHANGES,
+    CHANGES_KEYED,
+    COLUMNS,
+    ENCODINGS,
+    FUNCTIONS,
+    INCREMENT,
+    LARGEST,
+    REPLACE,
+    UPSERT,
+    deltas,
+    function_of,
+    has_diff,
+    relations,
+    schema_of,
+)
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+CASES = 130
+NOON = datetime(2024, 2, 29, 12, 0, 0, 123456)
+TICK = timedelta(microseconds=1)
+
+NOTES: tuple[tuple[str, str, tuple[Any, Any, Any]], ...] = (
+    ("note", "string", ("", "a", "b")),
+    ("note text", "double", (NAN, 0.0, float("inf"))),
+    ("note.dot", "map<string,timestamp>", (frozenset(), frozenset({("k", NOON)}), frozenset({("k", NOON + TICK)}))),
+    ("note`tick", "array<string>", ((), (None,), ("x", None))),
+    ("NOTE UPPER", "struct<a:int,b:array<int>>", ((None, None), (1, ()), (1, (1,)))),
+    ("select", "decimal(38,18)", (Decimal("1E-18"), Decimal("99999999999999999999"), Decimal(0))),
+    ("nöte", "timestamp", (NOON, NOON + TICK, NOON - TICK)),
+    ("a'quote", "date", (date(1970, 1, 1), date(1969, 12, 31), date(9999, 12, 31))),
+    ('d"quote', "binary", (b"", b"\0", b"a")),
+    (
+        "array of maps",
+        "array<map<string,int>>",
+        ((), (frozenset({("x", None)}),), (frozenset({("x", 1), ("y", 2)}), None)),
+    ),
+    ("deep", "struct<m:map<int,double>>", ((None,), (frozenset(),), (frozenset({(1, NAN)}),))),
+    ("small", "tinyint", (0, -128, 127)),
+    ("ntz", "timestamp_ntz", (NOON, NOON + TICK, NOON - TICK)),
+    ("keyed by struct", "map<struct<a:int>,string>", (frozenset(), frozenset({((1,), None)}), frozenset({((1,), "")}))),
+)
+"""Columns that take the place of `note`: what stands there for "", "a" and "b"."""
+
+KEYS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+    ("id", "int", (0, 1, 2, 3, -1)),
+    ("Key.with `odd` name", "string", ("", " ", "é", "a.b", "`")),
+    ("key struct", "struct<x:int,y:string>", ((None, None), (1, None), (1, ""), (2, "a"), (2, "b"))),
+    ("when", "timestamp", (NOON, NOON + TICK, NOON - TICK, NOON + 2 * TICK, NOON - 2 * TICK)),
+    ("ratio", "double", (NAN, 0.0, float("inf"), float("-inf"), 1e300)),
+)
+"""Columns that take the place of `id`."""
+
+
+@dataclass(frozen=True)
+class Dress:
+    """How the rows of an encoding's small schema are kept in wide ones with a case number."""
+
+    encoding: Encoding
+    added: tuple[str, ...] = ()
+
+    @property
+    def plain(self) -> Schema:
+        return schema_of(self.encoding)
+
+    @property
+    def notes(self) -> tuple[tuple[str, str, tuple[Any, Any, Any]], ...]:
+        if "note" not in self.plain.names:
+            return ()
+        return NOTES[:1] if isinstance(self.encoding, Custom) else NOTES
+
+    @property
+    def schema(self) -> Schema:
+        columns = [Column("case", "int")]
+        for column in self.plain.columns:
+            match column.name:
+                case "note":
+                    columns += [Column(name, type_) for name, type_, _ in self.notes]
+                case "id":
+                    columns += [Column(name, type_) for name, type_, _ in KEYS]
+                case _:
+                    columns.append(column)
+        return Schema(tuple(columns))
+
+    def lifted(self, encoding: Encoding) -> Encoding:
+        """The encoding of the wide rows."""
+
+        def key(names: tuple[str, ...]) -> tuple[str, ...]:
+            ids = (name for name, _, _ in KEYS)
+            return ("case", *ids, *(name for name in names if name != "id"))
+
+        match encoding:
+            case Append() | Changes(()):
+                return encoding
+            case Increment(names, measures):
+                return Increment(key(names), measures)
+            case Custom(names, function):
+                return Custom(key(names), function)
+            case Upsert(names) | Changes(names) | Columns(names):
+                return type(encoding)(key(names))
+
+    def dressed(self, case: int, record: Record) -> Record:
+        """A row of the small schema as one of the wide."""
+        wide = {name: value for name, value in record.items() if name not in ("note", "id", SET[0])} | {"case": case}
+        for place, (name, _, values) in enumerate(KEYS):
+            wide[name] = values[record["id"] if place == case % len(KEYS) else 0]
+        if "note" in record and self.notes:
+            name, _, values = self.notes[case % len(self.notes)]
+            note = record["note"]
+            wide[name] = None if note is None else values[("", "a", "b").index(note)]
+        if SET[0] in record:
+            named = record[SET[0]]
+            active = self.notes[case % len(self.notes)][0] if self.notes else ""
+            wide[SET[0]] = named and tuple(active if name == "note" else name for name in named)
+            wide[SET[0]] = None if named is None else wide[SET[0]] or ()
+        return wide
+
+    def undressed(self, wide: Record) -> tuple[int, Record]:
+        """The case and the row of the small schema."""
+        case = wide["case"]
+        name, _, keys = KEYS[case % len(KEYS)]
+        record = {column: wide[column] for column in (*self.plain.names, *CONTROL) if column in wide}
+        record["id"] = keys.index(wide[name])
+        if self.notes:
+            active, _, notes = self.notes[case % len(self.notes)]
+            kept = wide[active]
+            record["note"] = None if kept is None else ("", "a", "b")[notes.index(kept)]
+            if wide.get(SET[0]) is not None:
+                rest = {name for name, _, _ in self.notes if name != active}
+                record[SET[0]] = ["note" if name == active else name for name in wide[SET[0]] if name not in rest]
+        again = self.dressed(case, record)
+        for name in self.schema.names:
+            assert (wide.get(name),) == (again.get(name),), name
+        return case, record
+
+
+CONTROL = (DELETED[0], WEIGHT[0], SET[0])
+
+
+class Lifted:
+    """The functions of a custom encoding, on wide rows."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def _function(self) -> Any:
+        return FUNCTIONS[self.name]
+
+    def _call(self, name: str, first: list[Record], second: list[Record]) -> list[Record]:
+        function = getattr(self._function, name)
+        key = {column: (first or second)[0][column] for column in ("case", *(name for name, _, _ in KEYS))}
+        plain = [[{"note": row["note"], "id": 0, "n": row["n"]} for row in rows] for rows in (first, second)]
+        return [{**row, **key} for row in function(*plain)]
+
+    def merge(self, base: list[Record], delta: list[Record]) -> list[Record]:
+        assert delta, "keys without a delta must not be asked for"
+        return self._call("merge", base, delta)
+
+    def chain(self, first: list[Record], second: list[Record]) -> list[Record]:
+        assert first
+        assert second
+        return self._call("chain", first, second)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "diff" or not hasattr(self._function, "diff"):
+            raise AttributeError(name)
+        return functools.partial(self._call, "diff")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A relation at point 1 and what changes it from there."""
+
+    relations: list[Bag]
+    steps: list[Any]
+
+
+@st.composite
+def cases(draw: st.DrawFn, encoding: Encoding, pattern: Sequence[Encoding]) -> Case:
+    schema = schema_of(encoding)
+    history = Case([draw(relations(encoding))], [])
+    for using in pattern:
+        old = history.relations[-1]
+        if using == encoding:
+            step = draw(deltas(encoding, old))
+        elif isinstance(using, Append):
+            step = draw(relations(encoding)) if encoding == CHANGES else Counter()
+        else:
+            kept = Counter(draw(st.lists(st.sampled_from(sorted(old.elements(), key=repr)), unique=True)) if old else ())
+            new = draw(st.just(kept) | relations(encoding))
+            step = reference.diff(CHANGES, schema, old, new)
+        function = function_of(using)
+        history.steps.append(step)
+        history.relations.append(reference.merge(using, schema, old, step, function=function))
+    return history
+
+
+def sampled(strategy: st.SearchStrategy[Case], count: int = CASES) -> list[Case]:
+    """The same cases each time."""
+    found: list[Case] = []
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(case: Case) -> None:
+        found.append(case)
+
+    collect()
+    return found
+
+
+@dataclass
+class Chained:
+    """Blocks of many cases on disk."""
+
+    spark: SparkSession
+    folder: Path
+    dress: Dress
+    cases: list[Case]
+    sizes: Sizes = field(default_factory=Sizes)
+    blocks: list[Block] = field(default_factory=list)
+
+    def warehouse(self, sizes: Sizes | None = None) -> Warehouse:
+        functions: Callable[[str], Any] = Lifted
+        storage = Storage(str(self.folder))
+        identity = "".join(c for c in self.folder.name if c.isalnum())
+        return Warehouse(self.spark, storage, identity, functions, sizes or self.sizes)
+
+    def chronicle(self, blocks: Iterable[Block] | None = None, schema: Schema | None = None) -> Chronicle:
+        channel = Channel(
+            name="c", schema=schema or self.dress.schema, encoding=self.dress.lifted(self.dress.encoding)
+        )
+        held = tuple(self.blocks if blocks is None else blocks)
+        points = tuple(
+            Point(number=n, state=PointState.FILLED, version=Version(), time=datetime.now(UTC), run=n)
+            for n in range(1, 1 + max((block.end for block in self.blocks), default=0))
+        )
+        return Chronicle(channel, points, held)
+
+    def write(
+        self, kind: Kind, using: Encoding, rows: Iterable[Record], sizes: Sizes | None = None, expected: int = 1
+    ) -> Block | None:
+        """Write a block of dressed rows."""
+        encoding = self.dress.lifted(using)
+        schema = self.dress.schema
+        columns = schema if isinstance(kind, Base) else delta_schema(encoding, schema)
+        old = self.chronicle().snapshot(kind.start) if isinstance(kind, Delta) else None
+        block = self.warehouse(sizes).write(
+            frame_of(self.spark, columns, rows),
+            number=1 + max((block.number for block in self.blocks), default=0),
+            kind=kind,
+            schema=schema,
+            encoding=encoding,
+            expected=expected,
+            old=old,
+        )
+        if block is not None:
+            self.blocks.append(block)
+        return block
+
+    def dressed(self, rows: Callable[[Case], Iterable[Record]]) -> list[Record]:
+        return [
+            self.dress.dressed(number, record) for number, case in enumerate(self.cases) for record in rows(case)
+        ]
+
+    def read(self, readings: Sequence[Reading], sizes: Sizes | None = None) -> Iterator[list[list[Record]]]:
+        """The rows of each reading by case, all fetched by one job; the readings have the same columns."""
+        warehouse = self.warehouse(sizes)
+        from pyspark.sql import functions as F
+
+        frames = [warehouse.open(reading).withColumn("reading", F.lit(n)) for n, reading in enumerate(readings)]
+        whole = frames[0]
+        for frame in frames[1:]:
+            assert frame.schema.simpleString() == frames[0].schema.simpleString()
+            whole = whole.unionByName(frame)
+        found: list[list[list[Record]]] = [[[] for _ in self.cases] for _ in readings]
+        for record in records_of(whole):
+            number = record.pop("reading")
+            case, plain = self.dress.undressed(record)
+            found[number][case].append(plain)
+        yield from found
+
+
+def scattered(encoding: Encoding, rows: Iterable[Record]) -> Iterator[Record]:
+    """Rows of a delta, some of them in parts that add up to the same."""
+    for place, row in enumerate(rows):
+        if place % 2 and isinstance(encoding, Changes):
+            yield row | {WEIGHT[0]: row[WEIGHT[0]] + 1}
+            yield row | {WEIGHT[0]: -1}
+        elif place % 2 and isinstance(encoding, Increment):
+            yield row
+            yield row | {"n": 1, "amount": None}
+            yield row | {"n": -1 - row["n"], "amount": -row["amount"]}
+            yield row
+        else:
+            yield row
+
+
+def chained(
+    spark: SparkSession, folder: Path, encoding: Encoding, pattern: Sequence[Encoding], sizes: Sizes | None = None
+) -> Chained:
+    """Write what `sampled` gives: a base at point 1, and a delta per element of the pattern."""
+    made = Chained(spark, folder, Dress(encoding), sampled(cases(encoding, pattern)), sizes or Sizes())
+    schema = schema_of(encoding)
+    made.write(Base(1), encoding, made.dressed(lambda case: reference.records(schema, case.relations[0])))
+    for place, using in enumerate(pattern):
+        block = made.write(
+            Delta(place + 1, place + 2),
+            using,
+            made.dressed(lambda case: scattered(using, reference.rows_of(using, schema, case.steps[place]))),  # noqa: B023
+        )
+        assert block is not None
+        lost = sum((case.relations[place] - case.relations[place + 1]).total() for case in made.cases)
+        if isinstance(using, Increment):
+            assert block.statistics.removals is None
+        elif isinstance(using, Changes):
+            assert block.statistics.removals == sum(
+                -weight for case in made.cases for weight in case.steps[place].values() if weight < 0
+            )
+        else:
+            assert block.statistics.removals == lost
+    return made
+
+
+def assert_snapshots(made: Chained, chronicle: Chronicle, points: Sequence[int], sizes: Sizes | None = None) -> None:
+    found = made.read([chronicle.snapshot(point) for point in points], sizes)
+    for point, by_case in zip(points, found, strict=True):
+        for number, rows in enumerate(by_case):
+            expected = made.cases[number].relations[point - 1] if point else Counter()
+            bag = Counter(tuple(row[name] for name in made.dress.plain.names) for row in rows)
+            assert bag == expected, f"case {number} at point {point}"
+
+
+def assert_changes(
+    made: Chained, chronicle: Chronicle, pairs: Sequence[tuple[int, int]], sizes: Sizes | None = None
+) -> None:
+    """Both the strong delta and that in the channel's encoding."""
+    encoding, schema = made.dress.encoding, made.dress.plain
+    function = function_of(encoding)
+    found = made.read([chronicle.changes(*pair) for pair in pairs], sizes)
+    for pair, by_case in zip(pairs, found, strict=True):
+        for number, rows in enumerate(by_case):
+            old, new = (made.cases[number].relations[point - 1] if point else Counter() for point in pair)
+            expected = reference.diff(CHANGES, schema, old, new)
+            weights = {tuple(row[name] for name in schema.names): row[WEIGHT[0]] for row in rows}
+            assert len(weights) == len(rows), f"case {number} from {pair}: a row occurs twice"
+            assert weights == expected, f"case {number} from {pair}"
+    weak = [(pair, chronicle.delta(*pair)) for pair in pairs]
+    weak = [(pair, reading) for pair, reading in weak if isinstance(reading, Chain) or has_diff(encoding)]
+    if not weak:
+        return
+    for (pair, reading), by_case in zip(weak, made.read([r for _, r in weak], sizes), strict=True):
+        for number, rows in enumerate(by_case):
+            case = made.cases[number]
+            old, new = (case.relations[point - 1] if point else Counter() for point in pair)
+            delta = reference.delta_of(encoding, schema, rows)
+            about = f"case {number} from {pair}"
+            if isinstance(reading, Chain):
+                change = reference.empty(encoding)
+                for step in case.steps[pair[0] - 1 : pair[1] - 1]:
+                    change = reference.chain(encoding, schema, change, step, function=function)
+                assert delta == change, about
+            else:
+                assert delta == reference.diff(encoding, schema, old, new, function=function), about
+            assert reference.merge(encoding, schema, old, delta, function=function) == new, about
+
+
+PAIRS = ((1, 2), (1, 3), (2, 6), (1, 6), (3, 3))
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
+def test_chains_of_one_encoding_read_as_the_reference_says(
+    spark: SparkSession, tmp_path: Path, encoding: Encoding
+) -> None:
+    made = chained(spark, tmp_path, encoding, [encoding] * 5)
+    assert len(made.cases) >= CASES // 2
+    assert_snapshots(made, made.chronicle(), [0, 1, 2, 6])
+    assert_changes(made, made.chronicle(), PAIRS)
+    if encoding not in (APPEND, CHANGES):
+        for sizes in (replace(Sizes(), broadcast=0),):
+            assert_snapshots(made, made.chronicle(), [2, 6], sizes)
+            assert_changes(made, made.chronicle(), [(2, 6)], sizes)
