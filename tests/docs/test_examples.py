@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
-from kilonova.cli.main import app
+from kilonova.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -54,9 +53,14 @@ def squeezed(lines: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_examples_of_a_page_work(
-    page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KILONOVA_SPARK__CLASS_DATA_ARCHIVE", "false")
     for number, fence in enumerate(fences(page)):
         if fence.title is not None:
             (tmp_path / fence.title).write_text(fence.body)
@@ -68,10 +72,12 @@ def test_the_examples_of_a_page_work(
             for words, expected in commands(fence.body):
                 if words[0] != "kilonova":
                     continue
-                result = CliRunner().invoke(app, words[1:])
-                assert result.exit_code == 0, f"{words}: {result.output} {result.exception!r}"
+                with pytest.raises(SystemExit) as ended:
+                    main(words[1:])
+                printed = capsys.readouterr()
+                assert not ended.value.code, f"{words}: {printed}"
                 if words[1] == "show":
-                    assert squeezed(result.stdout.split("\n")) == squeezed(expected), words
+                    assert squeezed(printed.out.split("\n")) == squeezed(expected), words
 
 
 def test_there_are_examples() -> None:

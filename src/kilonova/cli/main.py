@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -86,6 +86,7 @@ def project(watched: bool = False) -> Iterator[Project]:
         open_project(common.directory, listener=watch, **common.given) as opened,
     ):
         yield opened
+        opened.prepare_next_start()
 
 
 @app.command()
@@ -505,15 +506,20 @@ def drop(
     render.out.print(f"Dropped the channel {channel}{with_it}.")
 
 
-def main() -> None:
-    """Run the command line."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the command line, telling errors as one line and as an exit code.
+
+    Args:
+        words: the words after `kilonova`; those of this process if left out.
+    """
+    given = list(sys.argv[1:] if words is None else words)
     try:
-        app()
+        app(given, prog_name="kilonova")
     except KilonovaError as error:
-        if common.json or "--json" in sys.argv:
+        if "--json" in given:
             render.as_json({"error": error.code, "problem": error.problem, "hint": error.hint, **error.fields})
         else:
-            render.err.print(f"Error: {error}", style="red", markup=False)
+            render.err.print(f"Error: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(TRY_LATER if error.code == "busy" else 1)
     except KeyboardInterrupt:
         render.err.print("Interrupted; nothing of the run is left behind.", style="red")

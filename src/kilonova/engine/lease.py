@@ -8,7 +8,6 @@ from types import TracebackType
 
 from kilonova.catalog import runs
 from kilonova.catalog.database import Catalog
-from kilonova.errors import KilonovaError
 
 
 class Lease:
@@ -43,5 +42,5 @@ class Lease:
                 with self._catalog.writing() as tx:
                     if not runs.beat(tx, self._run, self._length):
                         return
-            except KilonovaError:
+            except Exception:  # the next beat may get through; whether the run may commit is decided there
                 continue

@@ -8,33 +8,50 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kilonova.catalog import chains, runs, space
-from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.database import Catalog
 from kilonova.engine.events import Listener, Recovered
 from kilonova.engine.seam import Files
 from kilonova.errors import BrokenInvariant, UnknownName
 from kilonova.schedule.collection import Provenance, Verdict, collect
 
 
-def take_up(tx: Transaction, listener: Listener) -> None:
-    """End the runs whose processes went silent, so that their tasks are due again."""
-    for run in runs.expire(tx):
+def take_up(catalog: Catalog, files: Files, listener: Listener) -> None:
+    """End the runs whose processes went silent, so that their tasks are due again, and delete what they left."""
+    _end_silent(catalog, listener)
+    sweep(catalog, files)
+
+
+def _end_silent(catalog: Catalog, listener: Listener) -> None:
+    with catalog.writing() as tx:
+        silent = runs.expire(tx)
+    for run in silent:
         listener(Recovered(run=run.number, tasks=run.tasks))
 
 
-def sweep(catalog: Catalog, files: Files) -> int:
-    """Delete the files of doomed blocks.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """How many blocks' files were deleted, and the first error met; what it hit stays doomed until next time."""
 
-    Returns:
-        How many blocks' files were deleted.
-    """
+    blocks: int
+    error: Exception | None
+
+
+def sweep(catalog: Catalog, files: Files) -> Swept:
+    """Delete the files of doomed blocks; those that cannot be deleted now are no reason to stop anything."""
     with catalog.reading() as tx:
         doomed = chains.doomed(tx)
-    if not doomed:
-        return 0
-    files.delete(doomed)
-    with catalog.writing() as tx:
-        chains.bury(tx, doomed)
-    return len(doomed)
+    deleted: list[int] = []
+    first: Exception | None = None
+    for number in doomed:
+        try:
+            files.delete([number])
+            deleted.append(number)
+        except Exception as error:  # the file system's, or that of a Spark that has died
+            first = first or error
+    if deleted:
+        with catalog.writing() as tx:
+            chains.bury(tx, deleted)
+    return Swept(blocks=len(deleted), error=first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +91,17 @@ def collect_garbage(
     Raises:
         UnknownName: there is no such channel.
         BrokenInvariant: something would go that is still needed.
+        StorageFailed: some files could not be deleted; all others were.
     """
     if dry_run:
         with catalog.reading() as tx:
             for name in channels or ():
                 chains.channel_id(tx, name)
             return Collected(verdicts=collect(space.holdings(tx), channels, provenance), swept=0, strangers=())
+    _end_silent(catalog, listener)
     with catalog.writing() as tx:
         for name in channels or ():
             chains.channel_id(tx, name)
-        take_up(tx, listener)
         verdicts = collect(space.holdings(tx), channels, provenance)
         chains.doom(tx, [verdict.block.number for verdict in verdicts if verdict.goes])
         for name in sorted({verdict.channel for verdict in verdicts}):
@@ -97,6 +115,8 @@ def collect_garbage(
         states = chains.block_states(tx)
     swept = sweep(catalog, files)
     files.delete([number for number in on_disk if states.get(number) == chains.GONE])
+    if swept.error is not None:
+        raise swept.error
     return Collected(
-        verdicts=verdicts, swept=swept, strangers=tuple(number for number in on_disk if number not in states)
+        verdicts=verdicts, swept=swept.blocks, strangers=tuple(number for number in on_disk if number not in states)
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.observation import observe
@@ -235,7 +235,7 @@ class _Execution:
 
         for attempt in Retrying(
             stop=stop_after_attempt(self._retries.attempts),
-            wait=wait_exponential_jitter(initial=self._retries.wait, max=60, jitter=self._retries.wait / 2),
+            wait=wait_exponential(multiplier=self._retries.wait, max=60),
             retry=retry_if_exception(may_pass),
             before_sleep=retrying,
             reraise=True,

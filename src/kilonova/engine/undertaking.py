@@ -6,7 +6,7 @@ so that it is the same for tasks, ingests and compactions, and can be tested at 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,7 +19,7 @@ from kilonova.engine.lease import Lease
 from kilonova.engine.reclaim import sweep, take_up
 from kilonova.engine.seam import Files
 from kilonova.errors import KilonovaError, LeaseLost
-from kilonova.model.run import Expired, Input, Output, RunKind
+from kilonova.model.run import Expired, Input, Output, RunKind, RunState
 
 Plan = TypeVar("Plan")
 
@@ -108,27 +108,28 @@ def carry_out(
         KilonovaError: what the work raised; then nothing is visible of it and its files are deleted.
     """
     catalog = workplace.catalog
+    take_up(catalog, workplace.files, workplace.listener)
     with catalog.writing() as tx:
-        take_up(tx, workplace.listener)
         prepared = prepare(tx)
-        if prepared is not None:
-            run, points = runs.start(
-                tx,
-                kind=prepared.kind,
-                tasks=prepared.tasks,
-                writes=prepared.writes,
-                owner=workplace.owner,
-                lease=workplace.lease,
-            )
-            runs.pin(tx, runs.holder_of(run), prepared.pins, workplace.lease)
-    sweep(catalog, workplace.files)
-    if prepared is None:
-        return None
+        if prepared is None:
+            return None
+        run, points = runs.start(
+            tx,
+            kind=prepared.kind,
+            tasks=prepared.tasks,
+            writes=prepared.writes,
+            owner=workplace.owner,
+            lease=workplace.lease,
+        )
+        runs.pin(tx, runs.holder_of(run), prepared.pins, workplace.lease)
+    named: list[int] = []
 
     def name_block(channel: str) -> int:
         with catalog.writing() as tx:
-            return chains.new_block(tx, channel, run)
+            named.append(chains.new_block(tx, channel, run))
+        return named[-1]
 
+    results: Results | None = None
     try:
         with Lease(catalog, run, workplace.lease):
             begun = Begun(run=run, points=points, plan=prepared.plan, name_block=name_block)
@@ -137,19 +138,41 @@ def carry_out(
                 outcome = runs.commit(
                     tx, run, inputs=results.inputs, outputs=results.outputs, advances=results.advances
                 )
+        if isinstance(outcome, Expired):
+            raise _lost(run)
     except BaseException as error:
+        state = None
         with suppress(KilonovaError):
-            with catalog.writing() as tx:
-                runs.fail(tx, run, str(error) or type(error).__name__)
-            sweep(catalog, workplace.files)
-        if isinstance(error, KilonovaError):
+            state = _give_up(workplace, run, named, str(error) or type(error).__name__)
+        if not isinstance(error, KilonovaError):
+            raise
+        if state is RunState.ABANDONED:  # then what it read may have been collected: the cause of other errors
+            raise _lost(run) from error
+        if state is not RunState.SUCCEEDED or results is None:
             raise error.within(run=run) from error.__cause__
-        raise
-    sweep(catalog, workplace.files)
-    if isinstance(outcome, Expired):
-        raise LeaseLost(
-            "the run was taken over by another process",
-            run=run,
-            hint="Its tasks will run again; nothing was published",
-        )
+    with suppress(KilonovaError):
+        sweep(catalog, workplace.files)
     return run, results
+
+
+def _lost(run: int) -> LeaseLost:
+    return LeaseLost(
+        "the run was taken over by another process",
+        run=run,
+        hint="Its tasks will run again; nothing was published",
+    )
+
+
+def _give_up(workplace: Workplace, run: int, named: Sequence[int], error: str) -> RunState:
+    """End a run whose work or commit raised, and delete its files.
+
+    Returns:
+        Its state now: SUCCEEDED if the commit had gone through and only its confirmation was lost.
+    """
+    with workplace.catalog.writing() as tx:
+        runs.fail(tx, run, error)
+        state = runs.one(tx, run).state
+    if state is RunState.ABANDONED:  # whoever took it over may have deleted its files before the last was written
+        workplace.files.delete(named)
+    sweep(workplace.catalog, workplace.files)
+    return state

@@ -128,6 +128,16 @@ class Project:
         self._spark, self._warehouse, self._opened = None, None, False
         self.catalog.close()
 
+    def prepare_next_start(self) -> None:
+        """Where a Spark session was started here, make the archive that lets the next one start faster.
+
+        It is made once per machine and release, by a process of its own in the background.
+        """
+        from kilonova.warehouse.class_data import make_in_background
+
+        if self._opened and self.settings.spark.class_data_archive and self.settings.spark.remote is None:
+            make_in_background()
+
     # Registering
 
     def create(self) -> None:
@@ -278,6 +288,9 @@ class Project:
         names = None if tasks is None else tuple(tasks)
         if names is None and not self.due():
             return None
+        with self.catalog.reading() as tx:
+            for name in names or ():
+                registry.task_id(tx, name)
         retries = Retries(attempts=self.settings.retry.attempts, wait=self.settings.retry.wait)
         done = run_tasks(self._workplace(), self.warehouse, names, retries)
         return None if done is None else self._report(*done)

@@ -21,6 +21,7 @@ from kilonova.model.schema import Schema
 from kilonova.schedule.layout import Strategy
 from kilonova.warehouse.blocks import POSITION, column, shaped
 from kilonova.warehouse.cogroup import Rows, folded_per_key, per_key
+from kilonova.warehouse.equality import comparable, weights_added
 
 
 class PerKey(Protocol):
@@ -56,7 +57,7 @@ def chain(deltas: DataFrame, encoding: Encoding, schema: Schema, functions: Func
             rest = (*_others(schema, key), "_deleted")
             return _latest(deltas, key, rest, schema)
         case Changes():
-            return _weighed(shaped(deltas, schema, ["_weight"]), schema)
+            return weights_added(shaped(deltas, schema, ["_weight"]), schema.names, column("_weight"))
         case Increment(key, measures):
             summed = shaped(deltas, schema).groupBy(*map(column, key))
             added = summed.agg(*(F.sum(column(name)).cast(schema.type_of(name)).alias(name) for name in measures))
@@ -96,7 +97,7 @@ def merge(
             return merge(base, _as_upsert(delta, key, schema), Upsert(key), schema, strategy, functions)
         case Changes():
             weighed = base.withColumn("_weight", F.lit(1).cast("bigint")).unionByName(delta)
-            return repeated(_weighed(weighed, schema), schema)
+            return repeated(weights_added(weighed, schema.names, column("_weight")), schema)
         case Upsert(key) if strategy is Strategy.BROADCAST:
             untouched = base.join(F.broadcast(delta.select(*map(column, key))), list(key), "left_anti")
             return shaped(untouched, schema).unionByName(shaped(delta.where(~column("_deleted")), schema))
@@ -160,7 +161,7 @@ def diff(old: DataFrame, new: DataFrame, encoding: Encoding, schema: Schema, fun
         case Upsert(key):
             met = _both(old, new, key)
             gone = column("_in_d").isNull()
-            changed = gone | column("_in_b").isNull() | _differ(_others(schema, key), schema)
+            changed = gone | column("_in_b").isNull() | _differ(_others(schema, key), new)
             return (
                 met.where(changed)
                 .select(
@@ -186,7 +187,7 @@ def diff(old: DataFrame, new: DataFrame, encoding: Encoding, schema: Schema, fun
             gone, fresh = column("_in_d").isNull(), column("_in_b").isNull()
             others = _others(schema, key)
             every = F.array(*map(F.lit, others)).cast("array<string>")
-            changed = F.array_compact(F.array(*(F.when(_differ((n,), schema), F.lit(n)) for n in others))).cast(
+            changed = F.array_compact(F.array(*(F.when(_differ((n,), new), F.lit(n)) for n in others))).cast(
                 "array<string>"
             )
             rows = met.select(
@@ -281,7 +282,7 @@ def upserted(
     )
     was = ~F.coalesce(column("_deleted", "b"), F.lit(True))
     now = ~column("_deleted", "d")
-    differ = _differ(_others(schema, key), schema)
+    differ = _differ(_others(schema, key), delta)
     return met.where(column("d").isNotNull()).agg(
         F.count_if(now & (~was | differ)).alias("added"), F.count_if(was & (~now | differ)).alias("removed")
     )
@@ -291,7 +292,7 @@ def _replaced(old: DataFrame, new: DataFrame, key: tuple[str, ...], schema: Sche
     """The strong delta between two relations with the same unique key."""
     met = _both(old, new, key)
     gone, fresh = column("_in_d").isNull(), column("_in_b").isNull()
-    changed = met.where(gone | fresh | _differ(_others(schema, key), schema))
+    changed = met.where(gone | fresh | _differ(_others(schema, key), new))
     pair = F.array(
         F.when(~fresh, F.struct(F.lit(-1).cast("bigint").alias("_weight"), *_fields(schema, "b"))),
         F.when(~gone, F.struct(F.lit(1).cast("bigint").alias("_weight"), *_fields(schema, "d"))),
@@ -355,17 +356,11 @@ def _patched(deltas: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFra
     )
 
 
-def _weighed(rows: DataFrame, schema: Schema) -> DataFrame:
-    """Weights added up per row, zero ones left out."""
-    summed = rows.groupBy(*map(column, schema.names)).agg(F.sum("_weight").cast("bigint").alias("_weight"))
-    return summed.where(column("_weight") != 0)
-
-
 def _difference(old: DataFrame, new: DataFrame, schema: Schema) -> DataFrame:
     """The strong delta between two bags."""
     minus = old.withColumn("_weight", F.lit(-1).cast("bigint"))
     plus = new.withColumn("_weight", F.lit(1).cast("bigint"))
-    return _weighed(plus.unionByName(minus), schema)
+    return weights_added(plus.unionByName(minus), schema.names, column("_weight"))
 
 
 def _as_upsert(delta: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
@@ -394,16 +389,11 @@ def _both(old: DataFrame, new: DataFrame, key: tuple[str, ...]) -> DataFrame:
     return _met(old.withColumn("_in_b", F.lit(1)), new.withColumn("_in_d", F.lit(1)), key)
 
 
-def _differ(names: tuple[str, ...], schema: Schema) -> Column:
-    """Whether `b` and `d` differ in some column, nulls being equal to each other."""
-    pairs = ((_comparable(n, "b", schema), _comparable(n, "d", schema)) for n in names)
+def _differ(names: tuple[str, ...], like: DataFrame) -> Column:
+    """Whether `b` and `d` differ in some column, whose types are as in `like`."""
+    types = {field.name: field.dataType for field in like.schema.fields}
+    pairs = ((comparable(column(n, "b"), types[n]), comparable(column(n, "d"), types[n])) for n in names)
     return reduce(or_, (~left.eqNullSafe(right) for left, right in pairs), F.lit(False))
-
-
-def _comparable(name: str, of: str, schema: Schema) -> Column:
-    """The column, or its text where Spark cannot compare it (maps)."""
-    value = column(name, of)
-    return F.to_json(F.struct(value)) if "map<" in schema.type_of(name) else value
 
 
 def _alike(one: Rows, two: Rows) -> bool:

@@ -31,6 +31,7 @@ from kilonova.model.block import Base, Kind
 from kilonova.model.encoding import Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.schema import Schema
 from kilonova.warehouse.blocks import column
+from kilonova.warehouse.equality import weights_added
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +83,7 @@ def completed(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame
         case Upsert():
             return frame.withColumn("_deleted", F.lit(False))
         case Changes() if "_weight" in present:
-            grouped = frame.groupBy(*map(column, schema.names))
-            summed = grouped.agg(F.sum(F.coalesce(column("_weight"), F.lit(1))).cast("bigint").alias("_weight"))
-            return summed.where(column("_weight") != 0)
+            return weights_added(frame, schema.names, F.coalesce(column("_weight"), F.lit(1)))
         case Changes():
             return frame.withColumn("_weight", F.lit(1).cast("bigint"))
         case Columns(key):

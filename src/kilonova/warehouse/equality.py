@@ -1,0 +1,65 @@
+"""When two values are equal: as in the reference, nulls to each other, NaN to itself, maps whatever their order.
+
+Spark does not compare maps, and where it groups by them it takes a null value for zero (4.3, `array<map<…>>` and the
+like). So a map is compared as its entries in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, GroupedData
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from kilonova.warehouse.blocks import column
+
+
+def comparable(value: Column, type_: DataType) -> Column:
+    """A value that Spark compares as the given one ought to be."""
+    if not _has_map(type_):
+        return value
+    match type_:
+        case MapType():
+            entries = F.transform(
+                F.map_entries(value),
+                lambda entry: F.struct(
+                    comparable(entry["key"], type_.keyType).alias("key"),
+                    comparable(entry["value"], type_.valueType).alias("value"),
+                ),
+            )
+            return F.array_sort(entries)
+        case ArrayType():
+            return F.transform(value, lambda item: comparable(item, type_.elementType))
+        case StructType():
+            fields = (comparable(value[field.name], field.dataType).alias(field.name) for field in type_.fields)
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case _:
+            return value
+
+
+def weights_added(rows: DataFrame, names: Sequence[str], weight: Column) -> DataFrame:
+    """The weights of equal rows added up, zero ones left out."""
+    types = {field.name: field.dataType for field in rows.schema.fields}
+    maps = [name for name in names if _has_map(types[name])]
+    plain = [column(name) for name in names if name not in maps]
+    total = F.sum(weight).cast("bigint").alias("_weight")
+    if not maps:
+        return rows.groupBy(*plain).agg(total).where(column("_weight") != 0)
+    grouped: GroupedData = rows.groupBy(
+        *plain, *(comparable(column(name), types[name]).alias(f"_map_{place}") for place, name in enumerate(maps))
+    )
+    summed = grouped.agg(*(F.first(column(name)).alias(name) for name in maps), total)
+    return summed.where(column("_weight") != 0).select(*map(column, names), column("_weight"))
+
+
+def _has_map(type_: DataType) -> bool:
+    match type_:
+        case MapType():
+            return True
+        case ArrayType():
+            return _has_map(type_.elementType)
+        case StructType():
+            return any(_has_map(field.dataType) for field in type_.fields)
+        case _:
+            return False

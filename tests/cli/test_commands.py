@@ -1,0 +1,199 @@
+"""The command as a person or a script uses it: what it prints, what it exits with, and what is left."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kilonova.cli.main import app, main
+
+WORKFLOW = """
+import kilonova as kn
+
+shop = kn.Workflow("shop")
+shop.channel("orders", "id bigint, customer string")
+shop.channel("customers", "customer string, town string", key="customer")
+
+
+@shop.task(schema="id bigint, customer string")
+def known(orders: kn.New) -> kn.Delta:
+    return orders.where("customer IS NOT NULL")
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command printed."""
+
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def kilonova(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Runs the command in a new project's directory, on the session of the tests."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KILONOVA_SPARK__CLASS_DATA_ARCHIVE", "false")
+    (tmp_path / "shop.py").write_text(WORKFLOW)
+
+    def command(*words: str, code: int = 0) -> Result:
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        printed = capsys.readouterr()
+        assert (ended.value.code or 0) == code, f"{words}: {printed}"
+        return Result(printed.out, printed.err)
+
+    command("init")
+    return command
+
+
+@pytest.fixture
+def shop(kilonova: Command, tmp_path: Path) -> Command:
+    """As `kilonova`, with the workflow applied and one batch of orders in."""
+    kilonova("apply", "shop.py")
+    (tmp_path / "orders.csv").write_text("id,customer\n1,ada\n2,\n3,ben\n")
+    kilonova("ingest", "orders", "orders.csv")
+    return kilonova
+
+
+def test_plan_says_what_apply_would_do_and_apply_does_it_once(kilonova: Command) -> None:
+    kilonova("plan", "shop.py", "--check", code=3)
+    planned = json.loads(kilonova("plan", "shop.py", "--json").stdout)
+    assert [item["action"] for item in planned[0]["tasks"]] == ["add"]
+    applied = json.loads(kilonova("apply", "shop.py", "--json").stdout)
+    assert applied == planned
+    assert "nothing changes" in kilonova("plan", "shop.py", "--check").stdout
+
+
+def test_a_changed_definition_is_noticed_and_recomputed(shop: Command, tmp_path: Path) -> None:
+    shop("run")
+    (tmp_path / "shop.py").write_text(WORKFLOW.replace("IS NOT NULL", "= 'ben'"))
+    text = shop("plan", "shop.py").stdout
+    assert "logic version 0 → 1" in text
+    assert "recomputed at the next run" in text
+    shop("apply", "shop.py")
+    assert "has something to do" in shop("status").stdout
+    shop("run")
+    assert shop("show", "known", "--format", "csv").stdout == "id,customer\n3,ben\n"
+    assert shop("show", "known", "--format", "csv", "--at", "1").stdout == "id,customer\n1,ada\n3,ben\n"
+
+
+def test_a_comment_is_no_change(shop: Command, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(WORKFLOW.replace("    return", "    # all but the nameless\n    return"))
+    shop("plan", "shop.py", "--check")
+
+
+def test_run_says_when_there_is_nothing_to_do(shop: Command) -> None:
+    report = json.loads(shop("run", "--json").stdout)
+    assert [(made["channel"], made["rows"]) for made in report["made"]] == [("known", 2)]
+    assert "Nothing to do" in shop("run", code=3).stdout
+
+
+def test_show_writes_every_format(shop: Command, tmp_path: Path) -> None:
+    assert "ada" in shop("show", "orders").stdout
+    lines = shop("show", "orders", "--format", "json").stdout.splitlines()
+    assert json.loads(lines[0]) == {"id": 1, "customer": "ada"}
+    shop("show", "orders", "--format", "parquet", "-o", str(tmp_path / "out"))
+    assert list((tmp_path / "out").glob("*.parquet"))
+    shop("show", "orders", "--format", "parquet", "-o", str(tmp_path / "out"), code=1)
+
+
+def test_show_gives_changes_between_points(shop: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"customer": "ada", "town": "Rome"}\n')
+    (tmp_path / "b.jsonl").write_text('{"customer": "ada", "town": "Oslo"}\n')
+    shop("ingest", "customers", "a.jsonl")
+    shop("ingest", "customers", "b.jsonl")
+    changed = shop("show", "customers", "--since", "1", "--format", "csv").stdout.splitlines()
+    assert sorted(changed[1:]) == ["ada,Oslo,1", "ada,Rome,-1"]
+
+
+def test_status_and_runs_speak_json(shop: Command) -> None:
+    status = json.loads(shop("status", "--json").stdout)
+    assert {item["channel"]: item["point"] for item in status["channels"]} == {
+        "orders": 1,
+        "customers": 0,
+        "known": 0,
+    }
+    assert [item["due"] is not None for item in status["tasks"]] == [True]
+    runs = json.loads(shop("runs", "--json").stdout)
+    assert [item["run"]["kind"] for item in runs] == ["ingest"]
+
+
+def test_gc_explains_what_stays(shop: Command, tmp_path: Path) -> None:
+    shop("run")
+    (tmp_path / "more.csv").write_text("id,customer\n4,cy\n")
+    shop("ingest", "orders", "more.csv")
+    shop("compact", "orders")
+    assert "known has read up to point 1 only" in shop("gc", "--dry-run").stdout
+    shop("run")
+    before = len(list((tmp_path / ".kilonova" / "warehouse").glob("block_*")))
+    gone = json.loads(shop("gc", "orders", "--json").stdout)["deleted"]
+    assert gone == 2
+    assert len(list((tmp_path / ".kilonova" / "warehouse").glob("block_*"))) == before - 2
+    assert len(shop("show", "orders", "--format", "csv").stdout.splitlines()) == 5
+
+
+def test_drop_asks_and_refuses_what_is_read(shop: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop("drop", "orders", "--yes", code=1)
+    shop("drop", "known", "--yes")
+    shop("show", "known", code=1)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    shop("drop", "customers", code=1)
+    shop("show", "customers")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("show", "ordres"), "Did you mean orders?"),
+        (("show", "orders", "--at", "7"), "points are 0 to 1"),
+        (("show", "orders", "--since", "9"), "after point 1"),
+        (("run", "unknown"), "no such task"),
+        (("ingest", "orders", "nowhere.csv"), "no such file"),
+        (("ingest", "known", "orders.csv"), "only the task known"),
+        (("ingest", "orders", "orders.csv", "-o", "sep"), "name=value"),
+        (("plan", "nowhere.py"), "no such file"),
+        (("gc", "nothing"), "no such channel"),
+        (("gc", "--provenance", "none"), "logical or physical"),
+    ],
+)
+def test_mistakes_get_one_clear_error(shop: Command, words: tuple[str, ...], says: str) -> None:
+    before = shop("status", "--json").stdout
+    result = shop(*words, code=1)
+    assert says in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stdout + result.stderr
+    assert shop("status", "--json").stdout == before or words[0] == "ingest"
+
+
+def test_errors_are_json_where_json_is_asked_for(shop: Command) -> None:
+    found = json.loads(shop("show", "ordres", "--json", code=1).stdout)
+    assert found["error"] == "unknown"
+    assert found["channel"] == "ordres"
+
+
+def test_a_project_without_a_catalog_says_how_to_make_one(kilonova: Command, tmp_path: Path) -> None:
+    assert "kilonova init" in kilonova("-C", str(tmp_path / "elsewhere"), "status", code=1).stderr
+
+
+def test_settings_that_cannot_be_are_named(kilonova: Command, tmp_path: Path) -> None:
+    (tmp_path / "kilonova.toml").write_text("leese = 3\n")
+    assert "leese" in kilonova("status", code=1).stderr
+    (tmp_path / "kilonova.toml").write_text("lease = \n")
+    assert "not TOML" in kilonova("status", code=1).stderr
+
+
+def test_every_command_explains_itself(kilonova: Command) -> None:
+    for command in app.registered_commands:
+        assert command.callback is not None
+        assert "Usage" in kilonova(command.name or command.callback.__name__, "--help").stdout
