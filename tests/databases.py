@@ -58,7 +58,8 @@ def _command(server: pgserver.PostgresServer, statement: str) -> None:
 def empty_database(dialect: str) -> Iterator[str]:
     """The URL of a database without a table, or of an SQLite file that is not there yet."""
     if dialect == "sqlite":
-        folder = tempfile.mkdtemp(prefix="kilonova-db-")
+        memory = Path("/dev/shm")  # where waiting for the disk costs nothing
+        folder = tempfile.mkdtemp(prefix="kilonova-db-", dir=memory if memory.is_dir() else None)
         try:
             yield f"sqlite:///{folder}/catalog.db"
         finally:

@@ -291,8 +291,8 @@ def test_a_block_of_a_channel_that_was_dropped_meanwhile_is_not_published(clicks
         registry.drop_task(tx, "joined")
         chains.drop_channel(tx, "clicks")
         registry.add_channel(tx, a_channel("clicks"), "w")
+    output = an_output("clicks", 1, a_block(block, Base(1)), "compaction")
     with pytest.raises(UnknownName), clicks.writing() as tx:
-        output = an_output("clicks", 1, a_block(block, Base(1)), "compaction")
         runs.commit(tx, run, inputs=(), outputs=(output,), advances=())
     assert states(clicks)[block] == chains.DOOMED
     with clicks.writing() as tx:

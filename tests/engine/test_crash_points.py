@@ -1,0 +1,199 @@
+"""A process that dies, or is overtaken, before and after every single step of what it does."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kilonova.catalog.database import Catalog
+from kilonova.errors import Busy, KilonovaError, LeaseLost
+from tests.databases import DIALECTS, Clock, emptied, empty_database
+from tests.engine.plain import LEASE, Fuse, Killed, Process, declare
+
+STRIDE = {"sqlite": 1, "postgresql": int(os.environ.get("KILONOVA_STRIDE", "4"))}
+"""Every how many steps a process dies; they are the same on both databases, which differ in speed."""
+
+Operation = Callable[[Process], object]
+
+
+def ingest(*rows: int) -> Operation:
+    def operation(process: Process) -> None:
+        if not set(rows) & set(process.relation("source")):  # else it was committed before the crash
+            process.ingest(*rows)
+
+    return operation
+
+
+def run(process: Process) -> None:
+    process.run()
+
+
+def compact(channel: str) -> Operation:
+    return lambda process: process.compact(channel)
+
+
+def collect(process: Process) -> None:
+    process.collect()
+
+
+def drop(channel: str) -> Operation:
+    return lambda process: process.drop(channel)
+
+
+SCENARIOS: dict[str, tuple[list[Operation], list[Operation], list[int]]] = {
+    "ingest and run": ([ingest(1, 2)], [ingest(3, 4), run, ingest(5), run], [1, 2, 3, 4, 5]),
+    "compact and collect": (
+        [ingest(1, 2), run, ingest(3), ingest(4)],
+        [compact("source"), collect, run, compact("copied"), collect],
+        [1, 2, 3, 4],
+    ),
+    "first run after compaction": ([ingest(1), ingest(2), ingest(3)], [compact("source"), collect, run], [1, 2, 3]),
+    "drop": ([ingest(1, 2), run], [drop("counted"), ingest(3), run, collect], [1, 2, 3]),
+}
+
+
+class World:
+    """A database and a folder that can be set back to a scenario's beginning."""
+
+    def __init__(self, url: str, root: Path) -> None:
+        self.url, self.root = url, root
+        self._owner = Catalog(url)
+        self._owner.create()
+        self.stride = STRIDE[self._owner.dialect]
+
+    def begin(self, before: list[Operation]) -> Clock:
+        emptied(self._owner)
+        shutil.rmtree(self.root, ignore_errors=True)
+        self.root.mkdir()
+        declare(self._owner)
+        clock = Clock()
+        process = Process.started(self.url, self.root, clock)
+        for operation in before:
+            operation(process)
+        process.end()
+        return clock
+
+    def close(self) -> None:
+        self._owner.close()
+
+
+@pytest.fixture(params=DIALECTS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with empty_database(request.param) as url:
+        made = World(url, tmp_path / "warehouse")
+        yield made
+        made.close()
+
+
+def check_end(process: Process, expected: list[int]) -> None:
+    process.check()
+    process.collect()
+    process.check()
+    process.check_clean()
+    assert process.relation("source") == process.relation("copied") == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_crash_at_any_step_loses_nothing_and_leaves_nothing(world: World, scenario: str) -> None:
+    before, operations, expected = SCENARIOS[scenario]
+    for moment in itertools.count(step=world.stride):
+        clock = world.begin(before)
+        fuse = Fuse(moment)
+        mortal = Process.started(world.url, world.root, clock, fuse)
+        reached = 0
+        try:
+            for operation in operations:
+                operation(mortal)
+                reached += 1
+        except Killed:
+            pass
+        finally:
+            mortal.end()
+        where = f"step {moment}, {fuse.steps[-1]}, operation {reached}"
+        heir = Process.started(world.url, world.root, clock)
+        try:
+            heir.check()
+            clock.forward(2 * LEASE.total_seconds())
+            heir.check()
+            for operation in operations[reached:]:
+                operation(heir)
+                heir.check()
+            heir.run()
+            check_end(heir, expected)
+        except Exception as error:
+            error.add_note(where)
+            raise
+        finally:
+            heir.end()
+        if not fuse.burnt:
+            assert moment > 20
+            return
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("expired", [False, True], ids=["beside it", "after its lease"])
+@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "drop"])
+def test_another_process_may_do_everything_at_any_step(world: World, scenario: str, expired: bool) -> None:
+    """It ingests, runs, compacts and collects between any two steps.
+
+    Beside it, the first process must not notice. After its lease, the first goes on like one that was suspended,
+    and either commits or finds that it was taken over.
+    """
+    before, operations, expected = SCENARIOS[scenario]
+    for moment in itertools.count(step=world.stride):
+        clock = world.begin(before)
+
+        def everything(clock: Clock = clock) -> None:
+            if expired:
+                clock.forward(2 * LEASE.total_seconds())
+            other = Process.started(world.url, world.root, clock)
+            try:
+                other.check()
+                other.ingest(100)
+                for step in (
+                    other.run,
+                    lambda: other.compact("source"),
+                    other.collect,
+                    lambda: other.compact("copied"),
+                ):
+                    try:
+                        step()
+                    except Busy:
+                        assert not expired
+                    other.check()
+                other.collect()
+                other.check()
+            finally:
+                other.end()
+
+        fuse = Fuse(moment, everything)
+        slow = Process.started(world.url, world.root, clock, fuse)
+        lost = 0
+        try:
+            for operation in operations:
+                try:
+                    operation(slow)
+                except LeaseLost:
+                    assert expired
+                    lost += 1
+                    slow.check()
+                    operation(slow)
+                slow.check()
+            slow.run()
+            if not fuse.burnt:
+                assert moment > 20
+                return
+            clock.forward(2 * LEASE.total_seconds())
+            check_end(slow, [*expected, 100])
+            assert lost <= 1
+        except (KilonovaError, AssertionError) as error:
+            error.add_note(f"step {moment}: {fuse.steps[moment] if fuse.burnt else 'none'}")
+            raise
+        finally:
+            slow.end()
