@@ -16,13 +16,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from pyspark import cloudpickle
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from kilonova.errors import EncodingError
 from kilonova.model.block import Base, Block, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle, Point, PointState
 from kilonova.model.encoding import (
@@ -38,7 +37,7 @@ from kilonova.model.encoding import (
     Upsert,
     delta_schema,
 )
-from kilonova.model.reading import Chain, Diff, Reading, Strong
+from kilonova.model.reading import Chain, Reading
 from kilonova.model.schema import Column, Schema
 from kilonova.model.version import Version
 from kilonova.schedule.layout import Sizes
@@ -50,14 +49,8 @@ from tests.frames import NAN, frame_of, records_of
 from tests.strategies import (
     APPEND,
     CHANGES,
-    CHANGES_KEYED,
-    COLUMNS,
     ENCODINGS,
     FUNCTIONS,
-    INCREMENT,
-    LARGEST,
-    REPLACE,
-    UPSERT,
     deltas,
     function_of,
     has_diff,
@@ -67,7 +60,7 @@ from tests.strategies import (
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-CASES = 130
+CASES = 60
 NOON = datetime(2024, 2, 29, 12, 0, 0, 123456)
 TICK = timedelta(microseconds=1)
 
@@ -238,7 +231,7 @@ def cases(draw: st.DrawFn, encoding: Encoding, pattern: Sequence[Encoding]) -> C
         elif isinstance(using, Append):
             step = draw(relations(encoding)) if encoding == CHANGES else Counter()
         else:
-            kept = Counter(draw(st.lists(st.sampled_from(sorted(old.elements(), key=repr)), unique=True)) if old else ())
+            kept = Counter(row for row in sorted(old, key=repr) if draw(st.booleans()))
             new = draw(st.just(kept) | relations(encoding))
             step = reference.diff(CHANGES, schema, old, new)
         function = function_of(using)
@@ -285,9 +278,7 @@ class Chained:
         return Warehouse(self.spark, storage, identity, functions, sizes or self.sizes)
 
     def chronicle(self, blocks: Iterable[Block] | None = None, schema: Schema | None = None) -> Chronicle:
-        channel = Channel(
-            name="c", schema=schema or self.dress.schema, encoding=self.dress.lifted(self.dress.encoding)
-        )
+        channel = Channel(name="c", schema=schema or self.dress.schema, encoding=self.dress.lifted(self.dress.encoding))
         held = tuple(self.blocks if blocks is None else blocks)
         points = tuple(
             Point(number=n, state=PointState.FILLED, version=Version(), time=datetime.now(UTC), run=n)
@@ -317,9 +308,7 @@ class Chained:
         return block
 
     def dressed(self, rows: Callable[[Case], Iterable[Record]]) -> list[Record]:
-        return [
-            self.dress.dressed(number, record) for number, case in enumerate(self.cases) for record in rows(case)
-        ]
+        return [self.dress.dressed(number, record) for number, case in enumerate(self.cases) for record in rows(case)]
 
     def read(self, readings: Sequence[Reading], sizes: Sizes | None = None) -> Iterator[list[list[Record]]]:
         """The rows of each reading by case, all fetched by one job; the readings have the same columns."""
@@ -400,8 +389,11 @@ def assert_changes(
         for number, rows in enumerate(by_case):
             old, new = (made.cases[number].relations[point - 1] if point else Counter() for point in pair)
             expected = reference.diff(CHANGES, schema, old, new)
-            weights = {tuple(row[name] for name in schema.names): row[WEIGHT[0]] for row in rows}
-            assert len(weights) == len(rows), f"case {number} from {pair}: a row occurs twice"
+            weights: Counter[tuple[Any, ...]] = Counter()
+            for row in rows:
+                weights[tuple(row[name] for name in schema.names)] += row[WEIGHT[0]]
+            if encoding != APPEND:
+                assert len(weights) == len(rows), f"case {number} from {pair}: a row occurs twice"
             assert weights == expected, f"case {number} from {pair}"
     weak = [(pair, chronicle.delta(*pair)) for pair in pairs]
     weak = [(pair, reading) for pair, reading in weak if isinstance(reading, Chain) or has_diff(encoding)]
