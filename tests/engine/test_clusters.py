@@ -1,0 +1,134 @@
+"""The examples on a standalone master with two workers, and over Spark Connect, all on loopback.
+
+The daemons are those of the installed PySpark. Each example runs in a process of its own and checks itself.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from kilonova.warehouse.java import java_environment
+
+ROOT = Path(__file__).parents[2]
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+PATIENCE = 120.0
+
+pytestmark = pytest.mark.slow
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def daemon(place: Path, name: str, *words: str) -> Iterator[None]:
+    """A Java process of Spark, for the time of a `with` block."""
+    variables = {
+        **java_environment(os.environ),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(place / name),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with (place / f"{name}.log").open("w") as log:
+        process = subprocess.Popen(
+            [str(SPARK_CLASS), *words], env=variables, cwd=place, stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def await_port(port: int, log: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise AssertionError(log.read_text()[-2000:])
+
+
+def await_text(text: str, times: int, log: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while log.read_text().count(text) < times:
+        assert time.monotonic() < end, log.read_text()[-2000:]
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a master with two workers."""
+    place, port = tmp_path_factory.mktemp("cluster"), free_port()
+    url = f"spark://127.0.0.1:{port}"
+    deploy = "org.apache.spark.deploy"
+    ports = ("--host", "127.0.0.1", "--webui-port", "0")
+    with ExitStack() as stack:
+        stack.enter_context(daemon(place, "master", f"{deploy}.master.Master", *ports, "--port", str(port)))
+        await_port(port, place / "master.log")
+        for name in ("one", "two"):
+            worker = (f"{deploy}.worker.Worker", *ports, "--cores", "1", "--memory", "1g", url)
+            stack.enter_context(daemon(place, name, *worker))
+        await_text("Registering worker", 2, place / "master.log")
+        yield url
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a Connect server."""
+    place, port = tmp_path_factory.mktemp("connect"), free_port()
+    words = (
+        "org.apache.spark.deploy.SparkSubmit",
+        *("--master", "local[2]", "--conf", f"spark.connect.grpc.binding.port={port}"),
+        *("--conf", "spark.connect.grpc.binding.address=127.0.0.1", "--conf", "spark.ui.enabled=false"),
+        *("--conf", f"spark.sql.warehouse.dir={place / 'tables'}", "--conf", "spark.sql.shuffle.partitions=8"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"),
+    )
+    with daemon(place, "connect", *words):
+        await_port(port, place / "connect.log")
+        yield f"sc://127.0.0.1:{port}"
+
+
+def run(example: str, *words: str) -> str:
+    variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "KILONOVA_SIZES__BUCKETED": "20000"}
+    done = subprocess.run(
+        [sys.executable, "-m", f"examples.{example}", *words],
+        cwd=ROOT,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_flights_on_a_cluster(master: str) -> None:
+    printed = run("flights", "--by", "day", "--batches", "2", "--master", master)
+    assert "Every derived channel equals its recomputation." in printed
+
+
+def test_news_on_a_cluster(master: str) -> None:
+    assert "batch 5: 342 unique articles" in run("news", "--master", master)
+
+
+def test_flights_over_connect(remote: str) -> None:
+    printed = run("flights", "--by", "day", "--batches", "2", "--remote", remote)
+    assert "Every derived channel equals its recomputation." in printed
+
+
+def test_news_over_connect(remote: str) -> None:
+    assert "batch 5: 342 unique articles" in run("news", "--remote", remote)
