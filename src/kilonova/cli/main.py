@@ -19,7 +19,7 @@ import typer
 
 from kilonova.cli import render
 from kilonova.cli.progress import Watch
-from kilonova.errors import KilonovaError, SettingsError
+from kilonova.errors import Busy, KilonovaError, SettingsError
 from kilonova.model.block import Base
 from kilonova.model.encoding import described, name_of
 from kilonova.service.changes import Action, Plan
@@ -246,7 +246,10 @@ def _watch(opened: Project, report: RunReport | None, tasks: list[str] | None, e
                 _show_report(report, json)
             time.sleep(every)
             due = opened.due()
-            report = opened.run(tasks) if (set(due) & set(tasks) if tasks else due) else None
+            try:
+                report = opened.run(tasks) if (set(due) & set(tasks) if tasks else due) else None
+            except Busy:
+                report = None
     except KeyboardInterrupt:
         render.err.print("Stopped.", style="dim")
 

@@ -1,0 +1,69 @@
+"""Several runs at once in one process, on one Spark session."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from pyspark.sql import functions as F
+
+import kilonova as kn
+from kilonova.catalog import runs
+from kilonova.errors import Busy
+from kilonova.model.run import RunKind
+from kilonova.service.project import Project
+from kilonova.testing import differing, recomputed
+
+wf = kn.Workflow("side_by_side")
+wf.channel("readings", "sensor string, value bigint")
+
+
+@wf.task(schema="sensor string, n bigint", key="sensor", encoding=kn.increment("n"))
+def counts(readings: kn.New) -> kn.Delta:
+    return readings.groupBy("sensor").agg(F.count("*").alias("n"))
+
+
+@wf.task(schema="sensor string, value bigint")
+def high(readings: kn.New) -> kn.Delta:
+    return readings.where("value > 5")
+
+
+def test_ingests_and_runs_of_different_tasks_go_on_side_by_side(project: Project) -> None:
+    project.apply(wf)
+    spark = project.warehouse.spark
+
+    def ingest(number: int) -> None:
+        rows = [(f"s{number % 3}", number + offset) for offset in range(3)]
+        project.ingest("readings", spark.createDataFrame(rows, "sensor string, value long"))
+
+    def run(task: str) -> None:
+        try:
+            project.run([task])
+        except Busy:
+            return
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(ingest, range(4)))
+        work = [pool.submit(run, task) for _ in range(2) for task in ("counts", "high")]
+        work += [pool.submit(ingest, number) for number in range(4, 8)]
+        for item in work:
+            item.result()
+    project.run()
+    assert project.due() == {}
+    assert project.read("readings").count() == 24
+    assert [made.channel for made in recomputed(project) if differing(project.read(made.channel), made.rows)] == []
+
+
+def test_a_task_is_run_by_one_run_at_a_time(project: Project) -> None:
+    project.apply(wf)
+    spark = project.warehouse.spark
+    project.ingest("readings", spark.createDataFrame([("a", 9)], "sensor string, value long"))
+    with project.catalog.writing() as tx:
+        runs.start(tx, kind=RunKind.TASKS, tasks=["high"], writes=["high"], owner="elsewhere", lease=timedelta(hours=1))
+    with pytest.raises(Busy) as refused:
+        project.run(["high"])
+    assert refused.value.task == "high"
+    report = project.run(["counts"])
+    assert report is not None
+    assert [made.channel for made in report.made] == ["counts"]
