@@ -18,6 +18,11 @@ from kilonova.schedule.collection import Consumer, Holdings, Reference
 def holdings(tx: Transaction) -> Holdings:
     """Every channel with its consumers, pins and provenance."""
     consumers: dict[str, list[Consumer]] = {}
+    running = set(
+        tx.connection.execute(
+            select(tables.task.c.name).join(tables.claim, tables.claim.c.task_id == tables.task.c.id)
+        ).scalars()
+    )
     for registered in tasks(tx).values():
         for channel in {port.channel for variant in registered.task.variants for port in variant.ports}:
             modes = {
@@ -29,6 +34,7 @@ def holdings(tx: Transaction) -> Holdings:
                         task=registered.task.name,
                         cursor=registered.cursor(channel),
                         started=registered.started,
+                        beginning=not registered.started and registered.task.name in running,
                         needs_snapshot=bool(modes & {Mode.OLD, Mode.CHANGES, Mode.INSERTS}),
                     )
                 )

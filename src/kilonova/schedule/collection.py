@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kilonova.errors import UnknownName
-from kilonova.model.block import Base, Block
+from kilonova.model.block import Base, Block, Delta
 from kilonova.model.channel import Chronicle
 
 
@@ -28,12 +28,14 @@ class Consumer:
         task: its name.
         cursor: the point up to which it has read.
         started: whether its present logic has run; if not, it will begin from a snapshot.
+        beginning: whether it is doing so now, and will want what has come since when it ends.
         needs_snapshot: whether it will read the snapshot at its cursor (OLD, or CHANGES of a weak delta).
     """
 
     task: str
     cursor: int
     started: bool
+    beginning: bool
     needs_snapshot: bool
 
 
@@ -125,7 +127,7 @@ def _needed(block: Block, chronicle: Chronicle, holdings: Holdings, name: str) -
         isinstance(other.kind, Base)
         and other.number != block.number
         and other.end >= block.end
-        and (other.end > block.end or not isinstance(block.kind, Base) or other.number > block.number)
+        and (other.end > block.end or not isinstance(block.kind, Base) or other.number < block.number)
         for other in chronicle.blocks
     )
     if not subsumed:
@@ -137,6 +139,8 @@ def _needed(block: Block, chronicle: Chronicle, holdings: Holdings, name: str) -
         return "not readable yet"
     for consumer in holdings.consumers.get(name, ()):
         if not consumer.started:
+            if consumer.beginning and isinstance(block.kind, Delta):
+                return f"{consumer.task} is running for the first time"
             continue
         try:
             if block in chronicle.delta(consumer.cursor, newest).blocks:
@@ -156,16 +160,16 @@ def _held_by_provenance(going: set[int], holdings: Holdings, provenance: Provena
             if read in going and made not in going:
                 held[read] = f"block {made} was made of it"
         return held
-    bases_that_stay = {
-        (name, block.end)
+    bases = {
+        name: [block for block in chronicle.blocks if isinstance(block.kind, Base)]
         for name, chronicle in holdings.chronicles.items()
-        for block in chronicle.blocks
-        if isinstance(block.kind, Base) and block.number not in going
     }
     for reference in holdings.logical:
-        if (reference.of, reference.at) not in bases_that_stay or reference.of == reference.channel:
+        made, read = holdings.chronicles[reference.of], holdings.chronicles[reference.channel]
+        stays = any(made.same(base.end, reference.at) and base.number not in going for base in bases[reference.of])
+        if not stays or made is read:
             continue
-        for block in holdings.chronicles[reference.channel].blocks:
-            if block.number in going and isinstance(block.kind, Base) and block.end == reference.point:
+        for block in bases[reference.channel]:
+            if block.number in going and read.same(block.end, reference.point):
                 held[block.number] = f"the base of {reference.of} at point {reference.at} reflects it"
     return held
