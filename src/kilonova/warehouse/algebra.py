@@ -255,26 +255,39 @@ def counted(changes: DataFrame) -> DataFrame:
 
 
 def upserted(
-    base: DataFrame | None, older: DataFrame | None, delta: DataFrame, key: tuple[str, ...], schema: Schema
+    base: DataFrame | None,
+    older: DataFrame | None,
+    delta: DataFrame,
+    key: tuple[str, ...],
+    schema: Schema,
+    *,
+    broadcast: bool,
+    single: bool,
 ) -> DataFrame:
     """What an upsert does to the snapshot before it, counted as by `counted`, without making that snapshot.
 
+    Only rows with the delta's keys are looked at.
+
     Args:
-        base: rows of the base, if there is one; only those with the delta's keys are looked at.
+        base: rows of the base, if there is one.
         older: rows of the deltas after it, with their position.
         delta: the upsert's rows.
         key: the key columns.
         schema: the relation's schema.
+        broadcast: whether the delta is small enough to be sent to every worker.
+        single: whether everything is so small that one worker does it soonest.
     """
     names = (*schema.names, "_deleted", POSITION)
     rows = delta.withColumn(POSITION, F.lit(None).cast("bigint")).select(*map(column, names))
-    if base is not None:
-        touched = base.join(F.broadcast(delta.select(*map(column, key))), list(key), "left_semi")
-        known = touched.withColumn("_deleted", F.lit(False)).withColumn(POSITION, F.lit(-1).cast("bigint"))
-        rows = rows.unionByName(known.select(*map(column, names)))
-    if older is not None:
-        cast = older.withColumn(POSITION, column(POSITION).cast("bigint"))
-        rows = rows.unionByName(shaped(cast, schema, ["_deleted", POSITION]))
+    keys = delta.select(*map(column, key))
+    known = None if base is None else base.withColumns({"_deleted": F.lit(False), POSITION: F.lit(-1)})
+    for before in (known, older):
+        if before is not None:
+            touched = before.join(F.broadcast(keys) if broadcast else keys, list(key), "left_semi")
+            placed = touched.withColumn(POSITION, column(POSITION).cast("bigint"))
+            rows = rows.unionByName(shaped(placed, schema, ["_deleted", POSITION]))
+    if single:
+        rows = rows.coalesce(1)
     packed = F.struct(*map(column, (*_others(schema, key), "_deleted")))
     met = rows.groupBy(*map(column, key)).agg(
         F.max_by(packed, column(POSITION)).alias("b"),

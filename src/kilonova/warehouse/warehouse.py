@@ -16,7 +16,7 @@ from kilonova.model.block import Base, Block, Kind, Statistics
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert, delta_schema, key_of
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
 from kilonova.model.schema import Schema
-from kilonova.schedule.layout import Sizes, buckets_for, strategy, worth_comparing
+from kilonova.schedule.layout import Sizes, Strategy, buckets_for, strategy, worth_comparing
 from kilonova.warehouse import algebra, jobs
 from kilonova.warehouse.blocks import Blocks, column, shaped
 from kilonova.warehouse.storage import Storage
@@ -207,6 +207,7 @@ class Warehouse:
         """The block with what it removes, or None if it leaves the snapshot before it as it was."""
         schema, encoding = block.schema, block.encoding
         delta = Chain(start=old.at, end=block.end, schema=schema, encoding=encoding, deltas=(block,))
+        size = block.statistics.bytes
         if isinstance(encoding, Upsert) and all(other.encoding == encoding for other in old.deltas):
             counts = algebra.upserted(
                 None if old.base is None else shaped(self._blocks.base(old.base), schema),
@@ -214,6 +215,8 @@ class Warehouse:
                 self.open(delta),
                 encoding.key,
                 schema,
+                broadcast=size <= self.sizes.broadcast,
+                single=size + sum(other.statistics.bytes for other in old.blocks) <= self.sizes.single,
             )
         elif old.blocks:
             counts = algebra.counted(self.open(Strong(old=old, delta=delta)))
@@ -250,18 +253,21 @@ class Warehouse:
                 whole = added if here is None and run[0] is deltas[0] else whole.unionByName(added)
                 here = None
                 continue
-            chained = self._chain(Chain(start=0, end=run[-1].end, schema=schema, encoding=encoding, deltas=run), schema)
+            how = strategy(here, run, self.sizes)
+            buckets = here.buckets if here is not None and how is Strategy.ALIGNED else 0
+            link = Chain(start=0, end=run[-1].end, schema=schema, encoding=encoding, deltas=run)
+            chained = self._chain(link, schema, buckets)
             if isinstance(encoding, Changes) and not any(block.removes for block in run):
                 added = algebra.repeated(chained, schema)
                 whole = added if here is None and run[0] is deltas[0] else whole.unionByName(added)
                 here = None
                 continue
-            how = strategy(here, run, self.sizes)
             whole = algebra.merge(whole, chained, encoding, schema, how, self.functions)
             here = None
         return whole
 
-    def _chain(self, reading: Chain, schema: Schema) -> DataFrame:
+    def _chain(self, reading: Chain, schema: Schema, buckets: int = 0) -> DataFrame:
+        """Deltas as one, spread like a base that has buckets: else Spark may rather move the base to the delta."""
         deltas, encoding = reading.deltas, reading.encoding
         wanted = delta_schema(encoding, schema)
         if not deltas:
@@ -271,6 +277,8 @@ class Warehouse:
         if isinstance(encoding, Changes) and any(block.encoding != encoding for block in deltas):
             return self._mixed(deltas, schema)
         rows = self._blocks.deltas(deltas)
+        if buckets:
+            rows = rows.repartition(buckets, *map(column, key_of(encoding)))
         if len(deltas) == 1 and deltas[0].columns == wanted:
             return rows.select(*map(column, wanted.names))
         return algebra.chain(rows, encoding, schema, self.functions).select(*map(column, wanted.names))
