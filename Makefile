@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST_OPTIONS ?= -n 2 --dist loadfile
 STAMP := .venv/.installed
 
 .PHONY: demo test check static bench soak docs format clean
