@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,9 +20,15 @@ import psutil
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds per way, one number per round."""
+    """What each way took, one number per round.
+
+    Attributes:
+        seconds: time that passed.
+        cpu: seconds of all cores, by this process and those that it started: a steadier measure than time.
+    """
 
     seconds: Mapping[str, tuple[float, ...]]
+    cpu: Mapping[str, tuple[float, ...]]
 
     def median(self, way: str) -> float:
         """The median of a way's rounds, in seconds."""
@@ -31,20 +38,36 @@ class Timings:
         """How many times as long one way took as another: the median over the rounds."""
         return statistics.median(a / b for a, b in zip(self.seconds[way], self.seconds[against], strict=True))
 
+    def cpu_ratio(self, way: str, against: str) -> float:
+        """How many times as much work one way was as another: the median over the rounds."""
+        return statistics.median(a / b for a, b in zip(self.cpu[way], self.cpu[against], strict=True))
+
     def difference(self, way: str, against: str) -> float:
         """How many seconds longer one way took than another: the median over the rounds."""
         return statistics.median(a - b for a, b in zip(self.seconds[way], self.seconds[against], strict=True))
 
     def rounded(self) -> dict[str, list[float]]:
         """For the record."""
-        return {way: [round(one, 3) for one in each] for way, each in self.seconds.items()}
+        both = {**self.seconds, **{f"{way}, cpu": each for way, each in self.cpu.items()}}
+        return {way: [round(one, 3) for one in each] for way, each in both.items()}
 
 
-def seconds(action: Callable[[], object]) -> float:
-    """How long something takes."""
-    began = time.perf_counter()
+def spent(action: Callable[[], object]) -> tuple[float, float]:
+    """How many seconds something takes, and how many of all cores."""
+    began, worked = time.perf_counter(), _cpu()
     action()
-    return time.perf_counter() - began
+    return time.perf_counter() - began, max(_cpu() - worked, 0.01)
+
+
+def _cpu() -> float:
+    me = psutil.Process(os.getpid())
+    total = sum(me.cpu_times()[:4])  # of this process, and of those that it started and that have ended
+    for child in me.children(recursive=True):
+        try:
+            total += sum(child.cpu_times()[:4])
+        except psutil.Error:
+            continue
+    return total
 
 
 def interleaved(
@@ -62,15 +85,20 @@ def interleaved(
         warm: whether a first round is thrown away.
         before: untimed work before each round.
     """
-    taken: dict[str, list[float]] = {name: [] for name in ways}
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for number in range(rounds + warm):
         before()
         # Every other round goes backwards, so that no way always profits from what its neighbour left in caches.
         for name in ways if number % 2 == 0 else reversed(list(ways)):
-            took = seconds(ways[name])
+            both = spent(ways[name])
             if number >= warm:
-                taken[name].append(took)
-    return Timings({name: tuple(each) for name, each in taken.items()})
+                taken[name].append(both)
+    timings = Timings(
+        {name: tuple(time for time, _ in each) for name, each in taken.items()},
+        {name: tuple(cpu for _, cpu in each) for name, each in taken.items()},
+    )
+    print(", ".join(f"{name} {timings.median(name):.2f} s" for name in ways), file=sys.stderr, flush=True)
+    return timings
 
 
 class PeakMemory:

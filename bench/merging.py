@@ -39,8 +39,8 @@ class Curves:
 def measure(quick: bool) -> list[Report]:
     """Large blocks, where moving rows costs, and small ones, where every block does."""
     blocks = (1, 2, 5, 10) if quick else BLOCKS
-    large = _curves(20_000 if quick else 200_000, blocks, 1 if quick else 3)
-    small = _curves(1_000, blocks, 2 if quick else 5)
+    large = _curves(20_000 if quick else 100_000, blocks, 1 if quick else 3)
+    small = _curves(1_000, blocks, 1 if quick else 3)
     return [_report("merging_large", "Nova, Figure 3", large), _report("merging_small", "Nova, Figure 4", small)]
 
 
@@ -107,7 +107,7 @@ def _curves(size: int, blocks: tuple[int, ...], rounds: int) -> Curves:
 
 def _compared(project: Project, channel: str, kept: str, do: Callable[[DataFrame], None], rounds: int) -> Timings:
     ways = {"blocks": lambda: do(project.read(channel)), "compacted": lambda: do(project.read(kept))}
-    return interleaved(ways, rounds, warm=True)
+    return interleaved(ways, rounds, warm=rounds > 1)
 
 
 def _workflow() -> kn.Workflow:

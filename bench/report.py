@@ -87,6 +87,7 @@ def save(report: Report, *, quick: bool, java: int, python: int, took: float, di
             "memory": psutil.virtual_memory().total,
             "python": platform.python_version(),
             "pyspark": version("pyspark"),
+            "load": [round(load, 1) for load in os.getloadavg()],
         },
         "peak_memory": {"java": java, "python": python},
         "took": round(took, 1),
