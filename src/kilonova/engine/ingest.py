@@ -17,6 +17,7 @@ from kilonova.engine.tasks import write_output
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
 from kilonova.errors import DeclarationError, KilonovaError, UnreadableInput
 from kilonova.model.channel import Channel, Chronicle
+from kilonova.model.encoding import Changes
 from kilonova.model.run import Output, RunKind
 from kilonova.model.task import Production
 from kilonova.model.version import Version
@@ -91,6 +92,9 @@ def ingest(workplace: Workplace, warehouse: Warehouse, channel: str, supply: Sup
                 number=begun.name_block(channel),
                 expected=supply.bytes,
             )
+            retracts = block is not None and isinstance(block.encoding, Changes) and block.statistics.removals
+            if block is not None and retracts and begun.plan.readable == point - 1:
+                warehouse.check_retractions(block, begun.plan.snapshot(begun.plan.readable))
         except KilonovaError as error:
             raise error.within(channel=channel) from error.__cause__
         except PySparkException as error:

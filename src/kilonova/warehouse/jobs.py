@@ -14,7 +14,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from kilonova.errors import (
     EncodingError,
     KeyViolation,
+    KilonovaError,
     SchemaMismatch,
     SparkUnavailable,
     StorageFailed,
@@ -59,7 +60,7 @@ class Seen:
 
     Attributes:
         removals: how many rows a strong delta takes away; None for other blocks.
-        misplaced: how many rows of an arranged block stand in the wrong bucket.
+        misplaced: how many rows of a block in buckets stand in the wrong one.
     """
 
     removals: int | None
@@ -135,7 +136,7 @@ def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: S
         metrics["example"] = F.min(F.when(column("_same") > 1, F.to_json(F.struct(*map(column, key)))))
     if strong:
         metrics["removals"] = F.sum(F.when(column("_weight") < 0, -column("_weight")).otherwise(0))
-    if layout.arranged:
+    if layout.buckets:
         bucket = F.pmod(F.hash(*map(column, key)), F.lit(layout.buckets))
         metrics["misplaced"] = F.count_if(bucket != F.spark_partition_id())
     observation = Observation() if metrics else None
@@ -208,48 +209,66 @@ _FILE = re.compile(r"(?:file|s3a?|gs|abfss?|hdfs):/[^\s'\"\])]+")
 
 @contextmanager
 def translated(path: str | None) -> Iterator[None]:
-    """Errors of Spark as Kilonova's own."""
+    """Errors of Spark as Kilonova's own, where they are recognized.
+
+    Args:
+        path: where the rows go, if they are written.
+
+    Raises:
+        KilonovaError: what Spark's error means.
+        PySparkException: any other error of Spark; PySpark leaves some as they come from Java.
+    """
     try:
         yield
     except PySparkException as error:
-        text = str(error)
-        condition = error.getCondition() or ""
-        short = _first_line(text)
-        if "No space left on device" in text:
-            raise StorageFailed("the disk is full", path=path, hint="Free some space; nothing was changed") from error
-        if (
-            condition.startswith(("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE"))
-            or "MALFORMED_RECORD" in text
-            or "FAILED_READ_FILE" in text
-            or "is not a Parquet file" in text
-        ):
-            found = _FILE.search(text)
-            raise UnreadableInput(
-                f"a file cannot be read: {short}",
-                path=found[0] if found else None,
-                hint="Mend or remove it; nothing was changed",
-            ) from error
-        if match := _JSON.search(text):
-            missing = match[1].startswith("lacks")
-            raise SchemaMismatch(
-                "a line lacks the column" if missing else "a line has a column that the channel does not",
-                column=match[2],
-                hint="Write null where there is no value" if missing else "Remove it, or declare it",
-            ) from error
-        if "retracted more often" in text:
-            raise EncodingError(
-                "a row was retracted more often than it was there",
-                hint="A delta must apply to the rows before it",
-            ) from error
-        if "rows disappeared between the points" in text:
-            raise EncodingError(
-                "rows disappeared, which the encoding append cannot say", hint="Read the port with CHANGES"
-            ) from error
-        if "SparkContext was shut down" in text or "stopped SparkContext" in text or "UNAVAILABLE" in text:
-            raise SparkUnavailable("Spark stopped in the middle of the work", hint="Start again") from error
+        if (known := _recognized(str(error), path)) is not None:
+            raise known from error
         raise
+    except Py4JJavaError as error:
+        text = str(error.java_exception) if error.java_exception is not None else str(error)
+        if (known := _recognized(f"{text}\n{error}", path)) is not None:
+            raise known from error
+        raise PySparkException(message=text) from error
     except (Py4JError, ConnectionError, EOFError) as error:
         raise SparkUnavailable("Spark died in the middle of the work", hint="Start again") from error
+
+
+_UNREADABLE = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE", "is not a Parquet file")
+_UNWRITABLE = ("Mkdirs failed", "ot a directory", "Permission denied", "Read-only file system", "quota exceeded")
+_GONE = ("SparkContext was shut down", "stopped SparkContext", "UNAVAILABLE")
+
+
+def _recognized(text: str, path: str | None) -> KilonovaError | None:
+    """What an error of Spark means, from its text; None if that cannot be told."""
+    if "No space left on device" in text:
+        return StorageFailed("the disk is full", path=path, hint="Free some space; nothing was changed")
+    if match := _JSON.search(text):
+        missing = match[1].startswith("lacks")
+        return SchemaMismatch(
+            "a line lacks the column" if missing else "a line has a column that the channel does not",
+            column=match[2],
+            hint="Write null where there is no value" if missing else "Remove it, or declare it",
+        )
+    if any(sign in text for sign in _UNREADABLE):
+        found = _FILE.search(text)
+        return UnreadableInput(
+            f"a file cannot be read: {_first_line(text)}",
+            path=found[0].rstrip(".") if found else None,
+            hint="Mend or remove it; nothing was changed",
+        )
+    if "retracted more often" in text:
+        return EncodingError(
+            "a row was retracted more often than it was there", hint="A delta must apply to the rows before it"
+        )
+    if "rows disappeared between the points" in text:
+        return EncodingError(
+            "rows disappeared, which the encoding append cannot say", hint="Read the port with CHANGES"
+        )
+    if any(sign in text for sign in _GONE):
+        return SparkUnavailable("Spark stopped in the middle of the work", hint="Start again")
+    if path is not None and any(sign in text for sign in _UNWRITABLE):
+        return StorageFailed(f"the block cannot be written: {_first_line(text)}", path=path)
+    return None
 
 
 def _first_line(text: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kilonova.errors import BrokenInvariant
+from kilonova.errors import BrokenInvariant, EncodingError
 from kilonova.model.block import Base, Block, Kind, Statistics
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert, delta_schema, key_of
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
@@ -187,9 +187,10 @@ class Warehouse:
         self, rows: DataFrame, number: int, kind: Kind, schema: Schema, encoding: Encoding, layout: jobs.Layout
     ) -> Block:
         seen = jobs.write(rows, self.storage.path(number), kind, encoding, schema, layout)
-        if seen.misplaced:
+        if seen.misplaced and layout.arranged:
             raise _Misplaced
-        if layout.buckets:
+        buckets = 0 if seen.misplaced else layout.buckets  # Spark moves rows once more to group by floating-point keys
+        if buckets:
             self.storage.name_buckets(number)
         files = self.storage.files(number)
         removals = 0 if isinstance(encoding, Append) and not isinstance(kind, Base) else seen.removals
@@ -199,7 +200,7 @@ class Warehouse:
             schema=schema,
             encoding=encoding,
             columns=schema if isinstance(kind, Base) else delta_schema(encoding, schema),
-            buckets=layout.buckets,
+            buckets=buckets,
             statistics=Statistics(rows=files.rows, bytes=files.bytes, files=files.count, removals=removals),
         )
 
@@ -227,6 +228,24 @@ class Warehouse:
         if effect.added == 0 and effect.removed == 0:
             return None
         return replace(block, statistics=replace(block.statistics, removals=effect.removed))
+
+    def check_retractions(self, block: Block, old: Snapshot) -> None:
+        """Refuse a strong delta that takes away rows which are not there.
+
+        Raises:
+            EncodingError: it does.
+        """
+        delta = self.open(Chain(start=old.at, end=block.end, schema=block.schema, encoding=Changes(), deltas=(block,)))
+        retracted = delta.where(column("_weight") < 0)
+        before = self.as_changes(self._snapshot(old, block.schema))
+        after = algebra.chain(before.unionByName(retracted), Changes(), block.schema, self.functions)
+        missing = jobs.fetch(after.where(column("_weight") < 0).drop("_weight"), 1)
+        if missing:
+            shown = dict(zip(block.schema.names, missing[0], strict=True))
+            raise EncodingError(
+                f"a row is retracted more often than it is there: {shown}",
+                hint="A delta must apply to the rows before it",
+            )
 
     def as_changes(self, rows: DataFrame) -> DataFrame:
         """Rows as a strong delta that adds them."""
