@@ -77,6 +77,11 @@ def start(
     Raises:
         Busy: another run has one of the tasks.
     """
+    claims = [task_id(tx, name) for name in tasks]
+    for name, key in zip(tasks, claims, strict=True):
+        holder = tx.connection.execute(select(tables.claim.c.run_id).where(tables.claim.c.task_id == key)).scalar()
+        if holder is not None:
+            raise Busy("another run has this task", task=name, run=int(holder), hint="Wait until it has ended")
     result = tx.connection.execute(
         insert(tables.run).values(
             kind=kind.value,
@@ -88,11 +93,7 @@ def start(
         )
     )
     number = inserted(result)
-    for name in tasks:
-        key = task_id(tx, name)
-        holder = tx.connection.execute(select(tables.claim.c.run_id).where(tables.claim.c.task_id == key)).scalar()
-        if holder is not None:
-            raise Busy("another run has this task", task=name, run=int(holder), hint="Wait until it has ended")
+    for key in claims:
         tx.connection.execute(insert(tables.claim).values(task_id=key, run_id=number))
     return number, {name: reserve(tx, name, number) for name in writes}
 

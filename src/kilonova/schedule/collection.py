@@ -165,11 +165,11 @@ def _held_by_provenance(going: set[int], holdings: Holdings, provenance: Provena
         for name, chronicle in holdings.chronicles.items()
     }
     for reference in holdings.logical:
-        made, read = holdings.chronicles[reference.of], holdings.chronicles[reference.channel]
-        stays = any(made.same(base.end, reference.at) and base.number not in going for base in bases[reference.of])
-        if not stays or made is read:
+        target, origin = holdings.chronicles[reference.of], holdings.chronicles[reference.channel]
+        stays = any(target.same(base.end, reference.at) and base.number not in going for base in bases[reference.of])
+        if not stays or target is origin:
             continue
         for block in bases[reference.channel]:
-            if block.number in going and read.same(block.end, reference.point):
+            if block.number in going and origin.same(block.end, reference.point):
                 held[block.number] = f"the base of {reference.of} at point {reference.at} reflects it"
     return held
