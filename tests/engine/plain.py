@@ -6,6 +6,7 @@ many rows there are, in the same run. Rows are integers; a block is a directory 
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -346,7 +347,7 @@ class Process:
         newest = {name: known[-1] for name, known in relations.items()}
         assert all(known is not None for known in newest.values())
         for name, known in relations.items():
-            for before, after in zip(known, known[1:], strict=False):
+            for before, after in itertools.pairwise(known):
                 assert name == "counted" or before is None or after is None or before <= after
         if "counted" not in newest:
             return

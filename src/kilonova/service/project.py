@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from kilonova.declare.workflow import Workflow
     from kilonova.engine.reclaim import Collected
+    from kilonova.engine.seam import Files
     from kilonova.engine.undertaking import Results, Workplace
     from kilonova.warehouse.warehouse import Warehouse
 
@@ -190,9 +191,9 @@ class Project:
             Busy: a run is writing it.
         """
         from kilonova.engine.reclaim import sweep
-        from kilonova.warehouse.storage import Storage
 
         self.catalog.check()
+        self._take_up()
         with self.catalog.writing() as tx:
             chronicle = chains.chronicle(tx, channel)
             tasks = registry.tasks(tx)
@@ -214,7 +215,7 @@ class Project:
                     )
                 registry.drop_task(tx, task.name)
             chains.drop_channel(tx, channel)
-        sweep(self.catalog, Storage(warehouse_url(self.settings, self.directory)))
+        sweep(self.catalog, self._files())
         return tuple(task.name for task in writers)
 
     # Running
@@ -286,6 +287,7 @@ class Project:
 
         self.catalog.check()
         names = None if tasks is None else tuple(tasks)
+        self._take_up()
         if names is None and not self.due():
             return None
         with self.catalog.reading() as tx:
@@ -307,6 +309,7 @@ class Project:
         from kilonova.engine.compaction import compact
 
         self.catalog.check()
+        self._take_up()
         with self.catalog.reading() as tx:
             chronicle = chains.chronicle(tx, channel)
             if not chronicle.snapshot(chronicle.readable).deltas:
@@ -328,12 +331,11 @@ class Project:
             UnknownName: there is no such channel.
         """
         from kilonova.engine.reclaim import collect_garbage
-        from kilonova.warehouse.storage import Storage
 
         self.catalog.check()
         return collect_garbage(
             self.catalog,
-            self._warehouse or Storage(warehouse_url(self.settings, self.directory)),
+            self._files(),
             self.listener,
             channels=None if channels is None else tuple(channels),
             provenance=Provenance(provenance or self.settings.provenance),
@@ -449,6 +451,18 @@ class Project:
                     Sizes(**self.settings.sizes.model_dump()),
                 )
             return self._warehouse
+
+    def _take_up(self) -> None:
+        """End the runs whose processes went silent: the points that they reserved hide what came after."""
+        from kilonova.engine.reclaim import take_up
+
+        take_up(self.catalog, self._files(), self.listener)
+
+    def _files(self) -> Files:
+        """The files of the warehouse, which can be deleted without Spark."""
+        from kilonova.warehouse.storage import Storage
+
+        return self._warehouse or Storage(warehouse_url(self.settings, self.directory))
 
     def _workplace(self) -> Workplace:
         from kilonova.engine.undertaking import Workplace

@@ -1,0 +1,30 @@
+"""A handful of real kills; `make soak` does hundreds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_or_done_twice_when_processes_are_killed() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.soak",
+        "--kills",
+        "4",
+        "--seed",
+        "7",
+        "--database",
+        "sqlite",
+        "--longest",
+        "3",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,49 @@
+"""What a process left when it died does not stand in the way of the next."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import kilonova as kn
+from kilonova.catalog import runs
+from kilonova.model.run import RunKind, RunState
+from kilonova.service.project import Project
+
+copies = kn.Workflow("copies")
+copies.channel("numbers", "n int")
+copies.channel("unread", "n int")
+
+
+@copies.task
+def copied(numbers: kn.New) -> kn.Delta:
+    return numbers
+
+
+def dies_ingesting(project: Project, channel: str) -> int:
+    with project.catalog.writing() as tx:
+        lease = timedelta(hours=1)
+        return runs.start(tx, kind=RunKind.INGEST, tasks=(), writes=(channel,), owner="dead", lease=lease)[0]
+
+
+def later(project: Project) -> None:
+    now = project.catalog.clock
+    project.catalog.clock = lambda: now() + timedelta(hours=2)
+
+
+def test_rows_behind_the_point_of_a_dead_ingest_are_due_once_its_lease_is_over(project: Project) -> None:
+    project.apply(copies)
+    dead = dies_ingesting(project, "numbers")
+    project.ingest("numbers", project.warehouse.spark.createDataFrame([(1,)], "n int"))
+    assert project.run() is None, "the dead run may still be alive"
+    later(project)
+    assert project.run() is not None
+    assert project.rows("copied")[1] == [(1,)]
+    with project.catalog.reading() as tx:
+        assert runs.one(tx, dead).state is RunState.ABANDONED
+
+
+def test_a_channel_can_be_dropped_after_a_process_died_writing_it(project: Project) -> None:
+    project.apply(copies)
+    dies_ingesting(project, "unread")
+    later(project)
+    project.drop("unread")
