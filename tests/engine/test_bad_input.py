@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -264,3 +268,54 @@ def test_a_source_with_rows_keeps_its_key_and_its_types(project: Project, refuse
     keyed = kn.Workflow("bad")
     keyed.channel("people", "name string, town string", key="town")
     refused(DeclarationError, lambda: project.apply(keyed), channel="people")
+
+
+def test_a_full_disk(project: Project, tmp_path: Path) -> None:
+    project.apply(workflow())
+    place = tmp_path / ".kilonova" / "warehouse"
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root may make a small disk")
+    try:
+        rows = project.warehouse.spark.range(50_000).selectExpr("uuid() AS name", "uuid() AS town")
+        with pytest.raises(StorageFailed, match="disk is full") as caught:
+            project.ingest("people", rows)
+        assert caught.value.channel == "people"
+        assert project.warehouse.blocks() == []
+        few = project.warehouse.spark.createDataFrame([("ada", "Rome")], "name string, town string")
+        assert project.ingest("people", few).made[0].rows == 1
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_definition_whose_module_is_gone(
+    project: Project, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    (library / "soon_gone.py").write_text("def same(rows):\n    return rows.select('id', 'customer')\n")
+    monkeypatch.syspath_prepend(library)
+    soon_gone = importlib.import_module("soon_gone")
+    project.apply(workflow(lambda orders: soon_gone.same(orders)))
+    (library / "soon_gone.py").unlink()
+    monkeypatch.delitem(sys.modules, "soon_gone")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    error = refused(TaskFailed, project.run, task="kept")
+    assert "soon_gone" in str(error)
+
+
+def test_sums_that_do_not_fit(project: Project) -> None:
+    wf = kn.Workflow("sums")
+    wf.channel("counts", "k string, n bigint, amount decimal(4,2)", key="k", encoding=kn.increment("n", "amount"))
+    project.apply(wf)
+    schema = "k string, n bigint, amount decimal(4,2)"
+    for rows in (
+        [("a", 2**63 - 1, None), ("a", 1, None)],
+        [("a", 1, Decimal("99.99")), ("a", 1, Decimal("0.01"))],
+    ):
+        with pytest.raises(KilonovaError) as caught:
+            project.ingest("counts", project.warehouse.spark.createDataFrame(rows, schema))
+        assert caught.value.channel == "counts"
+        assert project.warehouse.blocks() == []
+        assert project.status().channels["counts"].effective == 0

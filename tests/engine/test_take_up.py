@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from pyspark.sql import DataFrame
+
 import kilonova as kn
 from kilonova.catalog import runs
+from kilonova.engine.events import Event, StepStarted
 from kilonova.model.run import RunKind, RunState
 from kilonova.service.project import Project
 
@@ -47,3 +50,43 @@ def test_a_channel_can_be_dropped_after_a_process_died_writing_it(project: Proje
     dies_ingesting(project, "unread")
     later(project)
     project.drop("unread")
+
+
+def test_what_a_later_task_may_come_to_read_is_kept_while_a_run_goes_on(project: Project) -> None:
+    """Only after `a` has run is it known that `b` cannot take its news, and reads all of `y` again."""
+    flips = kn.Workflow("flips")
+    flips.channel("x", "n int", key="n")
+    flips.channel("y", "n int")
+    flips.channel("a", "n int", encoding="changes")
+    flips.channel("b", "n int")
+
+    @flips.task
+    def a(x: kn.Changes) -> kn.Delta:
+        return x
+
+    @flips.task
+    def b(a: kn.Inserts, y: kn.New) -> kn.Delta:
+        return a.unionByName(y)
+
+    @b.variant
+    def batch(a: kn.All, y: kn.All) -> kn.Base:
+        return a.unionByName(y)
+
+    def rows(schema: str, *values: tuple[object, ...]) -> DataFrame:
+        return project.warehouse.spark.createDataFrame(values, schema)
+
+    project.apply(flips)
+    project.ingest("x", rows("n int", (1,), (2,)))
+    for number in (10, 20):
+        project.ingest("y", rows("n int", (number,)))
+    project.run()
+    project.ingest("x", rows("n int, _deleted boolean", (1, True)))
+
+    def compacts(event: Event) -> None:
+        if isinstance(event, StepStarted) and event.step == "a":
+            project.compact("y")
+            project.collect_garbage()
+
+    project.listener = compacts
+    project.run()
+    assert sorted(project.rows("b")[1]) == [(2,), (10,), (20,)]

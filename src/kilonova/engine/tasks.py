@@ -1,9 +1,11 @@
-"""A run of tasks: each in order, a later one seeing what an earlier one of the same run wrote."""
+"""A run of tasks: each after those that it reads from, seeing what they wrote in the same run."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -21,7 +23,7 @@ from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.encoding import key_of
 from kilonova.model.run import Input, Output, RunKind
 from kilonova.model.schema import Schema
-from kilonova.model.task import Mode, Production
+from kilonova.model.task import Mode, Production, Task
 from kilonova.schedule.planning import (
     Choice,
     Feed,
@@ -116,8 +118,17 @@ def driven(progress: Progress, written: set[str]) -> set[str]:
     return {channel for channel in progress.task.reads if channel in written}
 
 
+AT_ONCE = 4
+"""How many tasks of a run go on at once, if they do not wait for each other."""
+
+
+def _feeds(one: Task, other: Task) -> bool:
+    """Whether a task reads what another writes."""
+    return bool(set(one.writes) & set(other.reads))
+
+
 class _Execution:
-    """The tasks of one run, one after the other."""
+    """The tasks of one run, those that do not wait for each other side by side."""
 
     def __init__(self, workplace: Workplace, warehouse: Warehouse, begun: Begun[Plan], retries: Retries) -> None:
         self._workplace = workplace
@@ -128,31 +139,47 @@ class _Execution:
         self._inputs: list[Input] = []
         self._outputs: list[Output] = []
         self._advances: list[Advance] = []
+        self._lock = threading.Lock()
 
     def all(self) -> Results:
-        for progress, forced in self._begun.plan.steps:
-            due = why_due(progress, self._chronicles)
-            if due is None and not (forced and self._has_input(progress)):
-                self._skip(progress)
-                continue
-            choice = choose(progress, self._chronicles)
-            reason = f"{choice.way.value}: {due or 'asked for'}; {choice.reason}"
-            self._workplace.listener(StepStarted(run=self._begun.run, step=progress.task.name, reason=reason))
-            began = time.monotonic()
+        """Execute the tasks, each once those whose output it reads have ended."""
+        waiting = {progress.task.name: (progress, forced) for progress, forced in self._begun.plan.steps}
+        running: dict[Future[None], Task] = {}
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"run-{self._begun.run}") as pool:
             try:
-                with blamed(progress.task.name):
-                    rows = self._task(progress, choice, reason, began)
-            except KilonovaError as error:
-                raise error.within(task=progress.task.name) from error.__cause__
-            self._workplace.listener(
-                StepEnded(
-                    run=self._begun.run,
-                    step=progress.task.name,
-                    rows=rows,
-                    seconds=time.monotonic() - began,
-                )
-            )
+                while waiting or running:
+                    for name, (progress, forced) in list(waiting.items()):
+                        unended = [*(item.task for item, _ in waiting.values()), *running.values()]
+                        if not any(_feeds(other, progress.task) for other in unended if other.name != name):
+                            del waiting[name]
+                            running[pool.submit(self._step, progress, forced)] = progress.task
+                    ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in ended:
+                        del running[future]
+                        future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
         return Results(inputs=tuple(self._inputs), outputs=tuple(self._outputs), advances=tuple(self._advances))
+
+    def _step(self, progress: Progress, forced: bool) -> None:
+        """Execute a task, unless nothing has come for it after all."""
+        due = why_due(progress, self._chronicles)
+        if due is None and not (forced and self._has_input(progress)):
+            with self._lock:
+                self._skip(progress)
+            return
+        choice = choose(progress, self._chronicles)
+        name = progress.task.name
+        reason = f"{choice.way.value}: {due or 'asked for'}; {choice.reason}"
+        self._workplace.listener(StepStarted(run=self._begun.run, step=name, reason=reason))
+        began = time.monotonic()
+        try:
+            with blamed(name):
+                rows = self._task(progress, choice, reason, began)
+        except KilonovaError as error:
+            raise error.within(task=name) from error.__cause__
+        self._workplace.listener(StepEnded(run=self._begun.run, step=name, rows=rows, seconds=time.monotonic() - began))
 
     def _has_input(self, progress: Progress) -> bool:
         return any(self._chronicles[name].effective for name in progress.task.reads)
@@ -182,6 +209,21 @@ class _Execution:
             )
         blocks = self._attempted(progress, choice, fed)
         seconds = time.monotonic() - began
+        with self._lock:
+            self._record(progress, choice, fed, blocks, reason, seconds)
+        written = [block for block in blocks.values() if block is not None]
+        return sum(block.statistics.rows for block in written) if written else None
+
+    def _record(
+        self,
+        progress: Progress,
+        choice: Choice,
+        fed: tuple[Feed, ...],
+        blocks: dict[str, Block | None],
+        reason: str,
+        seconds: float,
+    ) -> None:
+        """Note what a task read and made, and let later tasks see it."""
         for channel, block in blocks.items():
             before = self._chronicles[channel]
             version = reflected(choice, progress, fed, self._chronicles, before.version(before.readable))
@@ -202,8 +244,6 @@ class _Execution:
                 self._chronicles[output.channel] = self._chronicles[output.channel].with_block(
                     output.block, output.version, self._begun.run
                 )
-        written = [block for block in blocks.values() if block is not None]
-        return sum(block.statistics.rows for block in written) if written else None
 
     def _note_inputs(self, progress: Progress, fed: tuple[Feed, ...]) -> None:
         name = progress.task.name

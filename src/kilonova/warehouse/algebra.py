@@ -58,9 +58,11 @@ def chain(deltas: DataFrame, encoding: Encoding, schema: Schema, functions: Func
             return _latest(deltas, key, rest, schema)
         case Changes():
             return weights_added(shaped(deltas, schema, ["_weight"]), schema.names, column("_weight"))
-        case Increment(key, measures):
+        case Increment(key, _):
+            measures = _others(schema, key)
             summed = shaped(deltas, schema).groupBy(*map(column, key))
-            added = summed.agg(*(F.sum(column(name)).cast(schema.type_of(name)).alias(name) for name in measures))
+            sums = ((name, F.coalesce(F.sum(column(name)), F.lit(0))) for name in measures)
+            added = summed.agg(*(total.cast(schema.type_of(name)).alias(name) for name, total in sums))
             return shaped(added.where(_any_nonzero(measures)), schema)
         case Columns(key):
             return _patched(deltas, key, schema)
@@ -107,7 +109,8 @@ def merge(
             return met.where(~F.coalesce(column("_deleted", "d"), F.lit(False))).select(
                 *(F.when(touched, column(n, "d")).otherwise(column(n, "b")).alias(n) for n in names)
             )
-        case Increment(key, measures):
+        case Increment(key, _):
+            measures = _others(schema, key)
             met = _met(base, delta, key, strategy)
             added = met.select(
                 *(F.coalesce(column(name, "b"), column(name, "d")).alias(name) for name in key),
@@ -173,7 +176,8 @@ def diff(old: DataFrame, new: DataFrame, encoding: Encoding, schema: Schema, fun
             )
         case Changes():
             return _difference(old, new, schema)
-        case Increment(key, measures):
+        case Increment(key, _):
+            measures = _others(schema, key)
             met = _met(old, new, key).select(
                 *(F.coalesce(column(name, "b"), column(name, "d")).alias(name) for name in key),
                 *(
