@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--project", type=Path, help="keep the project here (default: a temporary directory)")
     parser.add_argument("--master", help="Spark's master, such as local[2] or spark://host:7077")
     parser.add_argument("--remote", help="a Spark Connect server, such as sc://host:15002")
-    parser.add_argument("--recompute", type=int, default=6, help="measure recomputation every so many batches")
+    parser.add_argument("--recompute", type=int, default=3, help="measure recomputation after this batch, and at the end")
     args = parser.parse_args()
     batches = list(feed.batches(args.by))[: args.batches]
     spark = {name: value for name in ("master", "remote") if (value := getattr(args, name))}
@@ -75,7 +75,7 @@ def main() -> None:
             new = sum(table.num_rows for table in batch.tables.values())
             total += new
             line = f"{batch.name:10} {new:9,} {total:9,}   {arrived:6.1f}s {updated:6.1f}s"
-            if number % args.recompute == 0 and number < len(batches):
+            if number == args.recompute:
                 bar.update(step, description="recomputing, to compare")
                 began = time.monotonic()
                 for _ in recomputed(project):

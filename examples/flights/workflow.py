@@ -67,8 +67,8 @@ def enriched(flights: kn.New, planes: kn.All, weather: kn.All) -> kn.Delta:
     """Each flight with the plane that flew it and the weather at its departure, where known."""
     hourly = weather.select("origin", "time_hour", "temp", "wind_speed", "precip", "visib")
     return (
-        flights.join(planes.select("tailnum", "model", "seats"), "tailnum", "left")
-        .join(hourly, ["origin", "time_hour"], "left")
+        flights.join(F.broadcast(planes.select("tailnum", "model", "seats")), "tailnum", "left")
+        .join(F.broadcast(hourly), ["origin", "time_hour"], "left")
         .select(
             *("year", "month", "day", "carrier", "flight", "tailnum", "origin", "dest"),
             *("dep_delay", "arr_delay", "distance"),
@@ -104,7 +104,8 @@ def with_plane(flights: DataFrame, planes: DataFrame) -> DataFrame:
     flown = flights.select(
         "year", "month", "day", "time_hour", "carrier", "flight", "tailnum", "origin", "dest", "distance"
     )
-    return flown.join(planes.drop("year", "type", "engines", "speed", "retired"), "tailnum")
+    known = planes.drop("year", "type", "engines", "speed", "retired")
+    return flown.join(F.broadcast(known), "tailnum")  # planes are few, whatever Spark expects of their changes
 
 
 @wf.task(
