@@ -1,4 +1,4 @@
-"""`python -m bench [--quick] [--only 1,3]`: run the benchmarks, each in a process of its own."""
+"""`python -m bench [--quick | --large] [--only 1,3]`: run the benchmarks, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -11,38 +11,40 @@ from importlib import import_module
 from pathlib import Path
 
 from bench.measure import PeakMemory
-from bench.report import RESULTS, publish, save
+from bench.report import RESULTS, Scale, publish, save
 
 MODULES = {1: "merging", 2: "joins", 3: "overhead", 4: "upserts", 5: "startup"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes; leaves the kept results alone")
+    scales = parser.add_mutually_exclusive_group()
+    scales.add_argument("--quick", action="store_true", help="small sizes; leaves the kept results alone")
+    scales.add_argument("--large", action="store_true", help="upserts into a table of 20 M rows, too")
     parser.add_argument("--only", default="1,2,3,4,5", help="which ones, such as 1,3")
     parser.add_argument("--here", metavar="DIRECTORY", help=argparse.SUPPRESS)
     given = parser.parse_args()
     numbers = [int(number) for number in given.only.split(",")]
+    scale = Scale.QUICK if given.quick else Scale.LARGE if given.large else Scale.FULL
     if given.here:
-        _one(numbers[0], given.quick, Path(given.here))
+        _one(numbers[0], scale, Path(given.here))
         return
     with tempfile.TemporaryDirectory() as drafts:
-        directory = drafts if given.quick else str(RESULTS)
+        directory = drafts if scale is Scale.QUICK else str(RESULTS)
         for number in numbers:
             command = [sys.executable, "-m", "bench", "--only", str(number), "--here", directory]
-            subprocess.run([*command, *(["--quick"] if given.quick else [])], check=True)
+            subprocess.run([*command, *([] if scale is Scale.FULL else [f"--{scale.value}"])], check=True)
 
 
-def _one(number: int, quick: bool, directory: Path) -> None:
+def _one(number: int, scale: Scale, directory: Path) -> None:
     measure = import_module(f"bench.{MODULES[number]}").measure
     began = time.monotonic()
     with PeakMemory() as peak:
-        reports = measure(quick)
+        reports = measure(scale)
     took = time.monotonic() - began
     for report in reports:
-        text = save(report, quick=quick, java=peak.java, python=peak.python, took=took, directory=directory)
-        print(text, flush=True)
-        if not quick:
+        print(save(report, scale=scale, java=peak.java, python=peak.python, took=took, directory=directory))
+        if scale is not Scale.QUICK:
             publish(report.name)
     print(f"({MODULES[number]}: {took:.0f} s)\n", flush=True)
 

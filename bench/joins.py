@@ -8,15 +8,16 @@ from typing import Any
 
 import kilonova as kn
 from bench.measure import Timings, interleaved
-from bench.report import Draw, Report
+from bench.report import Draw, Report, Scale
 from bench.sandbox import sandbox, write
 from kilonova.service.project import Project
 
 FRACTIONS = (0.0001, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5)
 
 
-def measure(quick: bool) -> list[Report]:
+def measure(scale: Scale) -> list[Report]:
     """By how much is new, in parts of what is there."""
+    quick = scale is Scale.QUICK
     old, rounds = (100_000, 1) if quick else (1_000_000, 3)
     fractions = (0.001, 0.05, 0.5) if quick else FRACTIONS
     timings, ratios = {}, []

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kilonova as kn
 from bench.measure import Timings, interleaved
-from bench.report import Draw, Report
+from bench.report import Draw, Report, Scale
 from bench.sandbox import COLUMNS, noop, rows, sandbox, write
 from kilonova.service.project import Project
 
@@ -36,8 +36,9 @@ class Curves:
     timings: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
 
-def measure(quick: bool) -> list[Report]:
+def measure(scale: Scale) -> list[Report]:
     """Large blocks, where moving rows costs, and small ones, where every block does."""
+    quick = scale is Scale.QUICK
     blocks = (1, 2, 5, 10) if quick else BLOCKS
     large = _curves(20_000 if quick else 100_000, blocks, 1 if quick else 3)
     small = _curves(1_000, blocks, 1 if quick else 3)

@@ -7,19 +7,20 @@ from pathlib import Path
 
 import kilonova as kn
 from bench.measure import Timings, interleaved
-from bench.report import Goal, Report
+from bench.report import Goal, Report, Scale
 from bench.sandbox import COLUMNS, files_of, rows, sandbox, write
 from kilonova.service.project import Project
 
 
-def measure(quick: bool) -> list[Report]:
+def measure(scale: Scale) -> list[Report]:
     """Tasks from an append channel to one, and from a keyed channel to one."""
-    sizes = {1_000: 5 if quick else 15, 100_000 if quick else 1_000_000: 3 if quick else 7}
+    quick = scale is Scale.QUICK
+    sizes = {1_000: 5 if quick else 9, 100_000 if quick else 1_000_000: 3 if quick else 5}
     table, timings, goals = [], {}, []
     for keyed in (False, True):
         with sandbox(_workflow(keyed)) as (project, place):
             for size, rounds in sizes.items():
-                taken = _copying(project, place, size, rounds)
+                taken = _copying(project, place, size, 3 if keyed else rounds)
                 kind = "keyed (checked, sorted)" if keyed else "append"
                 timings[f"{kind}, {size} rows"] = taken.rounded()
                 ratio, more = taken.ratio("run", "bare"), taken.difference("run", "bare")

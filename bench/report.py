@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import os
 import platform
@@ -24,6 +25,14 @@ PICTURES = PAGE.parent / "benchmarks"
 
 Draw = Callable[[Any], None]
 """Draws on a tuple of axes, from left to right."""
+
+
+class Scale(enum.Enum):
+    """How much data to take: QUICK is for trying the benchmarks out, LARGE adds a table of 20 M rows."""
+
+    QUICK = "quick"
+    FULL = "full"
+    LARGE = "large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +77,7 @@ class Report:
     draw: Draw | None = None
 
 
-def save(report: Report, *, quick: bool, java: int, python: int, took: float, directory: Path = RESULTS) -> str:
+def save(report: Report, *, scale: Scale, java: int, python: int, took: float, directory: Path = RESULTS) -> str:
     """Write a report's files.
 
     Returns:
@@ -80,7 +89,7 @@ def save(report: Report, *, quick: bool, java: int, python: int, took: float, di
     record = {
         "name": report.name,
         "title": report.title,
-        "quick": quick,
+        "scale": scale.value,
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {
             "cores": os.cpu_count(),

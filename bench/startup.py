@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from bench.measure import interleaved
-from bench.report import Goal, Report
+from bench.report import Goal, Report, Scale
 from bench.sandbox import sandbox
 from kilonova.warehouse.class_data import make_class_data_archive
 
@@ -31,8 +31,9 @@ rows.write.mode("overwrite").parquet("out")
 """
 
 
-def measure(quick: bool) -> list[Report]:
+def measure(scale: Scale) -> list[Report]:
     """`kilonova status`, and `kilonova run` of a task with a few rows, against a script that does it with Spark."""
+    quick = scale is Scale.QUICK
     archive = make_class_data_archive()
     with sandbox() as (_, place):
         (place / "flow.py").write_text(WORKFLOW)

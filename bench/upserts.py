@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import kilonova as kn
 from bench.measure import Timings, interleaved
-from bench.report import Draw, Goal, Report
+from bench.report import Draw, Goal, Report, Scale
 from bench.sandbox import COLUMNS, noop, rows, sandbox, touching, write
 from kilonova.catalog import chains
 from kilonova.service.project import Project
@@ -24,9 +24,12 @@ WAYS = {"read and write": "copy", "compact": "copy", "scan": "plain scan"}
 """What is measured, and against what."""
 
 
-def measure(quick: bool) -> list[Report]:
+def measure(scale: Scale) -> list[Report]:
     """Tables of several sizes, and chains of several lengths."""
-    sizes = {200_000: 2} if quick else {5_000_000: 3, 20_000_000: 1}
+    quick = scale is Scale.QUICK
+    sizes = {200_000: 2} if quick else {5_000_000: 3}
+    if scale is Scale.LARGE:
+        sizes[20_000_000] = 2
     lengths = (1, 10) if quick else (1, 10, 50)
     publishing, reading = [], []
     goals: list[Goal] = []
