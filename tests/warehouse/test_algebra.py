@@ -151,6 +151,8 @@ class Dress:
     def dressed(self, case: int, record: Record) -> Record:
         """A row of the small schema as one of the wide."""
         wide = {name: value for name, value in record.items() if name not in ("note", "id", SET[0])} | {"case": case}
+        if wide.get("amount") is not None:
+            wide["amount"] = Decimal(wide["amount"])  # sums of no amounts are the integer 0
         for place, (name, _, values) in enumerate(self.keys):
             wide[name] = values[record["id"] if place == case % len(self.keys) else 0]
         if "note" in record and self.notes:

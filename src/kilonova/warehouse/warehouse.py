@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from kilonova.errors import BrokenInvariant, EncodingError
 from kilonova.model.block import Base, Block, Kind, Statistics
@@ -264,6 +265,9 @@ class Warehouse:
     def _snapshot(self, reading: Snapshot, schema: Schema) -> DataFrame:
         base, deltas = reading.base, reading.deltas
         whole = self._blocks.empty(schema) if base is None else shaped(self._blocks.base(base), schema)
+        if base is not None and isinstance(reading.encoding, Increment):
+            absent = [item for item in schema.columns if item.name not in base.columns.names]
+            whole = whole.withColumns({item.name: F.lit(0).cast(item.type) for item in absent}) if absent else whole
         here = base
         for run in _runs(deltas):
             encoding = run[0].encoding
