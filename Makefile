@@ -2,16 +2,21 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-PYTEST_OPTIONS ?= -n 2 --dist loadfile
+PYTEST_OPTIONS ?= -n 2 --dist loadfile -m "not slow"
 STAMP := .venv/.installed
 
-.PHONY: demo test check static bench soak docs format clean
+
+.PHONY: demo test slow check static bench soak docs format clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.flights
 
 test: $(STAMP)
 	$(BIN)/pytest $(PYTEST_OPTIONS)
+
+# The crash at every step, kills of real processes, a cluster and Connect.
+slow: $(STAMP)
+	$(BIN)/pytest -m slow
 
 check: static test docs
 

@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--project", type=Path, help="keep the project here (default: a temporary directory)")
     parser.add_argument("--master", help="Spark's master, such as local[2] or spark://host:7077")
     parser.add_argument("--remote", help="a Spark Connect server, such as sc://host:15002")
-    parser.add_argument("--recompute", type=int, default=3, help="measure recomputation after this batch, and at the end")
+    parser.add_argument("--recompute", type=int, default=3, help="the batch after which to recompute, too")
     args = parser.parse_args()
     batches = list(feed.batches(args.by))[: args.batches]
     spark = {name: value for name in ("master", "remote") if (value := getattr(args, name))}
