@@ -98,7 +98,8 @@ def run_tasks(
             for block in feed.reading.blocks
         }
         writes = tuple(channel for name in order for channel in progress[name].task.writes)
-        for channel in writes:
+        read = {channel for name in order for channel in progress[name].task.reads}  # whichever variant comes to run
+        for channel in (*writes, *sorted(read)):
             pins |= {block.number for block in chronicles[channel].snapshot(chronicles[channel].readable).blocks}
         for name in order:
             for channel in driven(progress[name], set(writes)):
