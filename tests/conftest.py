@@ -9,16 +9,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kilonova.service.project import Project, open_project
-from kilonova.warehouse.session import SparkSettings, close_session, open_session
+from kilonova.warehouse.session import SparkSettings, open_session
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session as Kilonova opens it, small."""
     conf = (("spark.sql.shuffle.partitions", "3"), ("spark.sql.execution.arrow.maxRecordsPerBatch", "1000"))
-    session = open_session(SparkSettings(master="local[2]", conf=conf))
+    session, _ = open_session(SparkSettings(master="local[2]", conf=conf))
     yield session
-    close_session(session)
+    session.stop()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kilonova.warehouse.session import SparkSettings, close_session, open_session
+from kilonova.warehouse.session import SparkSettings, open_session
 
 BUCKETS = 4
 
@@ -68,7 +68,7 @@ def misplaced(spark: SparkSession, rows: DataFrame, directory: Path) -> tuple[in
 
 def main(where: str) -> None:
     """Print one line per query."""
-    spark = open_session(settings(where))
+    spark, _ = open_session(settings(where))
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         root.chmod(0o777)
@@ -96,7 +96,7 @@ def main(where: str) -> None:
                 print(f"  {name:32} {exchanges=} {sorts=} {wrong=} {in_order=}")
         for name in names:
             spark.sql(f"DROP TABLE {name}")
-    close_session(spark)
+    spark.stop()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from kilonova.cli import render
 from kilonova.cli.main import app, main
 
 WORKFLOW = """
@@ -45,6 +46,7 @@ def kilonova(
     """Runs the command in a new project's directory, on the session of the tests."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KILONOVA_SPARK__CLASS_DATA_ARCHIVE", "false")
+    monkeypatch.setattr(render.out, "width", 140)
     (tmp_path / "shop.py").write_text(WORKFLOW)
 
     def command(*words: str, code: int = 0) -> Result:

@@ -15,6 +15,7 @@ import pyarrow.parquet as parquet
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 import kilonova as kn
 from kilonova.catalog import chains, registry, runs
@@ -283,7 +284,10 @@ def test_a_full_disk(project: Project, tmp_path: Path) -> None:
         assert caught.value.channel == "people"
         assert project.warehouse.blocks() == []
         few = project.warehouse.spark.createDataFrame([("ada", "Rome")], "name string, town string")
-        assert project.ingest("people", few).made[0].rows == 1
+        tasks_to_end = Retrying(
+            retry=retry_if_exception_type(StorageFailed), stop=stop_after_delay(30), wait=wait_fixed(1)
+        )
+        assert tasks_to_end(project.ingest, "people", few).made[0].rows == 1
     finally:
         subprocess.run(["umount", "-l", place], check=True)
 

@@ -124,7 +124,7 @@ def test_a_master_and_a_remote_exclude_each_other():
 
 IN_A_PROCESS = """
 from kilonova.errors import SparkUnavailable
-from kilonova.warehouse.session import SparkSettings, close_session, open_session
+from kilonova.warehouse.session import SparkSettings, open_session
 {}
 """
 
@@ -170,11 +170,12 @@ def test_spark_starts_quietly_on_the_packaged_java_even_with_a_damaged_archive(t
     (tmp_path / "work").mkdir()
     (tmp_path / "bin").mkdir()
     body = """
-spark = open_session(SparkSettings(master="local[1]"))
-assert open_session(SparkSettings(master="local[2]")) is spark
+spark, new = open_session(SparkSettings(master="local[1]"))
+assert new
+assert open_session(SparkSettings(master="local[2]")) == (spark, False)
 java = spark._jvm.java.lang.System.getProperty("java.home")
 first = spark.range(3).mapInPandas(lambda frames: frames, "id long").count()
-close_session(spark)
+spark.stop()
 print(java, first, sep="|")
 """
     said = run_python(

@@ -123,9 +123,7 @@ class Project:
     def close(self) -> None:
         """End the Spark session, if this project started it, and let go of the catalog."""
         if self._opened and self._spark is not None:
-            from kilonova.warehouse.session import close_session
-
-            close_session(self._spark)
+            self._spark.stop()
         self._spark, self._warehouse, self._opened = None, None, False
         self.catalog.close()
 
@@ -436,8 +434,7 @@ class Project:
                         )
                     except ValueError as error:
                         raise SettingsError(str(error), path=FILE) from None
-                    self._spark = open_session(wanted)
-                    self._opened = True
+                    self._spark, self._opened = open_session(wanted)
 
                 def functions(name: str) -> Any:
                     with self.catalog.reading() as tx:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from kilonova.warehouse.class_data import making
 from kilonova.warehouse.java import find_java
-from kilonova.warehouse.session import SparkSettings, close_session, open_session
+from kilonova.warehouse.session import SparkSettings, open_session
 
 _SECONDS_TO_MAKE = 240
 
@@ -59,7 +59,7 @@ def _unchanged(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 def main(archive: Path) -> None:
     """Make the archive, and return when it is there or when it is clear that it will not be."""
     option = making(find_java(os.environ), archive)
-    session = open_session(
+    session, _ = open_session(
         SparkSettings(
             master="local[2]",
             class_data_archive=False,
@@ -68,7 +68,7 @@ def main(archive: Path) -> None:
     )
     gateway = SparkContext._gateway
     use_spark(session, archive.parent)
-    close_session(session)
+    session.stop()
     if gateway is not None:
         gateway.proc.stdin.close()  # the end of its input is what PySpark's Java ends itself upon
         gateway.proc.wait(timeout=_SECONDS_TO_MAKE)

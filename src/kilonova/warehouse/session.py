@@ -1,7 +1,7 @@
 """The Spark session: one that is there already, one of a cluster or a Connect server, or a local one.
 
 A session that is active when Kilonova starts belongs to whoever made it: it is used as it is but for
-`RELIED_ON`, and never closed. Otherwise Kilonova opens one and closes it. The user's configuration goes
+`RELIED_ON`, and never stopped. Otherwise Kilonova opens one and stops it. The user's configuration goes
 before Kilonova's, except for `RELIED_ON`, without which merges of aligned blocks would shuffle and sort.
 
 Nothing is written to the working directory, and nothing to the terminal but errors.
@@ -32,8 +32,6 @@ RELIED_ON = {
 }
 """Set on every session, whoever made it. All of them can be set while it runs."""
 
-_OWNED = "spark.kilonova.owned"  # marks the sessions that are ours to close
-
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # set where spark-submit started this process, and Java before it
 
 _CONNECT_PORT = 15002
@@ -62,24 +60,20 @@ class SparkSettings:
             raise ValueError("a master and a remote exclude each other")
 
 
-def open_session(settings: SparkSettings) -> SparkSession:
+def open_session(settings: SparkSettings) -> tuple[SparkSession, bool]:
     """The session that is active, or a new one.
+
+    Returns:
+        The session, and whether it is new: a new one is the caller's to stop.
 
     Raises:
         SparkUnavailable: Spark cannot be started or reached.
     """
-    session = _existing()
-    if session is None:
-        session = _connect(settings) if _is_remote(settings) else _start(settings)
+    existing = _existing()
+    session = existing or (_connect(settings) if _is_remote(settings) else _start(settings))
     for key, value in RELIED_ON.items():
         session.conf.set(key, value)
-    return session
-
-
-def close_session(session: SparkSession) -> None:
-    """Stop the session if Kilonova opened it."""
-    if session.conf.get(_OWNED, "false") == "true":
-        session.stop()
+    return session, existing is None
 
 
 def _existing() -> SparkSession | None:
@@ -97,7 +91,7 @@ def _connect(settings: SparkSettings) -> SparkSession:
     url = settings.remote or os.environ["SPARK_REMOTE"]
     _expect_server(url)
     builder = SparkSession.builder.remote(url)
-    for key, value in {"spark.sql.session.timeZone": "UTC", **dict(settings.conf), _OWNED: "true"}.items():
+    for key, value in {"spark.sql.session.timeZone": "UTC", **dict(settings.conf)}.items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
@@ -180,7 +174,7 @@ def session_options(settings: SparkSettings, java_options: str) -> dict[str, str
     if java_options:
         defaults = given.pop("spark.driver.defaultJavaOptions", "")
         options["spark.driver.defaultJavaOptions"] = f"{java_options} {defaults}".strip()
-    return {**options, **given, **RELIED_ON, _OWNED: "true"}
+    return {**options, **given, **RELIED_ON}
 
 
 def _master(settings: SparkSettings) -> str | None:
