@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-PYTEST_OPTIONS ?= -n 2 --dist loadfile -m "not slow"
+PYTEST_OPTIONS ?= -n 2 --dist worksteal -m "not slow"
 STAMP := .venv/.installed
 
 
@@ -14,7 +14,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest $(PYTEST_OPTIONS)
 
-# The crash at every step, kills of real processes, a cluster and Connect.
+# More of the same as in `test`, a cluster and Connect.
 slow: $(STAMP)
 	$(BIN)/pytest -m slow
 

@@ -34,7 +34,7 @@ from tests.catalog.building import LEASE, a_block, a_channel, a_task, an_output
 from tests.databases import DIALECTS, Clock, contents, emptied, empty_database, rows
 
 CHANNELS = ("clicks", "users", "joined", "counts")
-HOW = settings(max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+HOW = settings(stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 READS = {"joined": {"clicks": Mode.NEW, "users": Mode.ALL}, "counts": {"joined": Mode.CHANGES}}
 
 
@@ -377,8 +377,8 @@ class CatalogMachine(RuleBasedStateMachine):
             assert first == second
 
 
-@pytest.mark.slow
-def test_the_catalog_behaves_like_its_model_on_both_databases() -> None:
+@pytest.mark.parametrize("examples", [8, pytest.param(80, marks=pytest.mark.slow)])
+def test_the_catalog_behaves_like_its_model_on_both_databases(examples: int) -> None:
     with contextlib.ExitStack() as stack:
         catalogs = []
         for dialect in DIALECTS:
@@ -387,4 +387,4 @@ def test_the_catalog_behaves_like_its_model_on_both_databases() -> None:
             catalog.create()
             catalogs.append(catalog)
         machine = type("Machine", (CatalogMachine,), {"catalogs": tuple(catalogs)})
-        run_state_machine_as_test(machine, settings=HOW)
+        run_state_machine_as_test(machine, settings=settings(HOW, max_examples=examples))

@@ -82,7 +82,7 @@ class World:
         self._owner.close()
 
 
-@pytest.fixture(params=DIALECTS)
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow if name != "sqlite" else ()) for name in DIALECTS])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     with empty_database(request.param) as url:
         made = World(url, tmp_path / "warehouse")
@@ -98,7 +98,6 @@ def check_end(process: Process, expected: list[int]) -> None:
     assert process.relation("source") == process.relation("copied") == expected
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_crash_at_any_step_loses_nothing_and_leaves_nothing(world: World, scenario: str) -> None:
     before, operations, expected = SCENARIOS[scenario]

@@ -6,12 +6,13 @@ After each step every channel is compared: its newest rows, those at points seen
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -349,13 +350,15 @@ class History:
         expected[about] = rows
 
 
-@pytest.mark.slow
-def test_random_histories_agree_with_the_reference(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("histories", "seeded"), [(1, 3), pytest.param(12, None, marks=pytest.mark.slow)])
+def test_random_histories_agree_with_the_reference(
+    spark: SparkSession, tmp_path: Path, histories: int, seeded: int | None
+) -> None:
     number = 0
 
+    @seed(random.randrange(1 << 30) if seeded is None else seeded)
     @settings(
-        max_examples=2,
-        derandomize=True,
+        max_examples=histories,
         database=None,
         deadline=None,
         phases=[Phase.generate],

@@ -6,12 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.mark.slow
 def test_nothing_is_lost_or_done_twice_when_processes_are_killed() -> None:
     command = [
         sys.executable,
