@@ -83,9 +83,7 @@ def _curves(size: int, blocks: tuple[int, ...], rounds: int) -> Curves:
     with ExitStack() as stack:
         first, place = stack.enter_context(sandbox(_workflow()))
         spark = first.warehouse.spark
-        opened = {
-            way: stack.enter_context(sandbox(_workflow(), spark=spark, sizes=sizes))[0] for way, sizes in WAYS.items()
-        }
+        opened = {way: stack.enter_context(sandbox(_workflow(), sizes=sizes))[0] for way, sizes in WAYS.items()}
         for number in range(1, blocks[-1] + 1):
             block = _block(spark, size, number, blocks[-1], place / "block")
             first.ingest("appended", str(block))
