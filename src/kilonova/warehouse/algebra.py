@@ -281,15 +281,16 @@ def upserted(
         broadcast: whether the delta is small enough to be sent to every worker.
         single: whether everything is so small that one worker does it soonest.
     """
-    names = (*schema.names, "_deleted", POSITION)
-    rows = delta.withColumn(POSITION, F.lit(None).cast("bigint")).select(*map(column, names))
+    columns = [*map(column, schema.names), column("_deleted")]
+    rows = delta.select(*columns, F.lit(None).cast("bigint").alias(POSITION))
     keys = delta.select(*map(column, key))
-    known = None if base is None else base.withColumns({"_deleted": F.lit(False), POSITION: F.lit(-1)})
-    for before in (known, older):
+    if base is not None:
+        base = base.select(*map(column, schema.names), F.lit(False).alias("_deleted"), F.lit(-1).alias(POSITION))
+    for before in (base, older):
         if before is not None:
-            touched = before.join(F.broadcast(keys) if broadcast else keys, list(key), "left_semi")
-            placed = touched.withColumn(POSITION, column(POSITION).cast("bigint"))
-            rows = rows.unionByName(shaped(placed, schema, ["_deleted", POSITION]))
+            if not single:
+                before = before.join(F.broadcast(keys) if broadcast else keys, list(key), "left_semi")
+            rows = rows.unionByName(shaped(before, schema, ["_deleted", POSITION]))
     if single:
         rows = rows.coalesce(1)
     packed = F.struct(*map(column, (*_others(schema, key), "_deleted")))
