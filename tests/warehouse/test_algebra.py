@@ -37,6 +37,7 @@ from kilonova.model.encoding import (
     Increment,
     Upsert,
     delta_schema,
+    key_of,
 )
 from kilonova.model.reading import Chain, Diff, Reading
 from kilonova.model.schema import Column, Schema
@@ -548,12 +549,34 @@ def test_a_delta_that_changes_nothing_is_not_published(spark: SparkSession, tmp_
         assert replace(made, blocks=[], folder=tmp_path / "empty").write(Delta(0, 1), encoding, tombstones) is None
 
 
+@pytest.mark.parametrize("encoding", [UPSERT, COLUMNS], ids=str)
+def test_of_a_delta_to_a_large_channel_a_few_rows_are_compared_first(
+    spark: SparkSession, tmp_path: Path, encoding: Encoding
+) -> None:
+    made = chained(spark, tmp_path, encoding, [], sizes=Sizes(compared=0))
+    base = made.dressed(lambda case: reference.records(made.dress.plain, case.relations[0]))
+    key = key_of(made.dress.lifted(encoding))
+    others = tuple(name for name in made.dress.schema.names if name not in key)
+    same = [row | {DELETED[0]: False, SET[0]: others} for row in sorted(base, key=lambda row: row["case"])]
+    other = [row | {"n": 77} for row in same]
+    assert made.write(Delta(1, 2), encoding, same) is None
+    at_once = made.write(Delta(1, 2), encoding, other)
+    assert at_once is not None
+    assert at_once.statistics.removals is None
+    made.blocks.remove(at_once)
+    looked_for = replace(made, folder=tmp_path / "again", blocks=[])
+    looked_for.write(Base(1), encoding, base)
+    found = looked_for.write(Delta(1, 2), encoding, [*same[:-1], other[-1]])
+    assert found is not None
+    assert found.statistics.removals == 1
+
+
 def replace_last(encoding: Encoding, case: Case) -> Case:
     step = ineffective(encoding, case.relations[0], case.steps[0])
     return Case([case.relations[0]] * 2, [step])
 
 
-ALIGNED = Sizes(bucketed=1, bucket=1 << 15)
+ALIGNED = Sizes(bucketed=1, bucket=1 << 17)
 
 
 @pytest.mark.parametrize("encoding", but_slow([UPSERT, CHANGES_KEYED, INCREMENT, COLUMNS], COLUMNS))
@@ -567,7 +590,7 @@ def test_all_ways_to_merge_give_the_same(spark: SparkSession, tmp_path: Path, en
 
     snapshot = made.chronicle().snapshot(3)
     third = sum(block.statistics.bytes for block in snapshot.blocks) // 3
-    compacted = made.warehouse(replace(ALIGNED, bucket=third)).compact(snapshot, number=9)
+    compacted = made.warehouse(replace(ALIGNED, bucket=4 * third)).compact(snapshot, number=9)
     assert compacted.buckets == compacted.statistics.files == 4
     made.blocks.append(compacted)
     assert made.chronicle().snapshot(4).base == compacted

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kilonova.errors import DeclarationError, SchemaMismatch
 
-RESERVED = ("_deleted", "_weight", "_set")
+RESERVED = ("_deleted", "_weight", "_set", "_block")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def check_names(schema: Schema) -> None:
     """Refuse relations that use the names of control columns.
 
     Raises:
-        DeclarationError: a column is called `_deleted`, `_weight` or `_set`.
+        DeclarationError: a column is called `_deleted`, `_weight`, `_set` or `_block`.
     """
     for column in schema.columns:
         if column.name.lower() in RESERVED:

@@ -21,29 +21,37 @@ class Sizes:
 
     Attributes:
         bucketed: bases of at least this size are laid out in buckets.
-        bucket: how much one bucket should hold.
+        bucket: how much one bucket should hold in a large base; up to 64 buckets hold a quarter of it, for
+            as many workers have something to do then.
         broadcast: deltas up to this size are sent to every worker rather than shuffled.
         single: blocks made of at most this much input are written as one file.
-        compared: snapshots up to this size are compared with an upsert, to see whether it changes anything;
-            larger ones only if the delta is at least a twentieth of their size.
+        compared: snapshots up to this size are compared with a whole upsert, to see what it changes; of
+            larger ones a few rows at first, and the others only if those stay as they were.
     """
 
     bucketed: int = 32 << 20
     bucket: int = 64 << 20
     broadcast: int = 8 << 20
     single: int = 8 << 20
-    compared: int = 128 << 20
+    compared: int = 16 << 20
 
 
-def buckets_for(expected: int, keyed: bool, sizes: Sizes) -> int:
+def buckets_for(expected: int, base: Block | None, sizes: Sizes) -> int:
     """Into how many buckets a base of an expected size goes; 0 for none.
 
-    >>> buckets_for(200 << 20, True, Sizes()), buckets_for(1 << 20, True, Sizes())
-    (4, 0)
+    Args:
+        expected: its size.
+        base: an older base; its number of buckets is kept while it is not far off, for then nothing moves.
+        sizes: where that changes over.
+
+    >>> buckets_for(200 << 20, None, Sizes()), buckets_for(20 << 30, None, Sizes()), buckets_for(1 << 20, None, Sizes())
+    (16, 512, 0)
     """
-    if not keyed or expected < sizes.bucketed:
+    if expected < sizes.bucketed:
         return 0
-    return min(4096, 1 << max(0, math.ceil(math.log2(max(1, expected) / sizes.bucket))))
+    enough = max(expected / sizes.bucket, min(64, 4 * expected / sizes.bucket))
+    buckets = min(4096, 1 << max(0, math.ceil(math.log2(enough))))
+    return base.buckets if base is not None and buckets <= 2 * base.buckets <= 4 * buckets else buckets
 
 
 class Strategy(enum.Enum):
@@ -72,7 +80,6 @@ def strategy(base: Block | None, deltas: tuple[Block, ...], sizes: Sizes) -> Str
     return Strategy.BROADCAST if size <= sizes.broadcast else Strategy.SHUFFLED
 
 
-def worth_comparing(old: Snapshot, delta_bytes: int, sizes: Sizes) -> bool:
-    """Whether to look if a delta changes anything, rather than to publish it as it is."""
-    size = sum(block.statistics.bytes for block in old.blocks)
-    return size <= max(sizes.compared, 20 * delta_bytes)
+def compares_whole(old: Snapshot, sizes: Sizes) -> bool:
+    """Whether a delta is compared at once with all that it replaces."""
+    return sum(block.statistics.bytes for block in old.blocks) <= sizes.compared

@@ -37,7 +37,7 @@ class SizesSection(BaseModel):
     bucket: int = Field(default=64 << 20, gt=0)
     broadcast: int = Field(default=8 << 20, ge=0)
     single: int = Field(default=8 << 20, ge=0)
-    compared: int = Field(default=128 << 20, ge=0)
+    compared: int = Field(default=16 << 20, ge=0)
 
 
 class RetrySection(BaseModel):

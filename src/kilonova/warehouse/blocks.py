@@ -7,6 +7,7 @@ session's catalog takes no such table the files are read plainly, and merges shu
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 from pyspark.errors import PySparkException
@@ -21,6 +22,9 @@ from kilonova.warehouse.storage import Storage
 
 POSITION = "_position"
 """Where in its chain a delta's row stands; internal to readings."""
+
+NUMBER = "_block"
+"""Delta blocks keep their number beside every row, where it takes no space: far cheaper to read than file names."""
 
 
 def schema_of(struct: StructType) -> Schema:
@@ -62,15 +66,22 @@ class Blocks:
         self.storage = storage
         self._prefix = f"kilonova.c{identity}_block_"
         self._tables: dict[int, bool] = {}
+        self._condition: Column | None = None
 
     def empty(self, schema: Schema) -> DataFrame:
         """No rows."""
         return self.spark.createDataFrame([], schema.ddl)
 
+    def where(self, condition: Column) -> Blocks:
+        """The same blocks with only the rows for which a condition holds; the files are skipped where it cannot."""
+        restricted = copy.copy(self)
+        restricted._condition = condition
+        return restricted
+
     def base(self, block: Block) -> DataFrame:
         """The rows of a base block, as stored."""
         if self.aligned(block):
-            return self.spark.table(f"{self._prefix}{block.number}")
+            return self._restricted(self.spark.table(f"{self._prefix}{block.number}"))
         return self._scan([block])
 
     def aligned(self, block: Block) -> bool:
@@ -108,20 +119,23 @@ class Blocks:
             if self._tables.pop(number, False):
                 self.spark.sql(f"DROP TABLE IF EXISTS {self._prefix}{number}")
 
-    def _scan(self, blocks: Sequence[Block]) -> DataFrame:
+    def _scan(self, blocks: Sequence[Block], *extra: str) -> DataFrame:
         paths = [self.storage.path(block.number) for block in blocks]
-        return self.spark.read.schema(blocks[0].columns.ddl).parquet(*paths)
+        ddl = ", ".join((blocks[0].columns.ddl, *extra))
+        return self._restricted(self.spark.read.schema(ddl).parquet(*paths))
+
+    def _restricted(self, frame: DataFrame) -> DataFrame:
+        return frame if self._condition is None else frame.where(self._condition)
 
     def _placed(self, blocks: Sequence[Block], place: dict[int, int]) -> DataFrame:
-        frame = self._scan(blocks)
         if len(blocks) == 1:
-            return frame.withColumn(POSITION, F.lit(place[blocks[0].number]))
-        number = F.regexp_extract("_metadata.file_path", r"/block_(\d+)/", 1).cast("bigint")
+            return self._scan(blocks).withColumn(POSITION, F.lit(place[blocks[0].number]))
+        frame = self._scan(blocks, f"{NUMBER} bigint")
         ordered = [block.number for block in blocks]
         if len(place) == len(blocks) and ordered == sorted(ordered):
-            return frame.select("*", number.alias(POSITION))
+            return frame.withColumnRenamed(NUMBER, POSITION)
         places = F.create_map(*(F.lit(item) for key in ordered for item in (key, place[key])))
-        return frame.select("*", places[number].alias(POSITION))
+        return frame.select(*map(column, blocks[0].columns.names), places[column(NUMBER)].alias(POSITION))
 
     def _table(self, block: Block) -> bool:
         """Make sure that the block has a table; False where the session's catalog takes none."""

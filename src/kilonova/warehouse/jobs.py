@@ -74,6 +74,11 @@ class Effect:
     added: int
     removed: int
 
+    @property
+    def any(self) -> bool:
+        """Whether there are any."""
+        return bool(self.added or self.removed)
+
 
 def completed(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
     """A delta as its maker gave it, with all control columns; weights are added up, zeros left out."""

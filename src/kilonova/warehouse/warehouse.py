@@ -6,8 +6,11 @@ it replaces). What a reading equals is defined by `kilonova.testing.reference`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,10 +20,16 @@ from kilonova.model.block import Base, Block, Kind, Statistics
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert, delta_schema, key_of
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
 from kilonova.model.schema import Schema
-from kilonova.schedule.layout import Sizes, Strategy, buckets_for, strategy, worth_comparing
+from kilonova.schedule.layout import Sizes, Strategy, buckets_for, compares_whole, strategy
 from kilonova.warehouse import algebra, jobs
-from kilonova.warehouse.blocks import Blocks, column, shaped
+from kilonova.warehouse.blocks import NUMBER, Blocks, column, shaped
 from kilonova.warehouse.storage import Storage
+
+_FEW = 8
+"""How many keys of an upsert into a large channel are looked up first; Spark has Parquet skip pages for up to ten."""
+
+_LOOKED_UP = ("tinyint", "smallint", "int", "bigint", "string", "date", "decimal", "boolean")
+"""Types of keys that are the same as values of Python, whatever the time zone."""
 
 
 class Warehouse:
@@ -140,7 +149,7 @@ class Warehouse:
             frame = jobs.completed(frame, encoding, schema)
         layout = jobs.Layout(
             key=key_of(encoding),
-            buckets=buckets_for(expected or 0, bool(key_of(encoding)), self.sizes) if isinstance(kind, Base) else 0,
+            buckets=buckets_for(expected or 0, None, self.sizes) if isinstance(kind, Base) and key_of(encoding) else 0,
             single=expected is not None and expected <= self.sizes.single,
         )
         block = self._written(shaped(frame, columns), number, kind, schema, encoding, layout)
@@ -149,8 +158,6 @@ class Warehouse:
         if block.statistics.rows == 0:
             return None
         if old is None or not isinstance(encoding, Upsert | Columns | Custom):
-            return block
-        if not worth_comparing(old, block.statistics.bytes, self.sizes):
             return block
         return self._compared(block, old)
 
@@ -167,8 +174,8 @@ class Warehouse:
         assert snapshot.schema is not None
         encoding, base = snapshot.encoding, snapshot.base
         expected = sum(block.statistics.bytes for block in snapshot.blocks)
-        buckets = buckets_for(expected, bool(key_of(encoding)), self.sizes)
         aligned = base is not None and len(_runs(snapshot.deltas)) == 1 and self._blocks.aligned(base)
+        buckets = buckets_for(expected, base if aligned else None, self.sizes) if key_of(encoding) else 0
         layout = jobs.Layout(
             key=key_of(encoding),
             buckets=buckets,
@@ -187,6 +194,8 @@ class Warehouse:
     def _written(
         self, rows: DataFrame, number: int, kind: Kind, schema: Schema, encoding: Encoding, layout: jobs.Layout
     ) -> Block:
+        if not isinstance(kind, Base) and not isinstance(encoding, Append):
+            rows = rows.withColumn(NUMBER, F.lit(number).cast("bigint"))
         seen = jobs.write(rows, self.storage.path(number), kind, encoding, schema, layout)
         if seen.misplaced and layout.arranged:
             raise _Misplaced
@@ -206,7 +215,26 @@ class Warehouse:
         )
 
     def _compared(self, block: Block, old: Snapshot) -> Block | None:
-        """The block with what it removes, or None if it leaves the snapshot before it as it was."""
+        """The block, with what it removes where that was counted, or None if it changes nothing."""
+        if not compares_whole(old, self.sizes):
+            few = self._of_few_keys(block)
+            if few is not None and few._effect(block, old).any:
+                return block
+        effect = self._effect(block, old)
+        return replace(block, statistics=replace(block.statistics, removals=effect.removed)) if effect.any else None
+
+    def _of_few_keys(self, block: Block) -> Warehouse | None:
+        """This warehouse with nothing but rows with some of a block's keys; None if they are hard to look up."""
+        key = [name for name in key_of(block.encoding) if block.schema.type_of(name).startswith(_LOOKED_UP)]
+        rows = self.storage.first_rows(block.number, key, _FEW) if key else []
+        if not rows:
+            return None
+        restricted = copy.copy(self)
+        restricted._blocks = self._blocks.where(reduce(and_, (column(n).isin([row[n] for row in rows]) for n in key)))
+        return restricted
+
+    def _effect(self, block: Block, old: Snapshot) -> jobs.Effect:
+        """How many rows a delta adds to the snapshot before it and takes away."""
         schema, encoding = block.schema, block.encoding
         delta = Chain(start=old.at, end=block.end, schema=schema, encoding=encoding, deltas=(block,))
         size = block.statistics.bytes
@@ -225,10 +253,7 @@ class Warehouse:
         else:
             made = self.relation(self.open(delta), encoding, schema)
             counts = algebra.counted(self.as_changes(made))
-        effect = jobs.effect(counts)
-        if effect.added == 0 and effect.removed == 0:
-            return None
-        return replace(block, statistics=replace(block.statistics, removals=effect.removed))
+        return jobs.effect(counts)
 
     def check_retractions(self, block: Block, old: Snapshot) -> None:
         """Refuse a strong delta that takes away rows which are not there.
