@@ -64,8 +64,8 @@ def measure(scale: Scale) -> list[Report]:
             goals=[goal for goal in goals if goal.at_least],
             timings={name: each for name, each in timings.items() if name.startswith("publish")},
             note="Both read the same Parquet file. MERGE rewrites the files that hold matching rows; a delta block"
-            " leaves that to the next compaction. Before it is published, a few of its keys are looked up to see whether it"
-            " changes anything.",
+            " leaves that to the next compaction. Before it is published, a few of its keys are looked up, to see"
+            " whether it changes anything.",
         ),
         Report(
             name="upserts",

@@ -45,6 +45,7 @@ from kilonova.model.version import Version
 from kilonova.schedule.layout import Sizes
 from kilonova.testing import reference
 from kilonova.testing.reference import Bag, Record
+from kilonova.warehouse import jobs
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.warehouse import Warehouse
 from tests.frames import NAN, frame_of, records_of
@@ -576,7 +577,7 @@ def replace_last(encoding: Encoding, case: Case) -> Case:
     return Case([case.relations[0]] * 2, [step])
 
 
-ALIGNED = Sizes(bucketed=1, bucket=1 << 17)
+ALIGNED = Sizes(bucketed=1, bucket=1 << 16)
 
 
 @pytest.mark.parametrize("encoding", but_slow([UPSERT, CHANGES_KEYED, INCREMENT, COLUMNS], COLUMNS))
@@ -590,7 +591,7 @@ def test_all_ways_to_merge_give_the_same(spark: SparkSession, tmp_path: Path, en
 
     snapshot = made.chronicle().snapshot(3)
     third = sum(block.statistics.bytes for block in snapshot.blocks) // 3
-    compacted = made.warehouse(replace(ALIGNED, bucket=4 * third)).compact(snapshot, number=9)
+    compacted = made.warehouse(replace(ALIGNED, bucket=2 * third)).compact(snapshot, number=9)
     assert compacted.buckets == compacted.statistics.files == 4
     made.blocks.append(compacted)
     assert made.chronicle().snapshot(4).base == compacted
@@ -600,6 +601,13 @@ def test_all_ways_to_merge_give_the_same(spark: SparkSession, tmp_path: Path, en
     for sizes in (Sizes(), Sizes(broadcast=0)):
         assert_snapshots(plain, plain.chronicle(), [2, 4], sizes)
     assert_changes(plain, plain.chronicle(), [(1, 3)], Sizes(broadcast=0))
+
+
+def test_rows_that_do_not_stand_where_they_were_taken_to_are_noticed(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(0, 100, 1, 4).selectExpr("cast(id AS int) AS id", "'' AS note", "0L AS n")
+    layout = jobs.Layout(key=("id",), buckets=4, single=False, trusted=True, arranged=True)
+    with pytest.raises(jobs.Misplaced):
+        jobs.write(rows, str(tmp_path / "block"), Base(1), UPSERT, schema_of(UPSERT), layout)
 
 
 def test_rows_that_spark_moves_once_more_are_not_taken_for_buckets(spark: SparkSession, tmp_path: Path) -> None:

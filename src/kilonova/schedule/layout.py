@@ -21,8 +21,8 @@ class Sizes:
 
     Attributes:
         bucketed: bases of at least this size are laid out in buckets.
-        bucket: how much one bucket should hold in a large base; up to 64 buckets hold a quarter of it, for
-            as many workers have something to do then.
+        bucket: how much one bucket should hold in a large base; up to 64 buckets hold half of it, for
+            more workers have something to do then.
         broadcast: deltas up to this size are sent to every worker rather than shuffled.
         single: blocks made of at most this much input are written as one file.
         compared: snapshots up to this size are compared with a whole upsert, to see what it changes; of
@@ -45,11 +45,11 @@ def buckets_for(expected: int, base: Block | None, sizes: Sizes) -> int:
         sizes: where that changes over.
 
     >>> buckets_for(200 << 20, None, Sizes()), buckets_for(20 << 30, None, Sizes()), buckets_for(1 << 20, None, Sizes())
-    (16, 512, 0)
+    (8, 512, 0)
     """
     if expected < sizes.bucketed:
         return 0
-    enough = max(expected / sizes.bucket, min(64, 4 * expected / sizes.bucket))
+    enough = max(expected / sizes.bucket, min(64, 2 * expected / sizes.bucket))
     buckets = min(4096, 1 << max(0, math.ceil(math.log2(enough))))
     return base.buckets if base is not None and buckets <= 2 * base.buckets <= 4 * buckets else buckets
 

@@ -80,6 +80,13 @@ class Effect:
         return bool(self.added or self.removed)
 
 
+class Misplaced(Exception):
+    """Rows that were taken to stand in their buckets do not."""
+
+
+_ELSEWHERE = "a row stands in the bucket of another key"
+
+
 def completed(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
     """A delta as its maker gave it, with all control columns; weights are added up, zeros left out."""
     present = set(frame.columns)
@@ -124,6 +131,7 @@ def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: S
         What the job saw.
 
     Raises:
+        Misplaced: rows that were taken to stand in their buckets do not; the files are of no use then.
         KeyViolation: keys are null or occur twice; the files are of no use then.
         UnreadableInput: an input file cannot be read.
         StorageFailed: the files cannot be written.
@@ -142,8 +150,11 @@ def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: S
     if strong:
         metrics["removals"] = F.sum(F.when(column("_weight") < 0, -column("_weight")).otherwise(0))
     if layout.buckets:
-        bucket = F.pmod(F.hash(*map(column, key)), F.lit(layout.buckets))
-        metrics["misplaced"] = F.count_if(bucket != F.spark_partition_id())
+        elsewhere = F.pmod(F.hash(*map(column, key)), F.lit(layout.buckets)) != F.spark_partition_id()
+        if layout.arranged:
+            rows = rows.where(F.when(elsewhere, F.raise_error(F.lit(_ELSEWHERE)).cast("boolean")).otherwise(True))
+        else:
+            metrics["misplaced"] = F.count_if(elsewhere)
     observation = Observation() if metrics else None
     if observation is not None:
         rows = rows.observe(observation, *(metric.alias(name) for name, metric in metrics.items()))
@@ -226,11 +237,15 @@ def translated(path: str | None) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
+        if _ELSEWHERE in str(error):
+            raise Misplaced from error
         if (known := _recognized(str(error), path)) is not None:
             raise known from error
         raise
     except Py4JJavaError as error:
         text = str(error.java_exception) if error.java_exception is not None else str(error)
+        if _ELSEWHERE in f"{text}{error}":
+            raise Misplaced from error
         if (known := _recognized(f"{text}\n{error}", path)) is not None:
             raise known from error
         raise PySparkException(message=text) from error

@@ -187,7 +187,7 @@ class Warehouse:
         kind = Base(snapshot.at)
         try:
             return self._written(rows, number, kind, snapshot.schema, encoding, layout)
-        except _Misplaced:
+        except jobs.Misplaced:
             again = replace(layout, arranged=False)
             return self._written(rows, number, kind, snapshot.schema, encoding, again)
 
@@ -197,8 +197,6 @@ class Warehouse:
         if not isinstance(kind, Base) and not isinstance(encoding, Append):
             rows = rows.withColumn(NUMBER, F.lit(number).cast("bigint"))
         seen = jobs.write(rows, self.storage.path(number), kind, encoding, schema, layout)
-        if seen.misplaced and layout.arranged:
-            raise _Misplaced
         buckets = 0 if seen.misplaced else layout.buckets  # Spark moves rows once more to group by floating-point keys
         if buckets:
             self.storage.name_buckets(number)
@@ -345,10 +343,6 @@ class Warehouse:
         if all(isinstance(block.encoding, Append) for block in deltas):
             return whole
         return algebra.chain(whole, Changes(), schema, self.functions)
-
-
-class _Misplaced(Exception):
-    """Rows that were taken to stand in their buckets do not; they are written again, with a shuffle."""
 
 
 def _runs(deltas: tuple[Block, ...]) -> list[tuple[Block, ...]]:
