@@ -228,6 +228,7 @@ class Warehouse:
         if not rows:
             return None
         restricted = copy.copy(self)
+        restricted.sizes = replace(self.sizes, single=1 << 62)
         restricted._blocks = self._blocks.where(reduce(and_, (column(n).isin([row[n] for row in rows]) for n in key)))
         return restricted
 
