@@ -232,20 +232,17 @@ def translated(path: str | None) -> Iterator[None]:
 
     Raises:
         KilonovaError: what Spark's error means.
+        Misplaced: a row stands in the wrong bucket.
         PySparkException: any other error of Spark; PySpark leaves some as they come from Java.
     """
     try:
         yield
     except PySparkException as error:
-        if _ELSEWHERE in str(error):
-            raise Misplaced from error
         if (known := _recognized(str(error), path)) is not None:
             raise known from error
         raise
     except Py4JJavaError as error:
         text = str(error.java_exception) if error.java_exception is not None else str(error)
-        if _ELSEWHERE in f"{text}{error}":
-            raise Misplaced from error
         if (known := _recognized(f"{text}\n{error}", path)) is not None:
             raise known from error
         raise PySparkException(message=text) from error
@@ -258,8 +255,10 @@ _UNWRITABLE = ("Mkdirs failed", "ot a directory", "Permission denied", "Read-onl
 _GONE = ("SparkContext was shut down", "stopped SparkContext", "UNAVAILABLE")
 
 
-def _recognized(text: str, path: str | None) -> KilonovaError | None:
+def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None:
     """What an error of Spark means, from its text; None if that cannot be told."""
+    if _ELSEWHERE in text:
+        return Misplaced()
     if "No space left on device" in text:
         return StorageFailed("the disk is full", path=path, hint="Free some space; nothing was changed")
     if match := _JSON.search(text):

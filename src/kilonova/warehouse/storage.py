@@ -105,13 +105,20 @@ class Storage:
         return Files(rows=rows, bytes=sum(entry["size"] for entry in entries), count=len(entries))
 
     def first_rows(self, block: int, columns: Sequence[str], count: int) -> list[dict[str, Any]]:
-        """Some columns of at most `count` rows of a block, those of one file that come first."""
+        """Some columns of at most `count` rows of a block, those of one file that come first.
+
+        Raises:
+            StorageFailed: a file cannot be read.
+        """
         place = f"{self._root}/block_{block}"
-        for name in sorted(self._fs.ls(place, detail=False)):
-            if name.endswith(".parquet"):
-                with self._fs.open(name, "rb") as file:
-                    for batch in parquet.ParquetFile(file).iter_batches(batch_size=count, columns=list(columns)):
-                        return list(batch.to_pylist())
+        try:
+            for name in sorted(self._fs.ls(place, detail=False)):
+                if name.endswith(".parquet"):
+                    with self._fs.open(name, "rb") as file:
+                        for batch in parquet.ParquetFile(file).iter_batches(batch_size=count, columns=list(columns)):
+                            return list(batch.to_pylist())
+        except (OSError, ValueError) as error:
+            raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
         return []
 
     def _rows(self, name: str) -> int:

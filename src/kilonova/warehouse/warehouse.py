@@ -1,7 +1,7 @@
 """The seam to the rows: readings become DataFrames, DataFrames become blocks.
 
-`open` is lazy; `write` is one Spark job per block (and one more, small, where an upsert is compared with what
-it replaces). What a reading equals is defined by `kilonova.testing.reference`.
+`open` is lazy; `write` is one Spark job per block (and one or two more where an upsert is compared with what it
+replaces). What a reading equals is defined by `kilonova.testing.reference`.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class Warehouse:
 
     def _of_few_keys(self, block: Block) -> Warehouse | None:
         """This warehouse with nothing but rows with some of a block's keys; None if they are hard to look up."""
-        key = [name for name in key_of(block.encoding) if block.schema.type_of(name).startswith(_LOOKED_UP)]
+        key = [name for name in key_of(block.encoding) if block.schema.type_of(name).partition("(")[0] in _LOOKED_UP]
         rows = self.storage.first_rows(block.number, key, _FEW) if key else []
         if not rows:
             return None
