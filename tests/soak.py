@@ -173,7 +173,6 @@ class Round:
                 pass
             for channel in found:
                 project.compact(channel)
-            project.collect_garbage()
             _check_derived(self._relations(project), tally)
             self._check_leftovers(project, tally)
 
@@ -182,17 +181,31 @@ class Round:
             names = chains.channel_names(tx)
         return {name: Counter(tuple(row) for row in project.rows(name)[1]) for name in names}
 
+    def _settled(self, project: kn.Project) -> set[int]:
+        """The directories that garbage collection leaves, once Spark no longer writes for clients long dead."""
+        patience = time.monotonic() + 60
+        while True:
+            project.collect_garbage()
+            with project.catalog.reading() as tx:
+                states = chains.block_states(tx)
+            on_disk = set(Storage(str(self.folder / ".kilonova" / "warehouse")).blocks())
+            if all(states.get(number) == chains.LIVE for number in on_disk) or time.monotonic() > patience:
+                return on_disk
+            time.sleep(1)
+
     def _check_leftovers(self, project: kn.Project, tally: Tally) -> None:
+        on_disk = self._settled(project)
         with project.catalog.reading() as tx:
             states = chains.block_states(tx)
             history = runs.history(tx)
             left = {name: rows(tx, name) for name in ("pin", "claim")}
             open_points = [c.channel.name for c in chains.chronicles(tx).values() if c.readable < len(c.points)]
         tally.taken_up = sum(run.state is RunState.ABANDONED for run in history)
-        live = sorted(number for number, state in states.items() if state == chains.LIVE)
-        on_disk = Storage(str(self.folder / ".kilonova" / "warehouse")).blocks()
-        if on_disk != live:
-            tally.problems.append(f"directories {sorted(set(on_disk) ^ set(live))} are on one side only")
+        live = {number for number, state in states.items() if state == chains.LIVE}
+        if missing := live - on_disk:
+            tally.problems.append(f"blocks {sorted(missing)} have lost their directories")
+        if left_over := on_disk - live:
+            tally.problems.append(f"directories {sorted(left_over)} are left over")
         if other := set(states.values()) - {chains.LIVE, chains.GONE}:
             tally.problems.append(f"blocks are still {other}")
         if going := [run.number for run in history if run.state is RunState.RUNNING]:
