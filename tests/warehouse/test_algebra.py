@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from kilonova.errors import EncodingError
+from kilonova.errors import EncodingError, StorageFailed
 from kilonova.model.block import Base, Block, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle, Point, PointState
 from kilonova.model.encoding import (
@@ -37,7 +37,6 @@ from kilonova.model.encoding import (
     Increment,
     Upsert,
     delta_schema,
-    key_of,
 )
 from kilonova.model.reading import Chain, Diff, Reading
 from kilonova.model.schema import Column, Schema
@@ -46,6 +45,7 @@ from kilonova.schedule.layout import Sizes
 from kilonova.testing import reference
 from kilonova.testing.reference import Bag, Record
 from kilonova.warehouse import jobs
+from kilonova.warehouse.equality import differ_at_end
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.warehouse import Warehouse
 from tests.frames import NAN, frame_of, records_of
@@ -550,26 +550,42 @@ def test_a_delta_that_changes_nothing_is_not_published(spark: SparkSession, tmp_
         assert replace(made, blocks=[], folder=tmp_path / "empty").write(Delta(0, 1), encoding, tombstones) is None
 
 
-@pytest.mark.parametrize("encoding", [UPSERT, COLUMNS], ids=str)
-def test_of_a_delta_to_a_large_channel_a_few_rows_are_compared_first(
-    spark: SparkSession, tmp_path: Path, encoding: Encoding
+@pytest.mark.parametrize("deltas", [0, 2])
+def test_of_an_upsert_to_a_large_channel_a_few_rows_are_compared_first(
+    spark: SparkSession, tmp_path: Path, deltas: int
 ) -> None:
-    made = chained(spark, tmp_path, encoding, [], sizes=Sizes(compared=0))
-    base = made.dressed(lambda case: reference.records(made.dress.plain, case.relations[0]))
-    key = key_of(made.dress.lifted(encoding))
-    others = tuple(name for name in made.dress.schema.names if name not in key)
-    same = [row | {DELETED[0]: False, SET[0]: others} for row in sorted(base, key=lambda row: row["case"])]
+    made = replace(chained(spark, tmp_path, UPSERT, [UPSERT] * deltas), sizes=Sizes(compared=0))
+    now = made.dressed(lambda case: reference.records(made.dress.plain, case.relations[-1]))
+    point = len(made.blocks)
+    same = [row | {DELETED[0]: False} for row in sorted(now, key=lambda row: row["case"])]
     other = [row | {"n": 77} for row in same]
-    assert made.write(Delta(1, 2), encoding, same) is None
-    at_once = made.write(Delta(1, 2), encoding, other)
+    assert made.write(Delta(point, point + 1), UPSERT, same) is None
+    at_once = made.write(Delta(point, point + 1), UPSERT, other)
     assert at_once is not None
     assert at_once.statistics.removals is None
     made.blocks.remove(at_once)
-    looked_for = replace(made, folder=tmp_path / "again", blocks=[])
-    looked_for.write(Base(1), encoding, base)
-    found = looked_for.write(Delta(1, 2), encoding, [*same[:-1], other[-1]])
+    found = made.write(Delta(point, point + 1), UPSERT, [*same[:-1], other[-1]])
     assert found is not None
     assert found.statistics.removals == 1
+
+
+def test_few_rows_differ_or_not() -> None:
+    assert not differ_at_end([])
+    assert not differ_at_end([("a", (1, float("nan")), -1), ("a", (1, float("nan")), 3)])
+    assert not differ_at_end([("a", ({"x": 1, "y": 2},), 0), ("a", ({"y": 2, "x": 1},), 3)])
+    assert not differ_at_end([("a", (1,), 0), ("a", (2,), 1), ("b", (9,), 1), ("a", (2,), 3)])
+    assert not differ_at_end([("a", (1,), 0), ("a", None, 2), ("a", None, 3), ("b", None, 3)])
+    assert differ_at_end([("a", (1,), 0), ("a", (2,), 3)])
+    assert differ_at_end([("a", (1,), 3)])
+    assert differ_at_end([("a", (1,), -1), ("a", None, 3)])
+
+
+def test_a_few_rows_of_a_file_that_is_none_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    made = chained(spark, tmp_path, UPSERT, [])
+    (file,) = (tmp_path / "block_1").glob("*.parquet")
+    file.write_bytes(b"PAR1 but not really PAR1")
+    with pytest.raises(StorageFailed, match="block_1"):
+        made.warehouse().storage.first_rows(1, ["id"], 8)
 
 
 def replace_last(encoding: Encoding, case: Case) -> Case:
@@ -598,9 +614,12 @@ def test_all_ways_to_merge_give_the_same(spark: SparkSession, tmp_path: Path, en
     assert_snapshots(made, made.chronicle(), [3, 4])
 
     plain = replace(made, blocks=[replace(block, buckets=0) for block in made.blocks[:-1]])
-    for sizes in (Sizes(), Sizes(broadcast=0)):
+    for sizes in (Sizes(), Sizes(single=0), Sizes(single=0, broadcast=0)):
         assert_snapshots(plain, plain.chronicle(), [2, 4], sizes)
-    assert_changes(plain, plain.chronicle(), [(1, 3)], Sizes(broadcast=0))
+        assert_changes(plain, plain.chronicle(), [(1, 3)], sizes)
+    for reading in (plain.chronicle().snapshot(4), plain.chronicle().delta(1, 3), plain.chronicle().changes(1, 3)):
+        opened = plain.warehouse().open(reading)
+        assert "Exchange" not in opened._jdf.queryExecution().executedPlan().toString()
 
 
 def test_rows_that_do_not_stand_where_they_were_taken_to_are_noticed(spark: SparkSession, tmp_path: Path) -> None:

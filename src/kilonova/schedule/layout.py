@@ -11,7 +11,8 @@ import enum
 import math
 from dataclasses import dataclass
 
-from kilonova.model.block import Block
+from kilonova.model.block import Block, Delta
+from kilonova.model.encoding import Append
 from kilonova.model.reading import Snapshot
 
 
@@ -24,7 +25,7 @@ class Sizes:
         bucket: how much one bucket should hold in a large base; up to 64 buckets hold half of it, for
             more workers have something to do then.
         broadcast: deltas up to this size are sent to every worker rather than shuffled.
-        single: blocks made of at most this much input are written as one file.
+        single: at most this much is merged by one worker, which saves shuffling it, and written as one file.
         compared: snapshots up to this size are compared with a whole upsert, to see what it changes; of
             larger ones a few rows at first, and the others only if those stay as they were.
     """
@@ -57,10 +58,11 @@ def buckets_for(expected: int, base: Block | None, sizes: Sizes) -> int:
 class Strategy(enum.Enum):
     """How a delta meets the rows that it changes.
 
-    ALIGNED joins the base bucket by bucket, shuffling only the delta; BROADCAST sends the delta to the base's
-    rows; SHUFFLED moves both.
+    TOGETHER has one worker join both; ALIGNED joins the base bucket by bucket, shuffling only the delta;
+    BROADCAST sends the delta to the base's rows; SHUFFLED moves both.
     """
 
+    TOGETHER = "together"
     ALIGNED = "aligned"
     BROADCAST = "broadcast"
     SHUFFLED = "shuffled"
@@ -78,6 +80,17 @@ def strategy(base: Block | None, deltas: tuple[Block, ...], sizes: Sizes) -> Str
         return Strategy.ALIGNED
     size = sum(block.statistics.bytes for block in deltas)
     return Strategy.BROADCAST if size <= sizes.broadcast else Strategy.SHUFFLED
+
+
+def together(blocks: tuple[Block, ...], sizes: Sizes) -> bool:
+    """Whether blocks are so small that one worker merges them soonest; nothing is gained where rows only add up.
+
+    >>> together((), Sizes())
+    False
+    """
+    merged = any(isinstance(block.kind, Delta) and not isinstance(block.encoding, Append) for block in blocks)
+    small = sum(block.statistics.bytes for block in blocks) <= sizes.single
+    return merged and small and not any(block.buckets for block in blocks)
 
 
 def compares_whole(old: Snapshot, sizes: Sizes) -> bool:

@@ -220,7 +220,7 @@ def strong(
     delta: DataFrame,
     encoding: Encoding,
     schema: Schema,
-    broadcast: bool,
+    strategy: Strategy,
     functions: Functions,
 ) -> DataFrame:
     """A chained weak delta as a strong one: what it replaces in the snapshot before, and by what.
@@ -230,7 +230,7 @@ def strong(
         delta: a chained delta.
         encoding: how it reads.
         schema: the relation's schema after it.
-        broadcast: whether the delta is small enough to be sent to every worker.
+        strategy: how the two meet; aligned is as shuffled.
         functions: the per-key functions of custom encodings.
     """
     match encoding:
@@ -242,9 +242,16 @@ def strong(
             keys = delta.select(*map(column, key))
             if isinstance(encoding, Custom):
                 keys = keys.distinct()
-            touched = old.join(F.broadcast(keys) if broadcast else keys, list(key), "left_semi")
+            match strategy:
+                case Strategy.TOGETHER:  # Spark would move a semi-join to where the rows are not yet together
+                    touched = old.hint("merge").join(keys, list(key)).coalesce(1)
+                case Strategy.BROADCAST:
+                    touched = old.join(F.broadcast(keys), list(key), "left_semi")
+                case Strategy.ALIGNED | Strategy.SHUFFLED:
+                    touched = old.join(keys, list(key), "left_semi")
             touched = shaped(touched, schema)
-            after = merge(touched, delta, encoding, schema, Strategy.SHUFFLED, functions)
+            again = Strategy.TOGETHER if strategy is Strategy.TOGETHER else Strategy.SHUFFLED
+            after = merge(touched, delta, encoding, schema, again, functions)
             if isinstance(encoding, Custom):
                 return _difference(touched, after, schema)
             return _replaced(touched, after, key, schema)
@@ -399,7 +406,8 @@ def _met(base: DataFrame, delta: DataFrame, key: tuple[str, ...], strategy: Stra
     on = reduce(and_, (column(name, "b") == column(name, "d") for name in key))
     if strategy is Strategy.ALIGNED:
         base = base.hint("merge")
-    return base.alias("b").join(delta.alias("d"), on, "full_outer")
+    met = base.alias("b").join(delta.alias("d"), on, "full_outer")
+    return met.coalesce(1) if strategy is Strategy.TOGETHER else met  # Spark forgets that it was one partition
 
 
 def _both(old: DataFrame, new: DataFrame, key: tuple[str, ...]) -> DataFrame:

@@ -59,6 +59,9 @@ class Blocks:
         spark: the session.
         storage: where the blocks are.
         identity: tells the tables of this warehouse from those of others in one catalog.
+
+    Attributes:
+        together: whether each block is read by one worker.
     """
 
     def __init__(self, spark: SparkSession, storage: Storage, identity: str) -> None:
@@ -67,6 +70,7 @@ class Blocks:
         self._prefix = f"kilonova.c{identity}_block_"
         self._tables: dict[int, bool] = {}
         self._condition: Column | None = None
+        self.together = False
 
     def empty(self, schema: Schema) -> DataFrame:
         """No rows."""
@@ -78,10 +82,16 @@ class Blocks:
         restricted._condition = condition
         return restricted
 
+    def by_one(self) -> Blocks:
+        """The same blocks, each read by one worker, so that merging them moves no rows."""
+        alone = copy.copy(self)
+        alone.together = True
+        return alone
+
     def base(self, block: Block) -> DataFrame:
         """The rows of a base block, as stored."""
         if self.aligned(block):
-            return self._restricted(self.spark.table(f"{self._prefix}{block.number}"))
+            return self._adapted(self.spark.table(f"{self._prefix}{block.number}"))
         return self._scan([block])
 
     def aligned(self, block: Block) -> bool:
@@ -122,10 +132,11 @@ class Blocks:
     def _scan(self, blocks: Sequence[Block], *extra: str) -> DataFrame:
         paths = [self.storage.path(block.number) for block in blocks]
         ddl = ", ".join((blocks[0].columns.ddl, *extra))
-        return self._restricted(self.spark.read.schema(ddl).parquet(*paths))
+        return self._adapted(self.spark.read.schema(ddl).parquet(*paths))
 
-    def _restricted(self, frame: DataFrame) -> DataFrame:
-        return frame if self._condition is None else frame.where(self._condition)
+    def _adapted(self, frame: DataFrame) -> DataFrame:
+        frame = frame if self._condition is None else frame.where(self._condition)
+        return frame.coalesce(1) if self.together else frame
 
     def _placed(self, blocks: Sequence[Block], place: dict[int, int]) -> DataFrame:
         if len(blocks) == 1:

@@ -6,7 +6,9 @@ like). So a map is compared as its entries in order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
@@ -51,6 +53,20 @@ def weights_added(rows: DataFrame, names: Sequence[str], weight: Column) -> Data
     )
     summed = grouped.agg(*(F.first(column(name)).alias(name) for name in maps), total)
     return summed.where(column("_weight") != 0).select(*map(column, names), column("_weight"))
+
+
+def differ_at_end(rows: Iterable[tuple[Any, tuple[Any, ...] | None, int]]) -> bool:
+    """Whether the last rows of some keys differ from those before them.
+
+    Args:
+        rows: rows of those keys as Spark gives them: the key, the row or None for a deletion, and the position.
+    """
+    before: dict[str, tuple[Any, ...] | None] = {}
+    after: dict[str, tuple[Any, ...] | None] = {}
+    ordered = sorted(rows, key=itemgetter(2))
+    for key, row, position in ordered:
+        (after if position == ordered[-1][2] else before)[repr(key)] = row
+    return any(before.get(key) != row and repr(before.get(key)) != repr(row) for key, row in after.items())
 
 
 def _has_map(type_: DataType) -> bool:

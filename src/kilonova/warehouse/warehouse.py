@@ -20,9 +20,10 @@ from kilonova.model.block import Base, Block, Kind, Statistics
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert, delta_schema, key_of
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
 from kilonova.model.schema import Schema
-from kilonova.schedule.layout import Sizes, Strategy, buckets_for, compares_whole, strategy
+from kilonova.schedule.layout import Sizes, Strategy, buckets_for, compares_whole, strategy, together
 from kilonova.warehouse import algebra, jobs
-from kilonova.warehouse.blocks import NUMBER, Blocks, column, shaped
+from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, shaped
+from kilonova.warehouse.equality import differ_at_end
 from kilonova.warehouse.storage import Storage
 
 _FEW = 8
@@ -66,6 +67,13 @@ class Warehouse:
         schema = reading.schema
         if schema is None:
             raise BrokenInvariant("a channel without a schema was read")
+        if together(reading.blocks, self.sizes):
+            alone = copy.copy(self)
+            alone._blocks = self._blocks.by_one()
+            return alone._opened(reading, schema)
+        return self._opened(reading, schema)
+
+    def _opened(self, reading: Reading, schema: Schema) -> DataFrame:
         match reading:
             case Snapshot():
                 return self._snapshot(reading, schema)
@@ -77,14 +85,11 @@ class Warehouse:
                     return self.as_delta(after, encoding, schema)
                 return algebra.diff(before, after, encoding, schema, self.functions)
             case Strong(old=old, delta=delta):
-                size = sum(block.statistics.bytes for block in delta.deltas)
+                small = sum(block.statistics.bytes for block in delta.deltas) <= self.sizes.broadcast
+                how = Strategy.BROADCAST if small else Strategy.SHUFFLED
+                how = Strategy.TOGETHER if self._blocks.together else how
                 return algebra.strong(
-                    self._snapshot(old, schema),
-                    self._chain(delta, schema),
-                    delta.encoding,
-                    schema,
-                    size <= self.sizes.broadcast,
-                    self.functions,
+                    self._snapshot(old, schema), self._chain(delta, schema), delta.encoding, schema, how, self.functions
                 )
 
     def inserts(self, changes: DataFrame, schema: Schema) -> DataFrame:
@@ -214,23 +219,28 @@ class Warehouse:
 
     def _compared(self, block: Block, old: Snapshot) -> Block | None:
         """The block, with what it removes where that was counted, or None if it changes nothing."""
-        if not compares_whole(old, self.sizes):
-            few = self._of_few_keys(block)
-            if few is not None and few._effect(block, old).any:
-                return block
+        if not compares_whole(old, self.sizes) and self._differs_early(block, old):
+            return block
         effect = self._effect(block, old)
         return replace(block, statistics=replace(block.statistics, removals=effect.removed)) if effect.any else None
 
-    def _of_few_keys(self, block: Block) -> Warehouse | None:
-        """This warehouse with nothing but rows with some of a block's keys; None if they are hard to look up."""
-        key = [name for name in key_of(block.encoding) if block.schema.type_of(name).partition("(")[0] in _LOOKED_UP]
-        rows = self.storage.first_rows(block.number, key, _FEW) if key else []
-        if not rows:
-            return None
-        restricted = copy.copy(self)
-        restricted.sizes = replace(self.sizes, single=1 << 62)
-        restricted._blocks = self._blocks.where(reduce(and_, (column(n).isin([row[n] for row in rows]) for n in key)))
-        return restricted
+    def _differs_early(self, block: Block, old: Snapshot) -> bool:
+        """Whether an upsert changes something in a few of its keys; False where they are hard to look up."""
+        encoding, schema = block.encoding, block.schema
+        deltas = (*old.deltas, block)
+        if not isinstance(encoding, Upsert) or any(delta.encoding != encoding for delta in deltas):
+            return False
+        known = [name for name in encoding.key if schema.type_of(name).partition("(")[0] in _LOOKED_UP]
+        some = self.storage.first_rows(block.number, known, _FEW) if known else []
+        if not some:
+            return False
+        few = self._blocks.where(reduce(and_, (column(name).isin([row[name] for row in some]) for name in known)))
+        rows = shaped(few.deltas(deltas), schema, ["_deleted", POSITION])
+        if old.base is not None:
+            base = shaped(few.base(old.base), schema)
+            rows = rows.unionByName(base.withColumns({"_deleted": F.lit(False), POSITION: F.lit(-1)}))
+        found = jobs.fetch(rows.select(F.struct(*map(column, encoding.key)), *map(column, rows.columns)))
+        return differ_at_end([(row[0], None if row[-2] else row[1:-2], row[-1]) for row in found])
 
     def _effect(self, block: Block, old: Snapshot) -> jobs.Effect:
         """How many rows a delta adds to the snapshot before it and takes away."""
@@ -274,7 +284,7 @@ class Warehouse:
 
     def as_changes(self, rows: DataFrame) -> DataFrame:
         """Rows as a strong delta that adds them."""
-        return algebra.strong(rows, rows, Append(), Schema(()), False, self.functions)
+        return algebra.strong(rows, rows, Append(), Schema(()), Strategy.SHUFFLED, self.functions)
 
     def delete(self, numbers: Iterable[int]) -> None:
         """Delete the files of blocks."""
@@ -300,7 +310,7 @@ class Warehouse:
                 whole = added if here is None and run[0] is deltas[0] else whole.unionByName(added)
                 here = None
                 continue
-            how = strategy(here, run, self.sizes)
+            how = Strategy.TOGETHER if self._blocks.together else strategy(here, run, self.sizes)
             buckets = here.buckets if here is not None and how is Strategy.ALIGNED else 0
             link = Chain(start=0, end=run[-1].end, schema=schema, encoding=encoding, deltas=run)
             chained = self._chain(link, schema, buckets)
