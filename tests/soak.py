@@ -113,11 +113,15 @@ class Round:
         self.folder = folder
         self.random = random.Random(seed)
         self.workers = 0
-        lines = [f'catalog = "{catalog}"', f"lease = {LEASE}", "[spark]"]
+        self.catalog = catalog
+        self._configure(remote)
+
+    def _configure(self, remote: str | None) -> None:
+        lines = [f'catalog = "{self.catalog}"', f"lease = {LEASE}", "[spark]"]
         lines += [f'remote = "{remote}"'] if remote else ['master = "local[1]"']
         conf = {"spark.sql.shuffle.partitions": "2"} | ({} if remote else {"spark.driver.memory": "1g"})
         lines += ["[spark.conf]", *(f'"{key}" = "{value}"' for key, value in conf.items())]
-        (folder / "kilonova.toml").write_text("\n".join(lines))
+        (self.folder / "kilonova.toml").write_text("\n".join(lines))
 
     def start(self) -> tuple[str, subprocess.Popen[bytes]]:
         self.workers += 1
@@ -164,7 +168,8 @@ class Round:
         tally.problems += [line["error"] for line in log if line["what"] == "broke"]
         tally.gave_way = sum(line["what"] == "gave way" for line in log)
         tally.steps = sum(line["what"] == "did" for line in log)
-        with kn.open_project(self.folder, spark={"remote": remote}) as project:
+        self._configure(remote)
+        with kn.open_project(self.folder) as project:
             project.collect_garbage()
             found = self._relations(project)
             _check_events(log, found, tally)

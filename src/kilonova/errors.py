@@ -7,6 +7,7 @@
     ├── SchemaMismatch          rows whose columns or types do not fit a channel
     ├── KeyViolation            null or duplicate keys where keys are declared
     ├── EncodingError           a delta that its encoding cannot express or apply
+    ├── QueryError              SQL that cannot be understood, or that names what is not there
     ├── UnknownName             a channel, task, point or run that is not there
     ├── UnreadableInput         files that cannot be read
     ├── TaskFailed              user code that raised or returned the wrong thing
@@ -112,6 +113,12 @@ class EncodingError(KilonovaError):
     """A delta that its encoding cannot express, or that does not apply to the snapshot before it."""
 
     code = "encoding"
+
+
+class QueryError(KilonovaError):
+    """SQL that cannot be understood, or that names what is not there."""
+
+    code = "query"
 
 
 class UnknownName(KilonovaError):

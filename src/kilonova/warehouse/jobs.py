@@ -252,6 +252,7 @@ def translated(path: str | None) -> Iterator[None]:
 
 _UNREADABLE = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE", "is not a Parquet file")
 _UNWRITABLE = ("Mkdirs failed", "ot a directory", "Permission denied", "Read-only file system", "quota exceeded")
+_VANISHED = re.compile(r"_temporary\S*: No such file|_temporary\S* does not exist")
 _GONE = ("SparkContext was shut down", "stopped SparkContext", "UNAVAILABLE")
 
 
@@ -285,6 +286,8 @@ def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None
         )
     if any(sign in text for sign in _GONE):
         return SparkUnavailable("Spark stopped in the middle of the work", hint="Start again")
+    if path is not None and _VANISHED.search(text):  # Spark Connect may run a command twice after a lost connection
+        return StorageFailed("the block's files vanished while they were written", path=path, hint="Start again")
     if path is not None and any(sign in text for sign in _UNWRITABLE):
         return StorageFailed(f"the block cannot be written: {_first_line(text)}", path=path)
     return None

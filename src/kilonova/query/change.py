@@ -1,0 +1,212 @@
+"""How the rows of a tree change when those of its channels do.
+
+`change(T)` is a tree with a weight beside each row such that, for every tree and every change of its channels,
+
+    T(new) = T(old) + change(T)
+
+as bags with weights. Linear operators pass changes on; joins take the two-term form; whatever works group by group
+(outer joins, aggregates, windows) is computed before and after for the groups that the change touches. Whether a row
+comes and goes in one change is only known once weights are added up: see `consolidated`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from kilonova.query.expression import Scalar, column
+from kilonova.query.properties import equated
+from kilonova.query.restricting import Keys, restricted
+from kilonova.query.tree import (
+    WEIGHT,
+    Aggregate,
+    At,
+    Explode,
+    Filter,
+    Item,
+    Join,
+    Kind,
+    Node,
+    Project,
+    Scan,
+    Top,
+    Union,
+    Unit,
+    Window,
+    at,
+    channels,
+    inputs,
+    kept,
+    names,
+    with_inputs,
+)
+
+
+def change(node: Node, moved: frozenset[str]) -> Node | None:
+    """The change of a tree.
+
+    Args:
+        node: the tree.
+        moved: the channels that have changed.
+
+    Returns:
+        Its columns and the weight; None if nothing changes.
+    """
+    if not moved & set(channels(node)):
+        return None
+    return _Changing(moved).of(node)
+
+
+def touched(
+    node: Node, values: tuple[Scalar, ...], moved: frozenset[str]
+) -> tuple[Keys, tuple[tuple[Scalar, str], ...]]:
+    """The values that some expressions have in rows that come or go."""
+    return _Changing(moved).keys(((node, values),), nulls=True)
+
+
+def consolidated(node: Node) -> Node:
+    """A change with one row for equal ones, those that cancel each other left out."""
+    columns = tuple(name for name in names(node) if name != WEIGHT)
+    total = Aggregate(node, kept(columns), (Item(WEIGHT, Scalar(f"SUM({column(WEIGHT).sql})")),))
+    return Filter(total, Scalar(f"{column(WEIGHT).sql} <> 0"))
+
+
+def weighed(node: Node, weight: int) -> Node:
+    """Rows that all come (1) or all go (-1)."""
+    value = Scalar(f"CAST({weight} AS BIGINT)")
+    return Project(node, (*kept(names(node)), Item(WEIGHT, value)))
+
+
+def together(parts: list[Node], columns: tuple[str, ...]) -> Node:
+    """Several changes as one."""
+    every = (*columns, WEIGHT)
+    shaped = tuple(part if names(part) == every else Project(part, kept(every)) for part in parts)
+    return shaped[0] if len(shaped) == 1 else Union(shaped, every)
+
+
+class _Changing:
+    """The rules, one per operator."""
+
+    def __init__(self, moved: frozenset[str]) -> None:
+        self._moved = moved
+        self._count = 0
+
+    def _moves(self, node: Node) -> bool:
+        return bool(self._moved & set(channels(node)))
+
+    def _old(self, node: Node) -> Node:
+        """A tree before the change; scans of channels that stay as they are read what is there."""
+        if isinstance(node, Scan):
+            return at(node, At.OLD) if node.channel in self._moved else node
+        return with_inputs(node, tuple(self._old(below) for below in inputs(node)))
+
+    def of(self, node: Node) -> Node:
+        """The change of a tree of which some channel has changed."""
+        match node:
+            case Scan():
+                return replace(node, at=At.CHANGE)
+            case Project():
+                return Project(self.of(node.input), (*node.items, *kept((WEIGHT,))))
+            case Filter() | Explode():
+                return replace(node, input=self.of(node.input))
+            case Union():
+                return self._union(node)
+            case Join(kind=Kind.INNER):
+                return self._inner(node)
+            case Join(kind=Kind.FULL):
+                return self._full(node)
+            case Join():
+                return self._sided(node)
+            case Aggregate():
+                return self._grouped(node, tuple(item.value for item in node.keys))
+            case Window():
+                return self._grouped(node, node.partition)
+            case Top():
+                return self._replaced(node, node)
+            case Unit():
+                raise AssertionError("no channel below")
+            case _:
+                assert_never(node)
+
+    def keys(
+        self, sources: tuple[tuple[Node, tuple[Scalar, ...]], ...], *, nulls: bool
+    ) -> tuple[Keys, tuple[tuple[Scalar, str], ...]]:
+        """The values of expressions in the changed rows of trees, and the first tree's expressions with them."""
+        width = len(sources[0][1])
+        columns = tuple(self._name() for _ in range(width))
+        parts: list[Node] = []
+        for node, values in sources:
+            if self._moves(node):
+                items = tuple(Item(name, value) for name, value in zip(columns, values, strict=True))
+                parts.append(Project(self.of(node), items))
+        rows = parts[0] if len(parts) == 1 else Union(tuple(parts), columns)
+        found = Aggregate(rows, kept(columns), ())
+        return Keys(found, nulls), tuple(zip(sources[0][1], columns, strict=True))
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"_k{self._count}"
+
+    def _union(self, node: Union) -> Node:
+        parts: list[Node] = []
+        for part in node.inputs:
+            if self._moves(part):
+                pairs = zip(node.columns, names(part), strict=True)
+                items = tuple(Item(name, column(source)) for name, source in pairs)
+                parts.append(Project(self.of(part), (*items, *kept((WEIGHT,)))))
+        return together(parts, node.columns)
+
+    def _inner(self, node: Join) -> Node:
+        """Δ(L ⋈ R) = ΔL ⋈ R + L₀ ⋈ ΔR, with R after and L₀ before the change."""
+        parts: list[Node] = []
+        if self._moves(node.left):
+            parts.append(replace(node, left=self.of(node.left)))
+        if self._moves(node.right):
+            parts.append(replace(node, left=self._old(node.left), right=self.of(node.right)))
+        return together(parts, names(node))
+
+    def _sided(self, node: Join) -> Node:
+        """Linear on the left; what changes on the right touches the rows of the left that can meet it."""
+        parts: list[Node] = []
+        if self._moves(node.left):
+            parts.append(replace(node, left=self.of(node.left)))
+        if self._moves(node.right):
+            left = self._old(node.left)
+            new, old = node.right, self._old(node.right)
+            pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
+            if pairs:
+                keys, others = self.keys(((node.right, tuple(other for _, other in pairs)),), nulls=False)
+                mine = tuple((one, key) for (one, _), (_, key) in zip(pairs, others, strict=True))
+                left = restricted(left, mine, keys)
+                new, old = restricted(new, others, keys), restricted(old, others, keys)
+            parts.append(weighed(replace(node, left=left, right=new), 1))
+            parts.append(weighed(replace(node, left=left, right=old), -1))
+        return together(parts, names(node))
+
+    def _full(self, node: Join) -> Node:
+        pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
+        if not pairs:
+            return self._replaced(node, node)
+        ones, others = tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
+        keys, mine = self.keys(((node.left, ones), (node.right, others)), nulls=True)
+        theirs = tuple((other, key) for other, (_, key) in zip(others, mine, strict=True))
+        part = replace(node, left=restricted(node.left, mine, keys), right=restricted(node.right, theirs, keys))
+        before = replace(
+            node,
+            left=restricted(self._old(node.left), mine, keys),
+            right=restricted(self._old(node.right), theirs, keys),
+        )
+        return together([weighed(part, 1), weighed(before, -1)], names(node))
+
+    def _grouped(self, node: Aggregate | Window, values: tuple[Scalar, ...]) -> Node:
+        """Each group that the change touches, after it and before."""
+        if not values:
+            return self._replaced(node, node)
+        keys, wanted = self.keys(((node.input, values),), nulls=True)
+        new = replace(node, input=restricted(node.input, wanted, keys))
+        old = replace(node, input=restricted(self._old(node.input), wanted, keys))
+        return together([weighed(new, 1), weighed(old, -1)], names(node))
+
+    def _replaced(self, new: Node, node: Node) -> Node:
+        """Everything after the change instead of everything before it."""
+        return together([weighed(new, 1), weighed(self._old(node), -1)], names(node))

@@ -1,0 +1,176 @@
+"""The change of a kept relation, as a query that gives a delta in the relation's encoding.
+
+What the query reads are the channels after the change, before it and the change itself; and, for groups that are
+computed again, the relation's own rows of those groups, to find those that really differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from kilonova.model.encoding import Append, Changes, Increment, Upsert
+from kilonova.query.change import change, consolidated, together, touched, weighed
+from kilonova.query.expression import Scalar, both, column, either, parse, same
+from kilonova.query.restricting import restricted
+from kilonova.query.storing import Stored
+from kilonova.query.tree import (
+    WEIGHT,
+    Aggregate,
+    At,
+    Explode,
+    Filter,
+    Item,
+    Join,
+    Kind,
+    Node,
+    Project,
+    Scan,
+    Top,
+    Window,
+    kept,
+    names,
+)
+
+
+def maintained(item: Stored, moved: frozenset[str]) -> Node | None:
+    """The delta of a kept relation.
+
+    Args:
+        item: the relation.
+        moved: the channels that have changed.
+
+    Returns:
+        A tree with the columns of a delta in the relation's encoding; None if nothing changes.
+    """
+    if isinstance(item.encoding, Increment):
+        return _amounts(item, moved)
+    changed = _own_groups(item, moved) or change(item.tree, moved)
+    return None if changed is None else _encoded(item, changed)
+
+
+def _amounts(item: Stored, moved: frozenset[str]) -> Node | None:
+    """What a change adds to kept sums: every row counted as often as its weight says, and as it says."""
+    assert isinstance(item.tree, Aggregate)
+    changed = change(item.tree.input, moved)
+    if changed is None:
+        return None
+    weight = column(WEIGHT).sql
+    each = Explode(changed, Scalar(f"EXPLODE(SEQUENCE(1, CAST(ABS({weight}) AS INT)))"), False, ("_each",))
+    calls = tuple(Item(call.name, _signed(call.value)) for call in item.tree.calls)
+    typed = []
+    for call in calls:
+        kind = item.facts.types.get(call.name)
+        typed.append(Item(call.name, parse(f"CAST({call.value.sql} AS {kind})") if kind else call.value))
+    added = Aggregate(each, item.tree.keys, tuple(typed))
+    some = either(tuple(Scalar(f"{column(call.name).sql} <> 0") for call in calls))
+    return Filter(added, some)
+
+
+def _signed(call: Scalar) -> Scalar:
+    weight = column(WEIGHT).sql
+    node = call.node
+    if isinstance(node, exp.Count):
+        counted = node.this.sql("spark")
+        if isinstance(node.this, exp.Star) or counted == "1":
+            return parse(f"SUM(CASE WHEN {weight} > 0 THEN 1L ELSE -1L END)")
+        return parse(f"SUM(CASE WHEN ({counted}) IS NULL THEN 0L WHEN {weight} > 0 THEN 1L ELSE -1L END)")
+    value = node.this.this.sql("spark")
+    return parse(f"COALESCE(SUM(CASE WHEN {weight} > 0 THEN {value} ELSE -({value}) END), 0)")
+
+
+def _own_groups(item: Stored, moved: frozenset[str]) -> Node | None:
+    """The groups that a change touches: computed again, instead of what is kept of them.
+
+    Where the relation is not groups with their keys among its columns, None.
+    """
+    group = item.tree
+    while isinstance(group, Project | Filter):
+        group = group.input
+    if isinstance(group, Aggregate):
+        values = tuple(key.value for key in group.keys)
+        own = tuple(column(key.name) for key in group.keys)
+    elif isinstance(group, Window):
+        values = own = group.partition
+    else:
+        return None
+    if not moved & {scan for scan in item.reads}:
+        return None
+    outside = _outside(item.tree, own)
+    if not own or outside is None:
+        return None
+    keys, wanted = touched(group.input, values, moved)
+    there = tuple((expression, key) for expression, (_, key) in zip(outside, wanted, strict=True))
+    new = restricted(item.tree, there, keys)
+    columns = names(item.tree)
+    kept_rows = Scan(item.channel, tuple((name, name) for name in columns), At.OLD)
+    condition = both(tuple(same(expression, column(key)) for expression, key in there))
+    old = Join(kept_rows, Project(keys.node, kept(tuple(key for _, key in there))), Kind.SEMI, condition)
+    return together([weighed(new, 1), weighed(old, -1)], columns)
+
+
+def _outside(node: Node, values: tuple[Scalar, ...]) -> tuple[Scalar, ...] | None:
+    """Expressions over groups as columns of the tree above them; None where they are not among those."""
+    if not isinstance(node, Project | Filter):
+        return values
+    below = _outside(node.input, values)
+    if below is None or isinstance(node, Filter):
+        return below
+    found = []
+    for value in below:
+        name = next((item.name for item in node.items if item.value == value), None)
+        if name is None:
+            return None
+        found.append(column(name))
+    return tuple(found)
+
+
+def _encoded(item: Stored, changed: Node) -> Node:
+    """A change with weights in the relation's encoding."""
+    columns = names(item.tree)
+    weight = column(WEIGHT).sql
+    match item.encoding:
+        case Append():
+            rows = Explode(changed, Scalar(f"EXPLODE(SEQUENCE(1, CAST({weight} AS INT)))"), False, ("_each",))
+            return Project(rows, kept(columns))
+        case Upsert(key):
+            effective = consolidated(changed)
+            best = Scalar(f"MAX({weight}) OVER (PARTITION BY {', '.join(column(name).sql for name in key)})")
+            ranked = Window(effective, tuple(map(column, key)), (Item("_best", best),))
+            chosen = Filter(ranked, Scalar(f"{weight} > 0 OR `_best` < 0"))
+            gone = Item("_deleted", Scalar(f"{weight} < 0"))
+            return Project(chosen, (*kept(columns), gone))
+        case Changes():
+            return consolidated(changed)
+        case _:
+            raise AssertionError(f"a view is never written as {item.encoding}")
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """How a relation is kept up to date, in words.
+
+    Attributes:
+        way: by which rule.
+        why: what stands against doing it by its change; empty if nothing does.
+    """
+
+    way: str
+    why: str = ""
+
+
+def derivation(item: Stored) -> Derivation:
+    """Say how a relation is kept up to date."""
+    if item.whole is not None:
+        return Derivation("made anew", item.whole)
+    if isinstance(item.encoding, Increment):
+        return Derivation("the change is added to sums")
+    group = item.tree
+    while isinstance(group, Project | Filter):
+        group = group.input
+    if isinstance(group, Aggregate | Window):
+        return Derivation("the groups that change are computed again")
+    if isinstance(group, Top):
+        return Derivation("made anew", "ORDER BY with LIMIT depends on all rows")
+    return Derivation("rows are added" if isinstance(item.encoding, Append) else "the change is passed on")

@@ -1,0 +1,866 @@
+"""Spark SQL text as a tree, with names resolved against the channels, and subqueries as joins.
+
+Subqueries become joins: EXISTS and IN semi-joins, their negations anti-joins, a scalar subquery a join with the
+groups that it asks for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import OptimizeError, ParseError
+from sqlglot.optimizer.qualify import qualify
+
+from kilonova.errors import QueryError, closest
+from kilonova.query.expression import Scalar, both, column, equal, parse
+from kilonova.query.properties import Known, filled
+from kilonova.query.pushing import pushed
+from kilonova.query.tree import (
+    Aggregate,
+    Explode,
+    Filter,
+    Item,
+    Join,
+    Kind,
+    Node,
+    Order,
+    Project,
+    Scan,
+    Top,
+    Union,
+    Unit,
+    Window,
+    channels,
+    kept,
+    names,
+)
+
+AGGREGATES = frozenset(
+    """
+    mode kurtosis skewness bool_and bool_or every some any histogram_numeric percentile bit_and bit_or bit_xor
+    regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
+    listagg string_agg collect_list collect_set count_min_sketch try_sum try_avg
+    """.split()  # noqa: SIM905
+)
+"""Aggregate functions of Spark that the parser takes for plain ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A query as written, as a tree, and how its result is to be shown.
+
+    Attributes:
+        text: the query.
+        tree: what it computes; its columns have the names of the result.
+        order: by what the result is shown in order, as SQL over its columns; the tree knows no order.
+    """
+
+    text: str
+    tree: Node
+    order: tuple[str, ...] = ()
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """What it reads."""
+        return channels(self.tree)
+
+
+class Beyond(Exception):
+    """A construct that the tree has no operator for.
+
+    Attributes:
+        construct: what it is.
+        advice: what could be written instead.
+    """
+
+    def __init__(self, construct: str, advice: str = "") -> None:
+        super().__init__(construct)
+        self.construct = construct
+        self.advice = advice
+
+
+def tables_of(text: str) -> tuple[str, ...]:
+    """The tables that a query names, those that it defines itself left out.
+
+    Raises:
+        QueryError: it cannot be parsed.
+    """
+    tree = _syntax(text)
+    own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    found = (table.name for table in tree.find_all(exp.Table))
+    return tuple(dict.fromkeys(name for name in found if name.lower() not in own))
+
+
+def parsed(text: str, known: Known) -> Query:
+    """A query as a tree.
+
+    Args:
+        text: Spark SQL.
+        known: the channels that it may read.
+
+    Raises:
+        QueryError: it is no query, or names what is not there.
+        Beyond: it uses a construct that the tree has no operator for.
+    """
+    syntax = _syntax(text)
+    wanted = _written_names(syntax)
+    for table in tables_of(text):
+        if table.lower() not in {name.lower() for name in known}:
+            raise QueryError(f"there is no channel {table}", hint=closest(table, list(known)))
+    schema: dict[str, object] = {
+        name.lower(): {c.lower(): kind for c, kind in facts.types.items()} for name, facts in known.items()
+    }
+    try:
+        resolved = qualify(syntax, schema=schema, dialect="spark", quote_identifiers=False, identify=False)
+    except OptimizeError as error:
+        raise _unknown_column(str(error), known, tables_of(text)) from None
+    reader = _Reader(known)
+    node, outputs = reader.query(resolved, {}, None)
+    order: tuple[str, ...] = ()
+    if isinstance(node, Top) and node.limit is None and not node.offset:
+        shown = {internal: visible for visible, internal in outputs}
+        visible_of = {internal: column(visible) for internal, visible in shown.items()}
+        if all(item.value.columns <= shown.keys() for item in node.order):
+            order = tuple(Order(item.value.with_columns(visible_of), item.direction).sql for item in node.order)
+        node = node.input
+    visible = wanted if len(wanted) == len(outputs) else [name for name, _ in outputs]
+    visible = [given or name for given, (name, _) in zip(visible, outputs, strict=True)]
+    if len({name.lower() for name in visible}) < len(visible):
+        twice = next(name for name in visible if sum(name.lower() == other.lower() for other in visible) > 1)
+        raise QueryError(f"two columns of the result are called {twice}", column=twice, hint="Give one an alias")
+    items = tuple(Item(name, column(internal)) for name, (_, internal) in zip(visible, outputs, strict=True))
+    return Query(text=text, tree=pushed(Project(node, items)), order=order)
+
+
+def _syntax(text: str) -> exp.Expr:
+    try:
+        statements = sqlglot.parse(text, dialect="spark")
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        where = f"line {first['line']}, column {first['col']}: " if first.get("line") else ""
+        near = f" near {first['highlight']!r}" if first.get("highlight") else ""
+        raise QueryError(f"the query cannot be parsed: {where}{first.get('description', error)}{near}") from None
+    except sqlglot.errors.TokenError as error:
+        raise QueryError(f"the query cannot be parsed: {error}") from None
+    if len(statements) != 1 or statements[0] is None:
+        raise QueryError("one query is wanted", hint="Write one SELECT, without a semicolon in between")
+    if not isinstance(statements[0], exp.Query):
+        raise QueryError("this is no query", hint="Write a SELECT")
+    return statements[0]
+
+
+def _written_names(syntax: exp.Expr) -> list[str]:
+    """The names of the result's columns as the user wrote them; none where a star stands among them."""
+    while isinstance(syntax, exp.SetOperation | exp.Subquery):
+        syntax = syntax.this
+    if not isinstance(syntax, exp.Select) or any(item.is_star for item in syntax.selects):
+        return []
+    return [item.alias_or_name for item in syntax.selects]
+
+
+def _unknown_column(message: str, known: Known, tables: tuple[str, ...]) -> QueryError:
+    first = message.splitlines()[0]
+    quoted = first.split("'")[1] if first.count("'") >= 2 else ""
+    name = quoted.split(".")[-1].strip('"`')
+    columns = [item for table, facts in known.items() if table in tables for item in facts.types]
+    return QueryError(first.rstrip("."), column=name or None, hint=closest(name, columns) if name else None)
+
+
+Outputs = list[tuple[str, str]]
+"""The columns of a query's result: the name by which it is known outside, and that in the tree."""
+
+
+@dataclass
+class _Scope:
+    """The columns that the expressions of one SELECT can name."""
+
+    outer: _Scope | None
+    columns: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def find(self, table: str, name: str) -> str | None:
+        found = self.columns.get((table.lower(), name.lower()))
+        if found is None and not table:
+            matches = {own for (_, each), own in self.columns.items() if each == name.lower()}
+            found = matches.pop() if len(matches) == 1 else None
+        if found is None and self.outer is not None:
+            return self.outer.find(table, name)
+        return found
+
+    def add(self, alias: str, outputs: Outputs) -> None:
+        for visible, internal in outputs:
+            self.columns[alias.lower(), visible.lower()] = internal
+
+
+Ctes = Mapping[str, tuple[exp.Expr, "Ctes"]]
+
+
+@dataclass(frozen=True)
+class _Body:
+    """FROM and WHERE of a SELECT, with the conditions that speak of an outer query."""
+
+    node: Node
+    scope: _Scope
+    free: tuple[Scalar, ...]
+
+
+class _Reader:
+    """Reads the resolved syntax of one query."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._channels = {name.lower(): name for name in known}
+        self._taken: set[str] = set()
+
+    def name(self, wanted: str) -> str:
+        """A name that nothing else in the tree has."""
+        for number in itertools.count(1):
+            name = wanted if number == 1 else f"{wanted}_{number}"
+            if name.lower() not in self._taken:
+                self._taken.add(name.lower())
+                return name
+        raise AssertionError("unreachable")
+
+    def query(self, syntax: exp.Expr, ctes: Ctes, outer: _Scope | None) -> tuple[Node, Outputs]:
+        """Any query: its tree, and its columns."""
+        ctes = self._with(syntax, ctes)
+        match syntax:
+            case exp.Subquery():
+                node, outputs = self.query(syntax.this, ctes, outer)
+            case exp.SetOperation():
+                node, outputs = self._combined(syntax, ctes, outer)
+            case exp.Select():
+                body = self._body(syntax, ctes, outer)
+                if body.free:
+                    raise Beyond("a correlated subquery in this place", "Write it as a join")
+                return self._selected(syntax, body.node, body.scope, ctes)
+            case _:
+                raise Beyond(f"{syntax.key.upper()} as a query")
+        return self._ordered(syntax, node, _outputs_scope(outputs, outer)), outputs
+
+    def _with(self, syntax: exp.Expr, ctes: Ctes) -> Ctes:
+        found = syntax.args.get("with_") or syntax.args.get("with")
+        if found is None:
+            return ctes
+        if found.args.get("recursive"):
+            raise Beyond("WITH RECURSIVE", "Only full recomputation is possible")
+        for cte in found.expressions:
+            ctes = {**ctes, cte.alias.lower(): (cte.this, ctes)}
+        return ctes
+
+    # FROM and WHERE
+
+    def _body(self, syntax: exp.Select, ctes: Ctes, outer: _Scope | None) -> _Body:
+        scope = _Scope(outer)
+        source = syntax.args.get("from_") or syntax.args.get("from")
+        node: Node = Unit() if source is None else self._source(source.this, scope, ctes)
+        for joined in syntax.args.get("joins") or ():
+            node = self._joined(node, joined, scope, ctes)
+        for lateral in syntax.args.get("laterals") or ():
+            node = self._exploded(node, lateral, scope)
+        where = syntax.args.get("where")
+        free: list[Scalar] = []
+        if where is not None:
+            node, free = self._filtered(node, where.this, scope, ctes)
+        return _Body(pushed(node), scope, tuple(free))
+
+    def _source(self, syntax: exp.Expr, scope: _Scope, ctes: Ctes) -> Node:
+        alias = syntax.alias_or_name
+        for part in ("pivots", "sample", "version", "when"):
+            if syntax.args.get(part):
+                raise Beyond(part.upper())
+        if isinstance(syntax, exp.Table) and syntax.name.lower() in ctes:
+            body, around = ctes[syntax.name.lower()]
+            node, outputs = self.query(body, around, None)
+            cte_alias = body.parent.args.get("alias") if body.parent is not None else None
+            outputs = _renamed(outputs, cte_alias)
+        elif isinstance(syntax, exp.Table):
+            channel = self._channels[syntax.name.lower()]
+            columns = tuple((name, self.name(name)) for name in self._known[channel].types)
+            node, outputs = Scan(channel, columns), list(columns)
+        elif isinstance(syntax, exp.Subquery):
+            node, outputs = self.query(syntax.this, self._with(syntax, ctes), None)
+            node = node.input if isinstance(node, Top) and node.limit is None and not node.offset else node
+        else:
+            raise Beyond(f"{syntax.key.upper()} in FROM")
+        table_alias = syntax.args.get("alias")
+        scope.add(alias, _renamed(outputs, table_alias))
+        for joined in syntax.args.get("joins") or ():
+            node = self._joined(node, joined, scope, ctes)
+        return node
+
+    def _joined(self, left: Node, syntax: exp.Join, scope: _Scope, ctes: Ctes) -> Node:
+        if isinstance(syntax.this, exp.Lateral):
+            return self._exploded(left, syntax.this, scope)
+        side, kind = (syntax.side or "").upper(), (syntax.kind or "").upper()
+        if syntax.method or syntax.args.get("using"):
+            raise Beyond(f"{syntax.method or 'USING'} in a join", "Write the condition with ON")
+        right_scope = _Scope(None)
+        right = self._source(syntax.this, right_scope, ctes)
+        scope.columns |= right_scope.columns
+        on = syntax.args.get("on")
+        if on is not None and on.find(exp.Query):
+            raise Beyond("a subquery in the condition of a join", "Join with it first")
+        condition = None if on is None else self._expression(on, scope)
+        if condition is not None and condition.sql.upper() == "TRUE":
+            condition = None
+        match side, kind:
+            case "", "" | "INNER" | "CROSS":
+                return Join(left, right, Kind.INNER, condition)
+            case "LEFT", "" | "OUTER":
+                return Join(left, right, Kind.LEFT, condition)
+            case "RIGHT", "" | "OUTER":
+                return Join(right, left, Kind.LEFT, condition)
+            case "FULL", "" | "OUTER":
+                return Join(left, right, Kind.FULL, condition)
+            case "LEFT" | "", "SEMI":
+                return Join(left, right, Kind.SEMI, condition)
+            case "LEFT" | "", "ANTI":
+                return Join(left, right, Kind.ANTI, condition)
+            case _:
+                raise Beyond(f"{side} {kind} JOIN".strip())
+
+    def _exploded(self, node: Node, syntax: exp.Lateral, scope: _Scope) -> Node:
+        alias = syntax.args["alias"]
+        wanted = [item.name for item in alias.columns] or ["col"]
+        if syntax.args.get("view") is None and not isinstance(syntax.this, exp.Explode | exp.Posexplode | exp.Inline):
+            raise Beyond("LATERAL with a subquery", "Use LATERAL VIEW explode(…), or a join")
+        columns = tuple(self.name(name) for name in wanted)
+        generator = self._expression(syntax.this, scope)
+        scope.add(alias.name, list(zip(wanted, columns, strict=True)))
+        return Explode(node, generator, bool(syntax.args.get("outer")), columns)
+
+    def _filtered(self, node: Node, condition: exp.Expr, scope: _Scope, ctes: Ctes) -> tuple[Node, list[Scalar]]:
+        free: list[Scalar] = []
+        for part in _conjuncts(condition):
+            inner, negated = _bare(part)
+            if isinstance(inner, exp.Exists):
+                node = self._exists(node, inner, negated, scope, ctes)
+            elif isinstance(inner, exp.In) and inner.args.get("query") is not None:
+                node = self._in(node, inner, negated, scope, ctes)
+            else:
+                node, replaced = self._scalars(node, part, scope, ctes)
+                expression = self._expression(replaced, scope)
+                if expression.columns <= set(names(node)):
+                    node = Filter(node, expression)
+                else:
+                    free.append(expression)
+        return node, free
+
+    def _exists(self, node: Node, syntax: exp.Exists, negated: bool, scope: _Scope, ctes: Ctes) -> Node:
+        kind = Kind.ANTI if negated else Kind.SEMI
+        query = syntax.this.unnest() if isinstance(syntax.this, exp.Subquery) else syntax.this
+        ctes = self._with(query, ctes)
+        if isinstance(query, exp.Select) and _plain(query):
+            body = self._body(query, ctes, scope)
+            self._inside(body.free, node, body.node)
+            return Join(node, body.node, kind, both(body.free))
+        inner, _ = self.query(query, ctes, None)
+        return Join(node, inner, kind, None)
+
+    def _in(self, node: Node, syntax: exp.In, negated: bool, scope: _Scope, ctes: Ctes) -> Node:
+        query = syntax.args["query"].unnest()
+        ctes = self._with(query, ctes)
+        free: tuple[Scalar, ...] = ()
+        if isinstance(query, exp.Select) and _plain(query):
+            body = self._body(query, ctes, scope)
+            inner, free = body.node, body.free
+            values = tuple(self._expression(_unaliased(item), body.scope) for item in query.selects)
+            self._inside(free, node, inner)
+        else:
+            inner, outputs = self.query(query, ctes, None)
+            values = tuple(column(internal) for _, internal in outputs)
+        given = syntax.this.unnest()
+        node, given = self._scalars(node, given, scope, ctes)
+        wanted = tuple(
+            self._expression(item, scope) for item in (given.expressions if isinstance(given, exp.Tuple) else (given,))
+        )
+        if len(wanted) != len(values):
+            raise QueryError("IN compares a different number of columns")
+        if not all(item.columns <= set(names(node)) for item in wanted):
+            raise Beyond("IN with a column of an outer query")
+        conditions = [equal(one, other) for one, other in zip(wanted, values, strict=True)]
+        if negated:
+            sure = filled(node, self._known) | filled(inner, self._known)
+            conditions = [
+                condition if one.name in sure and other.name in sure else _perhaps(condition)
+                for condition, one, other in zip(conditions, wanted, values, strict=True)
+            ]
+        return Join(node, inner, Kind.ANTI if negated else Kind.SEMI, both((*conditions, *free)))
+
+    def _scalars(self, node: Node, syntax: exp.Expr, scope: _Scope, ctes: Ctes) -> tuple[Node, exp.Expr]:
+        """Join with the scalar subqueries in an expression, and name their values instead."""
+        if not syntax.find(exp.Query):
+            return node, syntax
+        holder = exp.Paren(this=syntax.copy())
+        for found in list(holder.find_all(exp.Exists, exp.In)):
+            if isinstance(found, exp.Exists) or found.args.get("query") is not None:
+                raise Beyond("EXISTS or IN with a subquery below OR or within an expression", "Use a UNION or a join")
+        for subquery in _outermost(holder):
+            inner_needed = _refuses_null(syntax, subquery)
+            node, value = self._scalar(node, subquery, scope, ctes, inner_needed)
+            subquery.replace(value)
+        return node, holder.this
+
+    def _scalar(
+        self, node: Node, subquery: exp.Expr, scope: _Scope, ctes: Ctes, refuses: bool
+    ) -> tuple[Node, exp.Expr]:
+        query = subquery.unnest()
+        ctes = self._with(query, ctes)
+        if not isinstance(query, exp.Select) or query.args.get("group") or not _has_aggregates(query):
+            raise Beyond("a scalar subquery that is not one aggregate", "Aggregate its value, or write a join")
+        body = self._body(query, ctes, scope)
+        item = _unaliased(query.selects[0])
+        if not body.free:
+            inner, outputs = self._selected(query, body.node, body.scope, ctes)
+            return Join(node, inner, Kind.INNER, None), _internal(outputs[0][1])
+        inside = frozenset(names(body.node))
+        pairs: list[tuple[Scalar, Scalar]] = []
+        for condition in body.free:
+            found = condition.node.unnest()
+            sides = (Scalar.of(found.this), Scalar.of(found.expression)) if isinstance(found, exp.EQ) else None
+            if sides and sides[0].columns <= inside and not sides[1].columns & inside:
+                pairs.append(sides)
+            elif sides and sides[1].columns <= inside and not sides[0].columns & inside:
+                pairs.append((sides[1], sides[0]))
+            else:
+                raise Beyond("a correlated scalar subquery with another condition than equality", "Write it as a join")
+        self._inside(body.free, node, body.node)
+        keys = tuple(Item(self.name("_key"), one) for one, _ in pairs)
+        calls: list[Item] = []
+        value = self._called(item.copy(), body.scope, {}, calls)
+        grouped = Aggregate(body.node, keys, tuple(calls))
+        named = Item(self.name("_value"), value)
+        inner = Project(grouped, (*kept(tuple(key.name for key in keys)), named))
+        on = both(tuple(equal(column(key.name), other) for key, (_, other) in zip(keys, pairs, strict=True)))
+        counts = any(isinstance(_unfiltered(call.value.node), exp.Count) for call in calls)
+        if refuses and not counts:
+            return Join(node, inner, Kind.INNER, on), _internal(named.name)
+        joined = Join(node, inner, Kind.LEFT, on)
+        if not counts:
+            return joined, _internal(named.name)
+        empty = value.with_columns(
+            {
+                call.name: Scalar("0") if isinstance(_unfiltered(call.value.node), exp.Count) else Scalar("NULL")
+                for call in calls
+            }
+        )
+        chosen = exp.Case().when(f"{column(keys[0].name).sql} IS NULL", empty.node, dialect="spark")
+        return joined, chosen.else_(_internal(named.name))
+
+    def _inside(self, free: tuple[Scalar, ...], node: Node, inner: Node) -> None:
+        reach = set(names(node)) | set(names(inner))
+        if any(not condition.columns <= reach for condition in free):
+            raise Beyond("a subquery that refers to a query further out than the next", "Write it as a join")
+
+    # SELECT and what follows
+
+    def _selected(self, syntax: exp.Select, node: Node, scope: _Scope, ctes: Ctes) -> tuple[Node, Outputs]:
+        for part in ("pivots", "sample", "cluster", "distribute", "sort", "match", "connect"):
+            if syntax.args.get(part):
+                raise Beyond(part.upper())
+        items = [(item.alias_or_name, _unaliased(item)) for item in syntax.selects]
+        having, qualifying = syntax.args.get("having"), syntax.args.get("qualify")
+        group = syntax.args.get("group")
+        if group is not None or having is not None or _has_aggregates(syntax):
+            return self._grouped(syntax, items, node, scope, ctes)
+        outputs: Outputs = []
+        chosen: list[Item] = []
+        if len(items) == 1 and isinstance(items[0][1], exp.Explode):
+            generator = self._expression(items[0][1], scope)
+            name = self.name(items[0][0] or "col")
+            node = Explode(node, generator, False, (name,))
+            return self._finished(syntax, node, [(items[0][0] or "col", name)], scope)
+        values = [(name, self._projected(value, scope, ctes)) for name, value in items]
+        node, values = self._joined_scalars(node, values, scope, ctes)
+        extra = [self._expression(qualifying.this, scope)] if qualifying is not None else []
+        node, expressions = self._windows(node, [*(self._expression(value, scope) for _, value in values), *extra])
+        if extra:
+            node = Filter(node, expressions.pop())
+        for (name, _), expression in zip(values, expressions, strict=True):
+            internal = self.name(name or "_c")
+            chosen.append(Item(internal, expression))
+            outputs.append((name, internal))
+        return self._finished(syntax, node, outputs, scope, tuple(chosen))
+
+    def _projected(self, value: exp.Expr, scope: _Scope, ctes: Ctes) -> exp.Expr:
+        if value.find(exp.Explode, exp.Posexplode, exp.Inline):
+            raise Beyond("a generator beside other columns", "Use LATERAL VIEW")
+        return value
+
+    def _joined_scalars(
+        self, node: Node, values: list[tuple[str, exp.Expr]], scope: _Scope, ctes: Ctes
+    ) -> tuple[Node, list[tuple[str, exp.Expr]]]:
+        replaced = []
+        for name, value in values:
+            node, value = self._scalars(node, value, scope, ctes)
+            replaced.append((name, value))
+        return node, replaced
+
+    def _grouped(
+        self, syntax: exp.Select, items: list[tuple[str, exp.Expr]], node: Node, scope: _Scope, ctes: Ctes
+    ) -> tuple[Node, Outputs]:
+        group = syntax.args.get("group")
+        sets = _grouping_sets(group)
+        keys: list[Item] = []
+        for key in dict.fromkeys(self._expression(item, scope) for item in itertools.chain.from_iterable(sets)):
+            keys.append(Item(self.name(key.name or "_key"), key))
+        by_text = {key.value.sql: key.name for key in keys}
+        calls: list[Item] = []
+        having = syntax.args.get("having")
+        scalars: list[tuple[exp.Expr, exp.Expr]] = []
+        values = []
+        for name, value in items:
+            self._projected(value, scope, ctes)
+            values.append((name, self._called(value.copy(), scope, by_text, calls, scalars)))
+        conditions = []
+        for part in _conjuncts(having.this) if having is not None else ():
+            conditions.append(self._called(part.copy(), scope, by_text, calls, scalars))
+        order = [
+            (self._called(item.this.copy(), scope, by_text, calls, scalars, dict(items)), item)
+            for item in (syntax.args["order"].expressions if syntax.args.get("order") else ())
+        ]
+        node = self._aggregated(node, keys, calls, sets, scope)
+        marks: dict[str, Scalar] = {}
+        for placeholder, subquery in scalars:
+            node, found = self._scalar(node, subquery, _Scope(None), ctes, True)
+            marks[placeholder.name] = Scalar.of(found)
+        for condition in conditions:
+            node = Filter(node, condition.with_columns(marks))
+        node, expressions = self._windows(node, [value.with_columns(marks) for _, value in values])
+        chosen, outputs = [], []
+        for (name, _), expression in zip(values, expressions, strict=True):
+            internal = self.name(name or "_c")
+            chosen.append(Item(internal, expression))
+            outputs.append((name, internal))
+        by_value = {item.value: column(item.name) for item in chosen}
+        ordering = tuple(_ordering(by_value.get(value, value), item) for value, item in order)
+        return self._finished(syntax, node, outputs, scope, tuple(chosen), ordering)
+
+    def _aggregated(
+        self, node: Node, keys: list[Item], calls: list[Item], sets: list[list[exp.Expr]], scope: _Scope
+    ) -> Node:
+        if len(sets) == 1:
+            return Aggregate(node, tuple(keys), tuple(calls))
+        which = self.name("_set")
+        numbers = ", ".join(map(str, range(len(sets))))
+        node = Explode(node, Scalar(f"EXPLODE(ARRAY({numbers}))"), False, (which,))
+        texts = [{self._expression(item, scope).sql for item in chosen} for chosen in sets]
+        grouped = []
+        for key in keys:
+            holding = ", ".join(str(number) for number, text in enumerate(texts) if key.value.sql in text)
+            chosen = f"CASE WHEN {column(which).sql} IN ({holding}) THEN {key.value.sql} END"
+            grouped.append(Item(key.name, parse(chosen)))
+        return Aggregate(node, (*grouped, Item(self.name("_set"), column(which))), tuple(calls))
+
+    def _called(
+        self,
+        syntax: exp.Expr,
+        scope: _Scope,
+        keys: Mapping[str, str],
+        calls: list[Item],
+        scalars: list[tuple[exp.Expr, exp.Expr]] | None = None,
+        aliases: Mapping[str, exp.Expr] | None = None,
+    ) -> Scalar:
+        """An expression over groups: keys and aggregates by their columns."""
+        holder = exp.Paren(this=syntax)
+        if aliases and isinstance(syntax, exp.Column) and not syntax.table and syntax.name in aliases:
+            holder = exp.Paren(this=aliases[syntax.name].copy())
+        for subquery in _outermost(holder):
+            if scalars is None:
+                raise Beyond("a subquery within a subquery's aggregate")
+            placeholder = exp.column(exp.to_identifier(self.name("_scalar"), quoted=True))
+            placeholder.set("marked", True)
+            scalars.append((placeholder, subquery.copy()))
+            subquery.replace(placeholder)
+        self._replace(holder, scope, keys, calls)
+        return Scalar.of(holder.this)
+
+    def _replace(self, parent: exp.Expr, scope: _Scope, keys: Mapping[str, str], calls: list[Item]) -> None:
+        for child in list(parent.iter_expressions()):
+            if isinstance(child, exp.Column) and child.args.get("marked"):
+                continue
+            if not isinstance(child, exp.Identifier | exp.DataType | exp.Var):
+                try:
+                    text = self._expression(child, scope).sql
+                except (QueryError, Beyond):
+                    text = ""
+                if text in keys:
+                    child.replace(_internal(keys[text]))
+                    continue
+            if _is_call(child) and not isinstance(parent, exp.Window):
+                value = self._expression(child, scope)
+                call = next((item for item in calls if item.value == value), None)
+                if call is None:
+                    call = Item(self.name(f"_{child.key if not isinstance(child, exp.Filter) else 'agg'}"), value)
+                    calls.append(call)
+                child.replace(_internal(call.name))
+                continue
+            if isinstance(child, exp.Column):
+                internal = scope.find(child.table, child.name)
+                raise QueryError(
+                    f"the column {child.name} is neither grouped by nor aggregated",
+                    column=child.name if internal else None,
+                    hint="Group by it, or aggregate it",
+                )
+            self._replace(child, scope, keys, calls)
+
+    def _windows(self, node: Node, expressions: list[Scalar]) -> tuple[Node, list[Scalar]]:
+        """Window functions computed beside the rows, and the expressions over their columns."""
+        by_partition: dict[tuple[Scalar, ...], list[Item]] = {}
+        replaced = []
+        known: dict[str, str] = {}
+        for expression in expressions:
+            syntax = exp.Paren(this=expression.node)
+            for window in [item for item in syntax.find_all(exp.Window) if not item.find_ancestor(exp.Window)]:
+                text = window.sql("spark")
+                if text not in known:
+                    known[text] = self.name("_window")
+                    partition = tuple(Scalar.of(item) for item in window.args.get("partition_by") or ())
+                    by_partition.setdefault(partition, []).append(Item(known[text], Scalar(text)))
+                window.replace(_internal(known[text]))
+            replaced.append(Scalar.of(syntax.this))
+        for partition, items in by_partition.items():
+            node = Window(node, partition, tuple(items))
+        return node, replaced
+
+    def _finished(
+        self,
+        syntax: exp.Select,
+        node: Node,
+        outputs: Outputs,
+        scope: _Scope,
+        chosen: tuple[Item, ...] | None = None,
+        ordering: tuple[Order, ...] | None = None,
+    ) -> tuple[Node, Outputs]:
+        """Projection, DISTINCT, ORDER BY and LIMIT."""
+        order = syntax.args.get("order")
+        if ordering is None:
+            ordering = ()
+            by_value = {item.value: column(item.name) for item in chosen or ()}
+            for item in order.expressions if order is not None else ():
+                value = self._order_value(item.this, scope, outputs)
+                ordering = (*ordering, _ordering(by_value.get(value, value), item))
+        instead = tuple(item.value.columns for item in ordering)
+        own = {internal for _, internal in outputs}
+        if chosen is not None:
+            hidden = {name for columns in instead for name in columns if name not in own}
+            if hidden and syntax.args.get("distinct"):
+                raise Beyond("ORDER BY a column that SELECT DISTINCT leaves out")
+            node = Project(node, (*chosen, *kept(tuple(sorted(hidden)))))
+        if distinct := syntax.args.get("distinct"):
+            if distinct.args.get("on"):
+                raise Beyond("DISTINCT ON")
+            fresh = tuple(Item(self.name(internal), column(internal)) for _, internal in outputs)
+            renamed = {item.value.name: column(item.name) for item in fresh if item.value.name}
+            ordering = tuple(Order(item.value.with_columns(renamed), item.direction) for item in ordering)
+            outputs = [(visible, item.name) for (visible, _), item in zip(outputs, fresh, strict=True)]
+            node = Aggregate(node, fresh, ())
+        limit, offset = _limit(syntax)
+        if ordering or limit is not None or offset:
+            node = Top(node, ordering, limit, offset)
+        return node, outputs
+
+    def _order_value(self, syntax: exp.Expr, scope: _Scope, outputs: Outputs) -> Scalar:
+        if isinstance(syntax, exp.Column) and not syntax.table:
+            for visible, internal in outputs:
+                if visible.lower() == syntax.name.lower():
+                    return column(internal)
+        if syntax.find(exp.Window, exp.Query):
+            raise Beyond("a window function or a subquery in ORDER BY", "Select it under a name")
+        return self._expression(syntax, scope)
+
+    def _ordered(self, syntax: exp.Expr, node: Node, scope: _Scope) -> Node:
+        order = syntax.args.get("order")
+        ordering = tuple(
+            _ordering(self._expression(item.this, scope), item)
+            for item in (order.expressions if order is not None else ())
+        )
+        limit, offset = _limit(syntax)
+        return Top(node, ordering, limit, offset) if ordering or limit is not None or offset else node
+
+    def _combined(self, syntax: exp.SetOperation, ctes: Ctes, outer: _Scope | None) -> tuple[Node, Outputs]:
+        left, one = self.query(syntax.left, ctes, outer)
+        right, other = self.query(syntax.right, ctes, outer)
+        if len(one) != len(other):
+            raise QueryError(f"{syntax.key.upper()} of {len(one)} and {len(other)} columns")
+        left = Project(left, tuple(Item(self.name(i), column(i)) for _, i in one))
+        right = Project(right, tuple(Item(self.name(i), column(i)) for _, i in other))
+        outputs = [(visible, self.name(visible)) for visible, _ in one]
+        columns = tuple(internal for _, internal in outputs)
+        distinct = bool(syntax.args.get("distinct"))
+        if isinstance(syntax, exp.Union):
+            node: Node = Union((left, right), columns)
+            if distinct:
+                again = tuple(Item(self.name(name), column(name)) for name in columns)
+                node = Aggregate(node, again, ())
+                outputs = [(visible, item.name) for (visible, _), item in zip(outputs, again, strict=True)]
+            return node, outputs
+        if not distinct:
+            raise Beyond(f"{syntax.key.upper()} ALL", "Leave out ALL")
+        keys = tuple(Item(name, column(own)) for name, own in zip(columns, names(left), strict=True))
+        alike = tuple(
+            Scalar(f"{column(name).sql} <=> {column(own).sql}") for name, own in zip(columns, names(right), strict=True)
+        )
+        kind = Kind.ANTI if isinstance(syntax, exp.Except) else Kind.SEMI
+        return Join(Aggregate(left, keys, ()), right, kind, both(alike)), outputs
+
+    def _expression(self, syntax: exp.Expr, scope: _Scope) -> Scalar:
+        """A scalar expression with the tree's own column names."""
+
+        def named(node: exp.Expr) -> exp.Expr:
+            if isinstance(node, exp.Column) and not node.args.get("marked"):
+                internal = scope.find(node.table, node.name)
+                if internal is None:
+                    if node.table == "" and node.this.args.get("quoted"):
+                        return node
+                    raise QueryError(f"there is no column {node.sql('spark')}", column=node.name)
+                return _internal(internal)
+            return node
+
+        if syntax.find(exp.Query):
+            raise Beyond("a subquery in this place", "Write it as a join")
+        return Scalar.of(exp.Paren(this=syntax.copy()).transform(named).this)
+
+
+def _internal(name: str) -> exp.Column:
+    found = exp.column(exp.to_identifier(name, quoted=True))
+    found.set("marked", True)
+    return found
+
+
+def _outputs_scope(outputs: Outputs, outer: _Scope | None) -> _Scope:
+    scope = _Scope(outer)
+    scope.add("", outputs)
+    return scope
+
+
+def _renamed(outputs: Outputs, alias: exp.Expr | None) -> Outputs:
+    """The columns under the names that `AS t(a, b)` gives."""
+    given = [item.name for item in alias.columns] if isinstance(alias, exp.TableAlias) else []
+    if not given:
+        return outputs
+    return [(new, internal) for new, (_, internal) in zip(given, outputs, strict=True)]
+
+
+def _unaliased(item: exp.Expr) -> exp.Expr:
+    return item.this if isinstance(item, exp.Alias) else item
+
+
+def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
+    bare = condition.unnest()
+    return [inner for part in bare.flatten() for inner in _conjuncts(part)] if isinstance(bare, exp.And) else [bare]
+
+
+def _bare(part: exp.Expr) -> tuple[exp.Expr, bool]:
+    """A condition without the NOTs around it, and whether they negate it."""
+    negated = False
+    part = part.unnest()
+    while isinstance(part, exp.Not):
+        negated, part = not negated, part.this.unnest()
+    return part, negated
+
+
+def _plain(query: exp.Select) -> bool:
+    """Whether a SELECT only joins and filters."""
+    parts = ("group", "having", "limit", "offset", "distinct", "qualify", "with", "with_")
+    special = any(query.args.get(part) for part in parts)
+    return not special and not _has_aggregates(query) and not any(item.find(exp.Window) for item in query.selects)
+
+
+def _is_call(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Filter):
+        return _is_call(node.this)
+    if isinstance(node, exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        return _is_call(node.this)
+    return isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES)
+
+
+def _unfiltered(node: exp.Expr) -> exp.Expr:
+    return node.this if isinstance(node, exp.Filter) else node
+
+
+def _has_aggregates(query: exp.Select) -> bool:
+    """Whether the SELECT itself aggregates: not a subquery in it, nor a window."""
+    places = [*query.selects]
+    if query.args.get("having"):
+        places.append(query.args["having"])
+    for place in places:
+        for node in place.walk(prune=lambda item: isinstance(item, exp.Query)):
+            if _is_call(node) and not isinstance(node.parent, exp.Window):
+                return True
+    return False
+
+
+def _outermost(holder: exp.Expr) -> list[exp.Expr]:
+    """The subqueries in an expression, those within others left out."""
+    found = [
+        node.parent if isinstance(node.parent, exp.Subquery) else node
+        for node in holder.find_all(exp.Select, exp.SetOperation)
+    ]
+    return [node for node in found if not node.find_ancestor(exp.Select, exp.SetOperation)]
+
+
+def _refuses_null(condition: exp.Expr, subquery: exp.Expr) -> bool:
+    """Whether a comparison is not true where the subquery in it gives null."""
+    if not isinstance(condition.unnest(), exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NEQ):
+        return False
+    node = subquery.parent
+    while node is not None and isinstance(node, exp.Paren | exp.Mul | exp.Add | exp.Sub | exp.Div | exp.Neg):
+        node = node.parent
+    return isinstance(node, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NEQ)
+
+
+def _perhaps(condition: Scalar) -> Scalar:
+    return Scalar(f"COALESCE({condition.sql}, TRUE)")
+
+
+def _ordering(value: Scalar, item: exp.Expr) -> Order:
+    """A sort key with its direction."""
+    direction = " DESC" if item.args.get("desc") else ""
+    first = item.args.get("nulls_first")
+    nulls = "" if first is None else (" NULLS FIRST" if first else " NULLS LAST")
+    return Order(value, f"{direction}{nulls}")
+
+
+def _limit(syntax: exp.Expr) -> tuple[int | None, int]:
+    numbers: list[int | None] = []
+    for part in ("limit", "offset"):
+        found = syntax.args.get(part)
+        value = found.expression if found is not None else None
+        if value is not None and not (isinstance(value, exp.Literal) and value.name.isdigit()):
+            raise Beyond(f"{part.upper()} that is not a number")
+        numbers.append(None if value is None else int(value.name))
+    return numbers[0], numbers[1] or 0
+
+
+def _grouping_sets(group: exp.Expr | None) -> list[list[exp.Expr]]:
+    """The sets of expressions to group by, one after the other."""
+    sets: list[list[exp.Expr]] = [[]]
+    for part in group.expressions if group is not None else ():
+        sets = [[*one, *other] for one in sets for other in _sets(part)]
+    return sets
+
+
+def _sets(part: exp.Expr) -> list[list[exp.Expr]]:
+    items = [_listed(item) for item in part.expressions]
+    match part:
+        case exp.Rollup():
+            return [list(itertools.chain.from_iterable(items[:n])) for n in range(len(items), -1, -1)]
+        case exp.Cube():
+            return [
+                list(itertools.chain.from_iterable(some))
+                for n in range(len(items), -1, -1)
+                for some in itertools.combinations(items, n)
+            ]
+        case exp.GroupingSets():
+            return [one for item in part.expressions for one in _sets(item)]
+        case _:
+            return [_listed(part)]
+
+
+def _listed(item: exp.Expr) -> list[exp.Expr]:
+    return list(item.expressions) if isinstance(item, exp.Tuple) else [item.unnest()]

@@ -1,0 +1,375 @@
+"""What can be said of a tree's rows without looking at them: types, nulls, keys, and whether they only grow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from kilonova.query.expression import Scalar
+from kilonova.query.tree import (
+    Aggregate,
+    Explode,
+    Filter,
+    Join,
+    Kind,
+    Node,
+    Project,
+    Scan,
+    Top,
+    Union,
+    Unit,
+    Window,
+    inputs,
+    names,
+)
+
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+FLOATING = ("float", "double")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of a channel.
+
+    Attributes:
+        types: its columns with their types as Spark writes them, in order.
+        key: columns that are never null and tell its rows apart; empty if there are none.
+        grows: whether rows are only ever added.
+    """
+
+    types: Mapping[str, str]
+    key: tuple[str, ...] = ()
+    grows: bool = False
+
+
+Known = Mapping[str, Facts]
+"""What is known of every channel by name."""
+
+
+def types(node: Node, known: Known) -> dict[str, str | None]:
+    """The types of a tree's columns, None where that cannot be told."""
+    match node:
+        case Scan():
+            return {name: known[node.channel].types.get(source) for source, name in node.columns}
+        case Unit():
+            return {}
+        case Project():
+            below = types(node.input, known)
+            return {item.name: type_of(item.value, below) for item in node.items}
+        case Join():
+            found = types(node.left, known)
+            if node.kind in (Kind.SEMI, Kind.ANTI):
+                return found
+            return found | types(node.right, known)
+        case Aggregate():
+            below = types(node.input, known)
+            return {item.name: type_of(item.value, below) for item in (*node.keys, *node.calls)}
+        case Union():
+            each = [list(types(below, known).values()) for below in node.inputs]
+            return {
+                name: columns[0] if len(set(columns)) == 1 else None
+                for name, columns in zip(node.columns, zip(*each, strict=True), strict=True)
+            }
+        case Window():
+            below = types(node.input, known)
+            return below | {item.name: None for item in node.items}
+        case Explode():
+            return types(node.input, known) | dict.fromkeys(node.columns)
+        case Filter() | Top():
+            return types(node.input, known)
+
+
+def type_of(expression: Scalar, of: Mapping[str, str | None]) -> str | None:
+    """The type of an expression by Spark's rules, None where it cannot be told.
+
+    >>> type_of(parse("`a` * (1 - `b`)"), {"a": "decimal(15,2)", "b": "decimal(15,2)"})
+    'decimal(31,4)'
+    """
+    return _type(expression.node, of)
+
+
+def _type(node: exp.Expr, of: Mapping[str, str | None]) -> str | None:
+    match node:
+        case exp.Paren() | exp.Neg() | exp.Abs():
+            return _type(node.this, of)
+        case exp.Column():
+            return of.get(node.name)
+        case exp.Literal():
+            return _literal(node)
+        case exp.Boolean() | exp.Predicate() | exp.Not() | exp.Connector():
+            return "boolean"
+        case exp.Cast():
+            return node.to.sql("spark").lower().replace(", ", ",")
+        case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
+            return _arithmetic(node, _operand(node.left, of), _operand(node.right, of))
+        case exp.Count():
+            return "bigint"
+        case exp.Sum():
+            return _summed(_type(node.this, of))
+        case exp.Coalesce():
+            return _common([node.this, *node.expressions], of)
+        case exp.Case():
+            branches = [branch.args["true"] for branch in node.args["ifs"]]
+            default = node.args.get("default")
+            return _common([*branches, *([] if default is None else [default])], of)
+        case exp.Min() | exp.Max():
+            return _type(node.this, of)
+        case exp.Extract() | exp.Year() | exp.Month() | exp.Day():
+            return "int"
+        case exp.Substring() | exp.Upper() | exp.Lower() | exp.Concat() | exp.Trim():
+            return "string"
+        case _:
+            return None
+
+
+def _common(parts: list[exp.Expr], of: Mapping[str, str | None]) -> str | None:
+    """The type of a choice among expressions; a zero fits any number, a null anything."""
+    rest = [part for part in parts if part.unnest().sql() not in ("0", "NULL")] or parts
+    found = {_type(part, of) for part in rest}
+    return found.pop() if len(found) == 1 else None
+
+
+def _literal(node: exp.Literal) -> str | None:
+    if node.is_string:
+        return "string"
+    if node.name.isdigit():
+        return "int" if int(node.name) < 1 << 31 else "bigint"
+    if match := re.fullmatch(r"(\d*)\.(\d*)", node.name):
+        scale = len(match[2])
+        return f"decimal({max(len(match[1].lstrip('0')) + scale, scale, 1)},{scale})"
+    return "double"
+
+
+def _operand(node: exp.Expr, of: Mapping[str, str | None]) -> str | None:
+    """The type of an operand; a literal beside decimals is as narrow as its digits."""
+    bare = node.unnest()
+    if isinstance(bare, exp.Literal) and not bare.is_string and bare.name.isdigit():
+        return f"literal({len(bare.name)})"
+    return _type(node, of)
+
+
+def _arithmetic(node: exp.Expr, left: str | None, right: str | None) -> str | None:
+    if left is None or right is None:
+        return None
+    if left in FLOATING or right in FLOATING:
+        return "double"
+    decimals = _DECIMAL.fullmatch(left) or _DECIMAL.fullmatch(right)
+    if not decimals:
+        widths = [_WHOLE.get("int" if kind.startswith("literal") else kind) for kind in (left, right)]
+        if None in widths:
+            return None
+        if isinstance(node, exp.Div):
+            return "double"
+        kinds = ["int" if kind.startswith("literal") else kind for kind in (left, right)]
+        return max(kinds, key=lambda kind: _WHOLE[kind])
+    sides = [_digits(kind) for kind in (left, right)]
+    if sides[0] is None or sides[1] is None:
+        return None
+    (p1, s1), (p2, s2) = sides[0], sides[1]
+    match node:
+        case exp.Mul():
+            return _bounded(p1 + p2 + 1, s1 + s2)
+        case exp.Div():
+            scale = max(6, s1 + p2 + 1)
+            return _bounded(p1 - s1 + s2 + scale, scale)
+        case _:
+            scale = max(s1, s2)
+            return _bounded(max(p1 - s1, p2 - s2) + scale + 1, scale)
+
+
+def _digits(kind: str) -> tuple[int, int] | None:
+    if match := _DECIMAL.fullmatch(kind):
+        return int(match[1]), int(match[2])
+    if match := re.fullmatch(r"literal\((\d+)\)", kind):
+        return int(match[1]), 0
+    return (_WHOLE[kind], 0) if kind in _WHOLE else None
+
+
+def _bounded(precision: int, scale: int) -> str:
+    """A decimal type within Spark's 38 digits, which gives up scale first."""
+    if precision <= 38:
+        return f"decimal({precision},{scale})"
+    whole = precision - scale
+    return f"decimal(38,{max(38 - whole, min(scale, 6))})"
+
+
+def _summed(kind: str | None) -> str | None:
+    if kind in _WHOLE:
+        return "bigint"
+    if kind in FLOATING:
+        return "double"
+    if kind is not None and (match := _DECIMAL.fullmatch(kind)):
+        return f"decimal({min(38, int(match[1]) + 10)},{match[2]})"
+    return None
+
+
+def filled(node: Node, known: Known) -> frozenset[str]:
+    """The columns that are never null."""
+    match node:
+        case Scan():
+            return frozenset(name for source, name in node.columns if source in known[node.channel].key)
+        case Unit():
+            return frozenset()
+        case Project():
+            below = filled(node.input, known)
+            return frozenset(item.name for item in node.items if _never_null(item.value, below))
+        case Filter():
+            return filled(node.input, known) | _implied(node.condition)
+        case Join(kind=kind):
+            left, right = filled(node.left, known), filled(node.right, known)
+            held = frozenset() if node.condition is None else _implied(node.condition)
+            match kind:
+                case Kind.INNER:
+                    return left | right | held
+                case Kind.SEMI:
+                    return left | (held & frozenset(names(node.left)))
+                case Kind.LEFT | Kind.ANTI:
+                    return left
+                case Kind.FULL:
+                    return frozenset()
+        case Aggregate():
+            below = filled(node.input, known)
+            keys = frozenset(item.name for item in node.keys if _never_null(item.value, below))
+            return keys | frozenset(item.name for item in node.calls if isinstance(item.value.node, exp.Count))
+        case Union():
+            each = [
+                frozenset(
+                    name for name, own in zip(node.columns, names(below), strict=True) if own in filled(below, known)
+                )
+                for below in node.inputs
+            ]
+            return frozenset.intersection(*each)
+        case Window() | Explode() | Top():
+            return filled(node.input, known)
+
+
+def _never_null(expression: Scalar, below: frozenset[str]) -> bool:
+    node = expression.node
+    if isinstance(node, exp.Column):
+        return node.name in below
+    if isinstance(node, exp.Literal | exp.Boolean | exp.Is | exp.NullSafeEQ):
+        return True
+    if isinstance(node, exp.Coalesce):
+        return any(_never_null(Scalar.of(part), below) for part in (node.this, *node.expressions))
+    return False
+
+
+_REFUSE_NULLS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.Between, exp.In)
+
+
+def _implied(condition: Scalar) -> frozenset[str]:
+    """The columns that cannot be null where the condition is true."""
+    found: set[str] = set()
+    for part in condition.conjuncts():
+        node = part.node.unnest()
+        if isinstance(node, _REFUSE_NULLS):
+            sides = (node.this,) if isinstance(node, exp.In | exp.Between) else (node.this, node.args.get("expression"))
+            found.update(side.name for side in sides if isinstance(side, exp.Column))
+        elif isinstance(node, exp.Not) and isinstance(node.this.unnest(), exp.Is):
+            inner = node.this.unnest()
+            if isinstance(inner.this, exp.Column) and isinstance(inner.expression, exp.Null):
+                found.add(inner.this.name)
+    return frozenset(found)
+
+
+def equated(condition: Scalar | None, left: frozenset[str], right: frozenset[str]) -> tuple[tuple[Scalar, Scalar], ...]:
+    """The pairs of a left and a right expression that a join condition wants to be equal."""
+    pairs = []
+    for part in condition.conjuncts() if condition is not None else ():
+        node = part.node.unnest()
+        if isinstance(node, exp.EQ):
+            one, other = Scalar.of(node.this), Scalar.of(node.expression)
+            if one.columns and other.columns:
+                if one.columns <= left and other.columns <= right:
+                    pairs.append((one, other))
+                elif one.columns <= right and other.columns <= left:
+                    pairs.append((other, one))
+    return tuple(pairs)
+
+
+def keys(node: Node, known: Known) -> tuple[tuple[str, ...], ...]:
+    """Sets of columns that tell the rows apart, and are never null."""
+    full = filled(node, known)
+    return tuple(key for key in _unique(node, known) if set(key) <= full)
+
+
+def _unique(node: Node, known: Known) -> tuple[tuple[str, ...], ...]:
+    """Sets of columns of which no two rows have the same values, nulls counting as values."""
+    match node:
+        case Scan():
+            name_of = dict(node.columns)
+            key = known[node.channel].key
+            return (tuple(name_of[source] for source in key),) if key and all(k in name_of for k in key) else ()
+        case Unit():
+            return ((),)
+        case Project():
+            renamed: dict[str, str] = {}
+            for item in node.items:
+                if item.value.name is not None:
+                    renamed.setdefault(item.value.name, item.name)
+            return tuple(
+                tuple(renamed[name] for name in key)
+                for key in _unique(node.input, known)
+                if all(name in renamed for name in key)
+            )
+        case Filter() | Window() | Top():
+            return _unique(node.input, known)
+        case Join(kind=Kind.SEMI | Kind.ANTI):
+            return _unique(node.left, known)
+        case Join():
+            return _joined(node, known)
+        case Aggregate():
+            return (tuple(item.name for item in node.keys),)
+        case Union() | Explode():
+            return ()
+
+
+def _joined(node: Join, known: Known) -> tuple[tuple[str, ...], ...]:
+    pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
+    lefts, rights = _unique(node.left, known), _unique(node.right, known)
+    met_left = {one.name for one, _ in pairs}
+    met_right = {other.name for _, other in pairs}
+    found: list[tuple[str, ...]] = []
+    if node.kind is not Kind.FULL and any(set(key) <= met_right for key in rights):
+        found += lefts
+    if node.kind is Kind.INNER and any(set(key) <= met_left for key in lefts):
+        found += rights
+    return tuple(found or [(*one, *other) for one in lefts for other in rights])
+
+
+def grows(node: Node, known: Known) -> bool:
+    """Whether adding rows to the channels only adds rows here, and rows are only ever added to them."""
+    match node:
+        case Scan():
+            return known[node.channel].grows
+        case Join(kind=Kind.INNER | Kind.SEMI) | Project() | Filter() | Union() | Explode() | Unit():
+            return all(grows(below, known) for below in inputs(node))
+        case Aggregate(calls=()) if node.keys:
+            return grows(node.input, known)
+        case _:
+            return False
+
+
+def steady(node: Node) -> bool:
+    """Whether a tree gives the same rows for the same channels each time."""
+    own: tuple[Scalar, ...]
+    match node:
+        case Project():
+            own = tuple(item.value for item in node.items)
+        case Filter():
+            own = (node.condition,)
+        case Join():
+            own = () if node.condition is None else (node.condition,)
+        case Aggregate():
+            own = tuple(item.value for item in (*node.keys, *node.calls))
+        case Window():
+            own = tuple(item.value for item in node.items)
+        case Explode():
+            own = (node.generator,)
+        case _:
+            own = ()
+    return all(expression.steady for expression in own) and all(steady(below) for below in inputs(node))

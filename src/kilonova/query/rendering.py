@@ -1,0 +1,100 @@
+"""A tree as Spark SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+import sqlglot
+
+from kilonova.query.expression import column
+from kilonova.query.tree import (
+    WEIGHT,
+    Aggregate,
+    At,
+    Explode,
+    Filter,
+    Item,
+    Join,
+    Node,
+    Project,
+    Scan,
+    Top,
+    Union,
+    Unit,
+    Window,
+    names,
+)
+
+Tables = Callable[[Scan], str]
+"""Gives the table that a scan reads, as it is to be written in the query."""
+
+
+def rendered(node: Node, tables: Tables) -> str:
+    """A tree as one query.
+
+    Args:
+        node: the tree.
+        tables: gives the table of each scan.
+    """
+    match node:
+        case Scan():
+            weight = [column(WEIGHT).sql] if node.at is At.CHANGE else []
+            listed = [
+                column(source).sql if source == name else f"{column(source).sql} AS {column(name).sql}"
+                for source, name in node.columns
+            ]
+            return f"SELECT {', '.join([*listed, *weight]) or '1'} FROM {tables(node)}"
+        case Unit():
+            return "SELECT 1"
+        case Project():
+            return f"SELECT {_listed(node.items)} FROM {_nested(node.input, tables)}"
+        case Filter():
+            return f"SELECT * FROM {_nested(node.input, tables)} WHERE {node.condition.sql}"
+        case Join():
+            kind = f"{node.kind.value} JOIN" if node.condition is not None else "CROSS JOIN"
+            if node.condition is None and node.kind.value != "INNER":
+                kind = f"{node.kind.value} JOIN"
+            on = f" ON {node.condition.sql}" if node.condition is not None else ""
+            on = on or ("" if kind == "CROSS JOIN" else " ON TRUE")
+            return f"SELECT * FROM {_nested(node.left, tables)} {kind} {_nested(node.right, tables)}{on}"
+        case Aggregate():
+            grouped = f" GROUP BY {', '.join(item.value.sql for item in node.keys)}" if node.keys else ""
+            return f"SELECT {_listed((*node.keys, *node.calls))} FROM {_nested(node.input, tables)}{grouped}"
+        case Union():
+            parts = []
+            for below in node.inputs:
+                own = names(below)
+                items = tuple(Item(name, column(source)) for name, source in zip(node.columns, own, strict=True))
+                parts.append(f"SELECT {_listed(items)} FROM {_nested(below, tables)}")
+            return " UNION ALL ".join(parts)
+        case Window():
+            return f"SELECT *, {_listed(node.items)} FROM {_nested(node.input, tables)}"
+        case Explode():
+            made = ", ".join(column(name).sql for name in node.columns)
+            outer = "OUTER " if node.outer else ""
+            return f"SELECT * FROM {_nested(node.input, tables)} LATERAL VIEW {outer}{node.generator.sql} _e AS {made}"
+        case Top():
+            order = f" ORDER BY {', '.join(item.sql for item in node.order)}" if node.order else ""
+            limit = f" LIMIT {node.limit}" if node.limit is not None else ""
+            offset = f" OFFSET {node.offset}" if node.offset else ""
+            return f"SELECT * FROM {_nested(node.input, tables)}{order}{limit}{offset}"
+        case _:
+            assert_never(node)
+
+
+def pretty(sql: str) -> str:
+    """A query laid out for reading."""
+    return sqlglot.parse_one(sql, dialect="spark").sql("spark", pretty=True)
+
+
+def _listed(items: tuple[Item, ...]) -> str:
+    listed = (
+        item.value.sql if item.value == column(item.name) else f"{item.value.sql} AS {column(item.name).sql}"
+        for item in items
+    )
+    return ", ".join(listed) or "1"
+
+
+def _nested(node: Node, tables: Tables) -> str:
+    return f"({rendered(node, tables)})"
