@@ -13,7 +13,7 @@ from kilonova.catalog.chains import channel_id
 from kilonova.catalog.database import Transaction, inserted
 from kilonova.errors import UnknownName, closest
 from kilonova.model.channel import Channel
-from kilonova.model.task import Function, Logic, Mode, Port, Production, Sql, Task, Variant
+from kilonova.model.task import Function, Logic, Mode, Port, Production, Query, Sql, Task, Variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,12 +137,21 @@ def _logic_columns(logic: Logic) -> dict[str, Any]:
     match logic:
         case Sql(text=text):
             return {"language": "sql", "source": text, "pickled": None}
+        case Query(text=text):
+            return {"language": "query", "source": text, "pickled": None}
         case Function(pickled=pickled, source=source):
             return {"language": "python", "source": source, "pickled": pickled}
 
 
 def _variant(row: Row[Any]) -> Variant:
-    logic: Logic = Sql(text=row.source) if row.language == "sql" else Function(pickled=row.pickled, source=row.source)
+    logic: Logic
+    match row.language:
+        case "sql":
+            logic = Sql(text=row.source)
+        case "query":
+            logic = Query(text=row.source)
+        case _:
+            logic = Function(pickled=row.pickled, source=row.source)
     return Variant(
         name=row.name,
         ports=tuple(Port(name, channel, Mode(mode)) for name, channel, mode in row.ports),

@@ -19,6 +19,7 @@ from pyspark import cloudpickle
 
 from kilonova.declare.ddl import parse_schema
 from kilonova.declare.fingerprint import fingerprint, source_of
+from kilonova.declare.views import Maintenance, ViewDraft, derived
 from kilonova.errors import DeclarationError, closest
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert, described
@@ -122,6 +123,7 @@ class Workflow:
         self._channels: dict[str, Channel] = {}
         self._tasks: dict[str, _DraftTask] = {}
         self._functions: dict[str, Function] = {}
+        self._views: dict[str, ViewDraft] = {}
 
     def channel(
         self, name: str, schema: str | None = None, *, key: Names | None = None, encoding: Encodes = None
@@ -239,6 +241,28 @@ class Workflow:
         )
         self._tasks[name] = _DraftTask((name,), [variant])
 
+    def view(self, name: str, query: str, *, key: Names | None = None, mode: Maintenance = "auto") -> None:
+        """Declare a view: one Spark SQL query over channels and other views, kept up to date.
+
+        How it is kept up to date is derived from the query; what else has to be kept for that becomes channels of
+        its own, `<name>__1` and so on (Nova, section 6; asynchronous scheduling, section 3).
+
+        Args:
+            name: the view and the channel that holds it.
+            query: the query; it names channels as tables.
+            key: the columns by which its rows are told apart, where they do not follow from the query.
+            mode: `"incremental"` refuses a query whose change cannot be derived, `"full"` makes it anew each time,
+                `"auto"` does what it can.
+
+        Raises:
+            DeclarationError: the name is taken.
+        """
+        if name in self._tasks or name in self._views:
+            raise DeclarationError("the task is declared twice", task=name)
+        if name in self._channels:
+            raise DeclarationError("the channel is declared twice", channel=name)
+        self._views[name] = ViewDraft(name=name, query=query, key=_names(key), mode=mode)
+
     def declared(self) -> Declared:
         """The workflow as a value.
 
@@ -254,12 +278,16 @@ class Workflow:
                         task=task,
                         hint=closest(channel, list(self._channels)),
                     )
+        channels, tasks = derived(self._views.values(), self._channels)
         value = WorkflowValue(
             name=self.name,
-            channels=tuple(self._channels.values()),
-            tasks=tuple(
-                Task(name=name, writes=draft.writes, variants=tuple(draft.variants))
-                for name, draft in self._tasks.items()
+            channels=(*self._channels.values(), *channels),
+            tasks=(
+                *(
+                    Task(name=name, writes=draft.writes, variants=tuple(draft.variants))
+                    for name, draft in self._tasks.items()
+                ),
+                *tasks,
             ),
         )
         return Declared(value, dict(self._functions))

@@ -12,11 +12,11 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from kilonova.errors import KilonovaError, SchemaMismatch, TaskFailed
+from kilonova.errors import BrokenInvariant, KilonovaError, SchemaMismatch, TaskFailed
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import delta_schema, optional_columns
 from kilonova.model.schema import RESERVED, Schema, check_names
-from kilonova.model.task import Function, Production, Sql, Task, Variant
+from kilonova.model.task import Function, Logic, Production, Query, Sql, Task
 from kilonova.warehouse.blocks import schema_of
 from kilonova.warehouse.jobs import translated
 
@@ -37,13 +37,13 @@ def unpickled(pickled: bytes) -> Any:
         ) from error
 
 
-def invoke(spark: SparkSession, task: Task, variant: Variant, frames: Mapping[str, DataFrame]) -> tuple[DataFrame, ...]:
-    """Call a variant with what its ports are fed.
+def invoke(spark: SparkSession, task: Task, logic: Logic, frames: Mapping[str, DataFrame]) -> tuple[DataFrame, ...]:
+    """Call what a variant does with what its ports are fed.
 
     Args:
         spark: the session, for SQL.
         task: the task.
-        variant: the variant.
+        logic: what its variant does.
         frames: a DataFrame per port.
 
     Returns:
@@ -54,9 +54,11 @@ def invoke(spark: SparkSession, task: Task, variant: Variant, frames: Mapping[st
     """
     try:
         with translated(None):
-            match variant.logic:
+            match logic:
                 case Sql(text=text):
                     result: Any = spark.sql(text, **dict[str, Any](frames))
+                case Query():
+                    raise BrokenInvariant("the change of a query was not derived before it was asked for")
                 case Function(pickled=pickled):
                     result = unpickled(pickled)(**frames)
     except KilonovaError as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
@@ -23,7 +23,8 @@ from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.encoding import key_of
 from kilonova.model.run import Input, Output, RunKind
 from kilonova.model.schema import Schema
-from kilonova.model.task import Mode, Production, Task
+from kilonova.model.task import Logic, Mode, Production, Query, Sql, Task, Variant
+from kilonova.query.tasks import delta_of, known_of
 from kilonova.schedule.planning import (
     Choice,
     Feed,
@@ -287,8 +288,12 @@ class _Execution:
 
     def _attempt(self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]) -> dict[str, Block | None]:
         task = progress.task
-        frames = {feed.port.name: self._frame(feed) for feed in fed}
-        results = invoke(self._warehouse.spark, task, choice.variant, frames)
+        spelled = self._spelled(task, choice.variant, fed)
+        if spelled is None:
+            return dict.fromkeys(task.writes)
+        logic, named = spelled
+        frames = {feed.port.name: self._frame(feed, choice.variant) for feed in fed if feed.port.name in named}
+        results = invoke(self._warehouse.spark, task, logic, frames)
         production = choice.variant.production
         declared = [self._chronicles[name].channel for name in task.writes]
         schemas = [
@@ -301,9 +306,27 @@ class _Execution:
             for frame, channel, schema in zip(results, declared, schemas, strict=True)
         }
 
-    def _frame(self, feed: Feed) -> DataFrame:
+    def _spelled(self, task: Task, variant: Variant, fed: tuple[Feed, ...]) -> tuple[Logic, Collection[str]] | None:
+        """What a variant does and the ports that it needs for it; None if a query's channels have not changed."""
+        if not isinstance(variant.logic, Query):
+            return variant.logic, {feed.port.name for feed in fed}
+        moved = frozenset(
+            feed.port.channel
+            for feed in fed
+            if feed.port.mode.advances and not self._chronicles[feed.port.channel].same(feed.start, feed.end)
+        )
+        channels = {name: self._channel(name) for name in (*task.reads, *task.writes)}
+        delta = delta_of(variant.logic.text, channels[task.writes[0]], known_of(channels), moved)
+        return None if delta is None else (Sql(text=delta.sql), delta.ports)
+
+    def _channel(self, name: str) -> Channel:
+        """A channel with the schema that it has by now."""
+        chronicle = self._chronicles[name]
+        return replace(chronicle.channel, schema=chronicle.schema_at(chronicle.readable))
+
+    def _frame(self, feed: Feed, variant: Variant) -> DataFrame:
         frame = self._warehouse.open(feed.reading)
-        if feed.port.mode is Mode.INSERTS:
+        if feed.port.mode is Mode.INSERTS and not isinstance(variant.logic, Query):
             assert feed.reading.schema is not None
             return self._warehouse.inserts(frame, feed.reading.schema)
         return frame

@@ -61,7 +61,14 @@ class Function:
     source: str
 
 
-Logic = Sql | Function
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What a variant does, as the change of one Spark SQL query over channels; see `kilonova.query`."""
+
+    text: str
+
+
+Logic = Sql | Query | Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,12 +93,17 @@ def _own_groups(item: Stored, moved: frozenset[str]) -> Node | None:
         own = tuple(column(key.name) for key in group.keys)
     elif isinstance(group, Window):
         values = own = group.partition
+    elif not isinstance(group, Top):
+        return None
     else:
+        values = own = ()
+    if not moved & set(item.reads):
         return None
-    if not moved & {scan for scan in item.reads}:
-        return None
+    if not own:  # one group, or the first of all rows
+        kept_all = Scan(item.channel, tuple((name, name) for name in names(item.tree)), At.OLD)
+        return together([weighed(item.tree, 1), weighed(kept_all, -1)], names(item.tree))
     outside = _outside(item.tree, own)
-    if not own or outside is None:
+    if outside is None:
         return None
     keys, wanted = touched(group.input, values, moved)
     there = tuple((expression, key) for expression, (_, key) in zip(outside, wanted, strict=True))
@@ -172,5 +177,5 @@ def derivation(item: Stored) -> Derivation:
     if isinstance(group, Aggregate | Window):
         return Derivation("the groups that change are computed again")
     if isinstance(group, Top):
-        return Derivation("made anew", "ORDER BY with LIMIT depends on all rows")
+        return Derivation("the first rows are looked for again")
     return Derivation("rows are added" if isinstance(item.encoding, Append) else "the change is passed on")

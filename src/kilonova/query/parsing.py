@@ -95,6 +95,27 @@ def tables_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name.lower() not in own))
 
 
+def with_ports(text: str, known: Known) -> str:
+    """A query with the channels that it reads as ports in braces, its own braces doubled.
+
+    Raises:
+        QueryError: it cannot be parsed, or there is no such channel.
+    """
+    syntax = _syntax(text)
+    own = {cte.alias.lower() for cte in syntax.find_all(exp.CTE)}
+    names_ = {name.lower(): name for name in known}
+    for table in syntax.find_all(exp.Table):
+        if table.name.lower() in own:
+            continue
+        if table.name.lower() not in names_:
+            raise QueryError(f"there is no channel {table.name}", hint=closest(table.name, list(known)))
+        if not table.alias:
+            table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
+        table.set("this", exp.to_identifier(f"\x02{names_[table.name.lower()]}\x03"))
+    sql = syntax.sql("spark").replace("{", "{{").replace("}", "}}")
+    return sql.replace("`\x02", "{").replace("\x03`", "}").replace("\x02", "{").replace("\x03", "}")
+
+
 def parsed(text: str, known: Known) -> Query:
     """A query as a tree.
 

@@ -54,7 +54,7 @@ def types(node: Node, known: Known) -> dict[str, str | None]:
     """The types of a tree's columns, None where that cannot be told."""
     match node:
         case Scan():
-            return {name: known[node.channel].types.get(source) for source, name in node.columns}
+            return {name: known[node.channel].types.get(source) or None for source, name in node.columns}
         case Unit():
             return {}
         case Project():

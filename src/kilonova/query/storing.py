@@ -19,6 +19,8 @@ from sqlglot import exp
 
 from kilonova.model.encoding import Append, Changes, Encoding, Increment, Upsert
 from kilonova.query.expression import Scalar, column, parse
+from kilonova.query.folding import folded
+from kilonova.query.parsing import parsed
 from kilonova.query.properties import FLOATING, Facts, Known, filled, grows, keys, steady, type_of, types
 from kilonova.query.pruning import pruned
 from kilonova.query.tree import (
@@ -82,8 +84,43 @@ def stored(name: str, tree: Node, known: Known, key: tuple[str, ...] = ()) -> tu
         key: the key that the user declares; empty for one that can be derived.
     """
     keeping = _Keeping(name, known)
-    rest = keeping.root(pruned(tree))
-    return (*keeping.found, keeping.made(name, pruned(rest), key))
+    rest = keeping.root(folded(pruned(tree)))
+    return (*keeping.found, keeping.made(name, rest, key))
+
+
+def kept_whole(name: str, tree: Node, known: Known, key: tuple[str, ...] = ()) -> Stored:
+    """A view that keeps nothing besides itself; for the parameters see `stored`."""
+    return _Keeping(name, known).made(name, tree, key)
+
+
+def restored(channel: str, text: str, encoding: Encoding, known: Known, facts: Facts) -> Stored:
+    """A kept relation from its query.
+
+    Args:
+        channel: the channel that holds it.
+        text: its query, as `kilonova.query.rendering` wrote it.
+        encoding: how its changes are written.
+        known: the channels that it reads.
+        facts: what is known of its own channel.
+    """
+    tree = folded(pruned(parsed(text, known).tree))
+    if isinstance(encoding, Increment):
+        tree = _as_groups(tree)
+    return Stored(channel=channel, tree=tree, encoding=encoding, facts=facts)
+
+
+def _as_groups(tree: Node) -> Aggregate:
+    """Sums under the names of the projection above them."""
+    assert isinstance(tree, Project)
+    assert isinstance(tree.input, Aggregate)
+    group = tree.input
+    keys_ = {item.name: item.value for item in group.keys}
+    calls = {item.name: item.value for item in group.calls}
+    return Aggregate(
+        group.input,
+        tuple(Item(item.name, keys_[item.value.name]) for item in tree.items if item.value.name in keys_),
+        tuple(Item(i.name, i.value.with_columns(calls)) for i in tree.items if i.value.name not in keys_),
+    )
 
 
 class _Keeping:
@@ -96,6 +133,7 @@ class _Keeping:
 
     def made(self, channel: str, tree: Node, key: tuple[str, ...] = ()) -> Stored:
         """A relation with the encoding that follows from its tree."""
+        tree = folded(pruned(tree))
         unique = min(keys(tree, self.known), key=len, default=())
         key = key or unique
         whole = _why_whole(tree, self.known)
@@ -143,7 +181,7 @@ class _Keeping:
     def _kept(self, node: Node, measures: tuple[str, ...] = ()) -> Scan:
         """Keep a relation, and read it."""
         channel = f"{self._name}__{len(self.found) + 1}"
-        item = self.made(channel, pruned(node))
+        item = self.made(channel, node)
         if measures:
             assert isinstance(node, Aggregate)
             own = tuple(key.name for key in node.keys)
@@ -263,8 +301,6 @@ def _distinct_argument(value: Scalar) -> Scalar | None:
 
 def _why_whole(node: Node, known: Known) -> str | None:
     """Why a tree can only be computed anew."""
-    if isinstance(node, Top):
-        return "ORDER BY with LIMIT depends on all rows"
     if not steady(node):
         return "it calls a function that gives something else each time"
     if any((kind or "").startswith("map") or "map<" in (kind or "") for kind in types(node, known).values()):

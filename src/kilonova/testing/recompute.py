@@ -20,7 +20,7 @@ from kilonova.model.channel import Chronicle
 from kilonova.model.encoding import Changes, delta_schema
 from kilonova.model.run import Input
 from kilonova.model.schema import Schema
-from kilonova.model.task import Mode, Production, Variant
+from kilonova.model.task import Mode, Production, Query, Task, Variant
 from kilonova.model.version import Version
 from kilonova.schedule.layout import Strategy
 from kilonova.schedule.planning import Progress
@@ -61,7 +61,7 @@ def recomputed(project: Project) -> Iterator[Recomputed]:
         known = progress[task.name]
         if not known.started:
             continue
-        if _in_one_step(known, chronicles):
+        if _is_view(task) or _in_one_step(known, chronicles):
             made = from_nothing(project, known, task.variants[0], chronicles, relations)
             replayed = False
         else:
@@ -111,7 +111,9 @@ def from_nothing(
                 frames[port.name] = whole
     return [
         _relation(project, frame, chronicles[channel], variant.production)
-        for channel, frame in zip(known.task.writes, invoke(warehouse.spark, known.task, variant, frames), strict=True)
+        for channel, frame in zip(
+            known.task.writes, invoke(warehouse.spark, known.task, variant.logic, frames), strict=True
+        )
     ]
 
 
@@ -120,6 +122,11 @@ def _relation(project: Project, frame: DataFrame, chronicle: Chronicle, producti
     if production is Production.BASE:
         return frame.select(*map(column, schema.names))
     return project.warehouse.relation(frame, chronicle.channel.encoding, schema)
+
+
+def _is_view(task: Task) -> bool:
+    """Whether the output follows from the present inputs alone, however the task came there."""
+    return any(isinstance(variant.logic, Query) for variant in task.variants)
 
 
 def _in_one_step(known: Progress, chronicles: Mapping[str, Chronicle]) -> bool:
@@ -160,7 +167,7 @@ def _replay(
                 case Mode.ALL:
                     reading = chronicle.snapshot(item.end)
             frames[port.name] = warehouse.open(reading)
-        made = invoke(warehouse.spark, task, variant, frames)
+        made = invoke(warehouse.spark, task, variant.logic, frames)
         if states is None or fresh:
             states = [
                 _relation(project, frame, chronicles[channel], variant.production)

@@ -1,0 +1,126 @@
+"""Views as tasks: each query becomes the relations that it keeps, each with a task of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from typing import Literal
+
+from kilonova.errors import DeclarationError, KilonovaError, QueryError
+from kilonova.model.channel import Channel
+from kilonova.model.encoding import Changes, Encoding, Upsert
+from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
+from kilonova.query.parsing import Beyond, Query, parsed, tables_of, with_ports
+from kilonova.query.properties import Facts
+from kilonova.query.storing import Stored, kept_whole, stored
+from kilonova.query.tasks import FULL, facts, task_of
+from kilonova.query.tree import names
+
+Maintenance = Literal["auto", "incremental", "full"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewDraft:
+    """A view as declared; see `Workflow.view`."""
+
+    name: str
+    query: str
+    key: tuple[str, ...]
+    mode: Maintenance
+
+
+def derived(
+    drafts: Iterable[ViewDraft], channels: Mapping[str, Channel]
+) -> tuple[tuple[Channel, ...], tuple[Task, ...]]:
+    """The channels and tasks that views come to.
+
+    Args:
+        drafts: the views, in any order.
+        channels: the other channels of the workflow.
+
+    Raises:
+        QueryError: a query cannot be understood.
+        DeclarationError: views form a cycle, read a channel of unknown columns, or cannot do what they promise.
+    """
+    by_name = {draft.name: draft for draft in drafts}
+    known = {name: facts(channel) for name, channel in channels.items()}
+    made: list[Channel] = []
+    tasks: list[Task] = []
+    for draft in _ordered(by_name):
+        try:
+            for channel, task, own in _view(draft, known, channels):
+                made.append(channel)
+                tasks.append(task)
+                known[channel.name] = own
+        except KilonovaError as error:
+            raise error.within(task=draft.name) from error.__cause__
+    return tuple(made), tuple(tasks)
+
+
+def _ordered(drafts: Mapping[str, ViewDraft]) -> Iterable[ViewDraft]:
+    """Views, each after those that it reads."""
+    graph = {}
+    for name, draft in drafts.items():
+        try:
+            graph[name] = [table for table in tables_of(draft.query) if table in drafts]
+        except QueryError as error:
+            raise error.within(task=name) from None
+    try:
+        return [drafts[name] for name in TopologicalSorter(graph).static_order()]
+    except CycleError as error:
+        raise DeclarationError(
+            f"the views form a cycle: {' → '.join(error.args[1])}", hint="A view cannot read itself"
+        ) from None
+
+
+def _view(
+    draft: ViewDraft, known: Mapping[str, Facts], channels: Mapping[str, Channel]
+) -> Iterable[tuple[Channel, Task, Facts]]:
+    for table in tables_of(draft.query):
+        if table in channels and channels[table].schema is None:
+            raise DeclarationError(
+                "a view reads it, but its columns are not known", channel=table, hint="Declare its schema"
+            )
+    try:
+        query = parsed(draft.query, known)
+    except Beyond as error:
+        if draft.mode == "incremental":
+            raise _refused(error.construct, error.advice) from None
+        return [_opaque(draft, known)]
+    return [_kept(item) for item in _relations(draft, query, known)]
+
+
+def _relations(draft: ViewDraft, query: Query, known: Mapping[str, Facts]) -> tuple[Stored, ...]:
+    for name in draft.key:
+        if name not in names(query.tree):
+            raise DeclarationError("the key names a column that the query does not give", column=name)
+    if draft.mode == "full":
+        return (replace(kept_whole(draft.name, query.tree, known, draft.key), whole="it is declared so"),)
+    items = stored(draft.name, query.tree, known, draft.key)
+    whole = next((item.whole for item in items if item.whole is not None), None)
+    if whole is not None and draft.mode == "incremental":
+        raise _refused(whole, "")
+    return items
+
+
+def _refused(construct: str, advice: str) -> DeclarationError:
+    return DeclarationError(f"its change cannot be derived: {construct}", hint=advice or 'Leave out mode="incremental"')
+
+
+def _kept(item: Stored) -> tuple[Channel, Task, Facts]:
+    return Channel(name=item.channel, schema=None, encoding=item.encoding), task_of(item), item.facts
+
+
+def _opaque(draft: ViewDraft, known: Mapping[str, Facts]) -> tuple[Channel, Task, Facts]:
+    """A query that the tree has no operators for: made anew as it stands."""
+    encoding: Encoding = Upsert(draft.key) if draft.key else Changes()
+    variant = Variant(
+        name=FULL,
+        ports=tuple(Port(name, name, Mode.ALL) for name in tables_of(draft.query)),
+        production=Production.BASE,
+        logic=Sql(text=with_ports(draft.query, known)),
+        fingerprint=draft.query,
+    )
+    task = Task(name=draft.name, writes=(draft.name,), variants=(variant,))
+    return Channel(name=draft.name, schema=None, encoding=encoding), task, Facts(types={}, key=draft.key)

@@ -1,0 +1,113 @@
+"""Kept relations as tasks: each made anew from whole channels, or brought up to date by its change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kilonova.model.channel import Channel
+from kilonova.model.encoding import Append, Custom, delta_schema
+from kilonova.model.schema import Schema, quoted
+from kilonova.model.task import Mode, Port, Production, Query, Sql, Task, Variant
+from kilonova.query.maintaining import maintained
+from kilonova.query.properties import Facts, Known
+from kilonova.query.rendering import rendered
+from kilonova.query.storing import Stored, restored
+from kilonova.query.tree import At, Node, Scan
+
+FULL, INCREMENTAL = "full", "incremental"
+"""The names of a kept relation's variants."""
+
+
+def facts(channel: Channel) -> Facts:
+    """What queries may rely on of a channel."""
+    types = {} if channel.schema is None else {column.name: column.type for column in channel.schema.columns}
+    key = () if isinstance(channel.encoding, Custom) else channel.key
+    return Facts(types=types, key=key, grows=isinstance(channel.encoding, Append))
+
+
+def task_of(item: Stored) -> Task:
+    """The task that keeps a relation."""
+    text = rendered(item.tree, lambda scan: quoted(scan.channel))
+    whole = Variant(
+        name=FULL,
+        ports=tuple(Port(name, name, Mode.ALL) for name in item.reads),
+        production=Production.BASE,
+        logic=Sql(text=_with_ports(item.tree, lambda scan: scan.channel)),
+        fingerprint=text,
+    )
+    if item.whole is not None:
+        return Task(name=item.channel, writes=(item.channel,), variants=(whole,))
+    change = Mode.INSERTS if isinstance(item.encoding, Append) else Mode.CHANGES
+    ports = [
+        Port(_port(name, at), name, mode)
+        for name in item.reads
+        for at, mode in ((At.CHANGE, change), (At.OLD, Mode.OLD), (At.NEW, Mode.ALL))
+    ]
+    incremental = Variant(
+        name=INCREMENTAL,
+        ports=(*ports, Port(_port(item.channel, At.OLD), item.channel, Mode.ALL)),
+        production=Production.DELTA,
+        logic=Query(text=text),
+        fingerprint=text,
+    )
+    return Task(name=item.channel, writes=(item.channel,), variants=(whole, incremental))
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """The query that brings a relation up to date in one run.
+
+    Attributes:
+        sql: the query; it names its ports in braces.
+        ports: the ports that it names.
+    """
+
+    sql: str
+    ports: tuple[str, ...]
+
+
+def delta_of(text: str, channel: Channel, known: Known, moved: frozenset[str]) -> Delta | None:
+    """What brings a kept relation up to date.
+
+    Args:
+        text: the relation's query.
+        channel: the channel that holds it, whose schema is known by now.
+        known: the channels that it reads.
+        moved: those of them that have changed.
+
+    Returns:
+        The query; None if nothing changes.
+    """
+    tree = maintained(restored(channel.name, text, channel.encoding, known, facts(channel)), moved)
+    if tree is None:
+        return None
+    sql = _with_ports(tree, lambda scan: _port(scan.channel, scan.at))
+    assert channel.schema is not None
+    wanted = delta_schema(channel.encoding, channel.schema)
+    return Delta(_cast(sql, wanted), tuple(dict.fromkeys(re.findall(r"(?<!\{)\{(\w+)\}(?!\})", sql))))
+
+
+def _cast(sql: str, wanted: Schema) -> str:
+    """A query with columns of exactly these types."""
+    columns = ", ".join(f"CAST({quoted(c.name)} AS {c.type}) AS {quoted(c.name)}" for c in wanted.columns)
+    return f"SELECT {columns} FROM ({sql})"
+
+
+def _port(channel: str, at: At) -> str:
+    return f"{channel}__{at.value}"
+
+
+_LEFT, _RIGHT = "\x02", "\x03"
+
+
+def _with_ports(tree: Node, port: Callable[[Scan], str]) -> str:
+    """A tree as SQL with ports in braces, its own braces doubled."""
+    sql = rendered(tree, lambda scan: f"{_LEFT}{port(scan)}{_RIGHT}")
+    return sql.replace("{", "{{").replace("}", "}}").replace(_LEFT, "{").replace(_RIGHT, "}")
+
+
+def known_of(channels: Mapping[str, Channel]) -> Known:
+    """What queries may rely on of channels."""
+    return {name: facts(channel) for name, channel in channels.items()}
