@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -189,6 +189,41 @@ def _show_plans(plans: list[Plan], json: bool, _tense: str) -> None:
             after = f"; then {', '.join(t.downstream)}" if t.downstream and t.action is Action.CHANGE else ""
             rows.append((_MARKS[t.action], "task", t.task.name, t.detail, cost + after))
         render.table(item.workflow, ("", "", "name", "change", "cost of the first run"), rows)
+
+
+@app.command()
+def explain(
+    view: Annotated[str, typer.Argument(help="The view.")],
+    sql: Annotated[bool, typer.Option("--sql", help="Show the queries too: what is kept, and its change.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Show how a view is kept up to date, what it keeps for that, and what its last runs took."""
+    with project() as opened:
+        kept = opened.explain(view)
+    if json or common.json:
+        render.as_json([asdict(item) for item in kept])
+        return
+    rows = [(item.channel, item.encoding, ", ".join(item.reads), item.way) for item in kept]
+    render.table(view, ("keeps", "encoding", "made of", "brought up to date"), rows)
+    taken = [
+        (made.run, made.channel, made.reason, render.number(made.rows), f"{made.seconds:.1f}")
+        for item in kept
+        for made in item.runs
+    ]
+    if taken:
+        ordered = sorted(taken, key=lambda row: -row[0])
+        render.table(
+            "last runs", ("run", "channel", "how, and why", "rows", "seconds"), ordered, right=("rows", "seconds")
+        )
+    if not sql:
+        render.out.print("--sql shows the queries.")
+        return
+    for item in kept:
+        render.out.print(f"\n-- {item.channel}", highlight=False)
+        render.out.print(item.query, highlight=False, markup=False)
+        if item.change is not None:
+            render.out.print(f"\n-- {item.channel}: its change", highlight=False)
+            render.out.print(item.change, highlight=False, markup=False)
 
 
 @app.command()

@@ -87,7 +87,7 @@ def _view(
     except Beyond as error:
         if draft.mode == "incremental":
             raise _refused(error.construct, error.advice) from None
-        return [_opaque(draft, known)]
+        return [_opaque(draft, known, error)]
     return [_kept(item) for item in _relations(draft, query, known)]
 
 
@@ -112,7 +112,7 @@ def _kept(item: Stored) -> tuple[Channel, Task, Facts]:
     return Channel(name=item.channel, schema=None, encoding=item.encoding), task_of(item), item.facts
 
 
-def _opaque(draft: ViewDraft, known: Mapping[str, Facts]) -> tuple[Channel, Task, Facts]:
+def _opaque(draft: ViewDraft, known: Mapping[str, Facts], why: Beyond) -> tuple[Channel, Task, Facts]:
     """A query that the tree has no operators for: made anew as it stands."""
     encoding: Encoding = Upsert(draft.key) if draft.key else Changes()
     variant = Variant(
@@ -122,5 +122,6 @@ def _opaque(draft: ViewDraft, known: Mapping[str, Facts]) -> tuple[Channel, Task
         logic=Sql(text=with_ports(draft.query, known)),
         fingerprint=draft.query,
     )
-    task = Task(name=draft.name, writes=(draft.name,), variants=(variant,))
+    note = f"made anew at each run, because of {why.construct}" + (f" ({why.advice})" if why.advice else "")
+    task = Task(name=draft.name, writes=(draft.name,), variants=(variant,), note=note)
     return Channel(name=draft.name, schema=None, encoding=encoding), task, Facts(types={}, key=draft.key)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kilonova.errors import DeclarationError
 
@@ -118,6 +118,12 @@ class Variant:
 class Task:
     """A processing step with the channels it writes and the variants that can do it.
 
+    Attributes:
+        name: unique within a catalog.
+        writes: the channels that it writes.
+        variants: the ways to do it, the preferred one first.
+        note: how it is kept up to date, for people who plan it; the catalog does not keep it.
+
     Raises:
         DeclarationError: there is no variant, two have one name, or a channel is written twice.
     """
@@ -125,6 +131,7 @@ class Task:
     name: str
     writes: tuple[str, ...]
     variants: tuple[Variant, ...]
+    note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if not self.variants:

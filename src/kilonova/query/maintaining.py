@@ -6,8 +6,6 @@ computed again, the relation's own rows of those groups, to find those that real
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlglot import exp
 
 from kilonova.model.encoding import Append, Changes, Increment, Upsert
@@ -28,7 +26,10 @@ from kilonova.query.tree import (
     Project,
     Scan,
     Top,
+    Union,
+    Unit,
     Window,
+    inputs,
     kept,
     names,
 )
@@ -137,6 +138,7 @@ def _encoded(item: Stored, changed: Node) -> Node:
     weight = column(WEIGHT).sql
     match item.encoding:
         case Append():
+            changed = changed if _only_adds(item.tree) else consolidated(changed)
             rows = Explode(changed, Scalar(f"EXPLODE(SEQUENCE(1, CAST({weight} AS INT)))"), False, ("_each",))
             return Project(rows, kept(columns))
         case Upsert(key):
@@ -152,30 +154,28 @@ def _encoded(item: Stored, changed: Node) -> Node:
             raise AssertionError(f"a view is never written as {item.encoding}")
 
 
-@dataclass(frozen=True, slots=True)
-class Derivation:
-    """How a relation is kept up to date, in words.
-
-    Attributes:
-        way: by which rule.
-        why: what stands against doing it by its change; empty if nothing does.
-    """
-
-    way: str
-    why: str = ""
+def _only_adds(node: Node) -> bool:
+    """Whether the change of a tree takes nothing away if that of its channels does not, not even to put it back."""
+    plain = isinstance(node, Scan | Unit | Project | Filter | Union | Explode)
+    inner = isinstance(node, Join) and node.kind is Kind.INNER
+    return (plain or inner) and all(_only_adds(below) for below in inputs(node))
 
 
-def derivation(item: Stored) -> Derivation:
-    """Say how a relation is kept up to date."""
+def way(item: Stored) -> str:
+    """How a relation is kept up to date, in words."""
     if item.whole is not None:
-        return Derivation("made anew", item.whole)
+        return f"made anew at each run: {item.whole}"
     if isinstance(item.encoding, Increment):
-        return Derivation("the change is added to sums")
+        return "the change is added to sums"
     group = item.tree
     while isinstance(group, Project | Filter):
         group = group.input
-    if isinstance(group, Aggregate | Window):
-        return Derivation("the groups that change are computed again")
-    if isinstance(group, Top):
-        return Derivation("the first rows are looked for again")
-    return Derivation("rows are added" if isinstance(item.encoding, Append) else "the change is passed on")
+    match group:
+        case Aggregate(keys=()):
+            return "the one row is computed again"
+        case Aggregate() | Window():
+            return "groups that the change touches are computed again"
+        case Top():
+            return "the first rows are looked for again"
+        case _:
+            return "rows are added" if isinstance(item.encoding, Append) else "the change is passed on"

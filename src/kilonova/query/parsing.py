@@ -129,12 +129,15 @@ def parsed(text: str, known: Known) -> Query:
     """
     syntax = _syntax(text)
     wanted = _written_names(syntax)
+    real = {name.lower(): name for name in known}
+    schema: dict[str, object] = {}
     for table in tables_of(text):
-        if table.lower() not in {name.lower() for name in known}:
+        if table.lower() not in real:
             raise QueryError(f"there is no channel {table}", hint=closest(table, list(known)))
-    schema: dict[str, object] = {
-        name.lower(): {c.lower(): kind for c, kind in facts.types.items()} for name, facts in known.items()
-    }
+        types = known[real[table.lower()]].types
+        if not types:
+            raise Beyond(f"{table}, whose columns are not known before it has run")
+        schema[table.lower()] = {name.lower(): kind or "string" for name, kind in types.items()}
     try:
         resolved = qualify(syntax, schema=schema, dialect="spark", quote_identifiers=False, identify=False)
     except OptimizeError as error:

@@ -10,7 +10,7 @@ from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Custom, delta_schema
 from kilonova.model.schema import Schema, quoted
 from kilonova.model.task import Mode, Port, Production, Query, Sql, Task, Variant
-from kilonova.query.maintaining import maintained
+from kilonova.query.maintaining import maintained, way
 from kilonova.query.properties import Facts, Known
 from kilonova.query.rendering import rendered
 from kilonova.query.storing import Stored, restored
@@ -38,7 +38,7 @@ def task_of(item: Stored) -> Task:
         fingerprint=text,
     )
     if item.whole is not None:
-        return Task(name=item.channel, writes=(item.channel,), variants=(whole,))
+        return Task(name=item.channel, writes=(item.channel,), variants=(whole,), note=way(item))
     change = Mode.INSERTS if isinstance(item.encoding, Append) else Mode.CHANGES
     ports = [
         Port(_port(name, at), name, mode)
@@ -52,7 +52,7 @@ def task_of(item: Stored) -> Task:
         logic=Query(text=text),
         fingerprint=text,
     )
-    return Task(name=item.channel, writes=(item.channel,), variants=(whole, incremental))
+    return Task(name=item.channel, writes=(item.channel,), variants=(whole, incremental), note=way(item))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,11 @@ def delta_of(text: str, channel: Channel, known: Known, moved: frozenset[str]) -
     assert channel.schema is not None
     wanted = delta_schema(channel.encoding, channel.schema)
     return Delta(_cast(sql, wanted), tuple(dict.fromkeys(re.findall(r"(?<!\{)\{(\w+)\}(?!\})", sql))))
+
+
+def way_of(text: str, channel: Channel, known: Known) -> str:
+    """How a kept relation is brought up to date, in words; for the parameters see `delta_of`."""
+    return way(restored(channel.name, text, channel.encoding, known, facts(channel)))
 
 
 def _cast(sql: str, wanted: Schema) -> str:

@@ -194,7 +194,7 @@ def _task_change(
     downstream = tuple(_downstream(task.name, workflow))
     known = registered.get(task.name)
     if known is None:
-        action, logic, detail = Action.ADD, 0, "new"
+        action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
     elif known.task.fingerprint == task.fingerprint and not altered & set(task.writes):
         return TaskChange(task=task, action=Action.KEEP, logic=known.logic, detail="", rows=0, bytes=0, downstream=())
     else:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kilonova.engine.reclaim import Collected
     from kilonova.engine.seam import Files
     from kilonova.engine.undertaking import Results, Workplace
+    from kilonova.service.explanation import Kept
     from kilonova.warehouse.warehouse import Warehouse
 
 
@@ -403,6 +404,22 @@ class Project:
             for channel in known.task.reads
         )
         return Status(channels=chronicles, tasks=tasks, due=due, lags=lags, runs=tuple(history), made=tuple(made))
+
+    def explain(self, view: str, runs: int = 5) -> tuple[Kept, ...]:
+        """How a view is kept up to date: see `kilonova.service.explanation`.
+
+        Args:
+            view: its name.
+            runs: how many of its last runs to tell of.
+
+        Raises:
+            UnknownName: there is no such view.
+        """
+        from kilonova.service.explanation import explain
+
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return explain(tx, view, runs)
 
     def history(self, limit: int | None = None) -> tuple[list[Run], list[records.Made]]:
         """The runs, newest first, and what they made."""

@@ -1,0 +1,101 @@
+"""How a view is kept up to date: what it keeps, by which queries, and what its runs took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kilonova.catalog import chains, registry
+from kilonova.catalog import runs as records
+from kilonova.catalog.database import Transaction
+from kilonova.catalog.registry import Registered
+from kilonova.errors import UnknownName, closest
+from kilonova.model.channel import Channel
+from kilonova.model.encoding import described
+from kilonova.model.task import Query, Sql
+from kilonova.query.rendering import pretty
+from kilonova.query.tasks import delta_of, known_of, way_of
+
+_RUNS = 200
+"""How far back the last runs of a view are looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A relation that a view keeps.
+
+    Attributes:
+        channel: the channel that holds it.
+        encoding: how its changes are written, in words.
+        reads: the channels that it is made of.
+        way: how it is brought up to date.
+        query: what it is, as SQL.
+        change: its change if all that it reads changes, as SQL over `<channel>__new`, `__old` and `__change`; None
+            where it is made anew, or has not run yet.
+        runs: what its last runs made of it, newest first.
+    """
+
+    channel: str
+    encoding: str
+    reads: tuple[str, ...]
+    way: str
+    query: str
+    change: str | None
+    runs: tuple[records.Made, ...]
+
+
+def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[Kept, ...]:
+    """What a view keeps, in the order in which it is made; the last is the view itself.
+
+    Args:
+        tx: an open transaction.
+        name: the view's.
+        runs: how many of the last runs to tell of.
+
+    Raises:
+        UnknownName: there is no such view.
+    """
+    tasks = registry.tasks(tx)
+    views = [each for each, known in tasks.items() if _text(known) is not None]
+    if name not in views:
+        raise UnknownName("there is no such view", task=name, hint=closest(name, views))
+    mine = [each for each in views if each.rpartition("__")[0] == name and each.rpartition("__")[2].isdigit()]
+    chronicles = chains.chronicles(tx)
+    channels = {
+        each: replace(chronicle.channel, schema=chronicle.schema_at(chronicle.readable))
+        for each, chronicle in chronicles.items()
+    }
+    made = records.outputs(tx, [run.number for run in records.history(tx, _RUNS)])
+    return tuple(
+        _kept(tasks[each], channels, tuple([item for item in reversed(made) if item.channel == each][:runs]))
+        for each in (*mine, name)
+    )
+
+
+def _text(known: Registered) -> str | None:
+    """The query of a view's relation; None for other tasks."""
+    for variant in known.task.variants:
+        if isinstance(variant.logic, Query):
+            return variant.logic.text
+    only = known.task.variants[0]
+    return only.fingerprint if isinstance(only.logic, Sql) and only.name == "full" else None
+
+
+def _kept(known: Registered, channels: dict[str, Channel], made: tuple[records.Made, ...]) -> Kept:
+    task, text = known.task, _text(known)
+    assert text is not None
+    channel = channels[task.name]
+    derived = any(isinstance(variant.logic, Query) for variant in task.variants)
+    facts = known_of({each: channels[each] for each in (*task.reads, task.name)})
+    change = None
+    if derived and channel.schema is not None:
+        delta = delta_of(text, channel, facts, frozenset(task.reads))
+        change = pretty(delta.sql.replace("{", "").replace("}", "")) if delta is not None else None
+    return Kept(
+        channel=task.name,
+        encoding=described(channel.encoding),
+        reads=task.reads,
+        way=way_of(text, channel, facts) if derived else "made anew at each run",
+        query=pretty(text),
+        change=change,
+        runs=made,
+    )

@@ -1,0 +1,164 @@
+"""Views on Spark: what a run makes of a change equals what the query makes of everything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import kilonova as kn
+from kilonova.errors import DeclarationError, KilonovaError, QueryError
+from kilonova.service.project import Project
+
+QUERIES = {
+    "per_part": "SELECT part, count(*) AS n, sum(qty * price) AS revenue, avg(price) AS mean FROM items GROUP BY part",
+    "joined": "SELECT o.id, i.line, o.customer, i.part FROM orders o JOIN items i ON o.id = i.id WHERE o.total > 5",
+    "largest": "SELECT customer, total FROM orders ORDER BY total DESC, id LIMIT 2",
+    "lookups": "SELECT o.id, v.page FROM orders o LEFT JOIN visits v ON v.customer = o.customer",
+    "extremes": "SELECT customer, max(total) AS most, count(DISTINCT total) AS different FROM orders GROUP BY customer",
+    "pages": "SELECT customer, upper(page) AS page FROM visits WHERE page LIKE 'a%'",
+    "quiet": "SELECT id FROM orders WHERE customer NOT IN (SELECT customer FROM visits WHERE customer IS NOT NULL)",
+    "busy": "SELECT customer, n FROM (SELECT customer, count(*) AS n FROM pages GROUP BY customer) WHERE n > 1",
+    "ranked": "SELECT id, rank() OVER (PARTITION BY customer ORDER BY total) AS place FROM orders",
+}
+SCHEMAS = {
+    "orders": "id int, customer string, total decimal(10,2)",
+    "items": "id int, line int, part string, qty int, price decimal(10,2)",
+    "visits": "customer string, page string",
+}
+
+
+def workflow() -> kn.Workflow:
+    made = kn.Workflow("shop")
+    made.channel("orders", SCHEMAS["orders"], key="id")
+    made.channel("items", SCHEMAS["items"], key=("id", "line"))
+    made.channel("visits", SCHEMAS["visits"])
+    for name, query in QUERIES.items():
+        made.view(name, query)
+    return made
+
+
+@pytest.fixture
+def project(tmp_path: Path, spark: SparkSession) -> Iterator[Project]:
+    with kn.open_project(tmp_path) as opened:
+        opened.create()
+        opened.apply(workflow())
+        yield opened
+
+
+def put(
+    project: Project, channel: str, rows: list[tuple[Any, ...]], deleted: list[tuple[Any, ...]] | None = None
+) -> None:
+    spark, schema = project.warehouse.spark, SCHEMAS[channel]
+    if deleted is None:
+        project.ingest(channel, spark.createDataFrame(rows, schema))
+        return
+    marked = [(*row, False) for row in rows] + [(*row, True) for row in deleted]
+    project.ingest(channel, spark.createDataFrame(marked, f"{schema}, _deleted boolean"))
+
+
+def assert_all_equal_their_queries(project: Project) -> None:
+    spark = project.warehouse.spark
+    for name in (*SCHEMAS, *QUERIES):
+        project.read(name).createOrReplaceTempView(name)
+    for name, query in QUERIES.items():
+        columns = project.read(name).columns
+        expected = Counter(map(tuple, spark.sql(query).select(columns).collect()))
+        assert Counter(map(tuple, project.read(name).collect())) == expected, name
+
+
+def test_views_follow_every_kind_of_change(project: Project) -> None:
+    cent = Decimal("0.01")
+    put(project, "orders", [(n, f"c{n % 4}", n * 3 * cent * 100) for n in range(12)])
+    put(project, "items", [(n, line, "xyz"[n % 3], line + 1, (n + line) * cent) for n in range(12) for line in (1, 2)])
+    put(project, "visits", [("c1", "ab"), ("c1", "ab"), ("c2", "ba"), (None, "aa")])
+    project.run()
+    assert_all_equal_their_queries(project)
+
+    put(project, "orders", [(1, "c2", Decimal("99.00")), (20, None, None)], deleted=[(2, None, None)])
+    put(project, "items", [(20, 1, "x", 5, cent), (3, 1, None, None, None)], deleted=[(4, 1, None, None, None)])
+    put(project, "visits", [("c2", "abc"), ("c3", "abc")])
+    project.run()
+    assert_all_equal_their_queries(project)
+    ways = {made.channel: made.reason.partition(":")[0] for made in project.history(1)[1]}
+    assert set(ways.values()) == {"incremental"}, ways
+
+    put(project, "visits", [("c9", "zzz")])
+    report = project.run()
+    assert report is not None
+    assert_all_equal_their_queries(project)
+    unchanged = {made.channel for made in project.history(1)[1] if made.block is None}
+    assert {"pages", "busy", "quiet"} <= unchanged
+    assert not {"per_part", "joined"} & {made.channel for made in project.history(1)[1]}
+
+
+def test_a_view_says_how_it_is_kept(project: Project) -> None:
+    put(project, "visits", [("c1", "ab")])
+    put(project, "orders", [(1, "c1", Decimal(1))])
+    put(project, "items", [(1, 1, "x", 1, Decimal(1))])
+    project.run()
+    kept = {item.channel: item for item in project.explain("per_part")}
+    assert list(kept) == ["per_part__1", "per_part"]
+    assert kept["per_part__1"].way == "the change is added to sums"
+    assert "items__change" in (kept["per_part__1"].change or "")
+    assert kept["per_part"].runs[0].rows == 1
+
+
+BAD: dict[str, tuple[Callable[[kn.Workflow], None], str]] = {
+    "a syntax error": (lambda w: w.view("v", "SELECT a FRM orders WHERE"), "line 1, column"),
+    "no query": (lambda w: w.view("v", "DROP TABLE orders"), "no query"),
+    "an unknown channel": (lambda w: w.view("v", "SELECT * FROM order"), "Did you mean orders"),
+    "an unknown column": (lambda w: w.view("v", "SELECT totl FROM orders"), "Did you mean total"),
+    "an ambiguous column": (lambda w: w.view("v", "SELECT id FROM orders JOIN items ON orders.id = items.id"), "id"),
+    "two columns of one name": (lambda w: w.view("v", "SELECT id, total AS id FROM orders"), "alias"),
+    "a column that is not grouped": (
+        lambda w: w.view("v", "SELECT id, count(*) n FROM orders GROUP BY customer"),
+        "id",
+    ),
+    "a cycle": (
+        lambda w: (w.view("v", "SELECT * FROM z"), w.view("z", "SELECT * FROM v"))[0],
+        "form a cycle",
+    ),
+    "a key that is not there": (lambda w: w.view("v", "SELECT total FROM orders", key="id"), "key"),
+    "a name that is taken": (lambda w: w.view("orders", "SELECT 1 AS a"), "twice"),
+    "what cannot be incremental": (
+        lambda w: w.view("v", "SELECT id, rand() AS x FROM orders", mode="incremental"),
+        "cannot be derived",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_view_is_one_clear_error_before_anything_runs(what: str) -> None:
+    declare, expected = BAD[what]
+
+    def declared() -> None:
+        made = workflow()
+        declare(made)
+        made.declared()
+
+    with pytest.raises(KilonovaError, match=expected) as raised:
+        declared()
+    assert isinstance(raised.value, QueryError | DeclarationError)
+
+
+def test_a_query_beyond_the_rules_is_made_anew_and_says_why(tmp_path: Path, spark: SparkSession) -> None:
+    made = workflow()
+    made.view(
+        "odd",
+        "SELECT id FROM orders WHERE id = 1 OR EXISTS (SELECT 1 FROM visits v WHERE v.customer = orders.customer)",
+    )
+    with kn.open_project(tmp_path) as project:
+        project.create()
+        plan = project.apply(made)
+        detail = next(task.detail for task in plan.tasks if task.task.name == "odd")
+        assert "made anew at each run, because of EXISTS" in detail
+        put(project, "orders", [(1, "c1", None), (2, "c2", None), (3, "c3", None)])
+        put(project, "visits", [("c3", "a")])
+        project.run(["odd"])
+        assert {row[0] for row in project.read("odd").collect()} == {1, 3}
