@@ -39,7 +39,7 @@ def workflow() -> kn.Workflow:
     made.channel("items", SCHEMAS["items"], key=("id", "line"))
     made.channel("visits", SCHEMAS["visits"])
     for name, query in QUERIES.items():
-        made.view(name, query)
+        made.view(name, query, mode="incremental")
     return made
 
 

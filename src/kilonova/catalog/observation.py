@@ -5,6 +5,7 @@ from __future__ import annotations
 from kilonova.catalog.chains import chronicles
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import tasks
+from kilonova.catalog.runs import taken
 from kilonova.model.channel import Chronicle
 from kilonova.model.workflow import Workflow
 from kilonova.schedule.planning import Progress
@@ -14,6 +15,7 @@ def observe(tx: Transaction) -> tuple[Workflow, dict[str, Progress], dict[str, C
     """All channels and tasks as one workflow, how far each task has come, and the state of each channel."""
     registered = tasks(tx)
     found = chronicles(tx)
+    took = taken(tx)
     workflow = Workflow(
         name="all",
         channels=tuple(chronicle.channel for chronicle in found.values()),
@@ -25,6 +27,7 @@ def observe(tx: Transaction) -> tuple[Workflow, dict[str, Progress], dict[str, C
             logic=known.logic,
             started=known.started,
             cursors={channel: point for channel, point, logic in known.cursors if logic == known.logic},
+            taken=took.get(name, ()),
         )
         for name, known in registered.items()
     }

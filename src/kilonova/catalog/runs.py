@@ -32,12 +32,15 @@ from kilonova.model.run import (
     CommitResult,
     Committed,
     Expired,
+    Extent,
     Input,
     Output,
     Run,
     RunEvent,
     RunKind,
     RunState,
+    Taken,
+    Way,
     next_state,
 )
 from kilonova.model.version import Version
@@ -151,6 +154,9 @@ def commit(
                 task=output.task,
                 reason=output.reason,
                 seconds=output.seconds,
+                way=None if output.way is None else output.way.value,
+                change_bytes=None if output.extent is None else output.extent.change,
+                whole_bytes=None if output.extent is None else output.extent.whole,
             )
         )
     _release(tx, run)
@@ -359,6 +365,26 @@ def outputs(tx: Transaction, runs: Iterable[int]) -> list[Made]:
         )
         for row in rows
     ]
+
+
+_REMEMBERED = 1000
+"""How many of the last outputs are looked at for what tasks took."""
+
+
+def taken(tx: Transaction) -> dict[str, tuple[Taken, ...]]:
+    """What the last runs of tasks took, newest first, by task."""
+    table = tables.run_output
+    rows = tx.connection.execute(
+        select(table.c.task, table.c.way, table.c.change_bytes, table.c.whole_bytes, table.c.seconds)
+        .where(table.c.way.is_not(None), table.c.block_id.is_not(None))
+        .order_by(table.c.run_id.desc())
+        .limit(_REMEMBERED)
+    )
+    found: dict[str, tuple[Taken, ...]] = {}
+    for row in rows:
+        extent = Extent(change=row.change_bytes, whole=row.whole_bytes)
+        found[row.task] = (*found.get(row.task, ()), Taken(Way(row.way), extent, row.seconds))
+    return found
 
 
 def inputs(tx: Transaction, runs: Iterable[int]) -> list[tuple[int, Input]]:

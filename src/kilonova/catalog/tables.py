@@ -186,6 +186,9 @@ run_output = Table(
     Column("task", String),
     Column("reason", Text, nullable=False),
     Column("seconds", Float, nullable=False),
+    Column("way", String),
+    Column("change_bytes", BigInteger),
+    Column("whole_bytes", BigInteger),
     Index("run_output_by_point", "channel_id", "point"),
 )
 

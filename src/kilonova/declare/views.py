@@ -88,7 +88,7 @@ def _view(
         if draft.mode == "incremental":
             raise _refused(error.construct, error.advice) from None
         return [_opaque(draft, known, error)]
-    return [_kept(item) for item in _relations(draft, query, known)]
+    return [_kept(item, draft.mode) for item in _relations(draft, query, known)]
 
 
 def _relations(draft: ViewDraft, query: Query, known: Mapping[str, Facts]) -> tuple[Stored, ...]:
@@ -108,8 +108,9 @@ def _refused(construct: str, advice: str) -> DeclarationError:
     return DeclarationError(f"its change cannot be derived: {construct}", hint=advice or 'Leave out mode="incremental"')
 
 
-def _kept(item: Stored) -> tuple[Channel, Task, Facts]:
-    return Channel(name=item.channel, schema=None, encoding=item.encoding), task_of(item), item.facts
+def _kept(item: Stored, mode: Maintenance) -> tuple[Channel, Task, Facts]:
+    task = task_of(item, always=mode == "incremental")
+    return Channel(name=item.channel, schema=None, encoding=item.encoding), task, item.facts
 
 
 def _opaque(draft: ViewDraft, known: Mapping[str, Facts], why: Beyond) -> tuple[Channel, Task, Facts]:

@@ -21,7 +21,7 @@ from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName, closes
 from kilonova.model.block import Base, Block, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.encoding import key_of
-from kilonova.model.run import Input, Output, RunKind
+from kilonova.model.run import Extent, Input, Output, RunKind, Way
 from kilonova.model.schema import Schema
 from kilonova.model.task import Logic, Mode, Production, Query, Sql, Task, Variant
 from kilonova.query.tasks import delta_of, known_of
@@ -29,8 +29,8 @@ from kilonova.schedule.planning import (
     Choice,
     Feed,
     Progress,
-    Way,
     choose,
+    extent,
     feeds,
     reflected,
     selected,
@@ -211,8 +211,9 @@ class _Execution:
             )
         blocks = self._attempted(progress, choice, fed)
         seconds = time.monotonic() - began
+        size = extent(progress, self._chronicles)
         with self._lock:
-            self._record(progress, choice, fed, blocks, reason, seconds)
+            self._record(progress, choice, fed, blocks, reason, seconds, size)
         written = [block for block in blocks.values() if block is not None]
         return sum(block.statistics.rows for block in written) if written else None
 
@@ -224,6 +225,7 @@ class _Execution:
         blocks: dict[str, Block | None],
         reason: str,
         seconds: float,
+        size: Extent,
     ) -> None:
         """Note what a task read and made, and let later tasks see it."""
         for channel, block in blocks.items():
@@ -238,6 +240,8 @@ class _Execution:
                     task=progress.task.name,
                     reason=reason,
                     seconds=seconds,
+                    way=choice.way,
+                    extent=size,
                 )
             )
         self._note_inputs(progress, fed)

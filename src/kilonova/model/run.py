@@ -78,6 +78,40 @@ class Input:
     blocks: tuple[int, ...] = ()
 
 
+class Way(enum.Enum):
+    """How a task is done.
+
+    INCREMENTAL turns news into news; WHOLE makes the whole relation of whole relations, as the variant is
+    written; FRESH runs an incremental variant once, from nothing, over everything.
+    """
+
+    INCREMENTAL = "incremental"
+    WHOLE = "whole"
+    FRESH = "fresh"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """How much there is to read for a task, in bytes of Parquet.
+
+    Attributes:
+        change: what has changed since the cursors.
+        whole: the relations as they are now.
+    """
+
+    change: int
+    whole: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a task took in one run."""
+
+    way: Way
+    extent: Extent
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """What a run makes of a point that it reserved: a block, or nothing (the point is cancelled).
@@ -90,6 +124,8 @@ class Output:
         task: the task that wrote it; None for ingests and compactions.
         reason: how it was made and why so, for people.
         seconds: how long it took.
+        way: how the task was done; None for ingests and compactions.
+        extent: how much there was to read for it.
     """
 
     channel: str
@@ -99,6 +135,8 @@ class Output:
     task: str | None
     reason: str
     seconds: float
+    way: Way | None = None
+    extent: Extent | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,13 @@ def facts(channel: Channel) -> Facts:
     return Facts(types=types, key=key, grows=isinstance(channel.encoding, Append))
 
 
-def task_of(item: Stored) -> Task:
-    """The task that keeps a relation."""
+def task_of(item: Stored, *, always: bool = False) -> Task:
+    """The task that keeps a relation.
+
+    Args:
+        item: the relation.
+        always: whether its change is preferred even where making it anew is cheaper; that variant comes first then.
+    """
     text = rendered(item.tree, lambda scan: quoted(scan.channel))
     whole = Variant(
         name=FULL,
@@ -52,7 +57,8 @@ def task_of(item: Stored) -> Task:
         logic=Query(text=text),
         fingerprint=text,
     )
-    return Task(name=item.channel, writes=(item.channel,), variants=(whole, incremental), note=way(item))
+    variants = (incremental, whole) if always else (whole, incremental)
+    return Task(name=item.channel, writes=(item.channel,), variants=variants, note=way(item))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kilonova.errors import BrokenInvariant
 from kilonova.model.channel import Chronicle
 from kilonova.model.reading import Diff, Reading, Snapshot
-from kilonova.model.task import Mode, Port, Production, Task, Variant
+from kilonova.model.run import Extent, Taken, Way
+from kilonova.model.task import Mode, Port, Production, Query, Task, Variant
 from kilonova.model.version import Version
 from kilonova.model.workflow import Workflow
+from kilonova.schedule.costs import estimated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +24,14 @@ class Progress:
         logic: that version.
         started: whether that version has run.
         cursors: the point up to which it has read each channel; absent ones are at 0.
+        taken: what its last runs took, newest first.
     """
 
     task: Task
     logic: int
     started: bool
     cursors: Mapping[str, int]
+    taken: tuple[Taken, ...] = ()
 
     def cursor(self, channel: str) -> int:
         """The point up to which the task has read a channel."""
@@ -72,18 +75,6 @@ def selected(
     return tuple(chosen)
 
 
-class Way(enum.Enum):
-    """How a task is done.
-
-    INCREMENTAL turns news into news; WHOLE makes the whole relation of whole relations, as the variant is
-    written; FRESH runs an incremental variant once, from nothing, over everything.
-    """
-
-    INCREMENTAL = "incremental"
-    WHOLE = "whole"
-    FRESH = "fresh"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """The variant that is to run, the way it is done, and why."""
@@ -112,11 +103,37 @@ def choose(progress: Progress, chronicles: Mapping[str, Chronicle]) -> Choice:
             continue
         hindered = _removing_port(variant, progress, chronicles)
         if hindered is None:
-            return Choice(variant=variant, way=Way.INCREMENTAL, reason=f"variant {variant.name} takes the news")
+            news = Choice(variant=variant, way=Way.INCREMENTAL, reason=f"variant {variant.name} takes the news")
+            return _cheaper(news, whole, progress, chronicles)
         obstacle = f"{hindered.channel} may have lost rows, which {variant.name} does not take"
     if whole is not None:
         return Choice(variant=whole, way=Way.WHOLE, reason=obstacle or "the task has no incremental variant")
     return Choice(variant=variants[0], way=Way.FRESH, reason=obstacle)
+
+
+def _cheaper(news: Choice, whole: Variant | None, progress: Progress, chronicles: Mapping[str, Chronicle]) -> Choice:
+    """The cheaper way to do a view, unless its variants stand in an order that prefers its change."""
+    if whole is None or not isinstance(news.variant.logic, Query) or news.variant is progress.task.variants[0]:
+        return news
+    size = extent(progress, chronicles)
+    some, all_ = (estimated(way, size, progress.taken) for way in (Way.INCREMENTAL, Way.WHOLE))
+    reason = f"estimated at {some:.1f} s, making it anew at {all_:.1f} s"
+    if some <= all_:
+        return Choice(variant=news.variant, way=Way.INCREMENTAL, reason=reason)
+    return Choice(variant=whole, way=Way.WHOLE, reason=f"estimated at {all_:.1f} s, its change at {some:.1f} s")
+
+
+def extent(progress: Progress, chronicles: Mapping[str, Chronicle]) -> Extent:
+    """How much there is to read for a task."""
+    change = whole = 0
+    for name in progress.task.reads:
+        chronicle = chronicles[name]
+        cursor = min(progress.cursor(name), chronicle.readable)
+        everything = sum(block.statistics.bytes for block in chronicle.snapshot(chronicle.readable).blocks)
+        path = chronicle.path(cursor, chronicle.readable)
+        whole += everything
+        change += everything if path is None else sum(block.statistics.bytes for block in path)
+    return Extent(change=change, whole=whole)
 
 
 def _makes_whole(variant: Variant, task: Task) -> bool:

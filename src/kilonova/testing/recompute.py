@@ -62,7 +62,8 @@ def recomputed(project: Project) -> Iterator[Recomputed]:
         if not known.started:
             continue
         if _is_view(task) or _in_one_step(known, chronicles):
-            made = from_nothing(project, known, task.variants[0], chronicles, relations)
+            variant = next(item for item in task.variants if not isinstance(item.logic, Query))
+            made = from_nothing(project, known, variant, chronicles, relations)
             replayed = False
         else:
             read = [(run, item) for run, item in inputs if item.task == task.name]

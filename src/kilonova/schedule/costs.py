@@ -1,0 +1,84 @@
+"""What bringing a relation up to date will take, learned from what earlier runs took.
+
+A way of doing it takes about
+
+    fixed + per byte of the change · change + per byte of the whole · whole
+
+seconds. The three factors begin with what is usual and are fitted to the runs of the same task (least squares of
+relative errors, recent runs first, drawn towards the beginning); so the size of change from which making anew is
+cheaper (Nova, Figure 5) is found by itself, and followed when it moves.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from kilonova.model.run import Extent, Taken, Way
+
+Factors = tuple[float, float, float]
+
+_USUAL: dict[Way, Factors] = {
+    Way.INCREMENTAL: (0.8, 1 / 8e6, 1 / 150e6),
+    Way.WHOLE: (0.6, 0.0, 1 / 25e6),
+}
+"""Seconds, and seconds per byte of Parquet, on two cores."""
+
+_PULL = 0.3
+"""How much the beginning counts, in runs."""
+
+_FADE = 0.85
+"""How much less a run counts than the next one."""
+
+
+def estimated(way: Way, extent: Extent, taken: Sequence[Taken]) -> float:
+    """How many seconds a task will take.
+
+    Args:
+        way: incremental or whole.
+        extent: how much there is to read.
+        taken: what runs of the task took, newest first.
+
+    >>> slow = [Taken(Way.WHOLE, Extent(change=0, whole=100_000_000), seconds=46.0)] * 5
+    >>> round(estimated(Way.WHOLE, Extent(change=0, whole=100_000_000), slow))
+    46
+    """
+    factors = _fitted(way, taken)
+    return sum(factor * size for factor, size in zip(factors, _sizes(extent), strict=True))
+
+
+def _sizes(extent: Extent) -> Factors:
+    return 1.0, float(extent.change), float(extent.whole)
+
+
+def _fitted(way: Way, taken: Sequence[Taken]) -> Factors:
+    own = [item for item in taken if item.way is way and item.seconds > 0]
+    usual = _USUAL[way]
+    if not own:
+        speed = _speed([item for item in taken if item.way in _USUAL and item.seconds > 0])
+        return usual[0] * speed, usual[1] * speed, usual[2] * speed
+    speed = _speed(own)
+    start = [factor * speed for factor in usual]
+    found = list(start)
+    for _ in range(40):
+        for place, begin in enumerate(start):
+            if begin == 0:
+                continue
+            above, below = _PULL / begin, _PULL / begin**2
+            for age, item in enumerate(own):
+                sizes = _sizes(item.extent)
+                weight = _FADE**age / item.seconds**2
+                rest = sum(f * s for other, (f, s) in enumerate(zip(found, sizes, strict=True)) if other != place)
+                above += weight * sizes[place] * (item.seconds - rest)
+                below += weight * sizes[place] ** 2
+            found[place] = max(0.0, above / below)
+    return found[0], found[1], found[2]
+
+
+def _speed(taken: Sequence[Taken]) -> float:
+    """How much slower than usual runs were."""
+    ratios = [
+        item.seconds / sum(f * s for f, s in zip(_USUAL[item.way], _sizes(item.extent), strict=True))
+        for item in taken[:8]
+    ]
+    return statistics.median(ratios) if ratios else 1.0

@@ -1,0 +1,79 @@
+"""The cheaper way is found from what runs took, and found again when it moves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from kilonova.model.run import Extent, Taken, Way
+from kilonova.schedule.costs import estimated
+
+WAYS = (Way.INCREMENTAL, Way.WHOLE)
+Truth = Callable[[Way, Extent], float]
+
+
+def truth(fixed: float, change: float, scan: float, whole: float) -> Truth:
+    """What ways really take: seconds, and seconds per megabyte."""
+
+    def seconds(way: Way, extent: Extent) -> float:
+        if way is Way.WHOLE:
+            return fixed + whole * extent.whole / 1e6
+        return fixed + change * extent.change / 1e6 + scan * extent.whole / 1e6
+
+    return seconds
+
+
+def chosen(extent: Extent, taken: list[Taken]) -> Way:
+    return min(WAYS, key=lambda way: estimated(way, extent, taken))
+
+
+def lived(seconds: Truth, taken: list[Taken], runs: int, draw: random.Random) -> list[Taken]:
+    """Let a task run with changes of all sizes, each the way that seems cheaper."""
+    for _ in range(runs):
+        extent = Extent(change=int(2e8 * 10 ** draw.uniform(-4, -0.3)), whole=int(2e8))
+        way = chosen(extent, taken)
+        taken = [Taken(way, extent, seconds(way, extent) * draw.uniform(0.85, 1.18)), *taken]
+    return taken
+
+
+def share_right(seconds: Truth, taken: list[Taken]) -> float:
+    """In how many sizes of change, from 0.01% to 50%, the faster way is chosen, near draws counting as right."""
+    shares = [10 ** (-4 + place * 3.7 / 40) for place in range(41)]
+    right = 0
+    for share in shares:
+        extent = Extent(change=int(2e8 * share), whole=int(2e8))
+        best = min(seconds(way, extent) for way in WAYS)
+        right += seconds(chosen(extent, taken), extent) <= best * 1.1
+    return right / len(shares)
+
+
+TRUTHS = {
+    "a join": truth(0.5, 0.2, 0.005, 0.05),
+    "cheap groups": truth(0.4, 0.05, 0.001, 0.03),
+    "a costly change": truth(1.0, 1.5, 0.02, 0.04),
+    "a slow machine": truth(3.0, 2.0, 0.05, 0.5),
+    "a fast cluster": truth(1.0, 0.02, 0.0005, 0.004),
+}
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_the_cross_over_is_found_after_a_handful_of_runs(name: str) -> None:
+    seconds = TRUTHS[name]
+    taken = [Taken(Way.WHOLE, Extent(change=0, whole=int(2e8)), seconds(Way.WHOLE, Extent(change=0, whole=int(2e8))))]
+    assert share_right(seconds, lived(seconds, taken, 8, random.Random(1))) >= 0.9
+
+
+def test_the_cross_over_is_followed_when_it_moves() -> None:
+    """Not quite as well: what is not done any more is not measured any more."""
+    draw = random.Random(2)
+    taken = lived(TRUTHS["a join"], [], 12, draw)
+    moved = TRUTHS["a costly change"]
+    assert share_right(moved, lived(moved, taken, 25, draw)) >= 0.85
+
+
+def test_without_any_run_the_estimates_are_the_usual_ones() -> None:
+    small, large = Extent(change=10_000, whole=10**9), Extent(change=9 * 10**8, whole=10**9)
+    assert chosen(small, []) is Way.INCREMENTAL
+    assert chosen(large, []) is Way.WHOLE
