@@ -409,7 +409,8 @@ def write_output(
         expected=max(expected or 0, largest) or None if isinstance(kind, Base) else expected,
         old=old,
     )
-    if block is not None and isinstance(kind, Base) and empty and block.statistics.rows == 0:
+    told = chronicle.channel.schema is not None  # else even an empty base tells the columns
+    if block is not None and isinstance(kind, Base) and empty and told and block.statistics.rows == 0:
         return None
     return block
 
