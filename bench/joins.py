@@ -31,9 +31,7 @@ def measure(scale: Scale) -> list[Report]:
     return [
         Report(
             name="joins",
-            title=f"Nova, Figure 5: A ⋈ B, two append channels of {old:,} rows, by how much of both is new".replace(
-                ",", " "
-            ),
+            title=f"Nova, Figure 5: A ⋈ B, two append channels of {old:,} rows, by how much of both is new",
             columns=("new", "incremental, s", "full, s", "ratio", "ratio of CPU"),
             rows=[
                 (

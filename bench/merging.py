@@ -19,9 +19,10 @@ from kilonova.service.project import Project
 BLOCKS = (1, 2, 5, 10, 20, 50)
 
 WAYS: dict[str, dict[str, int]] = {
-    "aligned": {"bucketed": 1},
-    "shuffled": {"bucketed": 1 << 50, "broadcast": 0},
-    "broadcast": {"bucketed": 1 << 50, "broadcast": 1 << 50},
+    "aligned": {"bucketed": 1, "single": 0},
+    "shuffled": {"bucketed": 1 << 50, "single": 0, "broadcast": 0},
+    "broadcast": {"bucketed": 1 << 50, "single": 0, "broadcast": 1 << 50},
+    "together": {"bucketed": 1 << 50, "single": 1 << 50},
 }
 """Sizes that make Kilonova merge in a certain way."""
 
@@ -49,14 +50,12 @@ def _report(name: str, title: str, curves: Curves) -> Report:
     ways = list(curves.ratios)
     return Report(
         name=name,
-        title=f"{title}: reading n blocks of {curves.rows_per_block:,} rows, in times the compacted block".replace(
-            ",", " "
-        ),
+        title=f"{title}: reading n blocks of {curves.rows_per_block:,} rows, in times the compacted block",
         columns=("blocks", *ways),
         rows=[(n, *(curves.ratios[way][i] for way in ways)) for i, n in enumerate(curves.blocks)],
         timings=curves.timings,
         note="All merge to the same rows, as no key occurs twice: whatever is slower is so because of merging."
-        " *Append* needs none. Kilonova chooses among the other three by size.",
+        " *Append* needs none. Kilonova chooses among the others by size.",
         panels=2,
         draw=_drawn(curves),
     )
