@@ -498,7 +498,7 @@ class _Reader:
             name = self.name(items[0][0] or "col")
             node = Explode(node, generator, False, (name,))
             return self._finished(syntax, node, [(items[0][0] or "col", name)], scope)
-        values = [(name, self._projected(value, scope, ctes)) for name, value in items]
+        values = [(name, _without_generators(value)) for name, value in items]
         node, values = self._joined_scalars(node, values, scope, ctes)
         extra = [self._expression(qualifying.this, scope)] if qualifying is not None else []
         node, expressions = self._windows(node, [*(self._expression(value, scope) for _, value in values), *extra])
@@ -509,11 +509,6 @@ class _Reader:
             chosen.append(Item(internal, expression))
             outputs.append((name, internal))
         return self._finished(syntax, node, outputs, scope, tuple(chosen))
-
-    def _projected(self, value: exp.Expr, scope: _Scope, ctes: Ctes) -> exp.Expr:
-        if value.find(exp.Explode, exp.Posexplode, exp.Inline):
-            raise Beyond("a generator beside other columns", "Use LATERAL VIEW")
-        return value
 
     def _joined_scalars(
         self, node: Node, values: list[tuple[str, exp.Expr]], scope: _Scope, ctes: Ctes
@@ -538,8 +533,8 @@ class _Reader:
         scalars: list[tuple[exp.Expr, exp.Expr]] = []
         values = []
         for name, value in items:
-            self._projected(value, scope, ctes)
-            values.append((name, self._called(value.copy(), scope, by_text, calls, scalars)))
+            plain = _without_generators(value)
+            values.append((name, self._called(plain.copy(), scope, by_text, calls, scalars)))
         conditions = []
         for part in _conjuncts(having.this) if having is not None else ():
             conditions.append(self._called(part.copy(), scope, by_text, calls, scalars))
@@ -668,10 +663,9 @@ class _Reader:
             for item in order.expressions if order is not None else ():
                 value = self._order_value(item.this, scope, outputs)
                 ordering = (*ordering, _ordering(by_value.get(value, value), item))
-        instead = tuple(item.value.columns for item in ordering)
         own = {internal for _, internal in outputs}
         if chosen is not None:
-            hidden = {name for columns in instead for name in columns if name not in own}
+            hidden = {name for item in ordering for name in item.value.columns if name not in own}
             if hidden and syntax.args.get("distinct"):
                 raise Beyond("ORDER BY a column that SELECT DISTINCT leaves out")
             node = Project(node, (*chosen, *kept(tuple(sorted(hidden)))))
@@ -772,6 +766,12 @@ def _renamed(outputs: Outputs, alias: exp.Expr | None) -> Outputs:
 
 def _unaliased(item: exp.Expr) -> exp.Expr:
     return item.this if isinstance(item, exp.Alias) else item
+
+
+def _without_generators(value: exp.Expr) -> exp.Expr:
+    if value.find(exp.Explode, exp.Posexplode, exp.Inline):
+        raise Beyond("a generator beside other columns", "Use LATERAL VIEW")
+    return value
 
 
 def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
