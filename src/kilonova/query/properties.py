@@ -86,8 +86,8 @@ def types(node: Node, known: Known) -> dict[str, str | None]:
 def type_of(expression: Scalar, of: Mapping[str, str | None]) -> str | None:
     """The type of an expression by Spark's rules, None where it cannot be told.
 
-    >>> type_of(parse("`a` * (1 - `b`)"), {"a": "decimal(15,2)", "b": "decimal(15,2)"})
-    'decimal(31,4)'
+    >>> type_of(Scalar("`a` * (1 - `b`)"), {"a": "decimal(15,2)", "b": "decimal(15,2)"})
+    'decimal(32,4)'
     """
     return _type(expression.node, of)
 
