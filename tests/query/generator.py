@@ -224,6 +224,8 @@ if __name__ == "__main__":
         try:
             lived(text, seed, steps=4)
             outcomes["equal"] += 1
+            if outcomes["equal"] % 500 == 0:
+                print(f"{outcomes['equal']} equal, {time.monotonic() - began:.0f} s", flush=True)
         except Beyond as error:
             outcomes[f"beyond: {error.construct}"] += 1
         except Exception as error:
