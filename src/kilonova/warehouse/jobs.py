@@ -286,7 +286,7 @@ def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None
         )
     if any(sign in text for sign in _GONE):
         return SparkUnavailable("Spark stopped in the middle of the work", hint="Start again")
-    if path is not None and _VANISHED.search(text):  # Spark Connect may run a command twice after a lost connection
+    if path is not None and _VANISHED.search(text):  # seen with Spark Connect after a lost connection
         return StorageFailed("the block's files vanished while they were written", path=path, hint="Start again")
     if path is not None and any(sign in text for sign in _UNWRITABLE):
         return StorageFailed(f"the block cannot be written: {_first_line(text)}", path=path)
