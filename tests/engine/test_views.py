@@ -125,6 +125,10 @@ BAD: dict[str, tuple[Callable[[kn.Workflow], None], str]] = {
         "form a cycle",
     ),
     "a key that is not there": (lambda w: w.view("v", "SELECT total FROM orders", key="id"), "key"),
+    "a key that does not follow": (
+        lambda w: w.view("v", "SELECT customer, total FROM orders", key="customer", mode="incremental"),
+        "tells its rows apart",
+    ),
     "a name that is taken": (lambda w: w.view("orders", "SELECT 1 AS a"), "twice"),
     "what cannot be incremental": (
         lambda w: w.view("v", "SELECT id, rand() AS x FROM orders", mode="incremental"),

@@ -122,7 +122,7 @@ class _Changing:
             case Window():
                 return self._grouped(node, node.partition)
             case Top():
-                return self._replaced(node, node)
+                return self._replaced(node)
             case Unit():
                 raise AssertionError("no channel below")
             case _:
@@ -186,7 +186,7 @@ class _Changing:
     def _full(self, node: Join) -> Node:
         pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
         if not pairs:
-            return self._replaced(node, node)
+            return self._replaced(node)
         ones, others = tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
         keys, mine = self.keys(((node.left, ones), (node.right, others)), nulls=True)
         theirs = tuple((other, key) for other, (_, key) in zip(others, mine, strict=True))
@@ -201,12 +201,12 @@ class _Changing:
     def _grouped(self, node: Aggregate | Window, values: tuple[Scalar, ...]) -> Node:
         """Each group that the change touches, after it and before."""
         if not values:
-            return self._replaced(node, node)
+            return self._replaced(node)
         keys, wanted = self.keys(((node.input, values),), nulls=True)
         new = replace(node, input=restricted(node.input, wanted, keys))
         old = replace(node, input=restricted(self._old(node.input), wanted, keys))
         return together([weighed(new, 1), weighed(old, -1)], names(node))
 
-    def _replaced(self, new: Node, node: Node) -> Node:
+    def _replaced(self, node: Node) -> Node:
         """Everything after the change instead of everything before it."""
-        return together([weighed(new, 1), weighed(self._old(node), -1)], names(node))
+        return together([weighed(node, 1), weighed(self._old(node), -1)], names(node))

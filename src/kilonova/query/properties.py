@@ -294,10 +294,10 @@ def equated(condition: Scalar | None, left: frozenset[str], right: frozenset[str
 def keys(node: Node, known: Known) -> tuple[tuple[str, ...], ...]:
     """Sets of columns that tell the rows apart, and are never null."""
     full = filled(node, known)
-    return tuple(key for key in _unique(node, known) if set(key) <= full)
+    return tuple(key for key in unique(node, known) if set(key) <= full)
 
 
-def _unique(node: Node, known: Known) -> tuple[tuple[str, ...], ...]:
+def unique(node: Node, known: Known) -> tuple[tuple[str, ...], ...]:
     """Sets of columns of which no two rows have the same values, nulls counting as values."""
     match node:
         case Scan():
@@ -313,13 +313,13 @@ def _unique(node: Node, known: Known) -> tuple[tuple[str, ...], ...]:
                     renamed.setdefault(item.value.name, item.name)
             return tuple(
                 tuple(renamed[name] for name in key)
-                for key in _unique(node.input, known)
+                for key in unique(node.input, known)
                 if all(name in renamed for name in key)
             )
         case Filter() | Window() | Top():
-            return _unique(node.input, known)
+            return unique(node.input, known)
         case Join(kind=Kind.SEMI | Kind.ANTI):
-            return _unique(node.left, known)
+            return unique(node.left, known)
         case Join():
             return _joined(node, known)
         case Aggregate():
@@ -330,7 +330,7 @@ def _unique(node: Node, known: Known) -> tuple[tuple[str, ...], ...]:
 
 def _joined(node: Join, known: Known) -> tuple[tuple[str, ...], ...]:
     pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
-    lefts, rights = _unique(node.left, known), _unique(node.right, known)
+    lefts, rights = unique(node.left, known), unique(node.right, known)
     met_left = {one.name for one, _ in pairs}
     met_right = {other.name for _, other in pairs}
     found: list[tuple[str, ...]] = []

@@ -21,7 +21,7 @@ from kilonova.model.encoding import Append, Changes, Encoding, Increment, Upsert
 from kilonova.query.expression import Scalar, column, parse
 from kilonova.query.folding import folded
 from kilonova.query.parsing import parsed
-from kilonova.query.properties import FLOATING, Facts, Known, filled, grows, keys, steady, type_of, types
+from kilonova.query.properties import FLOATING, Facts, Known, filled, grows, keys, steady, type_of, types, unique
 from kilonova.query.pruning import pruned
 from kilonova.query.tree import (
     Aggregate,
@@ -83,8 +83,13 @@ def stored(name: str, tree: Node, known: Known, key: tuple[str, ...] = ()) -> tu
         known: the channels that it reads.
         key: the key that the user declares; empty for one that can be derived.
     """
+    plain = folded(pruned(tree))
+    if key and not any(set(own) <= set(key) for own in unique(plain, known)):
+        # Rows of one key that come in different runs would replace each other; made anew, they are seen and refused.
+        why = f"that {', '.join(key)} tells its rows apart does not follow from the query"
+        return (replace(kept_whole(name, tree, known, key), whole=why),)
     keeping = _Keeping(name, known)
-    rest = keeping.root(folded(pruned(tree)))
+    rest = keeping.root(plain)
     return (*keeping.found, keeping.made(name, rest, key))
 
 
@@ -134,8 +139,7 @@ class _Keeping:
     def made(self, channel: str, tree: Node, key: tuple[str, ...] = ()) -> Stored:
         """A relation with the encoding that follows from its tree."""
         tree = folded(pruned(tree))
-        unique = min(keys(tree, self.known), key=len, default=())
-        key = key or unique
+        key = key or min(keys(tree, self.known), key=len, default=())
         whole = _why_whole(tree, self.known)
         encoding: Encoding = Upsert(key) if key else Changes()
         growing = whole is None and grows(tree, self.known)
