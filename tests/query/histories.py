@@ -146,7 +146,7 @@ class View:
 
     def __init__(self, world: World, text: str) -> None:
         self.world = world
-        self.items = stored("v", parsed(text, KNOWN).tree, KNOWN)
+        self.items = stored("v", parsed(text, KNOWN), KNOWN)
         self.rows: dict[str, Bag] = {item.channel: Counter() for item in self.items}
 
     def run(self, *, anew: bool) -> None:

@@ -28,7 +28,7 @@ KNOWN = known_of(
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_is_kept_up_to_date_by_its_change(name: str) -> None:
     known = dict(KNOWN)
-    for item in stored(name, parsed(QUERIES[name], known).tree, known):
+    for item in stored(name, parsed(QUERIES[name], known), known):
         assert "anew" not in way(item)
         for moved in item.reads:
             assert maintained(item, frozenset({moved})) is not None
@@ -40,8 +40,6 @@ def test_a_query_is_kept_up_to_date_by_its_change(name: str) -> None:
 
 
 def test_sums_are_kept_where_they_can_be() -> None:
-    kept = {
-        name: [way(item) for item in stored(name, parsed(text, KNOWN).tree, KNOWN)] for name, text in QUERIES.items()
-    }
+    kept = {name: [way(item) for item in stored(name, parsed(text, KNOWN), KNOWN)] for name, text in QUERIES.items()}
     by_sums = {name for name, ways in kept.items() if "the change is added to sums" in ways}
     assert by_sums == set(QUERIES) - {"q02"}

@@ -11,11 +11,11 @@ from kilonova.errors import DeclarationError, KilonovaError, QueryError
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Changes, Encoding, Upsert
 from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
-from kilonova.query.parsing import Beyond, Query, parsed, tables_of, with_ports
+from kilonova.query.parsing import Beyond, parsed, tables_of, with_ports
 from kilonova.query.properties import Facts
 from kilonova.query.storing import Stored, kept_whole, stored
 from kilonova.query.tasks import FULL, facts, task_of
-from kilonova.query.tree import names
+from kilonova.query.tree import Node, names
 
 Maintenance = Literal["auto", "incremental", "full"]
 
@@ -83,21 +83,21 @@ def _view(
                 "a view reads it, but its columns are not known", channel=table, hint="Declare its schema"
             )
     try:
-        query = parsed(draft.query, known)
+        tree = parsed(draft.query, known)
     except Beyond as error:
         if draft.mode == "incremental":
             raise _refused(error.construct, error.advice) from None
         return [_opaque(draft, known, error)]
-    return [_kept(item, draft.mode) for item in _relations(draft, query, known)]
+    return [_kept(item, draft.mode) for item in _relations(draft, tree, known)]
 
 
-def _relations(draft: ViewDraft, query: Query, known: Mapping[str, Facts]) -> tuple[Stored, ...]:
+def _relations(draft: ViewDraft, tree: Node, known: Mapping[str, Facts]) -> tuple[Stored, ...]:
     for name in draft.key:
-        if name not in names(query.tree):
+        if name not in names(tree):
             raise DeclarationError("the key names a column that the query does not give", column=name)
     if draft.mode == "full":
-        return (replace(kept_whole(draft.name, query.tree, known, draft.key), whole="it is declared so"),)
-    items = stored(draft.name, query.tree, known, draft.key)
+        return (replace(kept_whole(draft.name, tree, known, draft.key), whole="it is declared so"),)
+    items = stored(draft.name, tree, known, draft.key)
     whole = next((item.whole for item in items if item.whole is not None), None)
     if whole is not None and draft.mode == "incremental":
         raise _refused(whole, "")

@@ -34,7 +34,6 @@ from kilonova.query.tree import (
     Union,
     Unit,
     Window,
-    channels,
     kept,
     names,
 )
@@ -47,26 +46,6 @@ AGGREGATES = frozenset(
     """.split()  # noqa: SIM905
 )
 """Aggregate functions of Spark that the parser takes for plain ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """A query as written, as a tree, and how its result is to be shown.
-
-    Attributes:
-        text: the query.
-        tree: what it computes; its columns have the names of the result.
-        order: by what the result is shown in order, as SQL over its columns; the tree knows no order.
-    """
-
-    text: str
-    tree: Node
-    order: tuple[str, ...] = ()
-
-    @property
-    def channels(self) -> tuple[str, ...]:
-        """What it reads."""
-        return channels(self.tree)
 
 
 class Beyond(Exception):
@@ -116,8 +95,8 @@ def with_ports(text: str, known: Known) -> str:
     return sql.replace("`\x02", "{").replace("\x03`", "}").replace("\x02", "{").replace("\x03", "}")
 
 
-def parsed(text: str, known: Known) -> Query:
-    """A query as a tree.
+def parsed(text: str, known: Known) -> Node:
+    """A query as a tree, whose columns have the names of the result; an order without a limit is left out.
 
     Args:
         text: Spark SQL.
@@ -144,12 +123,7 @@ def parsed(text: str, known: Known) -> Query:
         raise _unknown_column(str(error), known, tables_of(text)) from None
     reader = _Reader(known)
     node, outputs = reader.query(resolved, {}, None)
-    order: tuple[str, ...] = ()
     if isinstance(node, Top) and node.limit is None and not node.offset:
-        shown = {internal: visible for visible, internal in outputs}
-        visible_of = {internal: column(visible) for internal, visible in shown.items()}
-        if all(item.value.columns <= shown.keys() for item in node.order):
-            order = tuple(Order(item.value.with_columns(visible_of), item.direction).sql for item in node.order)
         node = node.input
     visible = wanted if len(wanted) == len(outputs) else [name for name, _ in outputs]
     visible = [given or name for given, (name, _) in zip(visible, outputs, strict=True)]
@@ -157,7 +131,7 @@ def parsed(text: str, known: Known) -> Query:
         twice = next(name for name in visible if sum(name.lower() == other.lower() for other in visible) > 1)
         raise QueryError(f"two columns of the result are called {twice}", column=twice, hint="Give one an alias")
     items = tuple(Item(name, column(internal)) for name, (_, internal) in zip(visible, outputs, strict=True))
-    return Query(text=text, tree=pushed(Project(node, items)), order=order)
+    return pushed(Project(node, items))
 
 
 def _syntax(text: str) -> exp.Expr:

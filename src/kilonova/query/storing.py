@@ -108,7 +108,7 @@ def restored(channel: str, text: str, encoding: Encoding, known: Known, facts: F
         known: the channels that it reads.
         facts: what is known of its own channel.
     """
-    tree = folded(pruned(parsed(text, known).tree))
+    tree = folded(pruned(parsed(text, known)))
     if isinstance(encoding, Increment):
         tree = _as_groups(tree)
     return Stored(channel=channel, tree=tree, encoding=encoding, facts=facts)
