@@ -21,6 +21,7 @@ from kilonova.model.encoding import Changes
 from kilonova.model.run import Output, RunKind
 from kilonova.model.task import Production
 from kilonova.model.version import Version
+from kilonova.schedule.planning import followed
 from kilonova.warehouse.warehouse import Warehouse
 
 
@@ -39,6 +40,14 @@ class Supply:
     production: Production
     bytes: int | None
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The channel as the run found it, and whether its changes are read."""
+
+    chronicle: Chronicle
+    strong: bool
 
 
 def ingest(workplace: Workplace, warehouse: Warehouse, channel: str, supply: Supply) -> tuple[int, Results]:
@@ -61,7 +70,7 @@ def ingest(workplace: Workplace, warehouse: Warehouse, channel: str, supply: Sup
         UnreadableInput: a file cannot be read.
     """
 
-    def prepare(tx: Transaction) -> Prepared[Chronicle]:
+    def prepare(tx: Transaction) -> Prepared[_Plan]:
         chronicle = chains.chronicle(tx, channel)
         writer = registry.writer(tx, channel)
         if writer is not None:
@@ -71,30 +80,33 @@ def ingest(workplace: Workplace, warehouse: Warehouse, channel: str, supply: Sup
                 hint="Ingest into a source channel, one that no task writes",
             )
         pins = tuple(block.number for block in chronicle.snapshot(chronicle.readable).blocks)
-        return Prepared(kind=RunKind.INGEST, tasks=(), writes=(channel,), pins=pins, plan=chronicle)
+        strong = channel in followed(known.task for known in registry.tasks(tx).values())
+        plan = _Plan(chronicle, strong)
+        return Prepared(kind=RunKind.INGEST, tasks=(), writes=(channel,), pins=pins, plan=plan)
 
-    def work(begun: Begun[Chronicle]) -> Results:
-        point = begun.points[channel]
+    def work(begun: Begun[_Plan]) -> Results:
+        point, chronicle = begun.points[channel], begun.plan.chronicle
         workplace.listener(Started(run=begun.run, steps=(channel,)))
         workplace.listener(StepStarted(run=begun.run, step=channel, reason=f"from {supply.source}"))
         began = time.monotonic()
         try:
-            frame = supply.rows(begun.plan.channel)
-            schema = checked(frame, begun.plan.channel, supply.production, None)
+            frame = supply.rows(chronicle.channel)
+            schema = checked(frame, chronicle.channel, supply.production, None)
             block = write_output(
                 warehouse,
                 frame,
-                chronicle=begun.plan,
+                chronicle=chronicle,
                 schema=schema,
                 production=supply.production,
                 whole=supply.production is Production.BASE,
                 point=point,
                 number=begun.name_block(channel),
                 expected=supply.bytes,
+                strong=begun.plan.strong,
             )
-            retracts = block is not None and isinstance(block.encoding, Changes) and block.statistics.removals
-            if block is not None and retracts and begun.plan.readable == point - 1:
-                warehouse.check_retractions(block, begun.plan.snapshot(begun.plan.readable))
+            given = isinstance(chronicle.channel.encoding, Changes)  # else what goes was looked up
+            if block is not None and given and block.statistics.removals and chronicle.readable == point - 1:
+                warehouse.check_retractions(block, chronicle.snapshot(chronicle.readable))
         except KilonovaError as error:
             raise error.within(channel=channel) from error.__cause__
         except PySparkException as error:

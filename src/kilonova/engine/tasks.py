@@ -32,6 +32,7 @@ from kilonova.schedule.planning import (
     choose,
     extent,
     feeds,
+    followed,
     reflected,
     selected,
     why_due,
@@ -54,10 +55,11 @@ class Retries:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tasks to run, in order, and the channels around them as the run found them."""
+    """The tasks to run, in order, the channels around them as the run found them, and those whose changes are read."""
 
     steps: tuple[tuple[Progress, bool], ...]
     chronicles: Mapping[str, Chronicle]
+    followed: frozenset[str]
 
 
 def run_tasks(
@@ -105,7 +107,7 @@ def run_tasks(
         for name in order:
             for channel in driven(progress[name], set(writes)):
                 pins |= {block.number for block in chronicles[channel].blocks}
-        plan = Plan(tuple((progress[name], wanted is not None) for name in order), chronicles)
+        plan = Plan(tuple((progress[name], wanted is not None) for name in order), chronicles, followed(workflow.tasks))
         return Prepared(kind=RunKind.TASKS, tasks=tuple(order), writes=writes, pins=tuple(sorted(pins)), plan=plan)
 
     def work(begun: Begun[Plan]) -> Results:
@@ -303,10 +305,12 @@ class _Execution:
         schemas = [
             checked(frame, channel, production, task.name) for frame, channel in zip(results, declared, strict=True)
         ]
-        expected = sum({block.number: block.statistics.bytes for f in fed for block in f.reading.blocks}.values())
         whole = production is Production.BASE or choice.way is not Way.INCREMENTAL
+        derived = isinstance(choice.variant.logic, Query) and not whole
+        telling = [f for f in fed if f.port.mode.advances and f.port.mode is not Mode.OLD] if derived else fed
+        expected = sum({block.number: block.statistics.bytes for f in telling for block in f.reading.blocks}.values())
         return {
-            channel.name: self._write(frame, channel, schema, production, whole, expected)
+            channel.name: self._write(frame, channel, schema, production, whole, expected, derived)
             for frame, channel, schema in zip(results, declared, schemas, strict=True)
         }
 
@@ -343,6 +347,7 @@ class _Execution:
         production: Production,
         whole: bool,
         expected: int,
+        derived: bool,
     ) -> Block | None:
         try:
             return write_output(
@@ -355,6 +360,8 @@ class _Execution:
                 point=self._begun.points[channel.name],
                 number=self._begun.name_block(channel.name),
                 expected=expected,
+                strong=channel.name in self._begun.plan.followed,
+                derived=derived,
             )
         except KilonovaError as error:
             raise error.within(channel=channel.name) from error.__cause__
@@ -371,6 +378,8 @@ def write_output(
     point: int,
     number: int,
     expected: int | None,
+    strong: bool,
+    derived: bool = False,
 ) -> Block | None:
     """Write what a task or an ingest makes of a reserved point.
 
@@ -386,6 +395,8 @@ def write_output(
         point: the reserved point.
         number: the block's number.
         expected: how many bytes to reckon with; None if that is not known.
+        strong: whether someone reads the channel's changes.
+        derived: whether the rows are a delta that is known to have each key once, and to change what it says.
 
     Returns:
         The block, or None if nothing changes.
@@ -408,6 +419,8 @@ def write_output(
         encoding=encoding,
         expected=max(expected or 0, largest) or None if isinstance(kind, Base) else expected,
         old=old,
+        strong=strong,
+        derived=derived,
     )
     told = chronicle.channel.schema is not None  # else even an empty base tells the columns
     if block is not None and isinstance(kind, Base) and empty and told and block.statistics.rows == 0:

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from kilonova.errors import DeclarationError, UnknownName
 from kilonova.model.block import Base, Block, Delta
-from kilonova.model.encoding import Append, Changes, Encoding, check_encoding, key_of, only_adds
+from kilonova.model.encoding import Append, Changes, Encoding, check_encoding, key_of, merged_as, only_adds
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
 from kilonova.model.schema import Schema, check_names
 from kilonova.model.version import Version
@@ -208,7 +208,7 @@ class Chronicle:
         self._check(end)
         encoding = self.channel.encoding
         path = self.path(start, end)
-        if path is not None and all(block.encoding == encoding for block in path):
+        if path is not None and all(encoding in (block.encoding, merged_as(block.encoding)) for block in path):
             return Chain(start=start, end=end, schema=self.schema_at(end), encoding=encoding, deltas=path)
         return Diff(old=self.snapshot(start), new=self.snapshot(end), encoding=encoding)
 
@@ -221,7 +221,7 @@ class Chronicle:
         if path is not None and all(isinstance(block.encoding, Changes | Append) for block in path):
             return Chain(start=start, end=end, schema=schema, encoding=Changes(), deltas=path)
         old = self.snapshot(start)
-        encodings = {block.encoding for block in path or ()}
+        encodings = {merged_as(block.encoding) for block in path or ()}
         if path and len(encodings) == 1 and old.blocks:
             chain = Chain(start=start, end=end, schema=schema, encoding=encodings.pop(), deltas=path)
             return Strong(old=old, delta=chain)

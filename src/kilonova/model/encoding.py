@@ -134,6 +134,15 @@ def optional_columns(encoding: Encoding, relation: Schema) -> tuple[str, ...]:
             assert_never(encoding)
 
 
+def merged_as(encoding: Encoding) -> Encoding:
+    """How a delta meets the relation before it: a strong one over a unique key as an upsert, which looks at less.
+
+    >>> merged_as(Changes(("id",)))
+    Upsert(key=('id',))
+    """
+    return Upsert(encoding.key) if isinstance(encoding, Changes) and encoding.key else encoding
+
+
 def only_adds(encoding: Encoding) -> bool:
     """Whether no delta of this encoding can ever remove or replace a row."""
     return isinstance(encoding, Append)

@@ -247,14 +247,14 @@ def strong(
                     touched = old.hint("merge").join(keys, list(key)).coalesce(1)
                 case Strategy.BROADCAST:
                     touched = old.join(F.broadcast(keys), list(key), "left_semi")
-                case Strategy.ALIGNED | Strategy.SHUFFLED:
+                case Strategy.SHUFFLED:
                     touched = old.join(keys, list(key), "left_semi")
+                case Strategy.ALIGNED:
+                    touched = old.hint("merge")
             touched = shaped(touched, schema)
-            again = Strategy.TOGETHER if strategy is Strategy.TOGETHER else Strategy.SHUFFLED
-            after = merge(touched, delta, encoding, schema, again, functions)
             if isinstance(encoding, Custom):
-                return _difference(touched, after, schema)
-            return _replaced(touched, after, key, schema)
+                return _difference(touched, merge(touched, delta, encoding, schema, strategy, functions), schema)
+            return _replaced(touched, delta, encoding, schema, together=strategy is Strategy.TOGETHER)
         case _:
             assert_never(encoding)
 
@@ -313,16 +313,37 @@ def upserted(
     )
 
 
-def _replaced(old: DataFrame, new: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
-    """The strong delta between two relations with the same unique key."""
-    met = _both(old, new, key)
-    gone, fresh = column("_in_d").isNull(), column("_in_b").isNull()
-    changed = met.where(gone | fresh | _differ(_others(schema, key), new))
+def _replaced(
+    old: DataFrame, delta: DataFrame, encoding: Upsert | Increment | Columns, schema: Schema, *, together: bool
+) -> DataFrame:
+    """The strong delta of a chained delta over rows that have at least its keys."""
+    key, others = encoding.key, _others(schema, encoding.key)
+    on = reduce(and_, (column(name, "b") == column(name, "d") for name in key))
+    met = delta.alias("d").join(old.withColumn("_in_b", F.lit(1)).alias("b"), on, "left_outer")
+    met = met.coalesce(1) if together else met
+    fresh = column("_in_b").isNull()
+    match encoding:
+        case Upsert():
+            gone = column("_deleted")
+            new = {name: column(name, "d") for name in others}
+        case Columns():
+            gone = column("_deleted")
+            new = {name: F.when(_sets(name, "d"), column(name, "d")).otherwise(column(name, "b")) for name in others}
+        case Increment():
+            sums = {name: _zeroed(name, "b") + _zeroed(name, "d") for name in others}
+            gone = ~reduce(or_, (total != 0 for total in sums.values()))
+            new = {name: total.cast(schema.type_of(name)) for name, total in sums.items()}
+        case _:
+            assert_never(encoding)
+    after = [(column(name, "d") if name in key else new[name]).alias(name) for name in schema.names]
+    types = {field.name: field.dataType for field in old.schema.fields}
+    pairs = ((comparable(column(name, "b"), types[name]), comparable(new[name], types[name])) for name in others)
+    differ = reduce(or_, (~one.eqNullSafe(other) for one, other in pairs), F.lit(False))
     pair = F.array(
-        F.when(~fresh, F.struct(F.lit(-1).cast("bigint").alias("_weight"), *_fields(schema, "b"))),
-        F.when(~gone, F.struct(F.lit(1).cast("bigint").alias("_weight"), *_fields(schema, "d"))),
+        F.when(~fresh & (gone | differ), F.struct(F.lit(-1).cast("bigint").alias("_weight"), *_fields(schema, "b"))),
+        F.when(~gone & (fresh | differ), F.struct(F.lit(1).cast("bigint").alias("_weight"), *after)),
     )
-    rows = changed.select(F.explode(F.array_compact(pair)).alias("_row"))
+    rows = met.select(F.explode(F.array_compact(pair)).alias("_row"))
     return rows.select(*(column(n, "_row").alias(n) for n in (*schema.names, "_weight")))
 
 
@@ -386,6 +407,22 @@ def _difference(old: DataFrame, new: DataFrame, schema: Schema) -> DataFrame:
     minus = old.withColumn("_weight", F.lit(-1).cast("bigint"))
     plus = new.withColumn("_weight", F.lit(1).cast("bigint"))
     return weights_added(plus.unionByName(minus), schema.names, column("_weight"))
+
+
+def as_upserts(rows: DataFrame) -> DataFrame:
+    """Rows of strong deltas over a unique key as those of upserts, of which there may be some among them.
+
+    Args:
+        rows: with weights, or whether they are deleted, and positions. What comes in a delta is after what goes.
+    """
+    given = rows.columns
+    gone = column("_weight") < 0
+    position = column(POSITION) * 2 + F.when(column("_weight") > 0, 1).otherwise(0)
+    return rows.select(
+        *(column(name) for name in given if name not in ("_deleted", "_weight", POSITION)),
+        (F.coalesce(column("_deleted"), gone) if "_deleted" in given else gone).alias("_deleted"),
+        position.alias(POSITION),
+    )
 
 
 def _as_upsert(delta: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:

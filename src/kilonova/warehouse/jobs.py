@@ -116,7 +116,23 @@ def completed(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame
             return frame
 
 
-def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: Schema, layout: Layout) -> Seen:
+def watched(delta: DataFrame, key: tuple[str, ...]) -> tuple[DataFrame, Observation]:
+    """A delta, the keys of which are seen when it is read: for `write`, if it writes what is made of the delta."""
+    rows = delta.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*map(column, key))))
+    observation = Observation()
+    rows = rows.observe(observation, *(seen.alias(name) for name, seen in (_absent(key) | _repeated(key)).items()))
+    return rows.drop("_same"), observation
+
+
+def write(
+    frame: DataFrame,
+    path: str,
+    kind: Kind,
+    encoding: Encoding,
+    schema: Schema,
+    layout: Layout,
+    keys: Observation | None = None,
+) -> Seen:
     """Write the rows of a block, checking its keys on the way.
 
     Args:
@@ -126,6 +142,7 @@ def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: S
         encoding: how the rows read.
         schema: the relation's schema.
         layout: how the rows are spread over files.
+        keys: what is seen of the keys of a delta that the rows are made of.
 
     Returns:
         What the job saw.
@@ -142,11 +159,9 @@ def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: S
     rows = _arranged(frame, layout, unique)
     metrics: dict[str, Column] = {}
     if key and not layout.trusted:
-        missing = reduce(or_, (column(name).isNull() for name in key))
-        metrics["nulls"] = F.count_if(missing)
+        metrics |= _absent(key)
     if unique:
-        metrics["duplicates"] = F.count_if(column("_same") > 1)
-        metrics["example"] = F.min(F.when(column("_same") > 1, F.to_json(F.struct(*map(column, key)))))
+        metrics |= _repeated(key)
     if strong:
         metrics["removals"] = F.sum(F.when(column("_weight") < 0, -column("_weight")).otherwise(0))
     if layout.buckets:
@@ -161,6 +176,21 @@ def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: S
     with translated(path):
         rows.select(*map(column, columns)).write.mode("overwrite").option("compression", "zstd").parquet(path)
         seen: dict[str, Any] = observation.get if observation is not None else {}
+        _refuse(seen if keys is None else keys.get, key)
+    return Seen(removals=int(seen["removals"] or 0) if strong else None, misplaced=int(seen.get("misplaced") or 0))
+
+
+def _absent(key: tuple[str, ...]) -> dict[str, Column]:
+    return {"nulls": F.count_if(reduce(or_, (column(name).isNull() for name in key)))}
+
+
+def _repeated(key: tuple[str, ...]) -> dict[str, Column]:
+    """What is seen of rows beside `_same`, how many have their key."""
+    example = F.min(F.when(column("_same") > 1, F.to_json(F.struct(*map(column, key)))))
+    return {"duplicates": F.count_if(column("_same") > 1), "example": example}
+
+
+def _refuse(seen: dict[str, Any], key: tuple[str, ...]) -> None:
     if seen.get("nulls"):
         raise KeyViolation(
             f"{seen['nulls']} rows have a null in their key",
@@ -173,7 +203,6 @@ def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: S
             column=", ".join(key),
             hint="Keep one row per key",
         )
-    return Seen(removals=int(seen["removals"] or 0) if strong else None, misplaced=int(seen.get("misplaced") or 0))
 
 
 def _arranged(frame: DataFrame, layout: Layout, unique: bool) -> DataFrame:

@@ -10,14 +10,26 @@ import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import groupby
 from operator import and_
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from kilonova.errors import BrokenInvariant, EncodingError
 from kilonova.model.block import Base, Block, Kind, Statistics
-from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert, delta_schema, key_of
+from kilonova.model.encoding import (
+    Append,
+    Changes,
+    Columns,
+    Custom,
+    Encoding,
+    Increment,
+    Upsert,
+    delta_schema,
+    key_of,
+    merged_as,
+)
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
 from kilonova.model.schema import Schema
 from kilonova.schedule.layout import Sizes, Strategy, buckets_for, compares_whole, strategy, together
@@ -129,6 +141,8 @@ class Warehouse:
         encoding: Encoding,
         expected: int | None,
         old: Snapshot | None,
+        strong: bool = False,
+        derived: bool = False,
     ) -> Block | None:
         """Write a block.
 
@@ -140,6 +154,8 @@ class Warehouse:
             encoding: how the block's rows read.
             expected: how many bytes to reckon with; None if that is not known.
             old: the snapshot that a delta applies to, where it is known.
+            strong: whether a delta is written with what it replaces, for readers of changes.
+            derived: whether a delta is known to have each key once, and to change what it says.
 
         Returns:
             The block, or None if it changes nothing; then its files are of no use.
@@ -149,22 +165,55 @@ class Warehouse:
             UnreadableInput: a file that the rows come from cannot be read.
             StorageFailed: the block cannot be written.
         """
-        columns = schema if isinstance(kind, Base) else delta_schema(encoding, schema)
+        keys = None
         if not isinstance(kind, Base):
             frame = jobs.completed(frame, encoding, schema)
+            if strong and old is not None and isinstance(encoding, Upsert | Increment | Columns):
+                frame = shaped(frame, delta_schema(encoding, schema))
+                if not derived and not isinstance(encoding, Increment):
+                    frame, keys = jobs.watched(frame, encoding.key)
+                frame = self._strengthened(frame, old, encoding, schema, expected)
+                encoding = Changes(encoding.key)
+        columns = schema if isinstance(kind, Base) else delta_schema(encoding, schema)
         layout = jobs.Layout(
             key=key_of(encoding),
             buckets=buckets_for(expected or 0, None, self.sizes) if isinstance(kind, Base) and key_of(encoding) else 0,
             single=expected is not None and expected <= self.sizes.single,
+            trusted=derived and not isinstance(kind, Base),
         )
-        block = self._written(shaped(frame, columns), number, kind, schema, encoding, layout)
+        block = self._written(shaped(frame, columns), number, kind, schema, encoding, layout, keys)
         if isinstance(kind, Base):
             return block
         if block.statistics.rows == 0:
             return None
-        if old is None or not isinstance(encoding, Upsert | Columns | Custom):
+        if old is None or derived or not isinstance(encoding, Upsert | Columns | Custom):
             return block
         return self._compared(block, old)
+
+    def _strengthened(
+        self, delta: DataFrame, old: Snapshot, encoding: Encoding, schema: Schema, size: int | None
+    ) -> DataFrame:
+        """A delta with what it replaces.
+
+        Args:
+            delta: all its columns, each key once.
+            old: the snapshot that it applies to.
+            encoding: how it reads.
+            schema: the relation's schema after it.
+            size: how many bytes it has, about.
+        """
+        before = self.open(replace(old, schema=schema))
+        whole = sum(block.statistics.bytes for block in old.blocks)
+        if size is not None and size + whole <= self.sizes.single:
+            how, delta = Strategy.TOGETHER, delta.coalesce(1)
+        elif whole <= self.sizes.broadcast:
+            how, before = Strategy.ALIGNED, F.broadcast(before)
+        elif old.base is not None and self._blocks.aligned(old.base):
+            how, delta = Strategy.ALIGNED, delta.repartition(old.base.buckets, *map(column, key_of(encoding)))
+            before = before.hint("merge")
+        else:
+            how = Strategy.SHUFFLED
+        return algebra.strong(before, delta, encoding, schema, how, self.functions)
 
     def compact(self, snapshot: Snapshot, number: int) -> Block:
         """Write a snapshot down as a base, bucket by bucket where it is merged that way.
@@ -197,15 +246,23 @@ class Warehouse:
             return self._written(rows, number, kind, snapshot.schema, encoding, again)
 
     def _written(
-        self, rows: DataFrame, number: int, kind: Kind, schema: Schema, encoding: Encoding, layout: jobs.Layout
+        self,
+        rows: DataFrame,
+        number: int,
+        kind: Kind,
+        schema: Schema,
+        encoding: Encoding,
+        layout: jobs.Layout,
+        keys: Observation | None = None,
     ) -> Block:
         if not isinstance(kind, Base) and not isinstance(encoding, Append):
             rows = rows.withColumn(NUMBER, F.lit(number).cast("bigint"))
-        seen = jobs.write(rows, self.storage.path(number), kind, encoding, schema, layout)
-        buckets = 0 if seen.misplaced else layout.buckets  # Spark moves rows once more to group by floating-point keys
+        seen = jobs.write(rows, self.storage.path(number), kind, encoding, schema, layout, keys)
+        files = self.storage.files(number)
+        # Spark moves rows once more to group by floating-point keys; and few rows may come of large inputs.
+        buckets = 0 if seen.misplaced or 4 * files.bytes < self.sizes.bucketed else layout.buckets
         if buckets:
             self.storage.name_buckets(number)
-        files = self.storage.files(number)
         removals = 0 if isinstance(encoding, Append) and not isinstance(kind, Base) else seen.removals
         return Block(
             number=number,
@@ -304,7 +361,7 @@ class Warehouse:
             whole = whole.withColumns({item.name: F.lit(0).cast(item.type) for item in absent}) if absent else whole
         here = base
         for run in _runs(deltas):
-            encoding = run[0].encoding
+            encoding = merged_as(run[0].encoding)
             if isinstance(encoding, Append):
                 added = self._blocks.plain(run, schema)
                 whole = added if here is None and run[0] is deltas[0] else whole.unionByName(added)
@@ -314,8 +371,8 @@ class Warehouse:
             buckets = here.buckets if here is not None and how is Strategy.ALIGNED else 0
             link = Chain(start=0, end=run[-1].end, schema=schema, encoding=encoding, deltas=run)
             chained = self._chain(link, schema, buckets)
-            if isinstance(encoding, Changes) and not any(block.removes for block in run):
-                added = algebra.repeated(chained, schema)
+            if all(isinstance(block.encoding, Changes) and not block.removes for block in run):
+                added = algebra.repeated(self._chain(replace(link, encoding=Changes()), schema), schema)
                 whole = added if here is None and run[0] is deltas[0] else whole.unionByName(added)
                 here = None
                 continue
@@ -333,12 +390,17 @@ class Warehouse:
             return self._blocks.plain(deltas, schema)
         if isinstance(encoding, Changes) and any(block.encoding != encoding for block in deltas):
             return self._mixed(deltas, schema)
-        rows = self._blocks.deltas(deltas)
+        rows = self._upserts(deltas) if isinstance(encoding, Upsert) else self._blocks.deltas(deltas)
         if buckets:
             rows = rows.repartition(buckets, *map(column, key_of(encoding)))
-        if len(deltas) == 1 and deltas[0].columns == wanted:
+        if len(deltas) == 1 and deltas[0].encoding == encoding and deltas[0].columns == wanted:
             return rows.select(*map(column, wanted.names))
         return algebra.chain(rows, encoding, schema, self.functions).select(*map(column, wanted.names))
+
+    def _upserts(self, deltas: Sequence[Block]) -> DataFrame:
+        """The rows of upserts, and of strong deltas over the same key as those of upserts, with their position."""
+        rows = self._blocks.deltas(deltas)
+        return algebra.as_upserts(rows) if any(isinstance(block.encoding, Changes) for block in deltas) else rows
 
     def _mixed(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
         """Append and changes blocks as one strong delta."""
@@ -348,20 +410,12 @@ class Warehouse:
                 frames.append(self.as_changes(self._blocks.plain(run, schema)))
             else:
                 frames.append(shaped(self._blocks.deltas(run), schema, ["_weight"]))
-        whole = frames[0]
-        for frame in frames[1:]:
-            whole = whole.unionByName(frame)
-        if all(isinstance(block.encoding, Append) for block in deltas):
+        whole = reduce(DataFrame.unionByName, frames)
+        if len(deltas) == 1 or all(isinstance(block.encoding, Append) for block in deltas):
             return whole
         return algebra.chain(whole, Changes(), schema, self.functions)
 
 
 def _runs(deltas: tuple[Block, ...]) -> list[tuple[Block, ...]]:
-    """Deltas in stretches of one encoding."""
-    runs: list[list[Block]] = []
-    for block in deltas:
-        if runs and runs[-1][0].encoding == block.encoding:
-            runs[-1].append(block)
-        else:
-            runs.append([block])
-    return [tuple(run) for run in runs]
+    """Deltas in stretches of those that are merged alike."""
+    return [tuple(run) for _, run in groupby(deltas, lambda block: merged_as(block.encoding))]
