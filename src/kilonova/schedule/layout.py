@@ -68,18 +68,25 @@ class Strategy(enum.Enum):
     SHUFFLED = "shuffled"
 
 
-def strategy(base: Block | None, deltas: tuple[Block, ...], sizes: Sizes) -> Strategy:
+def strategy(base: Block | None, deltas: tuple[Block, ...], sizes: Sizes, *, copied: bool = False) -> Strategy:
     """How to merge deltas with a base.
+
+    Args:
+        base: the base; None for no rows, or rows of another making.
+        deltas: what comes after it.
+        sizes: where that changes over.
+        copied: whether all rows are wanted with all columns, in the base's layout; else whoever reads them may leave
+            out most, which Spark does soonest where rows need not meet theirs.
 
     >>> strategy(None, (), Sizes())
     <Strategy.SHUFFLED: 'shuffled'>
     """
     if base is None:
         return Strategy.SHUFFLED
-    if base.buckets:
+    small = sum(block.statistics.bytes for block in deltas) <= sizes.broadcast
+    if base.buckets and (copied or not small):
         return Strategy.ALIGNED
-    size = sum(block.statistics.bytes for block in deltas)
-    return Strategy.BROADCAST if size <= sizes.broadcast else Strategy.SHUFFLED
+    return Strategy.BROADCAST if small else Strategy.SHUFFLED
 
 
 def together(blocks: tuple[Block, ...], sizes: Sizes) -> bool:

@@ -54,8 +54,7 @@ def chain(deltas: DataFrame, encoding: Encoding, schema: Schema, functions: Func
         case Append():
             return shaped(deltas, schema)
         case Upsert(key):
-            rest = (*_others(schema, key), "_deleted")
-            return _latest(deltas, key, rest, schema)
+            return shaped(_latest(deltas, key), schema, ["_deleted"])
         case Changes():
             return weights_added(shaped(deltas, schema, ["_weight"]), schema.names, column("_weight"))
         case Increment(key, _):
@@ -247,14 +246,12 @@ def strong(
                     touched = old.hint("merge").join(keys, list(key)).coalesce(1)
                 case Strategy.BROADCAST:
                     touched = old.join(F.broadcast(keys), list(key), "left_semi")
-                case Strategy.SHUFFLED:
+                case Strategy.ALIGNED | Strategy.SHUFFLED:
                     touched = old.join(keys, list(key), "left_semi")
-                case Strategy.ALIGNED:
-                    touched = old.hint("merge")
             touched = shaped(touched, schema)
             if isinstance(encoding, Custom):
                 return _difference(touched, merge(touched, delta, encoding, schema, strategy, functions), schema)
-            return _replaced(touched, delta, encoding, schema, together=strategy is Strategy.TOGETHER)
+            return replaced(touched, delta, encoding, schema, together=strategy is Strategy.TOGETHER)
         case _:
             assert_never(encoding)
 
@@ -313,10 +310,18 @@ def upserted(
     )
 
 
-def _replaced(
+def replaced(
     old: DataFrame, delta: DataFrame, encoding: Upsert | Increment | Columns, schema: Schema, *, together: bool
 ) -> DataFrame:
-    """The strong delta of a chained delta over rows that have at least its keys."""
+    """As `strong`, where only rows with the delta's keys are left of the relation or Spark finds them soon enough.
+
+    Args:
+        old: those rows.
+        delta: a chained delta.
+        encoding: how it reads.
+        schema: the relation's schema after it.
+        together: whether both are in one partition.
+    """
     key, others = encoding.key, _others(schema, encoding.key)
     on = reduce(and_, (column(name, "b") == column(name, "d") for name in key))
     met = delta.alias("d").join(old.withColumn("_in_b", F.lit(1)).alias("b"), on, "left_outer")
@@ -368,12 +373,25 @@ def _fields(schema: Schema, of: str) -> list[Column]:
     return [column(name, of).alias(name) for name in schema.names]
 
 
-def _latest(deltas: DataFrame, key: tuple[str, ...], rest: tuple[str, ...], schema: Schema) -> DataFrame:
-    """The last row per key."""
-    present = shaped(deltas, schema, ["_deleted", POSITION])
-    packed = F.struct(*map(column, rest))
-    latest = present.groupBy(*map(column, key)).agg(F.max_by(packed, column(POSITION)).alias("_row"))
-    return latest.select(*(column(n) if n in key else column(n, "_row").alias(n) for n in (*schema.names, "_deleted")))
+def overwritten(base: DataFrame, deltas: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
+    """M(B, C(Δ₁, Δ₂, …)) of upserts so small that their keys are sent to every worker.
+
+    Args:
+        base: rows of the relation before, with the columns of `schema`.
+        deltas: rows of delta blocks with their position.
+        key: the key columns.
+        schema: the relation's schema after them.
+    """
+    keys = deltas.select(*map(column, key))
+    untouched = base.join(F.broadcast(keys), list(key), "left_anti")
+    return shaped(untouched, schema).unionByName(shaped(_latest(deltas, key).where(~column("_deleted")), schema))
+
+
+def _latest(deltas: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """The last row per key; found by keys alone, so that columns which nobody asks for are not read."""
+    newest = deltas.groupBy(*map(column, key)).agg(F.max(column(POSITION)).alias(POSITION))
+    on = reduce(and_, (column(name, "r").eqNullSafe(column(name, "n")) for name in (*key, POSITION)))
+    return deltas.alias("r").join(newest.alias("n"), on, "left_semi")
 
 
 def _patched(deltas: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:

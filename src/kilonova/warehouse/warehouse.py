@@ -191,7 +191,7 @@ class Warehouse:
         return self._compared(block, old)
 
     def _strengthened(
-        self, delta: DataFrame, old: Snapshot, encoding: Encoding, schema: Schema, size: int | None
+        self, delta: DataFrame, old: Snapshot, encoding: Upsert | Increment | Columns, schema: Schema, size: int | None
     ) -> DataFrame:
         """A delta with what it replaces.
 
@@ -204,16 +204,15 @@ class Warehouse:
         """
         before = self.open(replace(old, schema=schema))
         whole = sum(block.statistics.bytes for block in old.blocks)
-        if size is not None and size + whole <= self.sizes.single:
-            how, delta = Strategy.TOGETHER, delta.coalesce(1)
+        together = size is not None and size + whole <= self.sizes.single
+        if together:
+            before, delta = before.coalesce(1).hint("merge"), delta.coalesce(1)
         elif whole <= self.sizes.broadcast:
-            how, before = Strategy.ALIGNED, F.broadcast(before)
+            before = F.broadcast(before)
         elif old.base is not None and self._blocks.aligned(old.base):
-            how, delta = Strategy.ALIGNED, delta.repartition(old.base.buckets, *map(column, key_of(encoding)))
+            delta = delta.repartition(old.base.buckets, *map(column, key_of(encoding)))
             before = before.hint("merge")
-        else:
-            how = Strategy.SHUFFLED
-        return algebra.strong(before, delta, encoding, schema, how, self.functions)
+        return algebra.replaced(before, delta, encoding, schema, together=together)
 
     def compact(self, snapshot: Snapshot, number: int) -> Block:
         """Write a snapshot down as a base, bucket by bucket where it is merged that way.
@@ -237,7 +236,8 @@ class Warehouse:
             trusted=True,
             arranged=aligned and base is not None and 0 < buckets == base.buckets,
         )
-        rows = self.open(snapshot)
+        alone = together(snapshot.blocks, self.sizes)
+        rows = self.open(snapshot) if alone else self._snapshot(snapshot, snapshot.schema, copied=True)
         kind = Base(snapshot.at)
         try:
             return self._written(rows, number, kind, snapshot.schema, encoding, layout)
@@ -353,7 +353,7 @@ class Warehouse:
         """The numbers of the blocks that have a directory."""
         return self.storage.blocks()
 
-    def _snapshot(self, reading: Snapshot, schema: Schema) -> DataFrame:
+    def _snapshot(self, reading: Snapshot, schema: Schema, *, copied: bool = False) -> DataFrame:
         base, deltas = reading.base, reading.deltas
         whole = self._blocks.empty(schema) if base is None else shaped(self._blocks.base(base), schema)
         if base is not None and isinstance(reading.encoding, Increment):
@@ -367,7 +367,11 @@ class Warehouse:
                 whole = added if here is None and run[0] is deltas[0] else whole.unionByName(added)
                 here = None
                 continue
-            how = Strategy.TOGETHER if self._blocks.together else strategy(here, run, self.sizes)
+            how = Strategy.TOGETHER if self._blocks.together else strategy(here, run, self.sizes, copied=copied)
+            if isinstance(encoding, Upsert) and how is Strategy.BROADCAST:
+                whole = algebra.overwritten(whole, self._upserts(run), encoding.key, schema)
+                here = None
+                continue
             buckets = here.buckets if here is not None and how is Strategy.ALIGNED else 0
             link = Chain(start=0, end=run[-1].end, schema=schema, encoding=encoding, deltas=run)
             chained = self._chain(link, schema, buckets)
