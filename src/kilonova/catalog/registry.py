@@ -55,6 +55,7 @@ def add_channel(tx: Transaction, channel: Channel, workflow: str) -> None:
             schema=None if channel.schema is None else codec.schema_to_json(channel.schema),
             encoding=codec.encoding_to_json(channel.encoding),
             workflow=workflow,
+            **_told(channel),
         )
     )
 
@@ -67,8 +68,18 @@ def change_channel(tx: Transaction, channel: Channel) -> None:
         .values(
             schema=None if channel.schema is None else codec.schema_to_json(channel.schema),
             encoding=codec.encoding_to_json(channel.encoding),
+            **_told(channel),
         )
     )
+
+
+def tell_channel(tx: Transaction, channel: Channel) -> None:
+    """Change what is said of a channel beside its schema and encoding."""
+    tx.connection.execute(update(tables.channel).where(tables.channel.c.name == channel.name).values(**_told(channel)))
+
+
+def _told(channel: Channel) -> dict[str, Any]:
+    return {"description": channel.description or None}
 
 
 def channel_owners(tx: Transaction) -> dict[str, str]:

@@ -59,6 +59,7 @@ channel = Table(
     Column("schema", JSON(none_as_null=True)),
     Column("encoding", JSON, nullable=False),
     Column("workflow", String, nullable=False),
+    Column("description", Text),
 )
 
 task = Table(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -126,7 +126,13 @@ class Workflow:
         self._views: dict[str, ViewDraft] = {}
 
     def channel(
-        self, name: str, schema: str | None = None, *, key: Names | None = None, encoding: Encodes = None
+        self,
+        name: str,
+        schema: str | None = None,
+        *,
+        key: Names | None = None,
+        encoding: Encodes = None,
+        description: str = "",
     ) -> None:
         """Declare a channel.
 
@@ -136,6 +142,7 @@ class Workflow:
             key: the columns by which its rows are told apart.
             encoding: how its deltas read: `"append"`, `"upsert"`, `"changes"`, `"columns"`, `increment(…)` or
                 `custom(…)`; by default append, or upsert where a key is given.
+            description: what it is, for people.
 
         Raises:
             DeclarationError: the name is taken, the schema cannot be understood, or the encoding does not fit.
@@ -145,7 +152,10 @@ class Workflow:
         try:
             columns = None if schema is None else parse_schema(schema)
             self._channels[name] = Channel(
-                name=name, schema=columns, encoding=self._encoding(_names(key), encoding, columns)
+                name=name,
+                schema=columns,
+                encoding=self._encoding(_names(key), encoding, columns),
+                description=description,
             )
         except DeclarationError as error:
             raise error.within(channel=name) from error.__cause__
@@ -241,7 +251,15 @@ class Workflow:
         )
         self._tasks[name] = _DraftTask((name,), [variant])
 
-    def view(self, name: str, query: str, *, key: Names | None = None, mode: Maintenance = "auto") -> None:
+    def view(
+        self,
+        name: str,
+        query: str,
+        *,
+        key: Names | None = None,
+        mode: Maintenance = "auto",
+        description: str = "",
+    ) -> None:
         """Declare a view: one Spark SQL query over channels and other views, kept up to date.
 
         How it is kept up to date is derived from the query; what else has to be kept for that becomes channels of
@@ -249,22 +267,30 @@ class Workflow:
 
         Args:
             name: the view and the channel that holds it.
-            query: the query; it names channels as tables.
+            query: the query; it names channels as tables, those of other workflows too once they are registered.
             key: the columns by which its rows are told apart, where they do not follow from the query.
             mode: `"incremental"` refuses a query whose change cannot be derived, `"full"` makes it anew each time,
                 `"auto"` does what it can.
+            description: what it is, for people.
 
         Raises:
-            DeclarationError: the name is taken.
+            DeclarationError: the name is taken, or there is no such mode.
         """
-        if name in self._tasks or name in self._views:
-            raise DeclarationError("the task is declared twice", task=name)
-        if name in self._channels:
-            raise DeclarationError("the channel is declared twice", channel=name)
-        self._views[name] = ViewDraft(name=name, query=query, key=_names(key), mode=mode)
+        self.add(ViewDraft(name=name, query=query, key=_names(key), mode=mode, description=description))
 
-    def declared(self) -> Declared:
+    def add(self, view: ViewDraft) -> None:
+        """Declare a view that is a value already; see `view`."""
+        if view.name in self._tasks or view.name in self._views:
+            raise DeclarationError("the task is declared twice", task=view.name)
+        if view.name in self._channels:
+            raise DeclarationError("the channel is declared twice", channel=view.name)
+        self._views[view.name] = view
+
+    def declared(self, others: Iterable[Channel] = ()) -> Declared:
         """The workflow as a value.
+
+        Args:
+            others: channels of other workflows, which views may read; those that are read become part of the value.
 
         Raises:
             DeclarationError: a port or output dangles, or tasks form a cycle.
@@ -278,10 +304,16 @@ class Workflow:
                         task=task,
                         hint=closest(channel, list(self._channels)),
                     )
-        channels, tasks = derived(self._views.values(), self._channels)
+        foreign = {item.name: item for item in others if item.name not in self._channels}
+        channels, tasks = derived(self._views.values(), {**foreign, **self._channels})
+        read = {name for task in tasks for name in task.reads} - {item.name for item in channels}
         value = WorkflowValue(
             name=self.name,
-            channels=(*self._channels.values(), *channels),
+            channels=(
+                *self._channels.values(),
+                *channels,
+                *(item for name, item in foreign.items() if name in read),
+            ),
             tasks=(
                 *(
                     Task(name=name, writes=draft.writes, variants=tuple(draft.variants))

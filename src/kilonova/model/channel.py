@@ -27,6 +27,7 @@ class Channel:
         name: unique within a catalog.
         schema: the relation's columns; None until the first run of the task that writes it tells them.
         encoding: how its deltas read unless a block says otherwise.
+        description: what it holds, for people.
 
     Raises:
         DeclarationError: the name, the schema or the encoding cannot be.
@@ -35,6 +36,7 @@ class Channel:
     name: str
     schema: Schema | None
     encoding: Encoding
+    description: str = ""
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():

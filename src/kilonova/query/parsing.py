@@ -162,7 +162,7 @@ def _written_names(syntax: exp.Expr) -> list[str]:
 
 def _unknown_column(message: str, known: Known, tables: tuple[str, ...]) -> QueryError:
     first = message.splitlines()[0]
-    quoted = first.split("'")[1] if first.count("'") >= 2 else ""
+    quoted = first.split("'")[1] if first.count("'") >= 2 else first.partition("Unknown column: ")[2]
     name = quoted.split(".")[-1].strip('"`')
     columns = [item for table, facts in known.items() if table in tables for item in facts.types]
     return QueryError(first.rstrip("."), column=name or None, hint=closest(name, columns) if name else None)

@@ -26,11 +26,19 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelChange:
-    """What becomes of a channel."""
+    """What becomes of a channel.
+
+    Attributes:
+        channel: the channel as declared.
+        action: what happens.
+        detail: what changed, for people.
+        reshaped: whether its schema or encoding changes, so that what its task made of it is made anew.
+    """
 
     channel: Channel
     action: Action
     detail: str
+    reshaped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +88,8 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
 
     Raises:
         DeclarationError: another workflow owns a channel or task of that name, another task writes a channel,
-            or a channel that holds rows would get a key, encoding or type that does not fit them.
+            a channel that holds rows would get a key, encoding or type that does not fit them, or tasks of several
+            workflows form a cycle.
     """
     registered = registry.tasks(tx)
     chronicles = chains.chronicles(tx)
@@ -101,11 +110,12 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
             raise DeclarationError(
                 f"the workflow {owner} has a task of that name", task=task.name, hint="Choose another name"
             )
+    _refuse_cycles(workflow, registered, chronicles)
     channels = tuple(
         _channel_change(channel, workflow, chronicles.get(channel.name), owners.get(channel.name))
         for channel in workflow.channels
     )
-    altered = {change.channel.name for change in channels if change.action is Action.CHANGE}
+    altered = {change.channel.name for change in channels if change.reshaped}
     tasks = [_task_change(task, workflow, registered, chronicles, altered) for task in workflow.tasks]
     for name, known in registered.items():
         if known.workflow == workflow.name and all(task.name != name for task in workflow.tasks):
@@ -123,26 +133,52 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
     return Plan(workflow=workflow.name, channels=channels, tasks=tuple(tasks), functions=functions)
 
 
+def others(tx: Transaction, workflow: str) -> tuple[Channel, ...]:
+    """The registered channels of other workflows, which this one may read."""
+    owners = registry.channel_owners(tx)
+    return tuple(item.channel for name, item in chains.chronicles(tx).items() if owners[name] != workflow)
+
+
+def _refuse_cycles(
+    workflow: Workflow, registered: Mapping[str, registry.Registered], chronicles: Mapping[str, Chronicle]
+) -> None:
+    """What is registered and what is declared must be a workflow together: a run sees all of it."""
+    own = {channel.name for channel in workflow.channels}
+    elsewhere = [known.task for known in registered.values() if known.workflow != workflow.name]
+    Workflow(
+        name="all",
+        channels=(*workflow.channels, *(item.channel for name, item in chronicles.items() if name not in own)),
+        tasks=(*workflow.tasks, *elsewhere),
+    )
+
+
 def _channel_change(
     channel: Channel, workflow: Workflow, chronicle: Chronicle | None, owner: str | None
 ) -> ChannelChange:
     derived = workflow.writer(channel.name) is not None
     if chronicle is None:
-        return ChannelChange(channel=channel, action=Action.ADD, detail=_shown(channel))
+        told = (f"“{channel.description}”",) if channel.description else ()
+        return ChannelChange(channel=channel, action=Action.ADD, detail="; ".join((_shown(channel), *told)))
     old = chronicle.channel
-    if owner != workflow.name and channel != old:
+    if owner != workflow.name and (channel.schema, channel.encoding) != (old.schema, old.encoding):
         raise DeclarationError(
             f"the workflow {owner} declares the channel otherwise: {_shown(old)}",
             channel=channel.name,
             hint="Declare it in the same way, or choose another name",
         )
-    if channel.schema is None and channel.encoding == old.encoding:
+    reshaped = channel.encoding != old.encoding or channel.schema not in (None, old.schema)
+    found = _retold(old, channel) if owner == workflow.name else []
+    if not reshaped and not found:
         return ChannelChange(channel=channel, action=Action.KEEP, detail=_shown(old))
-    if channel == old:
-        return ChannelChange(channel=channel, action=Action.KEEP, detail=_shown(channel))
-    if chronicle.effective and not derived:
+    if reshaped and chronicle.effective and not derived:
         _refuse_misfit(channel, old)
-    return ChannelChange(channel=channel, action=Action.CHANGE, detail=_altered(old, channel))
+    detail = ", ".join([*([_altered(old, channel)] if reshaped else []), *found])
+    return ChannelChange(channel=channel, action=Action.CHANGE, detail=detail, reshaped=reshaped)
+
+
+def _retold(old: Channel, new: Channel) -> list[str]:
+    """What differs in what is said of a channel, in words."""
+    return [] if old.description == new.description else ["its description changes"]
 
 
 def _refuse_misfit(channel: Channel, old: Channel) -> None:
@@ -250,8 +286,10 @@ def carry_out(tx: Transaction, plan: Plan) -> None:
     for change in plan.channels:
         if change.action is Action.ADD:
             registry.add_channel(tx, change.channel, plan.workflow)
-        elif change.action is Action.CHANGE:
+        elif change.reshaped:
             registry.change_channel(tx, change.channel)
+        elif change.action is Action.CHANGE:
+            registry.tell_channel(tx, change.channel)
     for item in plan.tasks:
         if item.action in (Action.ADD, Action.CHANGE):
             registry.put_task(tx, item.task, plan.workflow, renew=item.action is Action.CHANGE)

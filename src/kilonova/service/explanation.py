@@ -32,6 +32,7 @@ class Kept:
         change: its change if all that it reads changes, as SQL over `<channel>__new`, `__old` and `__change`; None
             where it is made anew, or has not run yet.
         runs: what its last runs made of it, newest first.
+        description: what the channel holds, for people.
     """
 
     channel: str
@@ -41,6 +42,7 @@ class Kept:
     query: str
     change: str | None
     runs: tuple[records.Made, ...]
+    description: str = ""
 
 
 def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[Kept, ...]:
@@ -98,4 +100,5 @@ def _kept(known: Registered, channels: dict[str, Channel], made: tuple[records.M
         query=pretty(text),
         change=change,
         runs=made,
+        description=channel.description,
     )

@@ -157,9 +157,9 @@ class Project:
         Raises:
             DeclarationError: the workflow cannot be, or does not fit what is registered.
         """
-        declared = workflow.declared()
         self.catalog.check()
         with self.catalog.reading() as tx:
+            declared = workflow.declared(changes.others(tx, workflow.name))
             return changes.propose(tx, declared.workflow, declared.functions)
 
     def apply(self, workflow: Workflow) -> changes.Plan:
@@ -171,8 +171,10 @@ class Project:
         Raises:
             DeclarationError: the workflow cannot be, or does not fit what is registered; nothing has changed.
         """
-        declared = workflow.declared()
         self.catalog.check()
+        with self.catalog.reading() as tx:
+            others = changes.others(tx, workflow.name)
+        declared = workflow.declared(others)
         with self.catalog.writing() as tx:
             plan = changes.propose(tx, declared.workflow, declared.functions)
             changes.carry_out(tx, plan)
