@@ -15,6 +15,7 @@ from kilonova.declare.load import load
 from kilonova.declare.modes import All, Base
 from kilonova.declare.workflow import Declared, Workflow
 from kilonova.errors import DeclarationError, KilonovaError, QueryError
+from kilonova.model.check import Condition, NotNull
 from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.service import changes
 from kilonova.service.changes import Action
@@ -64,7 +65,7 @@ def test_keys_and_modes_are_those_of_the_front_matter(tmp_path: Path) -> None:
         "plain.sql": "---\n---\nSELECT customer FROM orders",
         "entries.sql": "CREATE TABLE entries (id INT NOT NULL PRIMARY KEY)",
         "marks.sql": "CREATE TABLE marks (a INT, b INT, CONSTRAINT k PRIMARY KEY (b, a))",
-        "log.sql": "CREATE TABLE IF NOT EXISTS log (line STRING)",
+        "log.sql": "---\nchecks: {rows: n > 0}\n---\nCREATE TABLE IF NOT EXISTS log (line STRING NOT NULL, n INT);",
     }
     workflow = declared(tmp_path, files).workflow
     assert {channel.name: channel.encoding for channel in workflow.channels} == {
@@ -75,6 +76,7 @@ def test_keys_and_modes_are_those_of_the_front_matter(tmp_path: Path) -> None:
         "pairs": Upsert(("customer", "id")),
         "plain": Changes(),
     }
+    assert workflow.channel("log").checks == (NotNull("line"), Condition("n > 0"))
     assert [v.name for t in workflow.tasks if t.name == "pairs" for v in t.variants] == ["full"]
 
 
@@ -103,6 +105,22 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
     "an unknown mode": ({"v.sql": "---\nmode: ful\n---\nSELECT 1 AS a"}, "no mode 'ful'.*mean full"),
     "a key that is no name": ({"v.sql": "---\nkey: {a: b}\n---\nSELECT 1 AS a"}, "line 2: key is a column or a list"),
     "a key that is not there": ({"v.sql": "---\nkey: it\n---\nSELECT id FROM orders"}, r"v\.sql: the key names"),
+    "checks that are no mapping": ({"v.sql": "---\nchecks: [a]\n---\nSELECT 1 AS a"}, "line 2: checks is a mapping"),
+    "an unknown check": ({"v.sql": "---\nchecks: {nut_null: a}\n---\nSELECT 1 AS a"}, "line 2: .*mean not_null"),
+    "a check of no column": (
+        {"v.sql": "---\nchecks: {not_null: custmer}\n---\nSELECT customer FROM orders"},
+        r"v\.sql, task v, column custmer.*not there.*mean customer|check not_null\(custmer\).*mean customer",
+    ),
+    "a check of no column of a table": (
+        {"t.sql": "---\nchecks: {unique: [[a, b]]}\n---\nCREATE TABLE t (a INT)"},
+        "not there",
+    ),
+    "a condition on no column": (
+        {"v.sql": "---\nchecks: {rows: amont > 0}\n---\nSELECT amount FROM orders"},
+        "mean amount",
+    ),
+    "a condition that is none": ({"v.sql": "---\nchecks:\n  rows: a >\n---\nSELECT 1 AS a"}, "line 2: .* parsed"),
+    "a condition on all rows": ({"v.sql": "---\nchecks: {rows: sum(a) > 1}\n---\nSELECT 1 AS a"}, r"cannot have SUM"),
     "a table of another name": ({"t.sql": "CREATE TABLE u (a INT)"}, r"Call it u\.sql"),
     "a table of a query": ({"t.sql": "CREATE TABLE t AS SELECT 1 AS a"}, "without columns"),
     "a table of a format": ({"t.sql": "CREATE TABLE t (a INT) USING parquet"}, "USING PARQUET"),

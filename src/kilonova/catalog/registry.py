@@ -79,7 +79,10 @@ def tell_channel(tx: Transaction, channel: Channel) -> None:
 
 
 def _told(channel: Channel) -> dict[str, Any]:
-    return {"description": channel.description or None}
+    return {
+        "description": channel.description or None,
+        "checks": codec.checks_to_json(channel.checks) if channel.checks else None,
+    }
 
 
 def channel_owners(tx: Transaction) -> dict[str, str]:

@@ -60,6 +60,7 @@ channel = Table(
     Column("encoding", JSON, nullable=False),
     Column("workflow", String, nullable=False),
     Column("description", Text),
+    Column("checks", JSON(none_as_null=True)),
 )
 
 task = Table(

@@ -205,6 +205,8 @@ def explain(
         return
     if kept[-1].description:
         render.out.print(f"{kept[-1].description}\n", markup=False)
+    if kept[-1].checks:
+        render.out.print(f"checked: {', '.join(kept[-1].checks)}\n", markup=False)
     rows = [(item.channel, item.encoding, ", ".join(item.reads), item.way) for item in kept]
     render.table(view, ("keeps", "encoding", "made of", "brought up to date"), rows)
     taken = [

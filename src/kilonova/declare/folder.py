@@ -13,15 +13,17 @@ from typing import cast
 
 from sqlglot import exp
 
+from kilonova.declare.checks import checks_of
 from kilonova.declare.ddl import table_of
 from kilonova.declare.frontmatter import Field, parted
 from kilonova.declare.source import Source
 from kilonova.declare.views import Maintenance, ViewDraft
 from kilonova.declare.workflow import Workflow
 from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest
+from kilonova.model.check import Check, NotNull
 
-_VIEW = ("key", "mode", "description")
-_TABLE = ("description",)
+_VIEW = ("key", "mode", "description", "checks")
+_TABLE = ("description", "checks")
 
 
 def folder(path: Path) -> Workflow:
@@ -73,6 +75,7 @@ def _declare(workflow: Workflow, file: Path) -> None:
                     key=_names(parts.fields, "key"),
                     mode=cast(Maintenance, _word(parts.fields, "mode") or "auto"),
                     description=_word(parts.fields, "description"),
+                    checks=_checks(parts.fields),
                     source=source,
                 )
             )
@@ -81,8 +84,13 @@ def _declare(workflow: Workflow, file: Path) -> None:
             table = table_of(statement)
             if table.name != name:
                 raise DeclarationError(f"the file declares the table {table.name}", hint=f"Call it {table.name}.sql")
+            filled = tuple(NotNull(column) for column in table.filled)
             workflow.channel(
-                name, table.schema.ddl, key=table.key or None, description=_word(parts.fields, "description")
+                name,
+                table.schema.ddl,
+                key=table.key or None,
+                description=_word(parts.fields, "description"),
+                checks=(*filled, *_checks(parts.fields)),
             )
         case _:
             raise QueryError("this is neither a query nor a CREATE TABLE", hint="Write a SELECT")
@@ -112,6 +120,19 @@ def _word(fields: Mapping[str, Field], name: str) -> str:
     if not isinstance(field.value, str):
         raise DeclarationError(f"line {field.line}: {name} is one text", hint=f"Write it as {name}: …")
     return field.value.strip()
+
+
+def _checks(fields: Mapping[str, Field]) -> tuple[Check, ...]:
+    field = fields.get("checks")
+    if field is None:
+        return ()
+    if not isinstance(field.value, dict):
+        raise DeclarationError(f"line {field.line}: checks is a mapping", hint="Write it as checks: {not_null: [a]}")
+    try:
+        return checks_of(field.value)
+    except KilonovaError as error:
+        error.problem = f"line {field.line}: {error.problem}"
+        raise
 
 
 def _names(fields: Mapping[str, Field], name: str) -> tuple[str, ...]:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal, get_args
 
+from kilonova.declare.checks import refuse_unknown
 from kilonova.declare.source import Source
 from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest
 from kilonova.model.channel import Channel
+from kilonova.model.check import Check
 from kilonova.model.encoding import Changes, Encoding, Upsert
 from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
-from kilonova.query.parsing import Beyond, parsed, tables_of, with_ports
+from kilonova.query.parsing import Beyond, parsed, selected_names, tables_of, with_ports
 from kilonova.query.properties import Facts
 from kilonova.query.storing import Stored, kept_whole, stored
 from kilonova.query.tasks import FULL, facts, task_of
@@ -31,6 +33,7 @@ class ViewDraft:
         key: its key, where it is declared.
         mode: how it may be kept up to date.
         description: what it is, for people.
+        checks: what its rows must satisfy.
         source: where the query is written, if it is in a file.
 
     Raises:
@@ -42,6 +45,7 @@ class ViewDraft:
     key: tuple[str, ...]
     mode: Maintenance
     description: str = ""
+    checks: tuple[Check, ...] = ()
     source: Source | None = None
 
     def __post_init__(self) -> None:
@@ -143,7 +147,8 @@ def _kept(item: Stored, draft: ViewDraft) -> tuple[Channel, Task, Facts]:
     task = task_of(item, always=draft.mode == "incremental")
     channel = Channel(name=item.channel, schema=None, encoding=item.encoding)
     if item.channel == draft.name:
-        channel = replace(channel, description=draft.description)
+        refuse_unknown(draft.checks, item.facts.types)
+        channel = replace(channel, description=draft.description, checks=draft.checks)
     return channel, task, item.facts
 
 
@@ -159,5 +164,9 @@ def _opaque(draft: ViewDraft, known: Mapping[str, Facts], why: Beyond) -> tuple[
     )
     note = f"made anew at each run, because of {why.construct}" + (f" ({why.advice})" if why.advice else "")
     task = Task(name=draft.name, writes=(draft.name,), variants=(variant,), note=note)
-    channel = Channel(name=draft.name, schema=None, encoding=encoding, description=draft.description)
+    if columns := selected_names(draft.query):
+        refuse_unknown(draft.checks, columns)
+    channel = Channel(
+        name=draft.name, schema=None, encoding=encoding, description=draft.description, checks=draft.checks
+    )
     return channel, task, Facts(types={}, key=draft.key)

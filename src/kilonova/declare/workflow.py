@@ -17,10 +17,11 @@ from typing import Annotated, Any, Generic, ParamSpec, TypeVar
 
 from pyspark import cloudpickle
 
+from kilonova.declare.checks import Given, checks_of, refuse_unknown
 from kilonova.declare.ddl import parse_schema
 from kilonova.declare.fingerprint import fingerprint, source_of
 from kilonova.declare.views import Maintenance, ViewDraft, derived
-from kilonova.errors import DeclarationError, closest
+from kilonova.errors import DeclarationError, KilonovaError, closest
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert, described
 from kilonova.model.schema import Schema
@@ -133,6 +134,7 @@ class Workflow:
         key: Names | None = None,
         encoding: Encodes = None,
         description: str = "",
+        checks: Given = (),
     ) -> None:
         """Declare a channel.
 
@@ -143,21 +145,27 @@ class Workflow:
             encoding: how its deltas read: `"append"`, `"upsert"`, `"changes"`, `"columns"`, `increment(…)` or
                 `custom(…)`; by default append, or upsert where a key is given.
             description: what it is, for people.
+            checks: what its rows must satisfy; see `view`.
 
         Raises:
-            DeclarationError: the name is taken, the schema cannot be understood, or the encoding does not fit.
+            DeclarationError: the name is taken, the schema cannot be understood, or the encoding or a check does
+                not fit.
         """
         if name in self._channels:
             raise DeclarationError("the channel is declared twice", channel=name)
         try:
             columns = None if schema is None else parse_schema(schema)
+            own = checks_of(checks)
+            if columns is not None:
+                refuse_unknown(own, columns.names)
             self._channels[name] = Channel(
                 name=name,
                 schema=columns,
                 encoding=self._encoding(_names(key), encoding, columns),
                 description=description,
+                checks=own,
             )
-        except DeclarationError as error:
+        except KilonovaError as error:
             raise error.within(channel=name) from error.__cause__
 
     def task(
@@ -259,6 +267,7 @@ class Workflow:
         key: Names | None = None,
         mode: Maintenance = "auto",
         description: str = "",
+        checks: Given = (),
     ) -> None:
         """Declare a view: one Spark SQL query over channels and other views, kept up to date.
 
@@ -272,11 +281,19 @@ class Workflow:
             mode: `"incremental"` refuses a query whose change cannot be derived, `"full"` makes it anew each time,
                 `"auto"` does what it can.
             description: what it is, for people.
+            checks: what its rows must satisfy, or a run fails and publishes nothing: `not_null`, columns; `unique`,
+                the columns of a combination, or a list of such; `accepted`, the values of each column; `rows`,
+                conditions in Spark SQL.
 
         Raises:
-            DeclarationError: the name is taken, or there is no such mode.
+            DeclarationError: the name is taken, or there is no such mode or check.
+            QueryError: a condition cannot be understood.
         """
-        self.add(ViewDraft(name=name, query=query, key=_names(key), mode=mode, description=description))
+        try:
+            own = checks_of(checks)
+        except KilonovaError as error:
+            raise error.within(task=name) from None
+        self.add(ViewDraft(name=name, query=query, key=_names(key), mode=mode, description=description, checks=own))
 
     def add(self, view: ViewDraft) -> None:
         """Declare a view that is a value already; see `view`."""

@@ -408,6 +408,7 @@ def write_output(
         encoding=encoding,
         expected=max(expected or 0, largest) or None if isinstance(kind, Base) else expected,
         old=old,
+        checks=chronicle.channel.checks,
     )
     told = chronicle.channel.schema is not None  # else even an empty base tells the columns
     if block is not None and isinstance(kind, Base) and empty and told and block.statistics.rows == 0:

@@ -95,6 +95,15 @@ def with_ports(text: str, known: Known) -> str:
     return sql.replace("`\x02", "{").replace("\x03`", "}").replace("\x02", "{").replace("\x03", "}")
 
 
+def selected_names(text: str) -> list[str]:
+    """The names of a query's columns as they are written; none where a star stands among them.
+
+    Raises:
+        QueryError: it cannot be parsed.
+    """
+    return _written_names(_syntax(text))
+
+
 def parsed(text: str, known: Known) -> Node:
     """A query as a tree, whose columns have the names of the result; an order without a limit is left out.
 

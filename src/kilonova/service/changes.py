@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kilonova.catalog import chains, registry
 from kilonova.catalog.database import Transaction
-from kilonova.errors import DeclarationError
+from kilonova.errors import Busy, DeclarationError
 from kilonova.model.channel import Channel, Chronicle
+from kilonova.model.check import Check
+from kilonova.model.check import described as check_described
 from kilonova.model.encoding import described
 from kilonova.model.task import Function, Task
 from kilonova.model.workflow import Workflow
@@ -33,12 +35,14 @@ class ChannelChange:
         action: what happens.
         detail: what changed, for people.
         reshaped: whether its schema or encoding changes, so that what its task made of it is made anew.
+        unseen: the checks that the rows which are there have not been seen to satisfy.
     """
 
     channel: Channel
     action: Action
     detail: str
     reshaped: bool = False
+    unseen: tuple[Check, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +134,33 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
                     downstream=(),
                 )
             )
+    anew = {name for item in tasks if item.action in (Action.ADD, Action.CHANGE) for name in item.task.writes}
+    channels = tuple(replace(item, unseen=()) if item.channel.name in anew else item for item in channels)
     return Plan(workflow=workflow.name, channels=channels, tasks=tuple(tasks), functions=functions)
+
+
+def refuse_unseen(tx: Transaction, plan: Plan, seen: Mapping[str, int]) -> None:
+    """Refuse checks of rows that came after those that have been looked at.
+
+    Args:
+        tx: the transaction in which the plan was made.
+        plan: the plan.
+        seen: the point of each channel at which its rows were seen to satisfy the plan's checks.
+
+    Raises:
+        Busy: a run has written a channel in between, or is writing it.
+    """
+    for change in plan.channels:
+        if change.unseen:
+            chronicle = chains.chronicle(tx, change.channel.name)
+            if chronicle.readable < len(chronicle.points) or not chronicle.same(
+                seen.get(change.channel.name, 0), chronicle.readable
+            ):
+                raise Busy(
+                    "a run is writing the channel, whose rows are to be checked",
+                    channel=change.channel.name,
+                    hint="Apply again when it has ended",
+                )
 
 
 def others(tx: Transaction, workflow: str) -> tuple[Channel, ...]:
@@ -157,7 +187,8 @@ def _channel_change(
 ) -> ChannelChange:
     derived = workflow.writer(channel.name) is not None
     if chronicle is None:
-        told = (f"“{channel.description}”",) if channel.description else ()
+        told = [check_described(check) for check in channel.checks]
+        told += [f"“{channel.description}”"] if channel.description else []
         return ChannelChange(channel=channel, action=Action.ADD, detail="; ".join((_shown(channel), *told)))
     old = chronicle.channel
     if owner != workflow.name and (channel.schema, channel.encoding) != (old.schema, old.encoding):
@@ -173,12 +204,15 @@ def _channel_change(
     if reshaped and chronicle.effective and not derived:
         _refuse_misfit(channel, old)
     detail = ", ".join([*([_altered(old, channel)] if reshaped else []), *found])
-    return ChannelChange(channel=channel, action=Action.CHANGE, detail=detail, reshaped=reshaped)
+    unseen = tuple(check for check in channel.checks if check not in old.checks)
+    return ChannelChange(channel=channel, action=Action.CHANGE, detail=detail, reshaped=reshaped, unseen=unseen)
 
 
 def _retold(old: Channel, new: Channel) -> list[str]:
     """What differs in what is said of a channel, in words."""
-    return [] if old.description == new.description else ["its description changes"]
+    found = [] if old.description == new.description else ["its description changes"]
+    found += [f"the check {check_described(check)} comes" for check in new.checks if check not in old.checks]
+    return found + [f"the check {check_described(check)} goes" for check in old.checks if check not in new.checks]
 
 
 def _refuse_misfit(channel: Channel, old: Channel) -> None:

@@ -10,6 +10,7 @@ from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import Registered
 from kilonova.errors import UnknownName, closest
 from kilonova.model.channel import Channel
+from kilonova.model.check import described as check_described
 from kilonova.model.encoding import described
 from kilonova.model.task import Query, Sql
 from kilonova.query.rendering import pretty
@@ -33,6 +34,7 @@ class Kept:
             where it is made anew, or has not run yet.
         runs: what its last runs made of it, newest first.
         description: what the channel holds, for people.
+        checks: what its rows satisfy, in words.
     """
 
     channel: str
@@ -43,6 +45,7 @@ class Kept:
     change: str | None
     runs: tuple[records.Made, ...]
     description: str = ""
+    checks: tuple[str, ...] = ()
 
 
 def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[Kept, ...]:
@@ -101,4 +104,5 @@ def _kept(known: Registered, channels: dict[str, Channel], made: tuple[records.M
         change=change,
         runs=made,
         description=channel.description,
+        checks=tuple(map(check_described, channel.checks)),
     )

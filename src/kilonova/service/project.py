@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -22,9 +22,9 @@ from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.observation import observe
 from kilonova.engine.events import Listener, unheard
-from kilonova.errors import Busy, DeclarationError, SettingsError, UnknownName
+from kilonova.errors import Busy, DeclarationError, KilonovaError, SettingsError, UnknownName
 from kilonova.model.channel import Chronicle
-from kilonova.model.reading import Reading
+from kilonova.model.reading import Reading, Snapshot
 from kilonova.model.run import Run
 from kilonova.model.task import Production
 from kilonova.schedule.collection import Provenance
@@ -165,20 +165,46 @@ class Project:
     def apply(self, workflow: Workflow) -> changes.Plan:
         """Register a workflow; tasks whose definition changed get a new logic version.
 
+        Checks that come to rows which stay are tried on those rows first.
+
         Returns:
             What changed.
 
         Raises:
             DeclarationError: the workflow cannot be, or does not fit what is registered; nothing has changed.
+            CheckFailed: rows that are there violate a check that comes; nothing has changed.
+            Busy: a run is writing rows to which a check comes.
         """
         self.catalog.check()
         with self.catalog.reading() as tx:
             others = changes.others(tx, workflow.name)
         declared = workflow.declared(others)
+        with self.catalog.reading() as tx:
+            plan = changes.propose(tx, declared.workflow, declared.functions)
+        seen = {item.channel.name: self._verify(item) for item in plan.channels if item.unseen}
         with self.catalog.writing() as tx:
             plan = changes.propose(tx, declared.workflow, declared.functions)
+            changes.refuse_unseen(tx, plan, seen)
             changes.carry_out(tx, plan)
         return plan
+
+    def _verify(self, change: changes.ChannelChange) -> int:
+        """Try the checks that come to a channel on the rows that are there.
+
+        Returns:
+            The point that was looked at.
+        """
+        name = change.channel.name
+        with self.catalog.reading() as tx:
+            if not chains.chronicle(tx, name).effective:
+                return 0
+        with self._reading(name, None, None) as reading:
+            assert isinstance(reading, Snapshot)
+            try:
+                self.warehouse.verify(replace(reading, schema=change.channel.schema or reading.schema), change.unseen)
+            except KilonovaError as error:
+                raise error.within(channel=name) from error.__cause__
+            return reading.at
 
     def drop(self, channel: str) -> tuple[str, ...]:
         """Take a channel and its data away, and the task that writes it out of service.
@@ -244,6 +270,7 @@ class Project:
             DeclarationError: a task writes the channel.
             SchemaMismatch: the rows do not fit it.
             KeyViolation: keys are null or occur twice.
+            CheckFailed: rows violate a check of the channel.
             UnreadableInput: a file cannot be read.
         """
         from kilonova.engine.files import find_files, read
@@ -283,6 +310,7 @@ class Project:
             TaskFailed: a task's code raised or returned the wrong thing.
             SchemaMismatch: its rows do not fit their channel.
             KeyViolation: its keys are null or occur twice.
+            CheckFailed: its rows violate a check of their channel.
         """
         from kilonova.engine.tasks import Retries, run_tasks
 

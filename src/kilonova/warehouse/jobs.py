@@ -7,7 +7,7 @@ by that same job. Errors of Spark become Kilonova's own here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -16,7 +16,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from kilonova.errors import (
@@ -29,8 +29,10 @@ from kilonova.errors import (
     UnreadableInput,
 )
 from kilonova.model.block import Base, Kind
+from kilonova.model.check import RowCheck
 from kilonova.model.encoding import Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.schema import Schema
+from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import column
 from kilonova.warehouse.equality import weights_added
 
@@ -116,8 +118,16 @@ def completed(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame
             return frame
 
 
-def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: Schema, layout: Layout) -> Seen:
-    """Write the rows of a block, checking its keys on the way.
+def write(
+    frame: DataFrame,
+    path: str,
+    kind: Kind,
+    encoding: Encoding,
+    schema: Schema,
+    layout: Layout,
+    checks: Sequence[RowCheck] = (),
+) -> Seen:
+    """Write the rows of a block, checking its keys and rows on the way.
 
     Args:
         frame: exactly the columns to store.
@@ -126,6 +136,7 @@ def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: S
         encoding: how the rows read.
         schema: the relation's schema.
         layout: how the rows are spread over files.
+        checks: what each row that is added must satisfy.
 
     Returns:
         What the job saw.
@@ -133,6 +144,7 @@ def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: S
     Raises:
         Misplaced: rows that were taken to stand in their buckets do not; the files are of no use then.
         KeyViolation: keys are null or occur twice; the files are of no use then.
+        CheckFailed: rows violate a check; the files are of no use then.
         UnreadableInput: an input file cannot be read.
         StorageFailed: the files cannot be written.
     """
@@ -140,7 +152,7 @@ def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: S
     strong = isinstance(encoding, Changes) and not isinstance(kind, Base)
     unique = bool(key) and not layout.trusted and not strong and not isinstance(encoding, Custom | Increment)
     rows = _arranged(frame, layout, unique)
-    metrics: dict[str, Column] = {}
+    metrics = on.metrics(frame, checks, schema, on.weight(kind, encoding)) if checks else {}
     if key and not layout.trusted:
         missing = reduce(or_, (column(name).isNull() for name in key))
         metrics["nulls"] = F.count_if(missing)
@@ -173,6 +185,7 @@ def write(frame: DataFrame, path: str, kind: Kind, encoding: Encoding, schema: S
             column=", ".join(key),
             hint="Keep one row per key",
         )
+    on.refuse(seen, checks)
     return Seen(removals=int(seen["removals"] or 0) if strong else None, misplaced=int(seen.get("misplaced") or 0))
 
 
