@@ -155,6 +155,26 @@ def test_drop_asks_and_refuses_what_is_read(shop: Command, monkeypatch: pytest.M
     shop("show", "customers")
 
 
+def test_checks_and_schedules_are_told(kilonova: Command, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "orders.sql").write_text("CREATE TABLE orders (id BIGINT, customer STRING)")
+    view = tmp_path / "models" / "counts.sql"
+    said = "---\nschedule: every 1 hour\nchecks: {rows: n < 2}\n---\n"
+    view.write_text(f"{said}SELECT customer, count(*) AS n FROM orders GROUP BY 1")
+    kilonova("apply", "models/")
+    (tmp_path / "orders.csv").write_text("id,customer\n1,ada\n2,ben\n")
+    kilonova("ingest", "orders", "orders.csv")
+    kilonova("run")
+    kilonova("ingest", "orders", "orders.csv")
+    assert "Nothing to do" in kilonova("run", code=3).stdout
+    assert "not before" in kilonova("status").stdout
+    found = json.loads(kilonova("run", "counts", "--json", code=1).stdout)
+    assert (found["error"], found["check"], found["channel"]) == ("check", "rows(n < 2)", "counts")
+    shown = kilonova("explain", "counts").stdout
+    assert "checked: rows(n < 2)" in shown
+    assert "schedule: every 1 hour" in shown
+
+
 def test_a_folder_of_sql_files_is_planned_applied_and_run(kilonova: Command, tmp_path: Path) -> None:
     (tmp_path / "models" / "sources").mkdir(parents=True)
     (tmp_path / "models" / "sources" / "orders.sql").write_text("CREATE TABLE orders (id BIGINT, customer STRING)")

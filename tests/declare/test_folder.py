@@ -17,6 +17,7 @@ from kilonova.declare.workflow import Declared, Workflow
 from kilonova.errors import DeclarationError, KilonovaError, QueryError
 from kilonova.model.check import Condition, NotNull
 from kilonova.model.encoding import Append, Changes, Upsert
+from kilonova.model.schedule import Every
 from kilonova.service import changes
 from kilonova.service.changes import Action
 from tests.databases import NOON, Clock
@@ -61,7 +62,7 @@ def test_a_folder_is_the_workflow_that_python_would_declare(tmp_path: Path) -> N
 def test_keys_and_modes_are_those_of_the_front_matter(tmp_path: Path) -> None:
     files = {
         "orders.sql": ORDERS,
-        "pairs.sql": "\n---\nkey: [customer, id]\nmode: full\n---\nSELECT customer, id FROM orders",
+        "pairs.sql": "---\nkey: [customer, id]\nmode: full\nschedule: every day\n---\nSELECT id, customer FROM orders",
         "plain.sql": "---\n---\nSELECT customer FROM orders",
         "entries.sql": "CREATE TABLE entries (id INT NOT NULL PRIMARY KEY)",
         "marks.sql": "CREATE TABLE marks (a INT, b INT, CONSTRAINT k PRIMARY KEY (b, a))",
@@ -76,6 +77,7 @@ def test_keys_and_modes_are_those_of_the_front_matter(tmp_path: Path) -> None:
         "pairs": Upsert(("customer", "id")),
         "plain": Changes(),
     }
+    assert {task.name: task.schedule for task in workflow.tasks} == {"pairs": Every(86_400), "plain": None}
     assert workflow.channel("log").checks == (NotNull("line"), Condition("n > 0"))
     assert [v.name for t in workflow.tasks if t.name == "pairs" for v in t.variants] == ["full"]
 
@@ -105,6 +107,11 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
     "an unknown mode": ({"v.sql": "---\nmode: ful\n---\nSELECT 1 AS a"}, "no mode 'ful'.*mean full"),
     "a key that is no name": ({"v.sql": "---\nkey: {a: b}\n---\nSELECT 1 AS a"}, "line 2: key is a column or a list"),
     "a key that is not there": ({"v.sql": "---\nkey: it\n---\nSELECT id FROM orders"}, r"v\.sql: the key names"),
+    "a schedule that is none": (
+        {"v.sql": "---\nschedule: hourly\n---\nSELECT 1 AS a"},
+        "line 2: .* five fields",
+    ),
+    "a schedule of a table": ({"t.sql": "---\nschedule: every day\n---\nCREATE TABLE t (a INT)"}, "a table has no"),
     "checks that are no mapping": ({"v.sql": "---\nchecks: [a]\n---\nSELECT 1 AS a"}, "line 2: checks is a mapping"),
     "an unknown check": ({"v.sql": "---\nchecks: {nut_null: a}\n---\nSELECT 1 AS a"}, "line 2: .*mean not_null"),
     "a check of no column": (
@@ -219,6 +226,21 @@ def test_what_a_folder_no_longer_holds_is_not_read_silently(catalog: Catalog, tm
     (models / "orders.sql").unlink()
     with pytest.raises(QueryError, match="no such channel"):
         apply(catalog, folder(models))
+
+
+def test_a_schedule_is_no_change_of_logic(catalog: Catalog, tmp_path: Path) -> None:
+    apply(catalog, folder(written(tmp_path, FILES)))
+    files = {"turnover.sql": TURNOVER.replace("key:", "schedule: 0 6 * * *\nkey:")}
+    value = folder(written(tmp_path, files)).declared().workflow
+    with catalog.writing() as tx:
+        plan = changes.propose(tx, value, {})
+        changes.carry_out(tx, plan)
+        again = changes.propose(tx, value, {})
+    changed = {item.task.name: (item.detail, item.logic) for item in plan.tasks if item.action is Action.CHANGE}
+    said = ("runs at 0 6 * * * instead of whenever something is new", 0)
+    assert changed == {"turnover": said, "turnover__1": said}
+    assert not plan.empty
+    assert again.empty
 
 
 def test_a_description_is_no_change_of_logic(catalog: Catalog, tmp_path: Path) -> None:

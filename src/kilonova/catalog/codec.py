@@ -7,6 +7,7 @@ from typing import Any, assert_never
 from kilonova.errors import CatalogError
 from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
+from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schema import Column, Schema
 from kilonova.model.version import Reflection, Version
 
@@ -104,6 +105,36 @@ def _check_from_json(value: dict[str, Any]) -> Check:
             return Condition(value["condition"])
         case other:
             raise CatalogError(f"the catalog names an unknown check, {other}", hint="Upgrade Kilonova")
+
+
+def schedule_to_json(schedule: Schedule | None) -> dict[str, Any] | None:
+    """A schedule with its parameter."""
+    match schedule:
+        case None:
+            return None
+        case Every(seconds):
+            return {"every": seconds}
+        case Cron(expression):
+            return {"cron": expression}
+        case _:
+            assert_never(schedule)
+
+
+def schedule_from_json(value: dict[str, Any] | None) -> Schedule | None:
+    """The inverse of `schedule_to_json`.
+
+    Raises:
+        CatalogError: the schedule is not one that this release knows.
+    """
+    match value:
+        case None:
+            return None
+        case {"every": seconds}:
+            return Every(seconds)
+        case {"cron": expression}:
+            return Cron(expression)
+        case other:
+            raise CatalogError(f"the catalog names an unknown schedule, {other}", hint="Upgrade Kilonova")
 
 
 def version_to_json(version: Version) -> list[Any]:

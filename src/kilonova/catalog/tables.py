@@ -71,6 +71,7 @@ task = Table(
     Column("workflow", String, nullable=False),
     Column("logic", Integer, nullable=False),
     Column("active", Boolean, nullable=False),
+    Column("schedule", JSON(none_as_null=True)),
 )
 
 logic = Table(

@@ -207,6 +207,8 @@ def explain(
         render.out.print(f"{kept[-1].description}\n", markup=False)
     if kept[-1].checks:
         render.out.print(f"checked: {', '.join(kept[-1].checks)}\n", markup=False)
+    if kept[-1].schedule:
+        render.out.print(f"schedule: {kept[-1].schedule}\n", markup=False)
     rows = [(item.channel, item.encoding, ", ".join(item.reads), item.way) for item in kept]
     render.table(view, ("keeps", "encoding", "made of", "brought up to date"), rows)
     taken = [
@@ -400,7 +402,13 @@ def status(json: JsonFlag = False) -> None:
                     for name, item in found.channels.items()
                 ],
                 "tasks": [
-                    {"task": name, "workflow": item.workflow, "logic": item.logic, "due": found.due.get(name)}
+                    {
+                        "task": name,
+                        "workflow": item.workflow,
+                        "logic": item.logic,
+                        "due": found.due.get(name),
+                        "waits_until": found.waits.get(name),
+                    }
                     for name, item in found.tasks.items()
                 ],
                 "lags": found.lags,
@@ -435,7 +443,7 @@ def status(json: JsonFlag = False) -> None:
                 name,
                 item.logic,
                 ", ".join(f"{lag.channel} {lag.cursor}/{lag.newest}" for lag in found.lags if lag.task == name),
-                found.due.get(name, "no"),
+                f"not before {render.moment(wait)}" if (wait := found.waits.get(name)) else found.due.get(name, "no"),
             )
             for name, item in found.tasks.items()
         ],

@@ -7,7 +7,8 @@ name; views may read each other in any order, and the registered channels of oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -16,13 +17,15 @@ from sqlglot import exp
 from kilonova.declare.checks import checks_of
 from kilonova.declare.ddl import table_of
 from kilonova.declare.frontmatter import Field, parted
+from kilonova.declare.schedules import schedule_of
 from kilonova.declare.source import Source
 from kilonova.declare.views import Maintenance, ViewDraft
 from kilonova.declare.workflow import Workflow
 from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest
 from kilonova.model.check import Check, NotNull
+from kilonova.model.schedule import Schedule
 
-_VIEW = ("key", "mode", "description", "checks")
+_VIEW = ("key", "mode", "description", "checks", "schedule")
 _TABLE = ("description", "checks")
 
 
@@ -76,6 +79,7 @@ def _declare(workflow: Workflow, file: Path) -> None:
                     mode=cast(Maintenance, _word(parts.fields, "mode") or "auto"),
                     description=_word(parts.fields, "description"),
                     checks=_checks(parts.fields),
+                    schedule=_schedule(parts.fields),
                     source=source,
                 )
             )
@@ -128,8 +132,23 @@ def _checks(fields: Mapping[str, Field]) -> tuple[Check, ...]:
         return ()
     if not isinstance(field.value, dict):
         raise DeclarationError(f"line {field.line}: checks is a mapping", hint="Write it as checks: {not_null: [a]}")
-    try:
+    with _at(field):
         return checks_of(field.value)
+
+
+def _schedule(fields: Mapping[str, Field]) -> Schedule | None:
+    text = _word(fields, "schedule")
+    if not text:
+        return None
+    with _at(fields["schedule"]):
+        return schedule_of(text)
+
+
+@contextmanager
+def _at(field: Field) -> Iterator[None]:
+    """Errors of a field, with its line."""
+    try:
+        yield
     except KilonovaError as error:
         error.problem = f"line {field.line}: {error.problem}"
         raise

@@ -13,6 +13,7 @@ from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest
 from kilonova.model.channel import Channel
 from kilonova.model.check import Check
 from kilonova.model.encoding import Changes, Encoding, Upsert
+from kilonova.model.schedule import Schedule
 from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
 from kilonova.query.parsing import Beyond, parsed, selected_names, tables_of, with_ports
 from kilonova.query.properties import Facts
@@ -34,6 +35,7 @@ class ViewDraft:
         mode: how it may be kept up to date.
         description: what it is, for people.
         checks: what its rows must satisfy.
+        schedule: when it may run by itself.
         source: where the query is written, if it is in a file.
 
     Raises:
@@ -46,6 +48,7 @@ class ViewDraft:
     mode: Maintenance
     description: str = ""
     checks: tuple[Check, ...] = ()
+    schedule: Schedule | None = None
     source: Source | None = None
 
     def __post_init__(self) -> None:
@@ -81,7 +84,7 @@ def derived(
         try:
             for channel, task, own in _view(draft, known, channels):
                 made.append(channel)
-                tasks.append(task)
+                tasks.append(replace(task, schedule=draft.schedule))
                 known[channel.name] = own
         except KilonovaError as error:
             raise draft.blamed(error) from error.__cause__

@@ -20,6 +20,7 @@ from pyspark import cloudpickle
 from kilonova.declare.checks import Given, checks_of, refuse_unknown
 from kilonova.declare.ddl import parse_schema
 from kilonova.declare.fingerprint import fingerprint, source_of
+from kilonova.declare.schedules import schedule_of
 from kilonova.declare.views import Maintenance, ViewDraft, derived
 from kilonova.errors import DeclarationError, KilonovaError, closest
 from kilonova.model.channel import Channel
@@ -268,6 +269,7 @@ class Workflow:
         mode: Maintenance = "auto",
         description: str = "",
         checks: Given = (),
+        schedule: str | None = None,
     ) -> None:
         """Declare a view: one Spark SQL query over channels and other views, kept up to date.
 
@@ -284,16 +286,25 @@ class Workflow:
             checks: what its rows must satisfy, or a run fails and publishes nothing: `not_null`, columns; `unique`,
                 the columns of a combination, or a list of such; `accepted`, the values of each column; `rows`,
                 conditions in Spark SQL.
+            schedule: how long after its last run it runs again by itself: `"every 1 hour"`, or a cron expression.
 
         Raises:
-            DeclarationError: the name is taken, or there is no such mode or check.
+            DeclarationError: the name is taken, or there is no such mode, check or schedule.
             QueryError: a condition cannot be understood.
         """
         try:
-            own = checks_of(checks)
+            draft = ViewDraft(
+                name=name,
+                query=query,
+                key=_names(key),
+                mode=mode,
+                description=description,
+                checks=checks_of(checks),
+                schedule=None if schedule is None else schedule_of(schedule),
+            )
         except KilonovaError as error:
             raise error.within(task=name) from None
-        self.add(ViewDraft(name=name, query=query, key=_names(key), mode=mode, description=description, checks=own))
+        self.add(draft)
 
     def add(self, view: ViewDraft) -> None:
         """Declare a view that is a value already; see `view`."""

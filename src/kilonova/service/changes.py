@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from kilonova.catalog import chains, registry
 from kilonova.catalog.database import Transaction
@@ -13,6 +14,8 @@ from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.check import Check
 from kilonova.model.check import described as check_described
 from kilonova.model.encoding import described
+from kilonova.model.schedule import Cron, Every, Schedule
+from kilonova.model.schedule import described as schedule_described
 from kilonova.model.task import Function, Task
 from kilonova.model.workflow import Workflow
 
@@ -57,6 +60,7 @@ class TaskChange:
         rows: input rows to process again because of it; 0 where nothing is recomputed.
         bytes: the same in bytes.
         downstream: the tasks that will see its output change.
+        anew: whether what it made so far does not count any more.
     """
 
     task: Task
@@ -66,6 +70,7 @@ class TaskChange:
     rows: int
     bytes: int
     downstream: tuple[str, ...]
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +139,7 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
                     downstream=(),
                 )
             )
-    anew = {name for item in tasks if item.action in (Action.ADD, Action.CHANGE) for name in item.task.writes}
+    anew = {name for item in tasks if item.anew for name in item.task.writes}
     channels = tuple(replace(item, unseen=()) if item.channel.name in anew else item for item in channels)
     return Plan(workflow=workflow.name, channels=channels, tasks=tuple(tasks), functions=functions)
 
@@ -265,13 +270,20 @@ def _task_change(
     known = registered.get(task.name)
     if known is None:
         action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
+        if task.schedule is not None:
+            detail += f"; runs {_timed(task.schedule)}"
     elif known.task.fingerprint == task.fingerprint and not altered & set(task.writes):
-        return TaskChange(task=task, action=Action.KEEP, logic=known.logic, detail="", rows=0, bytes=0, downstream=())
+        timed = _retimed(known.task, task)
+        action = Action.CHANGE if timed else Action.KEEP
+        return TaskChange(
+            task=task, action=action, logic=known.logic, detail=timed, rows=0, bytes=0, downstream=(), anew=False
+        )
     else:
         action, logic = Action.CHANGE, known.logic + 1
         detail = f"logic version {known.logic} → {logic}: {_difference(known.task, task, altered)}"
         if known.has_run:
             detail += "; recomputed at the next run"
+        detail = "; ".join(filter(None, (detail, _retimed(known.task, task))))
     read = [chronicles[name].snapshot(chronicles[name].readable) for name in task.reads if name in chronicles]
     blocks = [block for snapshot in read for block in snapshot.blocks]
     return TaskChange(
@@ -282,7 +294,27 @@ def _task_change(
         rows=sum(block.statistics.rows for block in blocks),
         bytes=sum(block.statistics.bytes for block in blocks),
         downstream=downstream,
+        anew=True,
     )
+
+
+def _retimed(old: Task, new: Task) -> str:
+    """What becomes of a task's schedule, in words; nothing if it stays."""
+    if old.schedule == new.schedule:
+        return ""
+    return f"runs {_timed(new.schedule)} instead of {_timed(old.schedule)}"
+
+
+def _timed(schedule: Schedule | None) -> str:
+    match schedule:
+        case None:
+            return "whenever something is new"
+        case Every():
+            return schedule_described(schedule)
+        case Cron():
+            return f"at {schedule_described(schedule)}"
+        case _:
+            assert_never(schedule)
 
 
 def _difference(old: Task, new: Task, altered: set[str]) -> str:
@@ -326,9 +358,9 @@ def carry_out(tx: Transaction, plan: Plan) -> None:
             registry.tell_channel(tx, change.channel)
     for item in plan.tasks:
         if item.action in (Action.ADD, Action.CHANGE):
-            registry.put_task(tx, item.task, plan.workflow, renew=item.action is Action.CHANGE)
+            registry.put_task(tx, item.task, plan.workflow, renew=item.action is Action.CHANGE and item.anew)
             for change in plan.channels:
-                if change.channel.name in item.task.writes and change.channel.schema is None:
+                if item.anew and change.channel.name in item.task.writes and change.channel.schema is None:
                     registry.change_channel(tx, change.channel)
         elif item.action is Action.DROP:
             registry.drop_task(tx, item.task.name)

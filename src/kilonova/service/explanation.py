@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kilonova.catalog import chains, registry
@@ -12,6 +13,7 @@ from kilonova.errors import UnknownName, closest
 from kilonova.model.channel import Channel
 from kilonova.model.check import described as check_described
 from kilonova.model.encoding import described
+from kilonova.model.schedule import described as schedule_described
 from kilonova.model.task import Query, Sql
 from kilonova.query.rendering import pretty
 from kilonova.query.tasks import delta_of, known_of, way_of
@@ -35,6 +37,7 @@ class Kept:
         runs: what its last runs made of it, newest first.
         description: what the channel holds, for people.
         checks: what its rows satisfy, in words.
+        schedule: when it runs by itself, in words; None for whenever something is new.
     """
 
     channel: str
@@ -46,6 +49,7 @@ class Kept:
     runs: tuple[records.Made, ...]
     description: str = ""
     checks: tuple[str, ...] = ()
+    schedule: str | None = None
 
 
 def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[Kept, ...]:
@@ -63,7 +67,6 @@ def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[Kept, ...]:
     views = [each for each, known in tasks.items() if _text(known) is not None]
     if name not in views:
         raise UnknownName("there is no such view", task=name, hint=closest(name, views))
-    mine = [each for each in views if each.rpartition("__")[0] == name and each.rpartition("__")[2].isdigit()]
     chronicles = chains.chronicles(tx)
     channels = {
         each: replace(chronicle.channel, schema=chronicle.schema_at(chronicle.readable))
@@ -72,8 +75,14 @@ def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[Kept, ...]:
     made = records.outputs(tx, [run.number for run in records.history(tx, _RUNS)])
     return tuple(
         _kept(tasks[each], channels, tuple([item for item in reversed(made) if item.channel == each][:runs]))
-        for each in (*mine, name)
+        for each in parts(tasks, name)
     )
+
+
+def parts(tasks: Mapping[str, Registered], name: str) -> tuple[str, ...]:
+    """A task's name after those of the tasks that keep what it needs, if it is a view."""
+    mine = (each for each in tasks if each.rpartition("__")[0] == name and each.rpartition("__")[2].isdigit())
+    return (*(each for each in mine if _text(tasks[each]) is not None), name)
 
 
 def _text(known: Registered) -> str | None:
@@ -105,4 +114,5 @@ def _kept(known: Registered, channels: dict[str, Channel], made: tuple[records.M
         runs=made,
         description=channel.description,
         checks=tuple(map(check_described, channel.checks)),
+        schedule=None if task.schedule is None else schedule_described(task.schedule),
     )

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,17 @@ class Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How things stand."""
+    """How things stand.
+
+    Attributes:
+        channels: the channels by name.
+        tasks: the tasks by name.
+        due: the tasks that have something to do, and why.
+        lags: how far tasks are behind.
+        runs: the last runs, newest first.
+        made: what they made.
+        waits: the tasks that are held back by their schedules, and until when.
+    """
 
     channels: Mapping[str, Chronicle]
     tasks: Mapping[str, registry.Registered]
@@ -84,6 +94,7 @@ class Status:
     lags: tuple[Lag, ...]
     runs: tuple[Run, ...]
     made: tuple[records.Made, ...]
+    waits: Mapping[str, datetime]
 
 
 class Project:
@@ -299,7 +310,8 @@ class Project:
         """Run the tasks that have something to do, or the named ones, as one run.
 
         Args:
-            tasks: the tasks to run, whether they have something to do or not; None for all that have.
+            tasks: the tasks to run, whether they have something to do or not and whatever their schedules, each view
+                with what it keeps besides itself; None for all that have something to do.
 
         Returns:
             What it did; None if there was nothing to do.
@@ -313,6 +325,7 @@ class Project:
             CheckFailed: its rows violate a check of their channel.
         """
         from kilonova.engine.tasks import Retries, run_tasks
+        from kilonova.service.explanation import parts
 
         self.catalog.check()
         names = None if tasks is None else tuple(tasks)
@@ -322,6 +335,8 @@ class Project:
         with self.catalog.reading() as tx:
             for name in names or ():
                 registry.task_id(tx, name)
+            if names is not None:
+                names = tuple(part for name in names for part in parts(registry.tasks(tx), name))
         retries = Retries(attempts=self.settings.retry.attempts, wait=self.settings.retry.wait)
         done = run_tasks(self._workplace(), self.warehouse, names, retries)
         return None if done is None else self._report(*done)
@@ -422,9 +437,8 @@ class Project:
     def status(self, limit: int = 5) -> Status:
         """Channels, tasks, cursors, lags and the last runs."""
         self.catalog.check()
-        due = self.due()
         with self.catalog.reading() as tx:
-            chronicles = chains.chronicles(tx)
+            _, progress, chronicles = observe(tx)
             tasks = registry.tasks(tx)
             history = records.history(tx, limit)
             made = records.outputs(tx, [run.number for run in history])
@@ -433,7 +447,15 @@ class Project:
             for name, known in tasks.items()
             for channel in known.task.reads
         )
-        return Status(channels=chronicles, tasks=tasks, due=due, lags=lags, runs=tuple(history), made=tuple(made))
+        return Status(
+            channels=chronicles,
+            tasks=tasks,
+            due={name: why for name, item in progress.items() if (why := why_due(item, chronicles))},
+            lags=lags,
+            runs=tuple(history),
+            made=tuple(made),
+            waits={name: item.waits_until for name, item in progress.items() if item.waits_until is not None},
+        )
 
     def explain(self, view: str, runs: int = 5) -> tuple[Kept, ...]:
         """How a view is kept up to date: see `kilonova.service.explanation`.

@@ -77,7 +77,7 @@ def refuse(seen: Mapping[str, Any], checks: Sequence[RowCheck]) -> None:
     violated = [(number, check) for number, check in enumerate(checks) if seen.get(_count(number))]
     for number, check in violated[:1]:
         more = ", ".join(described(other) for _, other in violated[1:])
-        raise _failed(check, seen[_count(number)], seen[_example(number)], f"So is {more}" if more else None)
+        raise _failed(check, seen[_count(number)], seen[_example(number)], f"Also violated: {more}" if more else None)
 
 
 def refuse_repeated(check: Unique, found: Sequence[tuple[Any, ...]]) -> None:

@@ -1,4 +1,4 @@
-"""What is said of channels beside how they read."""
+"""What is said of channels and tasks beside what they are."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,3 +11,4 @@ def upgrade() -> None:
     """Columns that may be empty."""
     op.add_column("channel", sa.Column("description", sa.Text(), nullable=True))
     op.add_column("channel", sa.Column("checks", sa.JSON(none_as_null=True), nullable=True))
+    op.add_column("task", sa.Column("schedule", sa.JSON(none_as_null=True), nullable=True))
