@@ -208,6 +208,17 @@ def test_a_view_may_read_channels_of_another_workflow(catalog: Catalog, tmp_path
         apply(catalog, base)
 
 
+def test_only_the_workflow_of_a_channel_says_what_is_checked(catalog: Catalog) -> None:
+    base, other, same = Workflow("base"), Workflow("other"), Workflow("other")
+    base.channel("orders", "id bigint", checks={"not_null": "id"})
+    apply(catalog, base)
+    same.channel("orders", "id bigint")
+    assert apply(catalog, same) == {}
+    other.channel("orders", "id bigint", checks={"rows": "id > 0"})
+    with pytest.raises(DeclarationError, match="belongs to the workflow base"):
+        apply(catalog, other)
+
+
 def test_workflows_cannot_form_a_cycle_together(catalog: Catalog) -> None:
     one, other, again = Workflow("one"), Workflow("other"), Workflow("one")
     one.channel("y", "a int")

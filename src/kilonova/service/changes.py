@@ -202,6 +202,12 @@ def _channel_change(
             channel=channel.name,
             hint="Declare it in the same way, or choose another name",
         )
+    if owner != workflow.name and channel.checks not in ((), old.checks):
+        raise DeclarationError(
+            f"the channel belongs to the workflow {owner}, which says what is checked",
+            channel=channel.name,
+            hint="Declare the checks there, or on a view of it",
+        )
     reshaped = channel.encoding != old.encoding or channel.schema not in (None, old.schema)
     found = _retold(old, channel) if owner == workflow.name else []
     if not reshaped and not found:
