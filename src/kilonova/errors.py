@@ -6,6 +6,7 @@
     ├── DeclarationError        a workflow that cannot be: cycles, dangling ports, two writers
     ├── SchemaMismatch          rows whose columns or types do not fit a channel
     ├── KeyViolation            null or duplicate keys where keys are declared
+    ├── CheckFailed             rows that violate a check of their channel
     ├── EncodingError           a delta that its encoding cannot express or apply
     ├── QueryError              SQL that cannot be understood, or that names what is not there
     ├── UnknownName             a channel, task, point or run that is not there
@@ -28,7 +29,7 @@ from __future__ import annotations
 import difflib
 from typing import ClassVar
 
-FIELDS = ("channel", "task", "column", "point", "run", "path")
+FIELDS = ("channel", "task", "column", "check", "point", "run", "path")
 
 
 class KilonovaError(Exception):
@@ -40,6 +41,7 @@ class KilonovaError(Exception):
         channel: the channel concerned.
         task: the task concerned.
         column: the column concerned.
+        check: the check concerned.
         point: the point concerned.
         run: the run concerned.
         path: the file or URL concerned.
@@ -56,6 +58,7 @@ class KilonovaError(Exception):
         channel: str | None = None,
         task: str | None = None,
         column: str | None = None,
+        check: str | None = None,
         point: int | None = None,
         run: int | None = None,
         path: str | None = None,
@@ -66,6 +69,7 @@ class KilonovaError(Exception):
         self.channel = channel
         self.task = task
         self.column = column
+        self.check = check
         self.point = point
         self.run = run
         self.path = path
@@ -107,6 +111,12 @@ class KeyViolation(KilonovaError):
     """Null or duplicate keys in a channel that declares a key."""
 
     code = "key"
+
+
+class CheckFailed(KilonovaError):
+    """Rows that violate a check of their channel; none of them was published."""
+
+    code = "check"
 
 
 class EncodingError(KilonovaError):

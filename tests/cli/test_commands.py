@@ -155,6 +155,51 @@ def test_drop_asks_and_refuses_what_is_read(shop: Command, monkeypatch: pytest.M
     shop("show", "customers")
 
 
+def test_checks_and_schedules_are_told(kilonova: Command, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "orders.sql").write_text("CREATE TABLE orders (id BIGINT, customer STRING)")
+    view = tmp_path / "models" / "counts.sql"
+    said = "---\nschedule: every 1 hour\nchecks: {rows: n < 2}\n---\n"
+    view.write_text(f"{said}SELECT customer, count(*) AS n FROM orders GROUP BY 1")
+    kilonova("apply", "models/")
+    (tmp_path / "orders.csv").write_text("id,customer\n1,ada\n2,ben\n")
+    kilonova("ingest", "orders", "orders.csv")
+    kilonova("run")
+    kilonova("ingest", "orders", "orders.csv")
+    assert "Nothing to do" in kilonova("run", code=3).stdout
+    assert "not before" in kilonova("status").stdout
+    found = json.loads(kilonova("run", "counts", "--json", code=1).stdout)
+    assert (found["error"], found["check"], found["channel"]) == ("check", "rows(n < 2)", "counts")
+    shown = kilonova("explain", "counts").stdout
+    assert "checked: rows(n < 2)" in shown
+    assert "schedule: every 1 hour" in shown
+
+
+def test_a_folder_of_sql_files_is_planned_applied_and_run(kilonova: Command, tmp_path: Path) -> None:
+    (tmp_path / "models" / "sources").mkdir(parents=True)
+    (tmp_path / "models" / "sources" / "orders.sql").write_text("CREATE TABLE orders (id BIGINT, customer STRING)")
+    view = tmp_path / "models" / "counts.sql"
+    view.write_text("---\ndescription: Orders per customer\n---\nSELECT customer, count(*) AS n FROM orders GROUP BY 1")
+    assert "Orders per customer" in kilonova("plan", "models/").stdout
+    assert "Nothing to do" in kilonova("run", "models/", code=3).stdout
+    kilonova("plan", "models", "--check")
+    (tmp_path / "orders.csv").write_text("id,customer\n1,ada\n2,ben\n3,ada\n")
+    kilonova("ingest", "orders", "orders.csv")
+    kilonova("run", "models")
+    assert kilonova("explain", "counts").stdout.startswith("Orders per customer\n")
+    view.write_text("SELECT customer, count(*) + 1 AS n FROM orders GROUP BY customer")
+    text = kilonova("run", "models/").stdout
+    assert "logic version 0 → 1" in text
+    rows = kilonova("show", "counts", "--format", "csv").stdout.splitlines()
+    assert sorted(rows[1:]) == ["ada,3", "ben,2"]
+    before = kilonova("status", "--json").stdout
+    (tmp_path / "models" / "more.sql").write_text("SELECT id FROM orders")
+    view.write_text("---\n---\nSELECT customer,\n  count(* AS n FROM orders")
+    for command in ("plan", "apply", "run"):
+        assert "models/counts.sql: line 4, column 11" in " ".join(kilonova(command, "models/", code=1).stderr.split())
+    assert kilonova("status", "--json").stdout == before
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -166,6 +211,8 @@ def test_drop_asks_and_refuses_what_is_read(shop: Command, monkeypatch: pytest.M
         (("ingest", "known", "orders.csv"), "only the task known"),
         (("ingest", "orders", "orders.csv", "-o", "sep"), "name=value"),
         (("plan", "nowhere.py"), "no such file"),
+        (("run", "nowhere/"), "no such file"),
+        (("plan", ".kilonova"), "no .sql file"),
         (("gc", "nothing"), "no such channel"),
         (("gc", "--provenance", "none"), "logical or physical"),
     ],

@@ -9,6 +9,7 @@ import functools
 import random
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -17,6 +18,7 @@ import sqlglot
 
 from kilonova.model.encoding import Append, Changes, Increment, Upsert
 from kilonova.query.maintaining import maintained
+from kilonova.query.ordering import ordered, unhinted
 from kilonova.query.parsing import parsed
 from kilonova.query.properties import Facts
 from kilonova.query.rendering import rendered
@@ -162,11 +164,13 @@ class View:
             self.world.put(item.channel, old, got)
 
     def _maintained(self, item: Stored, old: Bag) -> Bag:
-        tree = maintained(item, frozenset(self.world.moved & set(item.reads)))
+        moved = frozenset(self.world.moved & set(item.reads))
+        sizes = {name: len(self.rows.get(name, name)) for name in item.reads}
+        tree = maintained(replace(item, tree=ordered(item.tree, moved, sizes)), moved)
         if tree is None:
             return Counter(old)
         self.world.put(item.channel, old, old)
-        columns, _, found = self.world.asked(rendered(tree, lambda scan: f"{scan.channel}_{scan.at.value}"))
+        columns, _, found = self.world.asked(rendered(unhinted(tree), lambda scan: f"{scan.channel}_{scan.at.value}"))
         return applied(item, old, [dict(zip(columns, values, strict=True)) for values in found])
 
 

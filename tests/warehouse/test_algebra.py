@@ -593,7 +593,7 @@ def replace_last(encoding: Encoding, case: Case) -> Case:
     return Case([case.relations[0]] * 2, [step])
 
 
-ALIGNED = Sizes(bucketed=1, bucket=1 << 16)
+ALIGNED = Sizes(bucketed=1, bucket=1 << 16, broadcast=0)
 
 
 @pytest.mark.parametrize("encoding", but_slow([UPSERT, CHANGES_KEYED, INCREMENT, COLUMNS], COLUMNS))

@@ -54,6 +54,8 @@ def _channel(row: Row[Any]) -> Channel:
         name=row.name,
         schema=None if row.schema is None else codec.schema_from_json(row.schema),
         encoding=codec.encoding_from_json(row.encoding),
+        description=row.description or "",
+        checks=codec.checks_from_json(row.checks or []),
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, assert_never
 
 from kilonova.errors import CatalogError
+from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
+from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schema import Column, Schema
 from kilonova.model.version import Reflection, Version
 
@@ -61,6 +63,78 @@ def encoding_from_json(value: dict[str, Any]) -> Encoding:
             return Custom(key, value["function"])
         case other:
             raise CatalogError(f"the catalog names an unknown encoding, {other}", hint="Upgrade Kilonova")
+
+
+def checks_to_json(checks: tuple[Check, ...]) -> list[dict[str, Any]]:
+    """Checks with their parameters."""
+    return [_check_to_json(check) for check in checks]
+
+
+def _check_to_json(check: Check) -> dict[str, Any]:
+    match check:
+        case NotNull(column):
+            return {"check": "not_null", "column": column}
+        case Unique(columns):
+            return {"check": "unique", "columns": list(columns)}
+        case Accepted(column, values):
+            return {"check": "accepted", "column": column, "values": list(values)}
+        case Condition(text):
+            return {"check": "rows", "condition": text}
+        case _:
+            assert_never(check)
+
+
+def checks_from_json(value: list[dict[str, Any]]) -> tuple[Check, ...]:
+    """The inverse of `checks_to_json`.
+
+    Raises:
+        CatalogError: a check is not one that this release knows.
+    """
+    return tuple(_check_from_json(item) for item in value)
+
+
+def _check_from_json(value: dict[str, Any]) -> Check:
+    match value["check"]:
+        case "not_null":
+            return NotNull(value["column"])
+        case "unique":
+            return Unique(tuple(value["columns"]))
+        case "accepted":
+            return Accepted(value["column"], tuple(value["values"]))
+        case "rows":
+            return Condition(value["condition"])
+        case other:
+            raise CatalogError(f"the catalog names an unknown check, {other}", hint="Upgrade Kilonova")
+
+
+def schedule_to_json(schedule: Schedule | None) -> dict[str, Any] | None:
+    """A schedule with its parameter."""
+    match schedule:
+        case None:
+            return None
+        case Every(seconds):
+            return {"every": seconds}
+        case Cron(expression):
+            return {"cron": expression}
+        case _:
+            assert_never(schedule)
+
+
+def schedule_from_json(value: dict[str, Any] | None) -> Schedule | None:
+    """The inverse of `schedule_to_json`.
+
+    Raises:
+        CatalogError: the schedule is not one that this release knows.
+    """
+    match value:
+        case None:
+            return None
+        case {"every": seconds}:
+            return Every(seconds)
+        case {"cron": expression}:
+            return Cron(expression)
+        case other:
+            raise CatalogError(f"the catalog names an unknown schedule, {other}", hint="Upgrade Kilonova")
 
 
 def version_to_json(version: Version) -> list[Any]:

@@ -25,7 +25,7 @@ from kilonova.errors import Busy, CatalogError, KilonovaError
 _LOCK = 0x6B696C6F6E6F7661
 """The advisory lock that writers of a PostgreSQL catalog take; one catalog has one database."""
 
-REVISION = "0002"
+REVISION = "0003"
 """The revision of the tables that this release works with."""
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from kilonova.catalog.chains import chronicles
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import tasks
-from kilonova.catalog.runs import taken
+from kilonova.catalog.runs import last_begun, taken
 from kilonova.model.channel import Chronicle
 from kilonova.model.workflow import Workflow
 from kilonova.schedule.planning import Progress
+from kilonova.schedule.timing import waits_until
 
 
 def observe(tx: Transaction) -> tuple[Workflow, dict[str, Progress], dict[str, Chronicle]]:
@@ -16,6 +17,8 @@ def observe(tx: Transaction) -> tuple[Workflow, dict[str, Progress], dict[str, C
     registered = tasks(tx)
     found = chronicles(tx)
     took = taken(tx)
+    scheduled = [name for name, known in registered.items() if known.task.schedule is not None and known.started]
+    begun = last_begun(tx, scheduled) if scheduled else {}
     workflow = Workflow(
         name="all",
         channels=tuple(chronicle.channel for chronicle in found.values()),
@@ -28,6 +31,7 @@ def observe(tx: Transaction) -> tuple[Workflow, dict[str, Progress], dict[str, C
             started=known.started,
             cursors={channel: point for channel, point, logic in known.cursors if logic == known.logic},
             taken=took.get(name, ()),
+            waits_until=waits_until(known.task.schedule, begun.get(name), tx.now),
         )
         for name, known in registered.items()
     }

@@ -55,6 +55,7 @@ def add_channel(tx: Transaction, channel: Channel, workflow: str) -> None:
             schema=None if channel.schema is None else codec.schema_to_json(channel.schema),
             encoding=codec.encoding_to_json(channel.encoding),
             workflow=workflow,
+            **_told(channel),
         )
     )
 
@@ -67,8 +68,21 @@ def change_channel(tx: Transaction, channel: Channel) -> None:
         .values(
             schema=None if channel.schema is None else codec.schema_to_json(channel.schema),
             encoding=codec.encoding_to_json(channel.encoding),
+            **_told(channel),
         )
     )
+
+
+def tell_channel(tx: Transaction, channel: Channel) -> None:
+    """Change what is said of a channel beside its schema and encoding."""
+    tx.connection.execute(update(tables.channel).where(tables.channel.c.name == channel.name).values(**_told(channel)))
+
+
+def _told(channel: Channel) -> dict[str, Any]:
+    return {
+        "description": channel.description or None,
+        "checks": codec.checks_to_json(channel.checks) if channel.checks else None,
+    }
 
 
 def channel_owners(tx: Transaction) -> dict[str, str]:
@@ -89,11 +103,12 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
     Returns:
         The logic version that holds from now on.
     """
+    schedule = codec.schedule_to_json(task.schedule)
     row = tx.connection.execute(select(tables.task).where(tables.task.c.name == task.name)).first()
     if row is None:
         logic = 0
         result = tx.connection.execute(
-            insert(tables.task).values(name=task.name, workflow=workflow, logic=logic, active=True)
+            insert(tables.task).values(name=task.name, workflow=workflow, logic=logic, active=True, schedule=schedule)
         )
         number = inserted(result)
     else:
@@ -104,7 +119,9 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
         same = newest.fingerprint == task.fingerprint and not renew
         logic = row.logic if same else row.logic + 1
         tx.connection.execute(
-            update(tables.task).where(tables.task.c.id == number).values(logic=logic, active=True, workflow=workflow)
+            update(tables.task)
+            .where(tables.task.c.id == number)
+            .values(logic=logic, active=True, workflow=workflow, schedule=schedule)
         )
         if same:
             return int(logic)
@@ -186,7 +203,12 @@ def tasks(tx: Transaction) -> dict[str, Registered]:
         cursors.setdefault(cursor.task_id, []).append((cursor.name, cursor.point, cursor.logic))
     return {
         row.name: Registered(
-            task=Task(name=row.name, writes=tuple(row.writes), variants=tuple(variants[row.id])),
+            task=Task(
+                name=row.name,
+                writes=tuple(row.writes),
+                variants=tuple(variants[row.id]),
+                schedule=codec.schedule_from_json(row.schedule),
+            ),
             workflow=row.workflow,
             logic=row.logic,
             cursors=tuple(cursors.get(row.id, ())),
@@ -196,7 +218,7 @@ def tasks(tx: Transaction) -> dict[str, Registered]:
 
 
 def logic_version(tx: Transaction, name: str, version: int) -> Task:
-    """A task as an older (or the newest) logic version does it.
+    """A task as an older (or the newest) logic version does it, whatever its schedule.
 
     Raises:
         UnknownName: there is no such task or version.

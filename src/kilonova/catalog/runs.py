@@ -15,9 +15,9 @@ The commit protocol, with what a crash after each step leaves behind:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, select, update
@@ -385,6 +385,17 @@ def taken(tx: Transaction) -> dict[str, tuple[Taken, ...]]:
         extent = Extent(change=row.change_bytes, whole=row.whole_bytes)
         found[row.task] = (*found.get(row.task, ()), Taken(Way(row.way), extent, row.seconds))
     return found
+
+
+def last_begun(tx: Transaction, tasks: Collection[str]) -> dict[str, datetime]:
+    """When the last run that succeeded began, by task; of these tasks."""
+    rows = tx.connection.execute(
+        select(tables.run_output.c.task, func.max(tables.run.c.started).label("began"))
+        .join(tables.run, tables.run.c.id == tables.run_output.c.run_id)
+        .where(tables.run_output.c.task.in_(list(tasks)))
+        .group_by(tables.run_output.c.task)
+    )
+    return {row.task: row.began for row in rows}
 
 
 def inputs(tx: Transaction, runs: Iterable[int]) -> list[tuple[int, Input]]:

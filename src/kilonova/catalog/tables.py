@@ -59,6 +59,8 @@ channel = Table(
     Column("schema", JSON(none_as_null=True)),
     Column("encoding", JSON, nullable=False),
     Column("workflow", String, nullable=False),
+    Column("description", Text),
+    Column("checks", JSON(none_as_null=True)),
 )
 
 task = Table(
@@ -69,6 +71,7 @@ task = Table(
     Column("workflow", String, nullable=False),
     Column("logic", Integer, nullable=False),
     Column("active", Boolean, nullable=False),
+    Column("schedule", JSON(none_as_null=True)),
 )
 
 logic = Table(

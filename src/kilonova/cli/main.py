@@ -70,7 +70,7 @@ def options(
 
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Workflows = Annotated[list[Path], typer.Argument(help="Python files that define workflows.")]
+Workflows = Annotated[list[Path], typer.Argument(help="Python files that define workflows, or folders of SQL files.")]
 ChannelName = Annotated[str, typer.Argument(help="The channel.")]
 
 
@@ -203,6 +203,12 @@ def explain(
     if json or common.json:
         render.as_json([asdict(item) for item in kept])
         return
+    if kept[-1].description:
+        render.out.print(f"{kept[-1].description}\n", markup=False)
+    if kept[-1].checks:
+        render.out.print(f"checked: {', '.join(kept[-1].checks)}\n", markup=False)
+    if kept[-1].schedule:
+        render.out.print(f"schedule: {kept[-1].schedule}\n", markup=False)
     rows = [(item.channel, item.encoding, ", ".join(item.reads), item.way) for item in kept]
     render.table(view, ("keeps", "encoding", "made of", "brought up to date"), rows)
     taken = [
@@ -254,13 +260,23 @@ def ingest(
 
 @app.command()
 def run(
-    tasks: Annotated[list[str] | None, typer.Argument(help="The tasks; all with new input if left out.")] = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="The tasks; all with new input if left out. Python files and folders (models/) are applied first."
+        ),
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Go on until interrupted, running what has news.")] = False,
     every: Annotated[float, typer.Option(help="With --watch: seconds between looks.")] = 2.0,
     json: JsonFlag = False,
 ) -> None:
     """Run the tasks that have new input, as one run. Exit code 3 says that there was nothing to do."""
     with project(watched=True) as opened:
+        places = [word for word in tasks or () if _is_place(word, opened)]
+        tasks = [word for word in tasks or () if word not in places]
+        plans = [opened.apply(workflow) for workflow in _load([Path(place) for place in places])]
+        if not (json or common.json):
+            _show_plans([item for item in plans if not item.empty], json, "did")
         report = opened.run(tasks or None)
         if watch:
             _watch(opened, report, tasks or None, every, json)
@@ -272,6 +288,13 @@ def run(
             render.out.print("Nothing to do: no task has new input.")
         raise typer.Exit(NOTHING_TO_DO)
     _show_report(report, json)
+
+
+def _is_place(word: str, opened: Project) -> bool:
+    """Whether a word names files to apply rather than a task; a task goes before a folder of its name."""
+    if "/" in word or word == "." or word.endswith(".py"):
+        return True
+    return Path(word).is_dir() and word not in opened.status(0).tasks
 
 
 def _watch(opened: Project, report: RunReport | None, tasks: list[str] | None, every: float, json: bool) -> None:
@@ -379,7 +402,13 @@ def status(json: JsonFlag = False) -> None:
                     for name, item in found.channels.items()
                 ],
                 "tasks": [
-                    {"task": name, "workflow": item.workflow, "logic": item.logic, "due": found.due.get(name)}
+                    {
+                        "task": name,
+                        "workflow": item.workflow,
+                        "logic": item.logic,
+                        "due": found.due.get(name),
+                        "waits_until": found.waits.get(name),
+                    }
                     for name, item in found.tasks.items()
                 ],
                 "lags": found.lags,
@@ -414,7 +443,7 @@ def status(json: JsonFlag = False) -> None:
                 name,
                 item.logic,
                 ", ".join(f"{lag.channel} {lag.cursor}/{lag.newest}" for lag in found.lags if lag.task == name),
-                found.due.get(name, "no"),
+                f"not before {render.moment(wait)}" if (wait := found.waits.get(name)) else found.due.get(name, "no"),
             )
             for name, item in found.tasks.items()
         ],

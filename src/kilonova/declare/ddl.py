@@ -1,6 +1,9 @@
-"""Schemas written as Spark DDL, `id string, n bigint`, without a Spark session."""
+"""Schemas and tables written as Spark DDL, `id string, n bigint`, without a Spark session."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
@@ -47,7 +50,81 @@ def parse_schema(ddl: str) -> Schema:
     top = [item for item in definitions if isinstance(item.parent, exp.Schema)]
     if not top:
         raise DeclarationError(f"the schema {ddl!r} names no column", hint='Write it as "id string, n bigint"')
-    return Schema(tuple(Column(item.name, _type(item.args.get("kind"), item.name)) for item in top))
+    return _schema(top)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """What a CREATE TABLE says.
+
+    Attributes:
+        name: the table's name.
+        schema: its columns.
+        key: its primary key, empty if it has none.
+        filled: the columns outside the key that are NOT NULL.
+    """
+
+    name: str
+    schema: Schema
+    key: tuple[str, ...]
+    filled: tuple[str, ...]
+
+
+def table_of(statement: exp.Create) -> Table:
+    """A table from its CREATE TABLE: columns, NOT NULL and a primary key; comments are passed over.
+
+    Raises:
+        DeclarationError: it says something else, or has a type that Spark's tables do not.
+
+    >>> table = table_of(sqlglot.parse_one("CREATE TABLE t (a INT, b INT, PRIMARY KEY (a, b))", read="spark"))
+    >>> table.name, table.key
+    ('t', ('a', 'b'))
+    """
+    body = statement.this
+    if statement.kind != "TABLE" or not isinstance(body, exp.Schema) or statement.expression is not None:
+        raise DeclarationError("the table is declared without columns", hint=_WRITE)
+    if body.this.args.get("db") is not None:
+        raise DeclarationError(f"the table has a qualified name, {body.this.sql('spark')}", hint="Leave the schema out")
+    for extra in statement.args["properties"].expressions if statement.args.get("properties") else ():
+        raise DeclarationError(f"a table has no {extra.sql('spark')} here", hint=_WRITE)
+    keys: list[tuple[str, ...]] = []
+    filled: list[str] = []
+    columns = [item for item in body.expressions if isinstance(item, exp.ColumnDef)]
+    for column in columns:
+        for constraint in column.args.get("constraints") or ():
+            match constraint.kind:
+                case exp.PrimaryKeyColumnConstraint():
+                    keys.append((column.name,))
+                case exp.NotNullColumnConstraint() as kind if not kind.args.get("allow_null"):
+                    filled.append(column.name)
+                case exp.CommentColumnConstraint() | exp.NotNullColumnConstraint():
+                    pass
+                case other:
+                    raise DeclarationError(f"{other.sql('spark')} cannot be said here", column=column.name, hint=_WRITE)
+    for item in body.expressions:
+        named = item.expressions[0] if isinstance(item, exp.Constraint) and len(item.expressions) == 1 else item
+        if isinstance(named, exp.PrimaryKey):
+            keys.append(tuple(part.name for part in named.expressions))
+        elif not isinstance(named, exp.ColumnDef):
+            raise DeclarationError(f"{item.sql('spark')} cannot be said here", hint=_WRITE)
+    if len(keys) > 1:
+        raise DeclarationError(
+            "the table has two primary keys", hint="Write PRIMARY KEY (a, b) for a key of two columns"
+        )
+    key = keys[0] if keys else ()
+    return Table(
+        name=body.this.name,
+        schema=_schema(columns),
+        key=key,
+        filled=tuple(name for name in filled if name not in key),
+    )
+
+
+_WRITE = "Write CREATE TABLE name (id BIGINT, note STRING, PRIMARY KEY (id)), and checks above it"
+
+
+def _schema(definitions: Iterable[exp.ColumnDef]) -> Schema:
+    return Schema(tuple(Column(item.name, _type(item.args.get("kind"), item.name)) for item in definitions))
 
 
 def _type(kind: exp.Expression | None, column: str) -> str:

@@ -1,4 +1,4 @@
-"""Workflows from Python files."""
+"""Workflows from Python files and folders of SQL files."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ import importlib.util
 import sys
 from pathlib import Path
 
+from kilonova.declare.folder import folder
 from kilonova.declare.workflow import Workflow
 from kilonova.errors import DeclarationError, KilonovaError
 
 
 def load(path: Path) -> list[Workflow]:
-    """The workflows that a Python file defines at its top level.
+    """The workflows that a Python file defines at its top level, or the one that a folder of SQL files is.
 
     A file within a package is imported as a part of it, so that relative imports work.
 
     Raises:
         DeclarationError: the file is not there, cannot be run, or defines no workflow.
     """
+    if path.is_dir():
+        return [folder(path)]
     path = path.resolve()
     if not path.is_file():
-        raise DeclarationError("there is no such file", path=str(path), hint="Name a Python file")
+        raise DeclarationError(
+            "there is no such file", path=str(path), hint="Name a Python file, or a folder of SQL files"
+        )
     root, parts = path.parent, [path.stem]
     while (root / "__init__.py").exists():
         parts.insert(0, root.name)

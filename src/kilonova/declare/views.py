@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
-from typing import Literal
+from typing import Literal, get_args
 
-from kilonova.errors import DeclarationError, KilonovaError, QueryError
+from kilonova.declare.checks import refuse_unknown
+from kilonova.declare.source import Source
+from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest
 from kilonova.model.channel import Channel
+from kilonova.model.check import Check
 from kilonova.model.encoding import Changes, Encoding, Upsert
+from kilonova.model.schedule import Schedule
 from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
-from kilonova.query.parsing import Beyond, parsed, tables_of, with_ports
+from kilonova.query.parsing import Beyond, parsed, selected_names, tables_of, with_ports
 from kilonova.query.properties import Facts
 from kilonova.query.storing import Stored, kept_whole, stored
 from kilonova.query.tasks import FULL, facts, task_of
@@ -22,12 +26,41 @@ Maintenance = Literal["auto", "incremental", "full"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDraft:
-    """A view as declared; see `Workflow.view`."""
+    """A view as declared; see `Workflow.view`.
+
+    Attributes:
+        name: the view's.
+        query: its query.
+        key: its key, where it is declared.
+        mode: how it may be kept up to date.
+        description: what it is, for people.
+        checks: what its rows must satisfy.
+        schedule: when it may run by itself.
+        source: where the query is written, if it is in a file.
+
+    Raises:
+        DeclarationError: there is no such mode.
+    """
 
     name: str
     query: str
     key: tuple[str, ...]
     mode: Maintenance
+    description: str = ""
+    checks: tuple[Check, ...] = ()
+    schedule: Schedule | None = None
+    source: Source | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in (modes := get_args(Maintenance)):
+            raise DeclarationError(
+                f"there is no mode {self.mode!r}", task=self.name, hint=closest(str(self.mode), list(modes))
+            )
+
+    def blamed(self, error: KilonovaError) -> KilonovaError:
+        """An error of this view, with the place in its file."""
+        error = error.within(task=self.name)
+        return error if self.source is None else self.source.located(error)
 
 
 def derived(
@@ -37,7 +70,7 @@ def derived(
 
     Args:
         drafts: the views, in any order.
-        channels: the other channels of the workflow.
+        channels: the other channels that they may read.
 
     Raises:
         QueryError: a query cannot be understood.
@@ -51,10 +84,10 @@ def derived(
         try:
             for channel, task, own in _view(draft, known, channels):
                 made.append(channel)
-                tasks.append(task)
+                tasks.append(replace(task, schedule=draft.schedule))
                 known[channel.name] = own
         except KilonovaError as error:
-            raise error.within(task=draft.name) from error.__cause__
+            raise draft.blamed(error) from error.__cause__
     return tuple(made), tuple(tasks)
 
 
@@ -65,22 +98,27 @@ def _ordered(drafts: Mapping[str, ViewDraft]) -> Iterable[ViewDraft]:
         try:
             graph[name] = [table for table in tables_of(draft.query) if table in drafts]
         except QueryError as error:
-            raise error.within(task=name) from None
+            raise draft.blamed(error) from None
     try:
         return [drafts[name] for name in TopologicalSorter(graph).static_order()]
     except CycleError as error:
-        raise DeclarationError(
+        found = DeclarationError(
             f"the views form a cycle: {' → '.join(error.args[1])}", hint="A view cannot read itself"
-        ) from None
+        )
+        raise drafts[error.args[1][0]].blamed(found) from None
 
 
 def _view(
     draft: ViewDraft, known: Mapping[str, Facts], channels: Mapping[str, Channel]
 ) -> Iterable[tuple[Channel, Task, Facts]]:
     for table in tables_of(draft.query):
+        if table.lower() not in {name.lower() for name in known}:
+            raise QueryError("there is no such channel", channel=table, hint=closest(table, list(known)))
         if table in channels and channels[table].schema is None:
             raise DeclarationError(
-                "a view reads it, but its columns are not known", channel=table, hint="Declare its schema"
+                "a view reads it, but its columns are not known",
+                channel=table,
+                hint="Declare its schema, or run what writes it first",
             )
     try:
         tree = parsed(draft.query, known)
@@ -88,7 +126,7 @@ def _view(
         if draft.mode == "incremental":
             raise _refused(error.construct, error.advice) from None
         return [_opaque(draft, known, error)]
-    return [_kept(item, draft.mode) for item in _relations(draft, tree, known)]
+    return [_kept(item, draft) for item in _relations(draft, tree, known)]
 
 
 def _relations(draft: ViewDraft, tree: Node, known: Mapping[str, Facts]) -> tuple[Stored, ...]:
@@ -108,9 +146,13 @@ def _refused(construct: str, advice: str) -> DeclarationError:
     return DeclarationError(f"its change cannot be derived: {construct}", hint=advice or 'Leave out mode="incremental"')
 
 
-def _kept(item: Stored, mode: Maintenance) -> tuple[Channel, Task, Facts]:
-    task = task_of(item, always=mode == "incremental")
-    return Channel(name=item.channel, schema=None, encoding=item.encoding), task, item.facts
+def _kept(item: Stored, draft: ViewDraft) -> tuple[Channel, Task, Facts]:
+    task = task_of(item, always=draft.mode == "incremental")
+    channel = Channel(name=item.channel, schema=None, encoding=item.encoding)
+    if item.channel == draft.name:
+        refuse_unknown(draft.checks, item.facts.types)
+        channel = replace(channel, description=draft.description, checks=draft.checks)
+    return channel, task, item.facts
 
 
 def _opaque(draft: ViewDraft, known: Mapping[str, Facts], why: Beyond) -> tuple[Channel, Task, Facts]:
@@ -125,4 +167,9 @@ def _opaque(draft: ViewDraft, known: Mapping[str, Facts], why: Beyond) -> tuple[
     )
     note = f"made anew at each run, because of {why.construct}" + (f" ({why.advice})" if why.advice else "")
     task = Task(name=draft.name, writes=(draft.name,), variants=(variant,), note=note)
-    return Channel(name=draft.name, schema=None, encoding=encoding), task, Facts(types={}, key=draft.key)
+    if columns := selected_names(draft.query):
+        refuse_unknown(draft.checks, columns)
+    channel = Channel(
+        name=draft.name, schema=None, encoding=encoding, description=draft.description, checks=draft.checks
+    )
+    return channel, task, Facts(types={}, key=draft.key)

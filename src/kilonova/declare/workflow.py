@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -17,10 +17,12 @@ from typing import Annotated, Any, Generic, ParamSpec, TypeVar
 
 from pyspark import cloudpickle
 
+from kilonova.declare.checks import Given, checks_of, refuse_unknown
 from kilonova.declare.ddl import parse_schema
 from kilonova.declare.fingerprint import fingerprint, source_of
+from kilonova.declare.schedules import schedule_of
 from kilonova.declare.views import Maintenance, ViewDraft, derived
-from kilonova.errors import DeclarationError, closest
+from kilonova.errors import DeclarationError, KilonovaError, closest
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert, described
 from kilonova.model.schema import Schema
@@ -126,7 +128,14 @@ class Workflow:
         self._views: dict[str, ViewDraft] = {}
 
     def channel(
-        self, name: str, schema: str | None = None, *, key: Names | None = None, encoding: Encodes = None
+        self,
+        name: str,
+        schema: str | None = None,
+        *,
+        key: Names | None = None,
+        encoding: Encodes = None,
+        description: str = "",
+        checks: Given = (),
     ) -> None:
         """Declare a channel.
 
@@ -136,18 +145,28 @@ class Workflow:
             key: the columns by which its rows are told apart.
             encoding: how its deltas read: `"append"`, `"upsert"`, `"changes"`, `"columns"`, `increment(…)` or
                 `custom(…)`; by default append, or upsert where a key is given.
+            description: what it is, for people.
+            checks: what its rows must satisfy; see `view`.
 
         Raises:
-            DeclarationError: the name is taken, the schema cannot be understood, or the encoding does not fit.
+            DeclarationError: the name is taken, the schema cannot be understood, or the encoding or a check does
+                not fit.
         """
         if name in self._channels:
             raise DeclarationError("the channel is declared twice", channel=name)
         try:
             columns = None if schema is None else parse_schema(schema)
+            own = checks_of(checks)
+            if columns is not None:
+                refuse_unknown(own, columns.names)
             self._channels[name] = Channel(
-                name=name, schema=columns, encoding=self._encoding(_names(key), encoding, columns)
+                name=name,
+                schema=columns,
+                encoding=self._encoding(_names(key), encoding, columns),
+                description=description,
+                checks=own,
             )
-        except DeclarationError as error:
+        except KilonovaError as error:
             raise error.within(channel=name) from error.__cause__
 
     def task(
@@ -241,7 +260,17 @@ class Workflow:
         )
         self._tasks[name] = _DraftTask((name,), [variant])
 
-    def view(self, name: str, query: str, *, key: Names | None = None, mode: Maintenance = "auto") -> None:
+    def view(
+        self,
+        name: str,
+        query: str,
+        *,
+        key: Names | None = None,
+        mode: Maintenance = "auto",
+        description: str = "",
+        checks: Given = (),
+        schedule: str | None = None,
+    ) -> None:
         """Declare a view: one Spark SQL query over channels and other views, kept up to date.
 
         How it is kept up to date is derived from the query; what else has to be kept for that becomes channels of
@@ -249,22 +278,47 @@ class Workflow:
 
         Args:
             name: the view and the channel that holds it.
-            query: the query; it names channels as tables.
+            query: the query; it names channels as tables, those of other workflows too once they are registered.
             key: the columns by which its rows are told apart, where they do not follow from the query.
             mode: `"incremental"` refuses a query whose change cannot be derived, `"full"` makes it anew each time,
                 `"auto"` does what it can.
+            description: what it is, for people.
+            checks: what its rows must satisfy, or a run fails and publishes nothing: `not_null`, columns; `unique`,
+                the columns of a combination, or a list of such; `accepted`, the values of each column; `rows`,
+                conditions in Spark SQL.
+            schedule: how long after its last run it runs again by itself: `"every 1 hour"`, or a cron expression.
 
         Raises:
-            DeclarationError: the name is taken.
+            DeclarationError: the name is taken, or there is no such mode, check or schedule.
+            QueryError: a condition cannot be understood.
         """
-        if name in self._tasks or name in self._views:
-            raise DeclarationError("the task is declared twice", task=name)
-        if name in self._channels:
-            raise DeclarationError("the channel is declared twice", channel=name)
-        self._views[name] = ViewDraft(name=name, query=query, key=_names(key), mode=mode)
+        try:
+            draft = ViewDraft(
+                name=name,
+                query=query,
+                key=_names(key),
+                mode=mode,
+                description=description,
+                checks=checks_of(checks),
+                schedule=None if schedule is None else schedule_of(schedule),
+            )
+        except KilonovaError as error:
+            raise error.within(task=name) from None
+        self.add(draft)
 
-    def declared(self) -> Declared:
+    def add(self, view: ViewDraft) -> None:
+        """Declare a view that is a value already; see `view`."""
+        if view.name in self._tasks or view.name in self._views:
+            raise DeclarationError("the task is declared twice", task=view.name)
+        if view.name in self._channels:
+            raise DeclarationError("the channel is declared twice", channel=view.name)
+        self._views[view.name] = view
+
+    def declared(self, others: Iterable[Channel] = ()) -> Declared:
         """The workflow as a value.
+
+        Args:
+            others: channels of other workflows, which views may read; those that are read become part of the value.
 
         Raises:
             DeclarationError: a port or output dangles, or tasks form a cycle.
@@ -278,10 +332,16 @@ class Workflow:
                         task=task,
                         hint=closest(channel, list(self._channels)),
                     )
-        channels, tasks = derived(self._views.values(), self._channels)
+        foreign = {item.name: item for item in others if item.name not in self._channels}
+        channels, tasks = derived(self._views.values(), {**foreign, **self._channels})
+        read = {name for task in tasks for name in task.reads} - {item.name for item in channels}
         value = WorkflowValue(
             name=self.name,
-            channels=(*self._channels.values(), *channels),
+            channels=(
+                *self._channels.values(),
+                *channels,
+                *(item for name, item in foreign.items() if name in read),
+            ),
             tasks=(
                 *(
                     Task(name=name, writes=draft.writes, variants=tuple(draft.variants))

@@ -294,7 +294,7 @@ class _Execution:
 
     def _attempt(self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]) -> dict[str, Block | None]:
         task = progress.task
-        spelled = self._spelled(task, choice.variant, fed)
+        spelled = self._spelled(progress, choice.variant, fed)
         if spelled is None:
             return dict.fromkeys(task.writes)
         logic, named = spelled
@@ -314,8 +314,11 @@ class _Execution:
             for frame, channel, schema in zip(results, declared, schemas, strict=True)
         }
 
-    def _spelled(self, task: Task, variant: Variant, fed: tuple[Feed, ...]) -> tuple[Logic, Collection[str]] | None:
+    def _spelled(
+        self, progress: Progress, variant: Variant, fed: tuple[Feed, ...]
+    ) -> tuple[Logic, Collection[str]] | None:
         """What a variant does and the ports that it needs for it; None if a query's channels have not changed."""
+        task = progress.task
         if not isinstance(variant.logic, Query):
             return variant.logic, {feed.port.name for feed in fed}
         moved = frozenset(
@@ -324,7 +327,9 @@ class _Execution:
             if feed.port.mode.advances and not self._chronicles[feed.port.channel].same(feed.start, feed.end)
         )
         channels = {name: self._channel(name) for name in (*task.reads, *task.writes)}
-        delta = delta_of(variant.logic.text, channels[task.writes[0]], known_of(channels), moved)
+        sizes = {name: self._chronicles[name].size for name in task.reads}
+        few = extent(progress, self._chronicles).change <= self._warehouse.sizes.broadcast
+        delta = delta_of(variant.logic.text, channels[task.writes[0]], known_of(channels), moved, sizes, few=few)
         return None if delta is None else (Sql(text=delta.sql), delta.ports)
 
     def _channel(self, name: str) -> Channel:
@@ -421,6 +426,7 @@ def write_output(
         old=old,
         strong=strong,
         derived=derived,
+        checks=chronicle.channel.checks,
     )
     told = chronicle.channel.schema is not None  # else even an empty base tells the columns
     if block is not None and isinstance(kind, Base) and empty and told and block.statistics.rows == 0:

@@ -13,7 +13,18 @@ from datetime import datetime
 
 from kilonova.errors import DeclarationError, UnknownName
 from kilonova.model.block import Base, Block, Delta
-from kilonova.model.encoding import Append, Changes, Encoding, check_encoding, key_of, merged_as, only_adds
+from kilonova.model.check import Check
+from kilonova.model.encoding import (
+    Append,
+    Changes,
+    Encoding,
+    Upsert,
+    check_encoding,
+    key_of,
+    merged_as,
+    name_of,
+    only_adds,
+)
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
 from kilonova.model.schema import Schema, check_names
 from kilonova.model.version import Version
@@ -27,6 +38,8 @@ class Channel:
         name: unique within a catalog.
         schema: the relation's columns; None until the first run of the task that writes it tells them.
         encoding: how its deltas read unless a block says otherwise.
+        description: what it holds, for people.
+        checks: what its rows satisfy at every point since the checks are there.
 
     Raises:
         DeclarationError: the name, the schema or the encoding cannot be.
@@ -35,12 +48,20 @@ class Channel:
     name: str
     schema: Schema | None
     encoding: Encoding
+    description: str = ""
+    checks: tuple[Check, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise DeclarationError(
                 f"{self.name!r} is not a name",
                 hint="Use letters, digits and underscores, starting with a letter",
+            )
+        if self.checks and not isinstance(self.encoding, Append | Upsert | Changes):
+            raise DeclarationError(
+                f"rows cannot be checked in the encoding {name_of(self.encoding)}, whose deltas are not rows",
+                channel=self.name,
+                hint="Check a view of it",
             )
         if self.schema is not None:
             try:
@@ -114,6 +135,11 @@ class Chronicle:
         while number > 0 and self.points[number - 1].state is PointState.CANCELLED:
             number -= 1
         return number
+
+    @property
+    def size(self) -> int:
+        """How many bytes the blocks of the newest readable snapshot have."""
+        return sum(block.statistics.bytes for block in self.snapshot(self.readable).blocks)
 
     def same(self, one: int, other: int) -> bool:
         """Whether two points are equal by construction: only cancelled points lie between them."""

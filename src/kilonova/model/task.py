@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kilonova.errors import DeclarationError
+from kilonova.model.schedule import Schedule
 
 
 class Mode(enum.Enum):
@@ -122,6 +123,7 @@ class Task:
         name: unique within a catalog.
         writes: the channels that it writes.
         variants: the ways to do it, the preferred one first.
+        schedule: when it may run by itself; None for whenever something is new.
         note: how it is kept up to date, for people who plan it; the catalog does not keep it.
 
     Raises:
@@ -131,6 +133,7 @@ class Task:
     name: str
     writes: tuple[str, ...]
     variants: tuple[Variant, ...]
+    schedule: Schedule | None = None
     note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:

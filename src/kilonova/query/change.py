@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from kilonova.query.expression import Scalar, column
+from kilonova.query.ordering import chained, flattened
 from kilonova.query.properties import equated
 from kilonova.query.restricting import Keys, restricted
 from kilonova.query.tree import (
@@ -29,6 +30,7 @@ from kilonova.query.tree import (
     Node,
     Project,
     Scan,
+    Side,
     Top,
     Union,
     Unit,
@@ -158,29 +160,36 @@ class _Changing:
 
     def _inner(self, node: Join) -> Node:
         """Δ(L ⋈ R) = ΔL ⋈ R + L₀ ⋈ ΔR, with R after and L₀ before the change."""
+        own = node.condition.conjuncts() if node.condition is not None else ()
         parts: list[Node] = []
-        if self._moves(node.left):
-            parts.append(replace(node, left=self.of(node.left)))
-        if self._moves(node.right):
-            parts.append(replace(node, left=self._old(node.left), right=self.of(node.right)))
+        for some, rest in ((node.left, node.right), (node.right, self._old(node.left))):
+            if self._moves(some):
+                others, conditions = flattened(rest)
+                parts.append(chained(self.of(some), others, (*own, *conditions), Side.LEFT))
         return together(parts, names(node))
 
     def _sided(self, node: Join) -> Node:
         """Linear on the left; what changes on the right touches the rows of the left that can meet it."""
+        pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
+        ones, others = tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
         parts: list[Node] = []
         if self._moves(node.left):
-            parts.append(replace(node, left=self.of(node.left)))
+            met, few = node.right, None
+            if pairs:
+                keys, mine = self.keys(((node.left, ones),), nulls=False)
+                met = restricted(met, tuple((other, key) for other, (_, key) in zip(others, mine, strict=True)), keys)
+                few = Side.RIGHT
+            parts.append(replace(node, left=self.of(node.left), right=met, few=few))
         if self._moves(node.right):
             left = self._old(node.left)
-            new, old = node.right, self._old(node.right)
-            pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
+            new, old, few = node.right, self._old(node.right), None
             if pairs:
-                keys, others = self.keys(((node.right, tuple(other for _, other in pairs)),), nulls=False)
-                mine = tuple((one, key) for (one, _), (_, key) in zip(pairs, others, strict=True))
-                left = restricted(left, mine, keys)
-                new, old = restricted(new, others, keys), restricted(old, others, keys)
-            parts.append(weighed(replace(node, left=left, right=new), 1))
-            parts.append(weighed(replace(node, left=left, right=old), -1))
+                keys, theirs = self.keys(((node.right, others),), nulls=False)
+                mine = tuple((one, key) for one, (_, key) in zip(ones, theirs, strict=True))
+                left, few = restricted(left, mine, keys), Side.RIGHT
+                new, old = restricted(new, theirs, keys), restricted(old, theirs, keys)
+            parts.append(weighed(replace(node, left=left, right=new, few=few), 1))
+            parts.append(weighed(replace(node, left=left, right=old, few=few), -1))
         return together(parts, names(node))
 
     def _full(self, node: Join) -> Node:

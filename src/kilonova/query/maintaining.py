@@ -25,6 +25,7 @@ from kilonova.query.tree import (
     Node,
     Project,
     Scan,
+    Side,
     Top,
     Union,
     Unit,
@@ -112,7 +113,7 @@ def _own_groups(item: Stored, moved: frozenset[str]) -> Node | None:
     columns = names(item.tree)
     kept_rows = Scan(item.channel, tuple((name, name) for name in columns), At.OLD)
     condition = both(tuple(same(expression, column(key)) for expression, key in there))
-    old = Join(kept_rows, Project(keys.node, kept(tuple(key for _, key in there))), Kind.SEMI, condition)
+    old = Join(kept_rows, Project(keys.node, kept(tuple(key for _, key in there))), Kind.SEMI, condition, Side.RIGHT)
     return together([weighed(new, 1), weighed(old, -1)], columns)
 
 

@@ -95,6 +95,15 @@ def with_ports(text: str, known: Known) -> str:
     return sql.replace("`\x02", "{").replace("\x03`", "}").replace("\x02", "{").replace("\x03", "}")
 
 
+def selected_names(text: str) -> list[str]:
+    """The names of a query's columns as they are written; none where a star stands among them.
+
+    Raises:
+        QueryError: it cannot be parsed.
+    """
+    return _written_names(_syntax(text))
+
+
 def parsed(text: str, known: Known) -> Node:
     """A query as a tree, whose columns have the names of the result; an order without a limit is left out.
 
@@ -162,7 +171,7 @@ def _written_names(syntax: exp.Expr) -> list[str]:
 
 def _unknown_column(message: str, known: Known, tables: tuple[str, ...]) -> QueryError:
     first = message.splitlines()[0]
-    quoted = first.split("'")[1] if first.count("'") >= 2 else ""
+    quoted = first.split("'")[1] if first.count("'") >= 2 else first.partition("Unknown column: ")[2]
     name = quoted.split(".")[-1].strip('"`')
     columns = [item for table, facts in known.items() if table in tables for item in facts.types]
     return QueryError(first.rstrip("."), column=name or None, hint=closest(name, columns) if name else None)

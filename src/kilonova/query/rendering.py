@@ -19,6 +19,7 @@ from kilonova.query.tree import (
     Node,
     Project,
     Scan,
+    Side,
     Top,
     Union,
     Unit,
@@ -57,7 +58,10 @@ def rendered(node: Node, tables: Tables) -> str:
                 kind = f"{node.kind.value} JOIN"
             on = f" ON {node.condition.sql}" if node.condition is not None else ""
             on = on or ("" if kind == "CROSS JOIN" else " ON TRUE")
-            return f"SELECT * FROM {_nested(node.left, tables)} {kind} {_nested(node.right, tables)}{on}"
+            hint = "/*+ BROADCAST(_few) */ " if node.few is not None else ""
+            left = _nested(node.left, tables) + (" AS _few" if node.few is Side.LEFT else "")
+            right = _nested(node.right, tables) + (" AS _few" if node.few is Side.RIGHT else "")
+            return f"SELECT {hint}* FROM {left} {kind} {right}{on}"
         case Aggregate():
             grouped = f" GROUP BY {', '.join(item.value.sql for item in node.keys)}" if node.keys else ""
             return f"SELECT {_listed((*node.keys, *node.calls))} FROM {_nested(node.input, tables)}{grouped}"

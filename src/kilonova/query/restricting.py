@@ -18,6 +18,7 @@ from kilonova.query.tree import (
     Node,
     Project,
     Scan,
+    Side,
     Top,
     Union,
     Unit,
@@ -82,7 +83,7 @@ def restricted(node: Node, wanted: Wanted, to: Keys) -> Node:
 def _semi(node: Node, wanted: Wanted, to: Keys) -> Node:
     compare = same if to.nulls else equal
     condition = both(tuple(compare(expression, column(key)) for expression, key in wanted))
-    return Join(node, Project(to.node, kept(tuple(key for _, key in wanted))), Kind.SEMI, condition)
+    return Join(node, Project(to.node, kept(tuple(key for _, key in wanted))), Kind.SEMI, condition, Side.RIGHT)
 
 
 def _joined(node: Join, wanted: Wanted, to: Keys) -> Node:
@@ -105,5 +106,6 @@ def _joined(node: Join, wanted: Wanted, to: Keys) -> Node:
         restricted(node.right, to_right, to) if to_right else node.right,
         node.kind,
         node.condition,
+        node.few,
     )
     return within if exact else _semi(within, wanted, to)

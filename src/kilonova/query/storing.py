@@ -21,12 +21,26 @@ from kilonova.model.encoding import Append, Changes, Encoding, Increment, Upsert
 from kilonova.query.expression import Scalar, column, parse
 from kilonova.query.folding import folded
 from kilonova.query.parsing import parsed
-from kilonova.query.properties import FLOATING, Facts, Known, filled, grows, keys, steady, type_of, types, unique
+from kilonova.query.properties import (
+    FLOATING,
+    Facts,
+    Known,
+    equated,
+    filled,
+    grows,
+    keys,
+    steady,
+    type_of,
+    types,
+    unique,
+)
 from kilonova.query.pruning import pruned
 from kilonova.query.tree import (
     Aggregate,
     Filter,
     Item,
+    Join,
+    Kind,
     Node,
     Project,
     Scan,
@@ -178,7 +192,7 @@ class _Keeping:
         node = _distinct_first(node)
         node = replace(node, input=self.below(node.input))
         sums = summed(node, self.known)
-        if sums is not None:
+        if sums is not None and not _touches(node):
             return sums.over(self._kept(sums.kept, tuple(item.name for item in sums.kept.calls)))
         return node if root else self._kept(node)
 
@@ -281,6 +295,20 @@ def _call_over_sums(call: Item, kinds: Mapping[str, str | None], rows: str, sums
     precision, scale = min(38, int(match[1]) + 4), min(38, int(match[2]) + 4)
     quotient = f"{column(total).sql} / CAST({column(count).sql} AS DECIMAL(20, 0))"
     return some.format(f"CAST({quotient} AS DECIMAL({precision}, {scale}))")
+
+
+def _touches(node: Aggregate) -> bool:
+    """Whether a change below groups is found by looking again at what it touches, before and after.
+
+    Then computing the groups again looks at less: what they were is there. Their keys must be what is touched.
+    """
+    below = node.input
+    while isinstance(below, Filter):
+        below = below.input
+    if not isinstance(below, Join) or below.kind is not Kind.LEFT or not node.keys:
+        return False
+    pairs = equated(below.condition, frozenset(names(below.left)), frozenset(names(below.right)))
+    return bool(pairs) and {one for one, _ in pairs} <= {item.value for item in node.keys}
 
 
 def _distinct_first(node: Aggregate) -> Aggregate:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Custom, delta_schema
 from kilonova.model.schema import Schema, quoted
 from kilonova.model.task import Mode, Port, Production, Query, Sql, Task, Variant
 from kilonova.query.maintaining import maintained, way
+from kilonova.query.ordering import ordered, unhinted
 from kilonova.query.properties import Facts, Known
 from kilonova.query.rendering import rendered
 from kilonova.query.storing import Stored, restored
@@ -74,7 +75,9 @@ class Delta:
     ports: tuple[str, ...]
 
 
-def delta_of(text: str, channel: Channel, known: Known, moved: frozenset[str]) -> Delta | None:
+def delta_of(
+    text: str, channel: Channel, known: Known, moved: frozenset[str], sizes: Mapping[str, int], *, few: bool
+) -> Delta | None:
     """What brings a kept relation up to date.
 
     Args:
@@ -82,14 +85,17 @@ def delta_of(text: str, channel: Channel, known: Known, moved: frozenset[str]) -
         channel: the channel that holds it, whose schema is known by now.
         known: the channels that it reads.
         moved: those of them that have changed.
+        sizes: how large they are, in bytes.
+        few: whether the changes are so small that Spark had better send them to every worker.
 
     Returns:
         The query; None if nothing changes.
     """
-    tree = maintained(restored(channel.name, text, channel.encoding, known, facts(channel)), moved)
+    item = restored(channel.name, text, channel.encoding, known, facts(channel))
+    tree = maintained(replace(item, tree=ordered(item.tree, moved, sizes)), moved)
     if tree is None:
         return None
-    sql = _with_ports(tree, lambda scan: _port(scan.channel, scan.at))
+    sql = _with_ports(tree if few else unhinted(tree), lambda scan: _port(scan.channel, scan.at))
     assert channel.schema is not None
     wanted = delta_schema(channel.encoding, channel.schema)
     return Delta(_cast(sql, wanted), tuple(dict.fromkeys(re.findall(r"(?<!\{)\{(\w+)\}(?!\})", sql))))

@@ -35,6 +35,13 @@ class Kind(enum.Enum):
     ANTI = "LEFT ANTI"
 
 
+class Side(enum.Enum):
+    """One of the two sides of a join."""
+
+    LEFT = "left"
+    RIGHT = "right"
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """A named expression."""
@@ -99,12 +106,21 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Rows of two relations side by side; without a condition every one with every one."""
+    """Rows of two relations side by side; without a condition every one with every one.
+
+    Attributes:
+        left: the one.
+        right: the other.
+        kind: which rows are wanted.
+        condition: which rows meet.
+        few: the side that has few rows, as far as can be told: a change, or the keys that it touches.
+    """
 
     left: Node
     right: Node
     kind: Kind
     condition: Scalar | None
+    few: Side | None = None
 
 
 @dataclass(frozen=True, slots=True)

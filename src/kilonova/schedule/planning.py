@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from kilonova.errors import BrokenInvariant
 from kilonova.model.channel import Chronicle
@@ -25,6 +26,7 @@ class Progress:
         started: whether that version has run.
         cursors: the point up to which it has read each channel; absent ones are at 0.
         taken: what its last runs took, newest first.
+        waits_until: until when its schedule holds it back; None if it does not.
     """
 
     task: Task
@@ -32,6 +34,7 @@ class Progress:
     started: bool
     cursors: Mapping[str, int]
     taken: tuple[Taken, ...] = ()
+    waits_until: datetime | None = None
 
     def cursor(self, channel: str) -> int:
         """The point up to which the task has read a channel."""
@@ -55,7 +58,9 @@ def followed(tasks: Iterable[Task]) -> frozenset[str]:
 
 
 def why_due(progress: Progress, chronicles: Mapping[str, Chronicle]) -> str | None:
-    """Why a task has something to do; None if it has not."""
+    """Why a task has something to do; None if it has not, or is held back by its schedule."""
+    if progress.waits_until is not None:
+        return None
     channels = driving(progress.task)
     if not progress.started:
         if any(chronicles[name].effective for name in channels):
@@ -76,7 +81,8 @@ def selected(
     chosen: list[str] = []
     for task in workflow.order():
         writers = {writer.name for channel in task.reads if (writer := workflow.writer(channel))}
-        if why_due(progress[task.name], chronicles) or writers & set(chosen):
+        held = progress[task.name].waits_until is not None
+        if not held and (why_due(progress[task.name], chronicles) or writers & set(chosen)):
             chosen.append(task.name)
     return tuple(chosen)
 
@@ -135,7 +141,7 @@ def extent(progress: Progress, chronicles: Mapping[str, Chronicle]) -> Extent:
     for name in progress.task.reads:
         chronicle = chronicles[name]
         cursor = min(progress.cursor(name), chronicle.readable)
-        everything = sum(block.statistics.bytes for block in chronicle.snapshot(chronicle.readable).blocks)
+        everything = chronicle.size
         path = chronicle.path(cursor, chronicle.readable)
         whole += everything
         change += everything if path is None else sum(block.statistics.bytes for block in path)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import assert_never
 
 from kilonova.catalog import chains, registry
 from kilonova.catalog.database import Transaction
-from kilonova.errors import DeclarationError
+from kilonova.errors import Busy, DeclarationError
 from kilonova.model.channel import Channel, Chronicle
+from kilonova.model.check import Check
+from kilonova.model.check import described as check_described
 from kilonova.model.encoding import described
+from kilonova.model.schedule import Cron, Every, Schedule
+from kilonova.model.schedule import described as schedule_described
 from kilonova.model.task import Function, Task
 from kilonova.model.workflow import Workflow
 
@@ -26,11 +31,21 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelChange:
-    """What becomes of a channel."""
+    """What becomes of a channel.
+
+    Attributes:
+        channel: the channel as declared.
+        action: what happens.
+        detail: what changed, for people.
+        reshaped: whether its schema or encoding changes, so that what its task made of it is made anew.
+        unseen: the checks that the rows which are there have not been seen to satisfy.
+    """
 
     channel: Channel
     action: Action
     detail: str
+    reshaped: bool = False
+    unseen: tuple[Check, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +60,7 @@ class TaskChange:
         rows: input rows to process again because of it; 0 where nothing is recomputed.
         bytes: the same in bytes.
         downstream: the tasks that will see its output change.
+        anew: whether what it made so far does not count any more.
     """
 
     task: Task
@@ -54,6 +70,7 @@ class TaskChange:
     rows: int
     bytes: int
     downstream: tuple[str, ...]
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +97,8 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
 
     Raises:
         DeclarationError: another workflow owns a channel or task of that name, another task writes a channel,
-            or a channel that holds rows would get a key, encoding or type that does not fit them.
+            a channel that holds rows would get a key, encoding or type that does not fit them, or tasks of several
+            workflows form a cycle.
     """
     registered = registry.tasks(tx)
     chronicles = chains.chronicles(tx)
@@ -101,11 +119,12 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
             raise DeclarationError(
                 f"the workflow {owner} has a task of that name", task=task.name, hint="Choose another name"
             )
+    _refuse_cycles(workflow, registered, chronicles)
     channels = tuple(
         _channel_change(channel, workflow, chronicles.get(channel.name), owners.get(channel.name))
         for channel in workflow.channels
     )
-    altered = {change.channel.name for change in channels if change.action is Action.CHANGE}
+    altered = {change.channel.name for change in channels if change.reshaped}
     tasks = [_task_change(task, workflow, registered, chronicles, altered) for task in workflow.tasks]
     for name, known in registered.items():
         if known.workflow == workflow.name and all(task.name != name for task in workflow.tasks):
@@ -120,7 +139,52 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
                     downstream=(),
                 )
             )
+    anew = {name for item in tasks if item.anew for name in item.task.writes}
+    channels = tuple(replace(item, unseen=()) if item.channel.name in anew else item for item in channels)
     return Plan(workflow=workflow.name, channels=channels, tasks=tuple(tasks), functions=functions)
+
+
+def refuse_unseen(tx: Transaction, plan: Plan, seen: Mapping[str, int]) -> None:
+    """Refuse checks of rows that came after those that have been looked at.
+
+    Args:
+        tx: the transaction in which the plan was made.
+        plan: the plan.
+        seen: the point of each channel at which its rows were seen to satisfy the plan's checks.
+
+    Raises:
+        Busy: a run has written a channel in between, or is writing it.
+    """
+    for change in plan.channels:
+        if change.unseen:
+            chronicle = chains.chronicle(tx, change.channel.name)
+            if chronicle.readable < len(chronicle.points) or not chronicle.same(
+                seen.get(change.channel.name, 0), chronicle.readable
+            ):
+                raise Busy(
+                    "a run is writing the channel, whose rows are to be checked",
+                    channel=change.channel.name,
+                    hint="Apply again when it has ended",
+                )
+
+
+def others(tx: Transaction, workflow: str) -> tuple[Channel, ...]:
+    """The registered channels of other workflows, which this one may read."""
+    owners = registry.channel_owners(tx)
+    return tuple(item.channel for name, item in chains.chronicles(tx).items() if owners[name] != workflow)
+
+
+def _refuse_cycles(
+    workflow: Workflow, registered: Mapping[str, registry.Registered], chronicles: Mapping[str, Chronicle]
+) -> None:
+    """What is registered and what is declared must be a workflow together: a run sees all of it."""
+    own = {channel.name for channel in workflow.channels}
+    elsewhere = [known.task for known in registered.values() if known.workflow != workflow.name]
+    Workflow(
+        name="all",
+        channels=(*workflow.channels, *(item.channel for name, item in chronicles.items() if name not in own)),
+        tasks=(*workflow.tasks, *elsewhere),
+    )
 
 
 def _channel_change(
@@ -128,21 +192,38 @@ def _channel_change(
 ) -> ChannelChange:
     derived = workflow.writer(channel.name) is not None
     if chronicle is None:
-        return ChannelChange(channel=channel, action=Action.ADD, detail=_shown(channel))
+        told = [check_described(check) for check in channel.checks]
+        told += [f"“{channel.description}”"] if channel.description else []
+        return ChannelChange(channel=channel, action=Action.ADD, detail="; ".join((_shown(channel), *told)))
     old = chronicle.channel
-    if owner != workflow.name and channel != old:
+    if owner != workflow.name and (channel.schema, channel.encoding) != (old.schema, old.encoding):
         raise DeclarationError(
             f"the workflow {owner} declares the channel otherwise: {_shown(old)}",
             channel=channel.name,
             hint="Declare it in the same way, or choose another name",
         )
-    if channel.schema is None and channel.encoding == old.encoding:
+    if owner != workflow.name and channel.checks not in ((), old.checks):
+        raise DeclarationError(
+            f"the channel belongs to the workflow {owner}, which says what is checked",
+            channel=channel.name,
+            hint="Declare the checks there, or on a view of it",
+        )
+    reshaped = channel.encoding != old.encoding or channel.schema not in (None, old.schema)
+    found = _retold(old, channel) if owner == workflow.name else []
+    if not reshaped and not found:
         return ChannelChange(channel=channel, action=Action.KEEP, detail=_shown(old))
-    if channel == old:
-        return ChannelChange(channel=channel, action=Action.KEEP, detail=_shown(channel))
-    if chronicle.effective and not derived:
+    if reshaped and chronicle.effective and not derived:
         _refuse_misfit(channel, old)
-    return ChannelChange(channel=channel, action=Action.CHANGE, detail=_altered(old, channel))
+    detail = ", ".join([*([_altered(old, channel)] if reshaped else []), *found])
+    unseen = tuple(check for check in channel.checks if check not in old.checks)
+    return ChannelChange(channel=channel, action=Action.CHANGE, detail=detail, reshaped=reshaped, unseen=unseen)
+
+
+def _retold(old: Channel, new: Channel) -> list[str]:
+    """What differs in what is said of a channel, in words."""
+    found = [] if old.description == new.description else ["its description changes"]
+    found += [f"the check {check_described(check)} comes" for check in new.checks if check not in old.checks]
+    return found + [f"the check {check_described(check)} goes" for check in old.checks if check not in new.checks]
 
 
 def _refuse_misfit(channel: Channel, old: Channel) -> None:
@@ -195,13 +276,20 @@ def _task_change(
     known = registered.get(task.name)
     if known is None:
         action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
+        if task.schedule is not None:
+            detail += f"; runs {_timed(task.schedule)}"
     elif known.task.fingerprint == task.fingerprint and not altered & set(task.writes):
-        return TaskChange(task=task, action=Action.KEEP, logic=known.logic, detail="", rows=0, bytes=0, downstream=())
+        timed = _retimed(known.task, task)
+        action = Action.CHANGE if timed else Action.KEEP
+        return TaskChange(
+            task=task, action=action, logic=known.logic, detail=timed, rows=0, bytes=0, downstream=(), anew=False
+        )
     else:
         action, logic = Action.CHANGE, known.logic + 1
         detail = f"logic version {known.logic} → {logic}: {_difference(known.task, task, altered)}"
         if known.has_run:
             detail += "; recomputed at the next run"
+        detail = "; ".join(filter(None, (detail, _retimed(known.task, task))))
     read = [chronicles[name].snapshot(chronicles[name].readable) for name in task.reads if name in chronicles]
     blocks = [block for snapshot in read for block in snapshot.blocks]
     return TaskChange(
@@ -212,7 +300,27 @@ def _task_change(
         rows=sum(block.statistics.rows for block in blocks),
         bytes=sum(block.statistics.bytes for block in blocks),
         downstream=downstream,
+        anew=True,
     )
+
+
+def _retimed(old: Task, new: Task) -> str:
+    """What becomes of a task's schedule, in words; nothing if it stays."""
+    if old.schedule == new.schedule:
+        return ""
+    return f"runs {_timed(new.schedule)} instead of {_timed(old.schedule)}"
+
+
+def _timed(schedule: Schedule | None) -> str:
+    match schedule:
+        case None:
+            return "whenever something is new"
+        case Every():
+            return schedule_described(schedule)
+        case Cron():
+            return f"at {schedule_described(schedule)}"
+        case _:
+            assert_never(schedule)
 
 
 def _difference(old: Task, new: Task, altered: set[str]) -> str:
@@ -250,13 +358,15 @@ def carry_out(tx: Transaction, plan: Plan) -> None:
     for change in plan.channels:
         if change.action is Action.ADD:
             registry.add_channel(tx, change.channel, plan.workflow)
-        elif change.action is Action.CHANGE:
+        elif change.reshaped:
             registry.change_channel(tx, change.channel)
+        elif change.action is Action.CHANGE:
+            registry.tell_channel(tx, change.channel)
     for item in plan.tasks:
         if item.action in (Action.ADD, Action.CHANGE):
-            registry.put_task(tx, item.task, plan.workflow, renew=item.action is Action.CHANGE)
+            registry.put_task(tx, item.task, plan.workflow, renew=item.action is Action.CHANGE and item.anew)
             for change in plan.channels:
-                if change.channel.name in item.task.writes and change.channel.schema is None:
+                if item.anew and change.channel.name in item.task.writes and change.channel.schema is None:
                     registry.change_channel(tx, change.channel)
         elif item.action is Action.DROP:
             registry.drop_task(tx, item.task.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kilonova.catalog import chains, registry
@@ -9,8 +10,10 @@ from kilonova.catalog import runs as records
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import Registered
 from kilonova.errors import UnknownName, closest
-from kilonova.model.channel import Channel
+from kilonova.model.channel import Channel, Chronicle
+from kilonova.model.check import described as check_described
 from kilonova.model.encoding import described
+from kilonova.model.schedule import described as schedule_described
 from kilonova.model.task import Query, Sql
 from kilonova.query.rendering import pretty
 from kilonova.query.tasks import delta_of, known_of, way_of
@@ -32,6 +35,9 @@ class Kept:
         change: its change if all that it reads changes, as SQL over `<channel>__new`, `__old` and `__change`; None
             where it is made anew, or has not run yet.
         runs: what its last runs made of it, newest first.
+        description: what the channel holds, for people.
+        checks: what its rows satisfy, in words.
+        schedule: when it runs by itself, in words; None for whenever something is new.
     """
 
     channel: str
@@ -41,6 +47,9 @@ class Kept:
     query: str
     change: str | None
     runs: tuple[records.Made, ...]
+    description: str = ""
+    checks: tuple[str, ...] = ()
+    schedule: str | None = None
 
 
 def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[Kept, ...]:
@@ -58,7 +67,6 @@ def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[Kept, ...]:
     views = [each for each, known in tasks.items() if _text(known) is not None]
     if name not in views:
         raise UnknownName("there is no such view", task=name, hint=closest(name, views))
-    mine = [each for each in views if each.rpartition("__")[0] == name and each.rpartition("__")[2].isdigit()]
     chronicles = chains.chronicles(tx)
     channels = {
         each: replace(chronicle.channel, schema=chronicle.schema_at(chronicle.readable))
@@ -66,9 +74,17 @@ def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[Kept, ...]:
     }
     made = records.outputs(tx, [run.number for run in records.history(tx, _RUNS)])
     return tuple(
-        _kept(tasks[each], channels, tuple([item for item in reversed(made) if item.channel == each][:runs]))
-        for each in (*mine, name)
+        _kept(
+            tasks[each], channels, chronicles, tuple([item for item in reversed(made) if item.channel == each][:runs])
+        )
+        for each in parts(tasks, name)
     )
+
+
+def parts(tasks: Mapping[str, Registered], name: str) -> tuple[str, ...]:
+    """A task's name after those of the tasks that keep what it needs, if it is a view."""
+    mine = (each for each in tasks if each.rpartition("__")[0] == name and each.rpartition("__")[2].isdigit())
+    return (*(each for each in mine if _text(tasks[each]) is not None), name)
 
 
 def _text(known: Registered) -> str | None:
@@ -80,7 +96,12 @@ def _text(known: Registered) -> str | None:
     return only.fingerprint if isinstance(only.logic, Sql) and only.name == "full" else None
 
 
-def _kept(known: Registered, channels: dict[str, Channel], made: tuple[records.Made, ...]) -> Kept:
+def _kept(
+    known: Registered,
+    channels: dict[str, Channel],
+    chronicles: Mapping[str, Chronicle],
+    made: tuple[records.Made, ...],
+) -> Kept:
     task, text = known.task, _text(known)
     assert text is not None
     channel = channels[task.name]
@@ -88,7 +109,8 @@ def _kept(known: Registered, channels: dict[str, Channel], made: tuple[records.M
     facts = known_of({each: channels[each] for each in (*task.reads, task.name)})
     change = None
     if derived and channel.schema is not None:
-        delta = delta_of(text, channel, facts, frozenset(task.reads))
+        sizes = {each: chronicles[each].size for each in task.reads}
+        delta = delta_of(text, channel, facts, frozenset(task.reads), sizes, few=True)
         change = pretty(delta.sql.replace("{", "").replace("}", "")) if delta is not None else None
     return Kept(
         channel=task.name,
@@ -98,4 +120,7 @@ def _kept(known: Registered, channels: dict[str, Channel], made: tuple[records.M
         query=pretty(text),
         change=change,
         runs=made,
+        description=channel.description,
+        checks=tuple(map(check_described, channel.checks)),
+        schedule=None if task.schedule is None else schedule_described(task.schedule),
     )

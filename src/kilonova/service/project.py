@@ -11,8 +11,8 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,9 @@ from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.observation import observe
 from kilonova.engine.events import Listener, unheard
-from kilonova.errors import Busy, DeclarationError, SettingsError, UnknownName
+from kilonova.errors import Busy, DeclarationError, KilonovaError, SettingsError, UnknownName
 from kilonova.model.channel import Chronicle
-from kilonova.model.reading import Reading
+from kilonova.model.reading import Reading, Snapshot
 from kilonova.model.run import Run
 from kilonova.model.task import Production
 from kilonova.schedule.collection import Provenance
@@ -76,7 +76,17 @@ class Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How things stand."""
+    """How things stand.
+
+    Attributes:
+        channels: the channels by name.
+        tasks: the tasks by name.
+        due: the tasks that have something to do, and why.
+        lags: how far tasks are behind.
+        runs: the last runs, newest first.
+        made: what they made.
+        waits: the tasks that are held back by their schedules, and until when.
+    """
 
     channels: Mapping[str, Chronicle]
     tasks: Mapping[str, registry.Registered]
@@ -84,6 +94,7 @@ class Status:
     lags: tuple[Lag, ...]
     runs: tuple[Run, ...]
     made: tuple[records.Made, ...]
+    waits: Mapping[str, datetime]
 
 
 class Project:
@@ -157,26 +168,54 @@ class Project:
         Raises:
             DeclarationError: the workflow cannot be, or does not fit what is registered.
         """
-        declared = workflow.declared()
         self.catalog.check()
         with self.catalog.reading() as tx:
+            declared = workflow.declared(changes.others(tx, workflow.name))
             return changes.propose(tx, declared.workflow, declared.functions)
 
     def apply(self, workflow: Workflow) -> changes.Plan:
         """Register a workflow; tasks whose definition changed get a new logic version.
+
+        Checks that come to rows which stay are tried on those rows first.
 
         Returns:
             What changed.
 
         Raises:
             DeclarationError: the workflow cannot be, or does not fit what is registered; nothing has changed.
+            CheckFailed: rows that are there violate a check that comes; nothing has changed.
+            Busy: a run is writing rows to which a check comes.
         """
-        declared = workflow.declared()
         self.catalog.check()
+        with self.catalog.reading() as tx:
+            others = changes.others(tx, workflow.name)
+        declared = workflow.declared(others)
+        with self.catalog.reading() as tx:
+            plan = changes.propose(tx, declared.workflow, declared.functions)
+        seen = {item.channel.name: self._verify(item) for item in plan.channels if item.unseen}
         with self.catalog.writing() as tx:
             plan = changes.propose(tx, declared.workflow, declared.functions)
+            changes.refuse_unseen(tx, plan, seen)
             changes.carry_out(tx, plan)
         return plan
+
+    def _verify(self, change: changes.ChannelChange) -> int:
+        """Try the checks that come to a channel on the rows that are there.
+
+        Returns:
+            The point that was looked at.
+        """
+        name = change.channel.name
+        with self.catalog.reading() as tx:
+            if not chains.chronicle(tx, name).effective:
+                return 0
+        with self._reading(name, None, None) as reading:
+            assert isinstance(reading, Snapshot)
+            try:
+                self.warehouse.verify(replace(reading, schema=change.channel.schema or reading.schema), change.unseen)
+            except KilonovaError as error:
+                raise error.within(channel=name) from error.__cause__
+            return reading.at
 
     def drop(self, channel: str) -> tuple[str, ...]:
         """Take a channel and its data away, and the task that writes it out of service.
@@ -242,6 +281,7 @@ class Project:
             DeclarationError: a task writes the channel.
             SchemaMismatch: the rows do not fit it.
             KeyViolation: keys are null or occur twice.
+            CheckFailed: rows violate a check of the channel.
             UnreadableInput: a file cannot be read.
         """
         from kilonova.engine.files import find_files, read
@@ -270,7 +310,8 @@ class Project:
         """Run the tasks that have something to do, or the named ones, as one run.
 
         Args:
-            tasks: the tasks to run, whether they have something to do or not; None for all that have.
+            tasks: the tasks to run, whether they have something to do or not and whatever their schedules, each view
+                with what it keeps besides itself; None for all that have something to do.
 
         Returns:
             What it did; None if there was nothing to do.
@@ -281,8 +322,10 @@ class Project:
             TaskFailed: a task's code raised or returned the wrong thing.
             SchemaMismatch: its rows do not fit their channel.
             KeyViolation: its keys are null or occur twice.
+            CheckFailed: its rows violate a check of their channel.
         """
         from kilonova.engine.tasks import Retries, run_tasks
+        from kilonova.service.explanation import parts
 
         self.catalog.check()
         names = None if tasks is None else tuple(tasks)
@@ -292,6 +335,8 @@ class Project:
         with self.catalog.reading() as tx:
             for name in names or ():
                 registry.task_id(tx, name)
+            if names is not None:
+                names = tuple(part for name in names for part in parts(registry.tasks(tx), name))
         retries = Retries(attempts=self.settings.retry.attempts, wait=self.settings.retry.wait)
         done = run_tasks(self._workplace(), self.warehouse, names, retries)
         return None if done is None else self._report(*done)
@@ -392,9 +437,8 @@ class Project:
     def status(self, limit: int = 5) -> Status:
         """Channels, tasks, cursors, lags and the last runs."""
         self.catalog.check()
-        due = self.due()
         with self.catalog.reading() as tx:
-            chronicles = chains.chronicles(tx)
+            _, progress, chronicles = observe(tx)
             tasks = registry.tasks(tx)
             history = records.history(tx, limit)
             made = records.outputs(tx, [run.number for run in history])
@@ -403,7 +447,15 @@ class Project:
             for name, known in tasks.items()
             for channel in known.task.reads
         )
-        return Status(channels=chronicles, tasks=tasks, due=due, lags=lags, runs=tuple(history), made=tuple(made))
+        return Status(
+            channels=chronicles,
+            tasks=tasks,
+            due={name: why for name, item in progress.items() if (why := why_due(item, chronicles))},
+            lags=lags,
+            runs=tuple(history),
+            made=tuple(made),
+            waits={name: item.waits_until for name, item in progress.items() if item.waits_until is not None},
+        )
 
     def explain(self, view: str, runs: int = 5) -> tuple[Kept, ...]:
         """How a view is kept up to date: see `kilonova.service.explanation`.

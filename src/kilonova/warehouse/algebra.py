@@ -12,7 +12,7 @@ from functools import reduce
 from operator import and_, or_
 from typing import Protocol, assert_never
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from kilonova.errors import EncodingError
@@ -324,7 +324,9 @@ def replaced(
     """
     key, others = encoding.key, _others(schema, encoding.key)
     on = reduce(and_, (column(name, "b") == column(name, "d") for name in key))
-    met = delta.alias("d").join(old.withColumn("_in_b", F.lit(1)).alias("b"), on, "left_outer")
+    marked = old.withColumn("_in_b", F.lit(1))
+    marked = marked.hint("merge") if together else marked
+    met = delta.alias("d").join(marked.alias("b"), on, "left_outer")
     met = met.coalesce(1) if together else met
     fresh = column("_in_b").isNull()
     match encoding:
@@ -388,10 +390,9 @@ def overwritten(base: DataFrame, deltas: DataFrame, key: tuple[str, ...], schema
 
 
 def _latest(deltas: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """The last row per key; found by keys alone, so that columns which nobody asks for are not read."""
-    newest = deltas.groupBy(*map(column, key)).agg(F.max(column(POSITION)).alias(POSITION))
-    on = reduce(and_, (column(name, "r").eqNullSafe(column(name, "n")) for name in (*key, POSITION)))
-    return deltas.alias("r").join(newest.alias("n"), on, "left_semi")
+    """The last row per key; columns that nobody asks for are not read, as they would be in an aggregate of rows."""
+    newest = F.max(column(POSITION)).over(Window.partitionBy(*map(column, key)))
+    return deltas.withColumn("_newest", newest).where(column(POSITION) == column("_newest"))
 
 
 def _patched(deltas: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:

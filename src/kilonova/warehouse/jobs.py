@@ -7,7 +7,7 @@ by that same job. Errors of Spark become Kilonova's own here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -29,8 +29,10 @@ from kilonova.errors import (
     UnreadableInput,
 )
 from kilonova.model.block import Base, Kind
+from kilonova.model.check import RowCheck
 from kilonova.model.encoding import Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.schema import Schema
+from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import column
 from kilonova.warehouse.equality import weights_added
 
@@ -132,8 +134,9 @@ def write(
     schema: Schema,
     layout: Layout,
     keys: Observation | None = None,
+    checks: Sequence[RowCheck] = (),
 ) -> Seen:
-    """Write the rows of a block, checking its keys on the way.
+    """Write the rows of a block, checking its keys and rows on the way.
 
     Args:
         frame: exactly the columns to store.
@@ -143,6 +146,7 @@ def write(
         schema: the relation's schema.
         layout: how the rows are spread over files.
         keys: what is seen of the keys of a delta that the rows are made of.
+        checks: what each row that is added must satisfy.
 
     Returns:
         What the job saw.
@@ -150,6 +154,7 @@ def write(
     Raises:
         Misplaced: rows that were taken to stand in their buckets do not; the files are of no use then.
         KeyViolation: keys are null or occur twice; the files are of no use then.
+        CheckFailed: rows violate a check; the files are of no use then.
         UnreadableInput: an input file cannot be read.
         StorageFailed: the files cannot be written.
     """
@@ -157,7 +162,7 @@ def write(
     strong = isinstance(encoding, Changes) and not isinstance(kind, Base)
     unique = bool(key) and not layout.trusted and not strong and not isinstance(encoding, Custom | Increment)
     rows = _arranged(frame, layout, unique)
-    metrics: dict[str, Column] = {}
+    metrics = on.metrics(frame, checks, schema, on.weight(kind, encoding)) if checks else {}
     if key and not layout.trusted:
         metrics |= _absent(key)
     if unique:
@@ -177,6 +182,7 @@ def write(
         rows.select(*map(column, columns)).write.mode("overwrite").option("compression", "zstd").parquet(path)
         seen: dict[str, Any] = observation.get if observation is not None else {}
         _refuse(seen if keys is None else keys.get, key)
+        on.refuse(seen, checks)
     return Seen(removals=int(seen["removals"] or 0) if strong else None, misplaced=int(seen.get("misplaced") or 0))
 
 

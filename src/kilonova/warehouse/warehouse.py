@@ -16,8 +16,9 @@ from operator import and_
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from kilonova.errors import BrokenInvariant, EncodingError
+from kilonova.errors import BrokenInvariant, Busy, EncodingError
 from kilonova.model.block import Base, Block, Kind, Statistics
+from kilonova.model.check import Check, RowCheck, Unique, across_rows, of_rows, refuse_unknown
 from kilonova.model.encoding import (
     Append,
     Changes,
@@ -34,6 +35,7 @@ from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
 from kilonova.model.schema import Schema
 from kilonova.schedule.layout import Sizes, Strategy, buckets_for, compares_whole, strategy, together
 from kilonova.warehouse import algebra, jobs
+from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, shaped
 from kilonova.warehouse.equality import differ_at_end
 from kilonova.warehouse.storage import Storage
@@ -143,6 +145,7 @@ class Warehouse:
         old: Snapshot | None,
         strong: bool = False,
         derived: bool = False,
+        checks: tuple[Check, ...] = (),
     ) -> Block | None:
         """Write a block.
 
@@ -156,16 +159,26 @@ class Warehouse:
             old: the snapshot that a delta applies to, where it is known.
             strong: whether a delta is written with what it replaces, for readers of changes.
             derived: whether a delta is known to have each key once, and to change what it says.
+            checks: what the relation's rows must satisfy; those of `old` do.
 
         Returns:
             The block, or None if it changes nothing; then its files are of no use.
 
         Raises:
             KeyViolation: keys are null or occur twice.
+            CheckFailed: rows violate a check.
+            Busy: rows must be compared with those of a point that another run is still writing.
             UnreadableInput: a file that the rows come from cannot be read.
             StorageFailed: the block cannot be written.
         """
         keys = None
+        for check in checks:
+            refuse_unknown(check, schema.names)
+        compared = across_rows(checks, encoding)
+        if compared and old is None and not isinstance(kind, Base):
+            raise Busy(
+                "another run is writing the channel, and rows must be unique", hint="Try again when it has ended"
+            )
         if not isinstance(kind, Base):
             frame = jobs.completed(frame, encoding, schema)
             if strong and old is not None and isinstance(encoding, Upsert | Increment | Columns):
@@ -181,14 +194,52 @@ class Warehouse:
             single=expected is not None and expected <= self.sizes.single,
             trusted=derived and not isinstance(kind, Base),
         )
-        block = self._written(shaped(frame, columns), number, kind, schema, encoding, layout, keys)
-        if isinstance(kind, Base):
-            return block
-        if block.statistics.rows == 0:
-            return None
-        if old is None or derived or not isinstance(encoding, Upsert | Columns | Custom):
-            return block
-        return self._compared(block, old)
+        block = self._written(shaped(frame, columns), number, kind, schema, encoding, layout, keys, of_rows(checks))
+        if not isinstance(kind, Base):
+            if block.statistics.rows == 0:
+                return None
+            if old is not None and not derived and isinstance(encoding, Upsert | Columns | Custom):
+                changed = self._compared(block, old)
+                if changed is None:
+                    return None
+                block = changed
+        for unique in compared:
+            self._refuse_repeated(unique, block, old)
+        return block
+
+    def verify(self, snapshot: Snapshot, checks: tuple[Check, ...]) -> None:
+        """Refuse checks that the rows which are there do not satisfy.
+
+        Raises:
+            CheckFailed: rows violate one.
+            DeclarationError: one names a column that is not there.
+            QueryError: Spark cannot make sense of a condition.
+        """
+        assert snapshot.schema is not None
+        for check in checks:
+            refuse_unknown(check, snapshot.schema.names)
+        rows, alone = self.open(snapshot), of_rows(checks)
+        if alone:
+            metrics = on.metrics(rows, alone, snapshot.schema, F.lit(1))
+            found = jobs.fetch(rows.select(*(metric.alias(name) for name, metric in metrics.items())))
+            on.refuse(dict(zip(metrics, found[0], strict=True)), alone)
+        for unique in across_rows(checks, snapshot.encoding):
+            on.refuse_repeated(unique, jobs.fetch(on.repeated(rows, unique, None)))
+
+    def _refuse_repeated(self, check: Unique, block: Block, old: Snapshot | None) -> None:
+        """Refuse a block after which values are repeated that must not be."""
+        schema, encoding = block.schema, block.encoding
+        if isinstance(block.kind, Base):
+            after = Snapshot(at=block.end, schema=schema, encoding=encoding, base=block, deltas=())
+            touched = None
+        else:
+            assert old is not None
+            after = replace(old, at=block.end, schema=schema, deltas=(*old.deltas, block))
+            delta = Chain(start=old.at, end=block.end, schema=schema, encoding=encoding, deltas=(block,))
+            added = self.open(delta).where(on.weight(block.kind, encoding) > 0)
+            touched = on.values(added, check).distinct()
+            touched = F.broadcast(touched) if block.statistics.bytes <= self.sizes.broadcast else touched
+        on.refuse_repeated(check, jobs.fetch(on.repeated(self.open(after), check, touched)))
 
     def _strengthened(
         self, delta: DataFrame, old: Snapshot, encoding: Upsert | Increment | Columns, schema: Schema, size: int | None
@@ -254,10 +305,11 @@ class Warehouse:
         encoding: Encoding,
         layout: jobs.Layout,
         keys: Observation | None = None,
+        checks: Sequence[RowCheck] = (),
     ) -> Block:
         if not isinstance(kind, Base) and not isinstance(encoding, Append):
             rows = rows.withColumn(NUMBER, F.lit(number).cast("bigint"))
-        seen = jobs.write(rows, self.storage.path(number), kind, encoding, schema, layout, keys)
+        seen = jobs.write(rows, self.storage.path(number), kind, encoding, schema, layout, keys, checks)
         files = self.storage.files(number)
         # Spark moves rows once more to group by floating-point keys; and few rows may come of large inputs.
         buckets = 0 if seen.misplaced or 4 * files.bytes < self.sizes.bucketed else layout.buckets

@@ -1,0 +1,105 @@
+"""Checks as users write them, in Python or in front matter, as values of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from kilonova.errors import DeclarationError, QueryError, closest
+from kilonova.model import check as model
+from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique, described
+
+Given = Mapping[str, object] | Iterable[Check]
+"""Checks as users write them, or as values."""
+
+KINDS = ("not_null", "unique", "accepted", "rows")
+
+
+def checks_of(given: Given) -> tuple[Check, ...]:
+    """Checks from their declaration.
+
+    Args:
+        given: `not_null`: a column or several; `unique`: a column, the columns of one combination, or a list of
+            such lists; `accepted`: the values of each column; `rows`: conditions in Spark SQL. Values of the model
+            stay as they are.
+
+    Raises:
+        DeclarationError: there is no such check, or it is not written as it should be.
+        QueryError: a condition cannot be parsed, or is none on a row.
+
+    >>> checks_of({"not_null": ["a", "b"], "unique": [["a"], ["b", "c"]]})[2:]
+    (Unique(columns=('a',)), Unique(columns=('b', 'c')))
+    """
+    if not isinstance(given, Mapping):
+        return tuple(given)
+    found: list[Check] = []
+    for kind, value in given.items():
+        match kind:
+            case "not_null":
+                found += [NotNull(name) for name in _texts(kind, value)]
+            case "unique":
+                several = isinstance(value, list | tuple) and any(isinstance(item, list | tuple) for item in value)
+                groups = value if several and isinstance(value, list | tuple) else [value]
+                found += [Unique(_texts(kind, group)) for group in groups]
+            case "accepted":
+                if not isinstance(value, Mapping):
+                    raise DeclarationError("accepted is a mapping", hint="Write it as accepted: {column: [a, b]}")
+                found += [Accepted(str(name), _values(str(name), values)) for name, values in value.items()]
+            case "rows":
+                found += [_condition(text) for text in _texts(kind, value)]
+            case _:
+                raise DeclarationError(f"there is no check {kind!r}", hint=closest(str(kind), list(KINDS)))
+    return tuple(dict.fromkeys(found))
+
+
+def _texts(kind: str, value: object) -> tuple[str, ...]:
+    items = [value] if isinstance(value, str) else value
+    if isinstance(items, list | tuple) and items and all(isinstance(item, str) for item in items):
+        return tuple(str(item) for item in items)
+    raise DeclarationError(f"{kind} is a text or a list of texts", hint=f"Write it as {kind}: [a, b]")
+
+
+def _values(column: str, values: object) -> tuple[str, ...]:
+    if not isinstance(values, list | tuple) or not values:
+        raise DeclarationError("accepted values are a list", column=column, hint=f"Write {column}: [a, b]")
+    if any(value is None or isinstance(value, list | tuple | dict) for value in values):
+        raise DeclarationError("null is always accepted, and only plain values can be", column=column)
+    return tuple(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+
+
+def _condition(text: str) -> Condition:
+    check = Condition(" ".join(text.split()) if "'" not in text and '"' not in text else text.strip())
+    found = _parsed(check).find(exp.Query, exp.AggFunc, exp.Window)
+    if found is not None:
+        raise QueryError(
+            f"a condition on a row cannot have {found.sql('spark')}",
+            check=described(check),
+            hint="Compute it in the query, and check the column",
+        )
+    return check
+
+
+def _parsed(check: Condition) -> exp.Expr:
+    try:
+        return sqlglot.parse_one(check.text, dialect="spark")
+    except SqlglotError as error:
+        why = str(error).splitlines()[0]
+        raise QueryError(f"the condition cannot be parsed: {why}", check=described(check)) from None
+
+
+def refuse_unknown(checks: Iterable[Check], columns: Collection[str]) -> None:
+    """Refuse checks that name columns which are not there.
+
+    Raises:
+        DeclarationError: one does.
+    """
+    there = {name.lower() for name in columns}
+    for check in checks:
+        model.refuse_unknown(check, columns)
+        if isinstance(check, Condition):
+            for name in (item.parts[0].name for item in _parsed(check).find_all(exp.Column)):
+                if name.lower() not in there:
+                    raise model.unknown(check, name, columns)

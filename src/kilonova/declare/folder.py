@@ -1,0 +1,168 @@
+"""A workflow from a folder of SQL files: one view or source channel per file, named as the file is.
+
+A file with a query is a view; one with a CREATE TABLE is a source channel, whose key is the primary key. What else
+there is to say stands in front matter above it. The folder, its subfolders with it, is one workflow of the folder's
+name; views may read each other in any order, and the registered channels of other workflows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+from sqlglot import exp
+
+from kilonova.declare.checks import checks_of
+from kilonova.declare.ddl import table_of
+from kilonova.declare.frontmatter import Field, parted
+from kilonova.declare.schedules import schedule_of
+from kilonova.declare.source import Source
+from kilonova.declare.views import Maintenance, ViewDraft
+from kilonova.declare.workflow import Workflow
+from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest
+from kilonova.model.check import Check, NotNull
+from kilonova.model.schedule import Schedule
+
+_VIEW = ("key", "mode", "description", "checks", "schedule")
+_TABLE = ("description", "checks")
+
+
+def folder(path: Path) -> Workflow:
+    """The workflow that a folder of SQL files is.
+
+    Args:
+        path: the folder; errors name files as it is written.
+
+    Raises:
+        DeclarationError: it holds no SQL file, two of one name, or one that does not say what it should.
+        QueryError: a file cannot be parsed.
+    """
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".sql" and file.is_file())
+    if not files:
+        raise DeclarationError("the folder holds no .sql file", path=str(path), hint="Write one view per file")
+    workflow = Workflow(path.resolve().name)
+    taken: dict[str, Path] = {}
+    for file in files:
+        other = taken.setdefault(file.stem.lower(), file)
+        if other is not file:
+            raise DeclarationError(
+                f"{other} has the same name, and both would be called {file.stem}",
+                path=str(file),
+                hint="Rename one of them",
+            )
+        try:
+            _declare(workflow, file)
+        except KilonovaError as error:
+            raise error.within(path=str(file)) from error.__cause__
+    return workflow
+
+
+def _declare(workflow: Workflow, file: Path) -> None:
+    """Declare what a file says."""
+    name = file.stem
+    if not name.isidentifier():
+        raise DeclarationError(
+            f"{name!r} is no name for a channel", hint="Use letters, digits and underscores, starting with a letter"
+        )
+    parts = parted(_text(file))
+    statement, source = Source(str(file), parts.body, parts.line).statement()
+    match statement:
+        case exp.Query():
+            _known(parts.fields, _VIEW, "a view")
+            workflow.add(
+                ViewDraft(
+                    name=name,
+                    query=source.text,
+                    key=_names(parts.fields, "key"),
+                    mode=cast(Maintenance, _word(parts.fields, "mode") or "auto"),
+                    description=_word(parts.fields, "description"),
+                    checks=_checks(parts.fields),
+                    schedule=_schedule(parts.fields),
+                    source=source,
+                )
+            )
+        case exp.Create(kind="TABLE"):
+            _known(parts.fields, _TABLE, "a table")
+            table = table_of(statement)
+            if table.name != name:
+                raise DeclarationError(f"the file declares the table {table.name}", hint=f"Call it {table.name}.sql")
+            filled = tuple(NotNull(column) for column in table.filled)
+            workflow.channel(
+                name,
+                table.schema.ddl,
+                key=table.key or None,
+                description=_word(parts.fields, "description"),
+                checks=(*filled, *_checks(parts.fields)),
+            )
+        case _:
+            raise QueryError("this is neither a query nor a CREATE TABLE", hint="Write a SELECT")
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DeclarationError(f"the file is not UTF-8: {error.reason} at byte {error.start}") from None
+    except OSError as error:
+        raise DeclarationError(f"the file cannot be read: {error.strerror or error}") from None
+
+
+def _known(fields: Mapping[str, Field], names: Iterable[str], what: str) -> None:
+    allowed = list(names)
+    for name, field in fields.items():
+        if name not in allowed:
+            raise DeclarationError(f"line {field.line}: {what} has no field {name!r}", hint=closest(name, allowed))
+
+
+def _word(fields: Mapping[str, Field], name: str) -> str:
+    """A field that is one text; empty if it is left out."""
+    field = fields.get(name)
+    if field is None:
+        return ""
+    if not isinstance(field.value, str):
+        raise DeclarationError(f"line {field.line}: {name} is one text", hint=f"Write it as {name}: …")
+    return field.value.strip()
+
+
+def _checks(fields: Mapping[str, Field]) -> tuple[Check, ...]:
+    field = fields.get("checks")
+    if field is None:
+        return ()
+    if not isinstance(field.value, dict):
+        raise DeclarationError(f"line {field.line}: checks is a mapping", hint="Write it as checks: {not_null: [a]}")
+    with _at(field):
+        return checks_of(field.value)
+
+
+def _schedule(fields: Mapping[str, Field]) -> Schedule | None:
+    text = _word(fields, "schedule")
+    if not text:
+        return None
+    with _at(fields["schedule"]):
+        return schedule_of(text)
+
+
+@contextmanager
+def _at(field: Field) -> Iterator[None]:
+    """Errors of a field, with its line."""
+    try:
+        yield
+    except KilonovaError as error:
+        error.problem = f"line {field.line}: {error.problem}"
+        raise
+
+
+def _names(fields: Mapping[str, Field], name: str) -> tuple[str, ...]:
+    """A field that is a column or a list of columns."""
+    field = fields.get(name)
+    match field.value if field is not None else []:
+        case str(value):
+            return (value,)
+        case list(values) if all(isinstance(value, str) for value in values):
+            return tuple(str(value) for value in values)
+    assert field is not None
+    raise DeclarationError(
+        f"line {field.line}: {name} is a column or a list of columns", hint=f"Write it as {name}: [a, b]"
+    )

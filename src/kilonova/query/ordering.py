@@ -1,0 +1,95 @@
+"""Inner joins in the order in which a change meets the rest with the least reading.
+
+Of a chain of inner joins R₁ ⋈ … ⋈ Rₙ, made in this order,
+
+    Δ(R₁ ⋈ … ⋈ Rₖ) = Δ(R₁ ⋈ … ⋈ Rₖ₋₁) ⋈ Rₖ + (R₁ ⋈ … ⋈ Rₖ₋₁)₀ ⋈ ΔRₖ
+
+reads Rₖ once after the change, and once before it for each later one that changes as well. So what is large comes
+late, what does not change comes last, and no relation comes before it meets one of those that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from kilonova.query.expression import Scalar, both, column, equal
+from kilonova.query.properties import equated
+from kilonova.query.tree import Join, Kind, Node, Side, channels, inputs, names, with_inputs
+
+
+def ordered(node: Node, moved: frozenset[str], sizes: Mapping[str, int]) -> Node:
+    """A tree with its inner joins in the best order.
+
+    Args:
+        node: the tree.
+        moved: the channels that have changed.
+        sizes: how large the channels are, in bytes.
+    """
+    node = with_inputs(node, tuple(ordered(below, moved, sizes) for below in inputs(node)))
+    if not isinstance(node, Join) or node.kind is not Kind.INNER:
+        return node
+    parts, conditions = flattened(node)
+    if len(parts) == 2:
+        return node
+    conditions = (*conditions, *_implied(conditions))
+
+    def rank(part: Node) -> tuple[bool, int]:
+        return not moved & set(channels(part)), sum(sizes.get(channel, 0) for channel in channels(part))
+
+    first, *rest = sorted(parts, key=rank)
+    return chained(first, rest, conditions)
+
+
+def unhinted(node: Node) -> Node:
+    """A tree that does not say which sides of its joins have few rows."""
+    node = with_inputs(node, tuple(unhinted(below) for below in inputs(node)))
+    return replace(node, few=None) if isinstance(node, Join) else node
+
+
+def flattened(node: Node) -> tuple[tuple[Node, ...], tuple[Scalar, ...]]:
+    """The relations that a chain of inner joins brings together, and its conditions."""
+    if not isinstance(node, Join) or node.kind is not Kind.INNER:
+        return (node,), ()
+    left, on_left = flattened(node.left)
+    right, on_right = flattened(node.right)
+    own = node.condition.conjuncts() if node.condition is not None else ()
+    return (*left, *right), (*on_left, *on_right, *own)
+
+
+def chained(first: Node, rest: Iterable[Node], conditions: tuple[Scalar, ...], few: Side | None = None) -> Node:
+    """Inner joins that begin with a relation, and go on with the next that meets what is there, if one does.
+
+    Args:
+        first: the relation to begin with.
+        rest: the others; earlier ones are preferred.
+        conditions: all that the joins want; each goes where its columns are first together.
+        few: the side of each join that has few rows.
+    """
+    node, left, pending = first, list(rest), list(dict.fromkeys(conditions))
+    while left:
+        there = frozenset(names(node))
+        meeting = (part for part in left if equated(both(tuple(pending)), there, frozenset(names(part))))
+        part = next(meeting, left[0])
+        left.remove(part)
+        columns = there | set(names(part))
+        here = tuple(condition for condition in pending if condition.columns <= columns)
+        pending = [condition for condition in pending if condition not in here]
+        node = Join(node, part, Kind.INNER, both(here), few)
+    return node
+
+
+def _implied(conditions: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+    """Equalities of columns that follow from others."""
+    classes: list[set[str]] = []
+    for condition in conditions:
+        for one, other in equated(condition, condition.columns, condition.columns):
+            if one.name is not None and other.name is not None:
+                met = [group for group in classes if group & {one.name, other.name}]
+                classes = [group for group in classes if group not in met]
+                classes.append({one.name, other.name}.union(*met))
+    found = []
+    for group in classes:
+        members = sorted(group)
+        found += [equal(column(a), column(b)) for place, a in enumerate(members) for b in members[place + 1 :]]
+    return tuple(item for item in found if item not in conditions)

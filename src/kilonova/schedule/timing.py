@@ -1,0 +1,60 @@
+"""When a task that has a schedule may run again: see `kilonova.model.schedule`."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from cronsim import CronSim, CronSimError
+
+from kilonova.errors import DeclarationError
+from kilonova.model.schedule import Cron, Every, Schedule
+
+
+def check(schedule: Schedule, now: datetime) -> None:
+    """Refuse a schedule that makes no sense.
+
+    Args:
+        schedule: the schedule.
+        now: any moment.
+
+    Raises:
+        DeclarationError: it is no cron expression of five fields, or its time never comes.
+    """
+    if isinstance(schedule, Cron):
+        fields = len(schedule.expression.split())
+        try:
+            if fields != 5:
+                raise DeclarationError(f"a cron expression has five fields, not {fields}", hint=_WRITE)
+            next_after(schedule, now)
+        except CronSimError as error:
+            raise DeclarationError(f"{schedule.expression!r} is no cron expression: {error}", hint=_WRITE) from None
+        except StopIteration:
+            raise DeclarationError(f"the time {schedule.expression!r} never comes", hint=_WRITE) from None
+
+
+_WRITE = "Write minute, hour, day, month and weekday, such as 0 6 * * MON-FRI, or every 1 hour"
+
+
+def next_after(schedule: Schedule, last: datetime) -> datetime:
+    """The first moment at which a task may run again that ran last at `last`, in UTC.
+
+    >>> from datetime import UTC
+    >>> next_after(Cron("0 6 * * *"), datetime(2024, 2, 29, 6, 30, tzinfo=UTC)).isoformat()
+    '2024-03-01T06:00:00+00:00'
+    """
+    match schedule:
+        case Every(seconds):
+            return last + timedelta(seconds=seconds)
+        case Cron(expression):
+            return next(CronSim(expression, last))
+        case _:
+            assert_never(schedule)
+
+
+def waits_until(schedule: Schedule | None, last: datetime | None, now: datetime) -> datetime | None:
+    """Until when a task is held back; None if it is not."""
+    if schedule is None or last is None:
+        return None
+    due = next_after(schedule, last)
+    return due if due > now else None

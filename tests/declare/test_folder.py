@@ -1,0 +1,266 @@
+"""Folders of SQL files as workflows: what they declare, and what is said where they cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kilonova.catalog.database import Catalog
+from kilonova.declare.folder import folder
+from kilonova.declare.frontmatter import parted
+from kilonova.declare.load import load
+from kilonova.declare.modes import All, Base
+from kilonova.declare.workflow import Declared, Workflow
+from kilonova.errors import DeclarationError, KilonovaError, QueryError
+from kilonova.model.check import Condition, NotNull
+from kilonova.model.encoding import Append, Changes, Upsert
+from kilonova.model.schedule import Every
+from kilonova.service import changes
+from kilonova.service.changes import Action
+from tests.databases import NOON, Clock
+
+ORDERS = "CREATE TABLE orders (id BIGINT, customer STRING, amount DECIMAL(10, 2), PRIMARY KEY (id));\n"
+TURNOVER = "---\nkey: customer\ndescription: What each customer spent\n---\nSELECT customer, sum(amount) AS amount\n"
+TURNOVER += "FROM orders GROUP BY customer\n"
+FILES = {
+    "sources/orders.sql": ORDERS,
+    "sources/clicks.sql": "CREATE TABLE clicks (page STRING COMMENT 'a URL', n INT)",
+    "a_large.sql": "-- views over views, in any order\nSELECT * FROM turnover WHERE amount > 100; -- the end",
+    "turnover.sql": TURNOVER,
+}
+
+
+def written(place: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (place / "models" / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / "models" / name).write_text(text)
+    return place / "models"
+
+
+def declared(place: Path, files: dict[str, str]) -> Declared:
+    return folder(written(place, files)).declared()
+
+
+def test_a_folder_is_the_workflow_that_python_would_declare(tmp_path: Path) -> None:
+    same = Workflow("models")
+    same.channel("clicks", "page string, n int")
+    same.channel("orders", "id bigint, customer string, amount decimal(10,2)", key="id")
+    same.view("a_large", "SELECT * FROM turnover WHERE amount > 100")
+    same.view(
+        "turnover",
+        "SELECT customer, sum(amount) AS amount FROM orders GROUP BY customer",
+        key="customer",
+        description="What each customer spent",
+    )
+    assert declared(tmp_path, FILES) == same.declared()
+    assert [item.name for item in load(tmp_path / "models")] == ["models"]
+
+
+def test_keys_and_modes_are_those_of_the_front_matter(tmp_path: Path) -> None:
+    files = {
+        "orders.sql": ORDERS,
+        "pairs.sql": "---\nkey: [customer, id]\nmode: full\nschedule: every day\n---\nSELECT id, customer FROM orders",
+        "plain.sql": "---\n---\nSELECT customer FROM orders",
+        "entries.sql": "CREATE TABLE entries (id INT NOT NULL PRIMARY KEY)",
+        "marks.sql": "CREATE TABLE marks (a INT, b INT, CONSTRAINT k PRIMARY KEY (b, a))",
+        "log.sql": "---\nchecks: {rows: n > 0}\n---\nCREATE TABLE IF NOT EXISTS log (line STRING NOT NULL, n INT);",
+    }
+    workflow = declared(tmp_path, files).workflow
+    assert {channel.name: channel.encoding for channel in workflow.channels} == {
+        "entries": Upsert(("id",)),
+        "log": Append(),
+        "marks": Upsert(("b", "a")),
+        "orders": Upsert(("id",)),
+        "pairs": Upsert(("customer", "id")),
+        "plain": Changes(),
+    }
+    assert {task.name: task.schedule for task in workflow.tasks} == {"pairs": Every(86_400), "plain": None}
+    assert workflow.channel("log").checks == (NotNull("line"), Condition("n > 0"))
+    assert [v.name for t in workflow.tasks if t.name == "pairs" for v in t.variants] == ["full"]
+
+
+BAD: dict[str, tuple[dict[str, str], str]] = {
+    "no files": ({"readme.md": "hello"}, r"models: the folder holds no \.sql file"),
+    "an empty file": ({"v.sql": " \n"}, r"models/v\.sql: the file holds no statement"),
+    "only a comment": ({"v.sql": "-- later\n"}, "holds no statement"),
+    "only front matter": ({"v.sql": "---\nkey: id\n---\n"}, "holds no statement"),
+    "two statements": ({"v.sql": "---\n---\nSELECT 1 AS a;\n\n SELECT 2"}, r"v\.sql: line 5, column 2: a second"),
+    "another statement": ({"v.sql": "DROP TABLE x"}, "neither a query nor a CREATE TABLE"),
+    "two files of one name": ({"a/v.sql": "SELECT 1", "b/V.sql": "SELECT 1"}, r"b/V\.sql: .*a/v\.sql has the same"),
+    "no name": ({"my-view.sql": "SELECT 1"}, "no name for a channel"),
+    "a syntax error": ({"v.sql": "---\nkey: a\n---\nSELECT a\nFRM t WHERE x"}, r"line 5, column 5: .*near 't'"),
+    "an open string": ({"v.sql": "SELECT 'a"}, r"models/v\.sql: the statement cannot be parsed"),
+    "an unknown table": ({"v.sql": "---\n---\nSELECT id\n  FROM ordrs"}, r"line 4, column 8: .*Did you mean orders"),
+    "an unknown column": ({"v.sql": "---\n---\nSELECT id,\n  custmer FROM orders"}, r"line 4, column 3.*mean customer"),
+    "a column of an alias": ({"v.sql": "SELECT o.custmer FROM orders o"}, "line 1, column 10"),
+    "a cycle": ({"v.sql": "SELECT * FROM w", "w.sql": "SELECT * FROM v"}, r"[vw]\.sql: the views form a cycle"),
+    "an unknown field": ({"v.sql": "---\nmode: full\nkeys: id\n---\nSELECT 1 AS a"}, "line 3: .*'keys'.*mean key"),
+    "a field of views only": ({"t.sql": "---\nmode: full\n---\nCREATE TABLE t (a INT)"}, "line 2: a table has no"),
+    "no mapping": ({"v.sql": "---\n- key\n---\nSELECT 1 AS a"}, "line 2: the front matter is no mapping"),
+    "a word": ({"v.sql": "---\nkey\n---\nSELECT 1 AS a"}, "line 2: the front matter is no mapping"),
+    "no YAML": ({"v.sql": "---\nmode: full\nkey: [a\n---\nSELECT 1 AS a"}, r"line \d: the front matter is not YAML"),
+    "no end": ({"v.sql": "---\nkey: a\nSELECT 1 AS a"}, "line 1: the front matter has no end"),
+    "twice": ({"v.sql": "---\nkey: a\nkey: b\n---\nSELECT 1 AS a"}, "line 3: key is said twice"),
+    "an unknown mode": ({"v.sql": "---\nmode: ful\n---\nSELECT 1 AS a"}, "no mode 'ful'.*mean full"),
+    "a key that is no name": ({"v.sql": "---\nkey: {a: b}\n---\nSELECT 1 AS a"}, "line 2: key is a column or a list"),
+    "a key that is not there": ({"v.sql": "---\nkey: it\n---\nSELECT id FROM orders"}, r"v\.sql: the key names"),
+    "a schedule that is none": (
+        {"v.sql": "---\nschedule: hourly\n---\nSELECT 1 AS a"},
+        "line 2: .* five fields",
+    ),
+    "a schedule of a table": ({"t.sql": "---\nschedule: every day\n---\nCREATE TABLE t (a INT)"}, "a table has no"),
+    "checks that are no mapping": ({"v.sql": "---\nchecks: [a]\n---\nSELECT 1 AS a"}, "line 2: checks is a mapping"),
+    "an unknown check": ({"v.sql": "---\nchecks: {nut_null: a}\n---\nSELECT 1 AS a"}, "line 2: .*mean not_null"),
+    "a check of no column": (
+        {"v.sql": "---\nchecks: {not_null: custmer}\n---\nSELECT customer FROM orders"},
+        r"v\.sql, task v, column custmer.*not there.*mean customer|check not_null\(custmer\).*mean customer",
+    ),
+    "a check of no column of a table": (
+        {"t.sql": "---\nchecks: {unique: [[a, b]]}\n---\nCREATE TABLE t (a INT)"},
+        "not there",
+    ),
+    "a condition on no column": (
+        {"v.sql": "---\nchecks: {rows: amont > 0}\n---\nSELECT amount FROM orders"},
+        "mean amount",
+    ),
+    "a condition that is none": ({"v.sql": "---\nchecks:\n  rows: a >\n---\nSELECT 1 AS a"}, "line 2: .* parsed"),
+    "a condition on all rows": ({"v.sql": "---\nchecks: {rows: sum(a) > 1}\n---\nSELECT 1 AS a"}, r"cannot have SUM"),
+    "a table of another name": ({"t.sql": "CREATE TABLE u (a INT)"}, r"Call it u\.sql"),
+    "a table of a query": ({"t.sql": "CREATE TABLE t AS SELECT 1 AS a"}, "without columns"),
+    "a table of a format": ({"t.sql": "CREATE TABLE t (a INT) USING parquet"}, "USING PARQUET"),
+    "a default": ({"t.sql": "CREATE TABLE t (a INT DEFAULT 3)"}, "DEFAULT 3"),
+    "a check in a table": ({"t.sql": "CREATE TABLE t (a INT, CHECK (a > 3))"}, r"CHECK \(a > 3\)"),
+    "a key twice": ({"t.sql": "CREATE TABLE t (a INT PRIMARY KEY, PRIMARY KEY (a))"}, "two primary keys"),
+    "a key of no column": ({"t.sql": "CREATE TABLE t (a INT, PRIMARY KEY (b))"}, "key names a column"),
+    "a type that is none": ({"t.sql": "CREATE TABLE t (a JSON)"}, r"t\.sql: the type"),
+    "a qualified name": ({"t.sql": "CREATE TABLE db.t (a INT)"}, "qualified"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_folder_is_one_clear_error(what: str, tmp_path: Path) -> None:
+    files, expected = BAD[what]
+    with pytest.raises(KilonovaError, match=expected) as raised:
+        declared(tmp_path, files if what == "no files" else {**files, "orders.sql": ORDERS})
+    assert isinstance(raised.value, QueryError | DeclarationError)
+    assert str(raised.value.path).startswith(str(tmp_path / "models"))
+
+
+def test_a_file_that_is_no_text_is_one_clear_error(tmp_path: Path) -> None:
+    written(tmp_path, {"v.sql": ""}).joinpath("v.sql").write_bytes(b"SELECT '\xff'")
+    with pytest.raises(DeclarationError, match="not UTF-8"):
+        folder(tmp_path / "models")
+
+
+LINES = st.lists(st.text(alphabet="ab'é, ", max_size=8), max_size=4)
+
+
+@given(fields=st.dictionaries(st.sampled_from("abcd"), st.text(alphabet="xyz", min_size=1)), body=LINES, blank=LINES)
+def test_front_matter_and_body_come_apart_where_they_were_put_together(
+    fields: dict[str, str], body: list[str], blank: list[str]
+) -> None:
+    above = ["" for _ in blank]
+    lines = [*above, "---", *(f"{name}: {value}" for name, value in fields.items()), "---"]
+    found = parted("\n".join([*lines, *body]))
+    assert {name: field.value for name, field in found.fields.items()} == fields
+    assert all(lines[field.line - 1].startswith(f"{name}:") for name, field in found.fields.items())
+    assert (found.body, found.line) == ("\n".join(body), len(lines) + 1)
+
+
+@given(text=st.text())
+def test_any_text_comes_apart_or_is_refused(text: str) -> None:
+    try:
+        parted(text)
+        parted(f"---\n{text}\n---\n")
+    except DeclarationError:
+        pass
+
+
+def apply(catalog: Catalog, workflow: Workflow) -> dict[str, Action]:
+    with catalog.reading() as tx:
+        others = changes.others(tx, workflow.name)
+    value = workflow.declared(others)
+    with catalog.writing() as tx:
+        plan = changes.propose(tx, value.workflow, value.functions)
+        changes.carry_out(tx, plan)
+    return {item.channel.name: item.action for item in plan.channels if item.action is not Action.KEEP}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    made = Catalog(f"sqlite:///{tmp_path}/catalog.db", Clock(NOON))
+    made.create()
+    return made
+
+
+def test_a_view_may_read_channels_of_another_workflow(catalog: Catalog, tmp_path: Path) -> None:
+    base = Workflow("base")
+    base.channel("orders", "id bigint, customer string", key="id")
+    apply(catalog, base)
+    models = written(tmp_path, {"names.sql": "SELECT DISTINCT customer FROM orders"})
+    assert set(apply(catalog, folder(models))) == {"names", "names__1"}
+    assert apply(catalog, folder(models)) == {}
+    base.view("back", "SELECT customer FROM names__1")
+    with pytest.raises(DeclarationError, match="columns are not known"):
+        apply(catalog, base)
+
+
+def test_only_the_workflow_of_a_channel_says_what_is_checked(catalog: Catalog) -> None:
+    base, other, same = Workflow("base"), Workflow("other"), Workflow("other")
+    base.channel("orders", "id bigint", checks={"not_null": "id"})
+    apply(catalog, base)
+    same.channel("orders", "id bigint")
+    assert apply(catalog, same) == {}
+    other.channel("orders", "id bigint", checks={"rows": "id > 0"})
+    with pytest.raises(DeclarationError, match="belongs to the workflow base"):
+        apply(catalog, other)
+
+
+def test_workflows_cannot_form_a_cycle_together(catalog: Catalog) -> None:
+    one, other, again = Workflow("one"), Workflow("other"), Workflow("one")
+    one.channel("y", "a int")
+    apply(catalog, one)
+    other.channel("y", "a int")
+    other.sql("z", "SELECT a FROM {y}", reads={"y": All}, produces=Base, schema="a int")
+    apply(catalog, other)
+    again.view("y", "SELECT a FROM z")
+    with pytest.raises(DeclarationError, match="the tasks form a cycle"):
+        apply(catalog, again)
+
+
+def test_what_a_folder_no_longer_holds_is_not_read_silently(catalog: Catalog, tmp_path: Path) -> None:
+    models = written(tmp_path, {"orders.sql": ORDERS, "v.sql": "SELECT id FROM orders"})
+    apply(catalog, folder(models))
+    (models / "orders.sql").unlink()
+    with pytest.raises(QueryError, match="no such channel"):
+        apply(catalog, folder(models))
+
+
+def test_a_schedule_is_no_change_of_logic(catalog: Catalog, tmp_path: Path) -> None:
+    apply(catalog, folder(written(tmp_path, FILES)))
+    files = {"turnover.sql": TURNOVER.replace("key:", "schedule: 0 6 * * *\nkey:")}
+    value = folder(written(tmp_path, files)).declared().workflow
+    with catalog.writing() as tx:
+        plan = changes.propose(tx, value, {})
+        changes.carry_out(tx, plan)
+        again = changes.propose(tx, value, {})
+    changed = {item.task.name: (item.detail, item.logic) for item in plan.tasks if item.action is Action.CHANGE}
+    said = ("runs at 0 6 * * * instead of whenever something is new", 0)
+    assert changed == {"turnover": said, "turnover__1": said}
+    assert not plan.empty
+    assert again.empty
+
+
+def test_a_description_is_no_change_of_logic(catalog: Catalog, tmp_path: Path) -> None:
+    apply(catalog, folder(written(tmp_path, FILES)))
+    more = TURNOVER.replace("What each", "How much each")
+    assert apply(catalog, folder(written(tmp_path, {"turnover.sql": more}))) == {"turnover": Action.CHANGE}
+    with catalog.reading() as tx:
+        plan = changes.propose(tx, folder(tmp_path / "models").declared().workflow, {})
+        known = {channel.name: channel for channel in changes.others(tx, "")}
+    assert plan.empty
+    assert known["turnover"].description == "How much each customer spent"
+    assert {item.logic for item in plan.tasks} == {0}
