@@ -137,13 +137,30 @@ class _Changing:
         width = len(sources[0][1])
         columns = tuple(self._name() for _ in range(width))
         parts: list[Node] = []
-        for node, values in sources:
-            if self._moves(node):
+        for source, wanted in sources:
+            for node, values in self._touching(source, wanted):
                 items = tuple(Item(name, value) for name, value in zip(columns, values, strict=True))
                 parts.append(Project(self.of(node), items))
         rows = parts[0] if len(parts) == 1 else Union(tuple(parts), columns)
         found = Aggregate(rows, kept(columns), ())
         return Keys(found, nulls), tuple(zip(sources[0][1], columns, strict=True))
+
+    def _touching(self, node: Node, values: tuple[Scalar, ...]) -> list[tuple[Node, tuple[Scalar, ...]]]:
+        """Trees in whose changed rows expressions have all the values, or more, that others have in those of a tree.
+
+        What changes in a join has the values by which rows meet, on whichever side it changes: nothing is joined.
+        """
+        if not self._moves(node):
+            return []
+        if isinstance(node, Project):
+            items = {item.name: item.value for item in node.items}
+            return self._touching(node.input, tuple(value.with_columns(items) for value in values))
+        if isinstance(node, Join) and node.kind in (Kind.INNER, Kind.LEFT):
+            met = dict(equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right))))
+            if all(value in met for value in values):
+                others = tuple(met[value] for value in values)
+                return [*self._touching(node.left, values), *self._touching(node.right, others)]
+        return [(node, values)]
 
     def _name(self) -> str:
         self._count += 1
