@@ -55,3 +55,14 @@ def tpch(queries: tuple[str, ...] = tuple(QUERIES), mode: str = "auto") -> kn.Wo
     for name in queries:
         workflow.view(name, QUERIES[name], mode=mode)
     return workflow
+
+
+def maintenance() -> list[str]:
+    """How each query is kept up to date, as the rows of a Markdown table."""
+    tasks = tpch().declared().workflow.tasks
+    rows = []
+    for name in QUERIES:
+        mine = [task for task in tasks if task.name.partition("__")[0] == name]
+        steps = (f"{task.name.removeprefix(name).lstrip('_') or 'view'}: {task.note}" for task in mine)
+        rows.append(f"| {name} | {'; '.join(steps)} |")
+    return rows

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from examples.tpch.workflow import QUERIES, TABLES
+from examples.tpch.workflow import QUERIES, TABLES, maintenance
 from kilonova.declare.ddl import parse_schema
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Upsert
@@ -43,3 +45,10 @@ def test_sums_are_kept_where_they_can_be() -> None:
     kept = {name: [way(item) for item in stored(name, parsed(text, KNOWN), KNOWN)] for name, text in QUERIES.items()}
     by_sums = {name for name, ways in kept.items() if "the change is added to sums" in ways}
     assert by_sums == set(QUERIES) - {"q02"}
+
+
+def test_the_page_says_how_each_query_is_kept_up_to_date() -> None:
+    page = Path(__file__).parents[2] / "docs" / "tpch.md"
+    assert [line for line in page.read_text().splitlines() if line.startswith("| q") and "query" not in line] == (
+        maintenance()
+    )

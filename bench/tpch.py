@@ -1,0 +1,141 @@
+"""The 22 queries of TPC-H as views: their change against making them anew, through rounds of refresh."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import kilonova as kn
+from bench.measure import Timings, spent
+from bench.report import Draw, Goal, Report, Scale
+from bench.sandbox import sandbox, write
+from examples.tpch.refresh import Refresh, generate
+from examples.tpch.workflow import QUERIES, TABLES, tpch
+from kilonova.service.project import Project
+
+WARMING = 1
+"""How many rounds go before those that count: Spark compiles, and the choice between the ways learns."""
+
+
+def measure(scale: Scale) -> list[Report]:
+    """Every query kept up to date, at some scales."""
+    quick = scale is Scale.QUICK
+    sizes = {Scale.QUICK: (0.01,), Scale.FULL: (1.0,), Scale.LARGE: (0.3, 1.0, 3.0)}[scale]
+    return [_report(size, rounds=1 if quick else 2) for size in sizes]
+
+
+def _report(size: float, rounds: int) -> Report:
+    place = Path(tempfile.gettempdir()) / "tpch"
+    place.mkdir(exist_ok=True)
+    data = generate(place, size)
+    with sandbox(_workflow()) as (project, directory):
+        timings, chosen = _timed(project, Refresh(project.warehouse.spark, data), directory, rounds)
+        kept = {name: _kept(project, name) for name in QUERIES}
+    faster = {name: 1 / each.ratio("change", "anew") for name, each in timings.items()}
+    auto = {name: 1 / each.ratio("auto", "anew") for name, each in timings.items()}
+    best = {name: max(1.0, ratio) for name, ratio in faster.items()}
+    right = statistics.mean(
+        (way == "change") == (each.seconds["change"][place] <= each.seconds["anew"][place])
+        for name, each in timings.items()
+        for place, way in enumerate(chosen[name])
+    )
+    return Report(
+        name=f"tpch_{size:g}",
+        title=f"TPC-H at scale {size:g} as views: 1% of the orders new and half a percent gone in each round",
+        columns=("query", "anew, s", "change, s", "times as fast", "auto, s", "auto chose", "kept, MB"),
+        rows=[
+            (
+                name,
+                each.median("anew"),
+                each.median("change"),
+                faster[name],
+                each.median("auto"),
+                ", ".join(f"{way} {chosen[name].count(way)}" for way in dict.fromkeys(chosen[name])),
+                kept[name] / 1e6,
+            )
+            for name, each in timings.items()
+        ],
+        goals=[
+            Goal("the change against making anew, geometric mean, times as fast", _mean(faster), 3, at_least=True),
+            Goal("the best query, times as fast", max(faster.values()), 10, at_least=True),
+            Goal("auto against making anew, the worst query, times as slow", 1 / min(auto.values()), 1.1),
+            Goal("part of the runs in which auto chose the faster way", right, 0.9, at_least=True),
+        ],
+        timings={name: each.rounded() for name, each in timings.items()},
+        note=f"Auto is {_mean(auto):.2f} times as fast as making anew on the (geometric) average; always choosing right"
+        f" would be {_mean(best):.2f}. All three are views of one project, run one after the other in a warm session.",
+        draw=_drawn(faster),
+    )
+
+
+def _workflow() -> kn.Workflow:
+    workflow = tpch()
+    for name, query in QUERIES.items():
+        workflow.view(f"{name}_change", query, mode="incremental")
+        workflow.view(f"{name}_anew", query, mode="full")
+    return workflow
+
+
+def _timed(
+    project: Project, refresh: Refresh, directory: Path, rounds: int
+) -> tuple[dict[str, Timings], dict[str, list[str]]]:
+    """What each way took in the rounds that count, and which way `auto` went."""
+    for table in TABLES:
+        write(refresh.first(table), directory / table)
+        project.ingest(table, str(directory / table))
+    views = {"auto": "{}", "change": "{}_change", "anew": "{}_anew"}
+    taken: dict[str, dict[str, list[tuple[float, float]]]] = {name: {way: [] for way in views} for name in QUERIES}
+    chosen: dict[str, list[str]] = {name: [] for name in QUERIES}
+    for number in range(1 + WARMING + rounds):
+        if number:
+            for table, rows in refresh.round(number).items():
+                project.ingest(table, rows)
+        for name in QUERIES:
+            for way, view in list(views.items())[:: 1 if number % 2 else -1]:
+                both = spent(partial(project.run, [view.format(name)]))
+                if number > WARMING:
+                    taken[name][way].append(both)
+                    if way == "auto":
+                        chosen[name].append(_went(project, name))
+        print(f"round {number} of {WARMING + rounds}", file=sys.stderr, flush=True)
+    timings = {
+        name: Timings(
+            {way: tuple(time for time, _ in each) for way, each in ways.items()},
+            {way: tuple(cpu for _, cpu in each) for way, each in ways.items()},
+        )
+        for name, ways in taken.items()
+    }
+    return timings, chosen
+
+
+def _went(project: Project, view: str) -> str:
+    """How most of the time of the last run of a view was spent."""
+    _, made = project.history(1)
+    longest = max(made, key=lambda item: item.seconds)
+    return "change" if longest.reason.startswith("incremental") else "anew"
+
+
+def _kept(project: Project, view: str) -> int:
+    """How many bytes a view keeps besides itself."""
+    channels = project.status().channels
+    return sum(chronicle.size for name, chronicle in channels.items() if name.startswith(f"{view}_change__"))
+
+
+def _mean(ratios: dict[str, float]) -> float:
+    return statistics.geometric_mean(ratios.values())
+
+
+def _drawn(faster: dict[str, float]) -> Draw:
+    def draw(axes: Iterable[Any]) -> None:
+        (axis,) = axes
+        axis.bar(list(faster), list(faster.values()))
+        axis.axhline(1, color="black", linewidth=0.8)
+        axis.set(yscale="log", ylabel="times as fast as making anew")
+        axis.tick_params(axis="x", rotation=90)
+
+    return draw
