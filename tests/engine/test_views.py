@@ -12,7 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import kilonova as kn
-from kilonova.errors import DeclarationError, KilonovaError, QueryError
+from kilonova.errors import DeclarationError, KeyViolation, KilonovaError, QueryError
+from kilonova.model.block import Delta
+from kilonova.model.encoding import Changes
 from kilonova.service.project import Project
 
 QUERIES = {
@@ -95,6 +97,27 @@ def test_views_follow_every_kind_of_change(project: Project) -> None:
     unchanged = {made.channel for made in project.history(1)[1] if made.block is None}
     assert {"pages", "busy", "quiet"} <= unchanged
     assert not {"per_part", "joined"} & {made.channel for made in project.history(1)[1]}
+
+
+def test_what_comes_to_a_channel_whose_changes_are_read_is_checked_and_compared(project: Project) -> None:
+    cent = Decimal("0.01")
+    put(project, "orders", [(n, f"c{n}", cent) for n in range(5)])
+    for rows, what in (
+        ([(7, "a", cent), (7, "b", cent)], "share their key"),
+        ([(None, "a", cent)], "null in their key"),
+    ):
+        with pytest.raises(KeyViolation, match=what):
+            put(project, "orders", rows)
+    project.ingest("orders", project.warehouse.spark.createDataFrame([], SCHEMAS["orders"]))
+    put(project, "orders", [(1, "c1", cent)], deleted=[(9, None, None)])
+    assert project.read("orders").count() == 5
+    assert project.status().channels["orders"].effective == 1
+
+    put(project, "orders", [(1, "c1", cent), (2, "other", cent)], deleted=[(3, None, None)])
+    (block,) = (block for block in project.status().channels["orders"].blocks if isinstance(block.kind, Delta))
+    assert block.encoding == Changes(("id",))
+    assert (block.statistics.rows, block.statistics.removals) == (3, 2)
+    assert {row.id for row in project.read("orders").collect()} == {0, 1, 2, 4}
 
 
 def test_a_view_says_how_it_is_kept(project: Project) -> None:

@@ -177,9 +177,17 @@ class _Keeping:
                 return self._grouped(node, root=True)
             case Top():
                 below = self.below(node.input)
-                return replace(node, input=below if isinstance(below, Scan) else self._kept(below))
+                return replace(node, input=below if self._there(below) else self._kept(below))
             case _:
                 return self.below(node)
+
+    def _there(self, node: Node) -> bool:
+        """Whether a tree is a channel, or columns and conditions over what is kept already."""
+        if isinstance(node, Scan):
+            return True
+        while isinstance(node, Project | Filter):
+            node = node.input
+        return isinstance(node, Scan) and node.channel in {item.channel for item in self.found}
 
     def below(self, node: Node) -> Node:
         """A part of the query over what is kept of it."""

@@ -118,12 +118,34 @@ def completed(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame
             return frame
 
 
-def watched(delta: DataFrame, key: tuple[str, ...]) -> tuple[DataFrame, Observation]:
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is seen of the keys of a delta when it is read.
+
+    Attributes:
+        rows: the delta.
+        observation: what Spark saw of them.
+        again: the same, asked for by itself.
+    """
+
+    rows: DataFrame
+    observation: Observation
+    again: DataFrame
+
+    def seen(self) -> dict[str, Any]:
+        """What was seen, once a job has read the rows."""
+        try:
+            return self.observation.get
+        except (PySparkException, Py4JJavaError):  # Spark leaves rows out whose absence it notices on its way
+            return self.again.collect()[0].asDict()
+
+
+def watched(delta: DataFrame, key: tuple[str, ...]) -> Watched:
     """A delta, the keys of which are seen when it is read: for `write`, if it writes what is made of the delta."""
     rows = delta.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*map(column, key))))
+    metrics = [seen.alias(name) for name, seen in (_absent(key) | _repeated(key)).items()]
     observation = Observation()
-    rows = rows.observe(observation, *(seen.alias(name) for name, seen in (_absent(key) | _repeated(key)).items()))
-    return rows.drop("_same"), observation
+    return Watched(rows.observe(observation, *metrics).drop("_same"), observation, rows.agg(*metrics))
 
 
 def write(
@@ -133,7 +155,7 @@ def write(
     encoding: Encoding,
     schema: Schema,
     layout: Layout,
-    keys: Observation | None = None,
+    keys: Watched | None = None,
     checks: Sequence[RowCheck] = (),
 ) -> Seen:
     """Write the rows of a block, checking its keys and rows on the way.
@@ -181,7 +203,7 @@ def write(
     with translated(path):
         rows.select(*map(column, columns)).write.mode("overwrite").option("compression", "zstd").parquet(path)
         seen: dict[str, Any] = observation.get if observation is not None else {}
-        _refuse(seen if keys is None else keys.get, key)
+        _refuse(seen if keys is None else keys.seen(), key)
         on.refuse(seen, checks)
     return Seen(removals=int(seen["removals"] or 0) if strong else None, misplaced=int(seen.get("misplaced") or 0))
 

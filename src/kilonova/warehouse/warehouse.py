@@ -13,7 +13,7 @@ from functools import reduce
 from itertools import groupby
 from operator import and_
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kilonova.errors import BrokenInvariant, Busy, EncodingError
@@ -184,7 +184,8 @@ class Warehouse:
             if strong and old is not None and isinstance(encoding, Upsert | Increment | Columns):
                 frame = shaped(frame, delta_schema(encoding, schema))
                 if not derived and not isinstance(encoding, Increment):
-                    frame, keys = jobs.watched(frame, encoding.key)
+                    keys = jobs.watched(frame, encoding.key)
+                    frame = keys.rows
                 frame = self._strengthened(frame, old, encoding, schema, expected)
                 encoding = Changes(encoding.key)
         columns = schema if isinstance(kind, Base) else delta_schema(encoding, schema)
@@ -304,7 +305,7 @@ class Warehouse:
         schema: Schema,
         encoding: Encoding,
         layout: jobs.Layout,
-        keys: Observation | None = None,
+        keys: jobs.Watched | None = None,
         checks: Sequence[RowCheck] = (),
     ) -> Block:
         if not isinstance(kind, Base) and not isinstance(encoding, Append):
