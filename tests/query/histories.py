@@ -16,14 +16,15 @@ from typing import Any
 import duckdb
 import sqlglot
 
-from kilonova.model.encoding import Append, Changes, Increment, Upsert
+from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.query.maintaining import maintained
 from kilonova.query.ordering import ordered, unhinted
 from kilonova.query.parsing import parsed
 from kilonova.query.properties import Facts
 from kilonova.query.rendering import rendered
-from kilonova.query.storing import Stored, stored
-from kilonova.query.tree import names
+from kilonova.query.storing import Stored, restored, stored
+from kilonova.query.tree import WEIGHT, names
+from kilonova.query.weighing import weighing
 
 Row = tuple[Any, ...]
 Bag = Counter[Row]
@@ -101,6 +102,7 @@ class World:
             name: {column: _DUCK[kind] for column, kind in columns.items()} for name, columns in TABLES.items()
         }
         self.rows: dict[str, Bag] = {name: Counter() for name in TABLES}
+        self.layers: dict[str, list[Row]] = {}
         self.moved: set[str] = set()
 
     def put(self, name: str, old: Bag, new: Bag) -> None:
@@ -111,8 +113,19 @@ class World:
         change = Counter(new)
         change.subtract(old)
         weighed = [(*item, weight) for item, weight in change.items() if weight]
-        for at, rows in (("old", list(old.elements())), ("new", list(new.elements())), ("change", weighed)):
-            columns = {**self.types[name], **({"_weight": "BIGINT"} if at == "change" else {})}
+        layers = self.layers.get(name, [])
+        if summed(layers) != old:
+            layers = [(*item, weight) for item, weight in old.items()]
+        self.layers[name] = [*layers, *weighed]
+        tables = {
+            "old": list(old.elements()),
+            "new": list(new.elements()),
+            "change": weighed,
+            "old__weighed": layers,
+            "new__weighed": self.layers[name],
+        }
+        for at, rows in tables.items():
+            columns = self.types[name] | ({} if at in ("old", "new") else {"_weight": "BIGINT"})
             listed = ", ".join(
                 f'CAST(c{place} AS {kind}) AS "{column}"' for place, (column, kind) in enumerate(columns.items())
             )
@@ -137,6 +150,14 @@ class World:
         return names_, kinds, found.fetchall()
 
 
+def summed(layers: list[Row]) -> Bag:
+    """The rows that weights add up to."""
+    total: Bag = Counter()
+    for *item, weight in layers:
+        total[tuple(item)] += weight
+    return +total
+
+
 def _literal(item: Any) -> str:
     if item is None:
         return "NULL"
@@ -146,9 +167,16 @@ def _literal(item: Any) -> str:
 class View:
     """A view and all that it keeps."""
 
-    def __init__(self, world: World, text: str) -> None:
+    def __init__(self, world: World, text: str, draw: random.Random) -> None:
         self.world = world
-        self.items = stored("v", parsed(text, KNOWN), KNOWN)
+        self.draw = draw
+        known = dict(KNOWN)
+        self.items = []
+        for item in stored("v", parsed(text, KNOWN), KNOWN):
+            written = rendered(item.tree, lambda scan: scan.channel)
+            again = restored(item.channel, written, item.encoding, known, item.facts) if item.whole is None else item
+            self.items.append(again)
+            known[item.channel] = item.facts
         self.rows: dict[str, Bag] = {item.channel: Counter() for item in self.items}
 
     def run(self, *, anew: bool) -> None:
@@ -166,16 +194,22 @@ class View:
     def _maintained(self, item: Stored, old: Bag) -> Bag:
         moved = frozenset(self.world.moved & set(item.reads))
         sizes = {name: len(self.rows.get(name, name)) for name in item.reads}
-        tree = maintained(replace(item, tree=ordered(item.tree, moved, sizes)), moved)
+        strong, large, layered = (self.draw.random() < 0.5 for _ in range(3))
+        item = replace(item, tree=ordered(item.tree, moved, sizes))
+        tree = maintained(item, moved, strong=strong, large=large)
         if tree is None:
             return Counter(old)
+        tree = weighing(tree, frozenset({*item.reads, item.channel}) if layered else frozenset())
+        if WEIGHT in names(tree):
+            item = replace(item, encoding=Changes())
         self.world.put(item.channel, old, old)
-        columns, _, found = self.world.asked(rendered(unhinted(tree), lambda scan: f"{scan.channel}_{scan.at.value}"))
+        sql = rendered(unhinted(tree), lambda s: f"{s.channel}_{s.at.value}{'__weighed' if s.weighed else ''}")
+        columns, _, found = self.world.asked(sql)
         return applied(item, old, [dict(zip(columns, values, strict=True)) for values in found])
 
 
 def _check_key(item: Stored, rows: Bag) -> None:
-    if isinstance(item.encoding, Upsert | Increment):
+    if isinstance(item.encoding, Upsert):
         columns = names(item.tree)
         found = Counter(tuple(each[columns.index(name)] for name in item.encoding.key) for each in rows.elements())
         assert all(count == 1 for count in found.values()), f"{item.channel}: a key occurs twice"
@@ -196,22 +230,15 @@ def applied(item: Stored, old: Bag, delta: list[dict[str, Any]]) -> Bag:
                 after[values] += each["_weight"]
             assert all(count >= 0 for count in after.values()), "a row is retracted that is not there"
             return +after
-        case Upsert(key) | Increment(key, _):
+        case Upsert(key):
             places = [columns.index(name) for name in key]
             by_key = {tuple(values[place] for place in places): values for values in old}
             assert len({tuple(each[name] for name in key) for each in delta}) == len(delta), "a key occurs twice"
             for values, each in zip(plain, delta, strict=True):
                 own = tuple(each[name] for name in key)
-                if isinstance(item.encoding, Increment):
-                    before = by_key.get(own, (0,) * len(columns))
-                    values = tuple(
-                        each[name] if name in key else before[place] + each[name] for place, name in enumerate(columns)
-                    )
-                    gone = not any(values[place] for place, name in enumerate(columns) if name not in key)
-                else:
-                    gone = each["_deleted"]
-                    assert not gone or own in by_key, "a row is deleted that is not there"
-                    assert gone or by_key.get(own) != values, "a row is replaced by its like"
+                gone = each["_deleted"]
+                assert not gone or own in by_key, "a row is deleted that is not there"
+                assert gone or by_key.get(own) != values, "a row is replaced by its like"
                 by_key.pop(own, None) if gone else by_key.__setitem__(own, values)
             return Counter(by_key.values())
         case _:
@@ -226,7 +253,7 @@ def lived(text: str, seed: int, steps: int = 5) -> None:
     """
     draw = random.Random(seed)
     world = World()
-    view = View(world, text)
+    view = View(world, text, draw)
     world.step({name: filled(draw, name) for name in TABLES})
     view.run(anew=True)
     for _ in range(steps):

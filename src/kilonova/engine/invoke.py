@@ -117,7 +117,7 @@ def checked(frame: DataFrame, channel: Channel, production: Production, task: st
         SchemaMismatch: a column is missing, is not wanted or has another type.
     """
     try:
-        actual = schema_of(frame.schema)
+        actual = schema_of(frame.schema).visible
         if channel.schema is None:
             relation = actual if production is Production.BASE else actual.without(*RESERVED)
             check_names(relation)

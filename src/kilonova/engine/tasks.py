@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
@@ -21,10 +21,11 @@ from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName, closes
 from kilonova.model.block import Base, Block, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.encoding import key_of
+from kilonova.model.reading import Snapshot
 from kilonova.model.run import Extent, Input, Output, RunKind, Way
 from kilonova.model.schema import Schema
 from kilonova.model.task import Logic, Mode, Production, Query, Sql, Task, Variant
-from kilonova.query.tasks import delta_of, known_of
+from kilonova.query.tasks import Read, delta_of, known_of
 from kilonova.schedule.planning import (
     Choice,
     Feed,
@@ -297,16 +298,18 @@ class _Execution:
         spelled = self._spelled(progress, choice.variant, fed)
         if spelled is None:
             return dict.fromkeys(task.writes)
-        logic, named = spelled
-        frames = {feed.port.name: self._frame(feed, choice.variant) for feed in fed if feed.port.name in named}
+        logic, reads = spelled
+        by_port = {feed.port.name: feed for feed in fed}
+        frames = {name: self._frame(by_port[read.port], choice.variant, read.weighed) for name, read in reads.items()}
         results = invoke(self._warehouse.spark, task, logic, frames)
         production = choice.variant.production
-        declared = [self._chronicles[name].channel for name in task.writes]
-        schemas = [
-            checked(frame, channel, production, task.name) for frame, channel in zip(results, declared, strict=True)
-        ]
         whole = production is Production.BASE or choice.way is not Way.INCREMENTAL
-        derived = isinstance(choice.variant.logic, Query) and not whole
+        derived = isinstance(choice.variant.logic, Query)
+        declared = [self._channel(name) if derived else self._chronicles[name].channel for name in task.writes]
+        schemas = [
+            channel.schema if derived and channel.schema is not None else checked(frame, channel, production, task.name)
+            for frame, channel in zip(results, declared, strict=True)
+        ]
         telling = [f for f in fed if f.port.mode.advances and f.port.mode is not Mode.OLD] if derived else fed
         expected = sum({block.number: block.statistics.bytes for f in telling for block in f.reading.blocks}.values())
         return {
@@ -316,29 +319,48 @@ class _Execution:
 
     def _spelled(
         self, progress: Progress, variant: Variant, fed: tuple[Feed, ...]
-    ) -> tuple[Logic, Collection[str]] | None:
-        """What a variant does and the ports that it needs for it; None if a query's channels have not changed."""
+    ) -> tuple[Logic, Mapping[str, Read]] | None:
+        """What a variant does and what it reads for it, by name; None if a query's channels have not changed."""
         task = progress.task
         if not isinstance(variant.logic, Query):
-            return variant.logic, {feed.port.name for feed in fed}
+            return variant.logic, {feed.port.name: Read(feed.port.name) for feed in fed}
         moved = frozenset(
             feed.port.channel
             for feed in fed
             if feed.port.mode.advances and not self._chronicles[feed.port.channel].same(feed.start, feed.end)
         )
-        channels = {name: self._channel(name) for name in (*task.reads, *task.writes)}
-        sizes = {name: self._chronicles[name].size for name in task.reads}
+        (writes,) = task.writes
+        channels = {name: self._channel(name) for name in (*task.reads, writes)}
+        sizes = {name: self._chronicles[name].size for name in channels}
         few = extent(progress, self._chronicles).change <= self._warehouse.sizes.broadcast
-        delta = delta_of(variant.logic.text, channels[task.writes[0]], known_of(channels), moved, sizes, few=few)
-        return None if delta is None else (Sql(text=delta.sql), delta.ports)
+        complete = self._chronicles[writes].complete
+        assert complete is not None
+        layered = frozenset(name for name in channels if self._chronicles[name].layered)
+        delta = delta_of(
+            variant.logic.text,
+            channels[writes],
+            complete,
+            known_of(channels),
+            moved,
+            sizes,
+            few=few,
+            layered=layered,
+            strong=writes in self._begun.plan.followed,
+        )
+        return None if delta is None else (Sql(text=delta.sql), delta.reads)
 
     def _channel(self, name: str) -> Channel:
         """A channel with the schema that it has by now."""
         chronicle = self._chronicles[name]
         return replace(chronicle.channel, schema=chronicle.schema_at(chronicle.readable))
 
-    def _frame(self, feed: Feed, variant: Variant) -> DataFrame:
-        frame = self._warehouse.open(feed.reading)
+    def _frame(self, feed: Feed, variant: Variant, weighed: bool) -> DataFrame:
+        reading = feed.reading
+        if isinstance(reading, Snapshot) and isinstance(variant.logic, Query):
+            reading = reading.complete
+            if weighed:
+                return self._warehouse.weighed(reading)
+        frame = self._warehouse.open(reading)
         if feed.port.mode is Mode.INSERTS and not isinstance(variant.logic, Query):
             assert feed.reading.schema is not None
             return self._warehouse.inserts(frame, feed.reading.schema)
@@ -410,7 +432,7 @@ def write_output(
     settled = chronicle.readable == point - 1
     empty = settled and chronicle.effective == 0
     kind: Kind = Delta(point - 1, point)
-    if whole or (empty and key_of(encoding)):
+    if whole or (empty and key_of(encoding) and not derived):
         kind = Base(point)
         if production is Production.DELTA:
             frame = warehouse.relation(frame, encoding, schema)

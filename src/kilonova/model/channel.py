@@ -141,6 +141,17 @@ class Chronicle:
         """How many bytes the blocks of the newest readable snapshot have."""
         return sum(block.statistics.bytes for block in self.snapshot(self.readable).blocks)
 
+    @property
+    def layered(self) -> bool:
+        """Whether the newest readable snapshot is a base and strong deltas, which need not be merged to be added up."""
+        kinds = {type(block.encoding) for block in self.snapshot(self.readable).deltas}
+        return Changes in kinds and kinds <= {Append, Changes}
+
+    @property
+    def complete(self) -> Schema | None:
+        """The columns of the newest readable snapshot, and what is stored beside them."""
+        return self.snapshot(self.readable).complete.schema
+
     def same(self, one: int, other: int) -> bool:
         """Whether two points are equal by construction: only cancelled points lie between them."""
         return self._settled(one) == self._settled(other)

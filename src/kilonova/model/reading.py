@@ -7,7 +7,7 @@ warehouse turns a reading into rows; explaining and pinning look at the same val
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kilonova.model.block import Block
 from kilonova.model.encoding import Changes, Encoding
@@ -28,6 +28,12 @@ class Snapshot:
     def blocks(self) -> tuple[Block, ...]:
         """The blocks read."""
         return (*((self.base,) if self.base else ()), *self.deltas)
+
+    @property
+    def complete(self) -> Snapshot:
+        """With the columns that are stored beside those of the relation."""
+        kept = self.base.columns.kept if self.base is not None else Schema(())
+        return self if self.schema is None else replace(self, schema=Schema((*self.schema.columns, *kept.columns)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

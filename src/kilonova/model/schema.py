@@ -13,6 +13,9 @@ from kilonova.errors import DeclarationError, SchemaMismatch
 
 RESERVED = ("_deleted", "_weight", "_set", "_block")
 
+KEPT = "_kept_"
+"""How the names of columns begin that are stored beside a relation's to keep it up to date, and are not part of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -80,6 +83,16 @@ class Schema:
         """This schema without some columns."""
         return Schema(tuple(column for column in self.columns if column.name not in names))
 
+    @property
+    def visible(self) -> Schema:
+        """The columns that are part of the relation."""
+        return Schema(tuple(column for column in self.columns if not column.name.startswith(KEPT)))
+
+    @property
+    def kept(self) -> Schema:
+        """The columns that are stored beside it."""
+        return Schema(tuple(column for column in self.columns if column.name.startswith(KEPT)))
+
     def require(self, actual: Schema, *, optional: tuple[str, ...] = ()) -> None:
         """Check that rows with the schema `actual` fit this one, whatever the order of their columns.
 
@@ -128,10 +141,10 @@ def check_names(schema: Schema) -> None:
     """Refuse relations that use the names of control columns.
 
     Raises:
-        DeclarationError: a column is called `_deleted`, `_weight`, `_set` or `_block`.
+        DeclarationError: a column is called `_deleted`, `_weight`, `_set` or `_block`, or begins with `_kept_`.
     """
     for column in schema.columns:
-        if column.name.lower() in RESERVED:
+        if column.name.lower() in RESERVED or column.name.lower().startswith(KEPT):
             raise DeclarationError("the name is reserved for delta blocks", column=column.name)
     if not schema.columns:
         raise DeclarationError("a relation needs at least one column")

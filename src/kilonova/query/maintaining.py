@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from kilonova.model.encoding import Append, Changes, Increment, Upsert
+from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.query.change import change, consolidated, together, touched, weighed
 from kilonova.query.expression import Scalar, both, column, either, parse, same
 from kilonova.query.restricting import restricted
-from kilonova.query.storing import Stored
+from kilonova.query.storing import ROWS, Stored, grouping, shown
 from kilonova.query.tree import (
     WEIGHT,
     Aggregate,
@@ -36,38 +36,88 @@ from kilonova.query.tree import (
 )
 
 
-def maintained(item: Stored, moved: frozenset[str]) -> Node | None:
+def maintained(item: Stored, moved: frozenset[str], *, strong: bool, large: bool) -> Node | None:
     """The delta of a kept relation.
 
     Args:
         item: the relation.
         moved: the channels that have changed.
+        strong: whether the delta is wanted with weights, whatever the relation's encoding.
+        large: whether the relation is so large that few of its rows had better be looked for.
 
     Returns:
-        A tree with the columns of a delta in the relation's encoding; None if nothing changes.
+        A tree with the columns of a delta in the relation's encoding, or a strong one; None if nothing changes.
     """
-    if isinstance(item.encoding, Increment):
-        return _amounts(item, moved)
+    if item.sums:
+        return _summed(item, moved, large=large)
     changed = _own_groups(item, moved) or change(item.tree, moved)
-    return None if changed is None else _encoded(item, changed)
-
-
-def _amounts(item: Stored, moved: frozenset[str]) -> Node | None:
-    """What a change adds to kept sums: every row counted as often as its weight says, and as it says."""
-    assert isinstance(item.tree, Aggregate)
-    changed = change(item.tree.input, moved)
     if changed is None:
         return None
+    return consolidated(changed) if strong else _encoded(item, changed)
+
+
+def _summed(item: Stored, moved: frozenset[str], *, large: bool) -> Node | None:
+    """Groups with sums beside them, before and after the change adds to the sums; always a strong delta."""
+    group, above = grouping(item.tree)
+    changed = change(group.input, moved)
+    if changed is None:
+        return None
+    keys_, sums = (tuple(each.name for each in items) for items in (group.keys, group.calls))
+    added = _amounts(group, changed)
+    scanned = Scan(item.channel, tuple((shown(name, above)[0], name) for name in (*keys_, *sums)), At.OLD)
+    there: Node = scanned
+    if large and keys_:
+        few = Project(added, tuple(Item(f"_of_{name}", column(name)) for name in keys_))
+        met = both(tuple(same(column(name), column(f"_of_{name}")) for name in keys_))
+        there = Join(scanned, few, Kind.SEMI, met, Side.RIGHT)
+    weight = column(WEIGHT).sql
+    signed = {n: Scalar(f"CASE WHEN {weight} > 0 THEN {column(n).sql} ELSE -{column(n).sql} END") for n in sums}
+    old, new = (tuple(f"{name}__{when}" for name in sums) for when in ("old", "new"))
+    nothing, one, none = Scalar("NULL"), Scalar("1L"), Scalar("0L")
+    adding = Project(
+        added,
+        (
+            *kept(keys_),
+            *(Item(name, nothing) for name in old),
+            *(Item(name, column(source)) for name, source in zip(new, sums, strict=True)),
+            Item("_was", none),
+            Item("_touched", one),
+        ),
+    )
+    being = Project(
+        weighed(there, 1),
+        (
+            *kept(keys_),
+            *(Item(name, signed[source]) for name, source in zip(old, sums, strict=True)),
+            *(Item(name, signed[source]) for name, source in zip(new, sums, strict=True)),
+            Item("_was", column(WEIGHT)),
+            Item("_touched", none),
+        ),
+    )
+    both_ = Union((adding, being), names(adding))
+    totals = (*(Item(name, Scalar(f"SUM({column(name).sql})")) for name in (*old, *new, "_was", "_touched")),)
+    met_groups = Filter(Aggregate(both_, kept(keys_), totals), Scalar("`_touched` > 0"))
+    rows = next(name for name in sums if ROWS in shown(name, above))
+    is_there = f"{column(f'{rows}__new').sql} > 0" if keys_ else "TRUE"
+    each = Explode(met_groups, Scalar("EXPLODE(ARRAY(-1L, 1L))"), False, (WEIGHT,))
+    pair = Filter(each, Scalar(f"CASE WHEN {weight} < 0 THEN `_was` > 0 ELSE {is_there} END"))
+    chosen = tuple(
+        Item(n, Scalar(f"CASE WHEN {weight} < 0 THEN {column(before).sql} ELSE {column(after).sql} END"))
+        for n, before, after in zip(sums, old, new, strict=True)
+    )
+    made: Node = Project(pair, (*kept(keys_), *chosen, *kept((WEIGHT,))))
+    for project in reversed(above):
+        made = Project(made, (*project.items, *kept((WEIGHT,))))
+    return made
+
+
+def _amounts(group: Aggregate, changed: Node) -> Node:
+    """What a change adds to sums: every row counted as often as its weight says, and as it says."""
     weight = column(WEIGHT).sql
     each = Explode(changed, Scalar(f"EXPLODE(SEQUENCE(1, CAST(ABS({weight}) AS INT)))"), False, ("_each",))
-    calls = tuple(Item(call.name, _signed(call.value)) for call in item.tree.calls)
-    typed = []
-    for call in calls:
-        kind = item.facts.types.get(call.name)
-        typed.append(Item(call.name, parse(f"CAST({call.value.sql} AS {kind})") if kind else call.value))
-    added = Aggregate(each, item.tree.keys, tuple(typed))
+    calls = tuple(Item(call.name, _signed(call.value)) for call in group.calls)
     some = either(tuple(Scalar(f"{column(call.name).sql} <> 0") for call in calls))
-    return Filter(added, some)
+    return Filter(Aggregate(each, group.keys, calls), some)
 
 
 def _signed(call: Scalar) -> Scalar:
@@ -166,7 +216,7 @@ def way(item: Stored) -> str:
     """How a relation is kept up to date, in words."""
     if item.whole is not None:
         return f"made anew at each run: {item.whole}"
-    if isinstance(item.encoding, Increment):
+    if item.sums:
         return "the change is added to sums"
     group = item.tree
     while isinstance(group, Project | Filter):

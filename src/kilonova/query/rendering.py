@@ -11,7 +11,6 @@ from kilonova.query.expression import column
 from kilonova.query.tree import (
     WEIGHT,
     Aggregate,
-    At,
     Explode,
     Filter,
     Item,
@@ -40,7 +39,7 @@ def rendered(node: Node, tables: Tables) -> str:
     """
     match node:
         case Scan():
-            weight = [column(WEIGHT).sql] if node.at is At.CHANGE else []
+            weight = [column(WEIGHT).sql] if node.weighs else []
             listed = [
                 column(source).sql if source == name else f"{column(source).sql} AS {column(name).sql}"
                 for source, name in node.columns

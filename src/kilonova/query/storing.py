@@ -3,9 +3,9 @@
 A view is a query; what it keeps are the relations `stored` gives, each a query over channels and over those before
 it, the last one the view itself. Groups within a query are kept, so that whoever reads them sees their change.
 
-Groups of exact sums and counts (`count`, `sum` and `avg` of whole numbers and decimals, `DISTINCT`) are kept as the
-sums themselves: a change adds to them and need not look at what is there (the *weak delta* of asynchronous
-scheduling, section 3). Sums of floating-point numbers would drift; they are computed again for the groups that
+Groups of exact sums and counts (`count`, `sum` and `avg` of whole numbers and decimals, `DISTINCT`) are stored with
+those sums beside them, in columns that are no part of the relation: a change adds to them and need not look at the
+rows that they were made of. Sums of floating-point numbers would drift; they are computed again for the groups that
 change.
 """
 
@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from kilonova.model.encoding import Append, Changes, Encoding, Increment, Upsert
+from kilonova.model.encoding import Append, Changes, Encoding, Upsert
+from kilonova.model.schema import KEPT
 from kilonova.query.expression import Scalar, column, parse
 from kilonova.query.folding import folded
 from kilonova.query.parsing import parsed
@@ -26,7 +27,6 @@ from kilonova.query.properties import (
     Facts,
     Known,
     equated,
-    filled,
     grows,
     keys,
     steady,
@@ -47,21 +47,10 @@ from kilonova.query.tree import (
     Top,
     channels,
     inputs,
+    kept,
     names,
     with_inputs,
 )
-
-_DEFAULTS = {
-    "string": "''",
-    "date": "DATE '1970-01-01'",
-    "boolean": "FALSE",
-    "timestamp": "TIMESTAMP '1970-01-01 00:00:00'",
-    "tinyint": "0Y",
-    "smallint": "0S",
-    "int": "0",
-    "bigint": "0L",
-}
-"""What stands for null in the key of kept sums, beside a column that says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +70,11 @@ class Stored:
     encoding: Encoding
     facts: Facts
     whole: str | None = None
+
+    @property
+    def sums(self) -> bool:
+        """Whether the sums of its groups are stored beside them."""
+        return any(name.startswith(KEPT) for name in names(self.tree))
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -122,16 +116,16 @@ def restored(channel: str, text: str, encoding: Encoding, known: Known, facts: F
         known: the channels that it reads.
         facts: what is known of its own channel.
     """
-    tree = folded(pruned(parsed(text, known)))
-    if isinstance(encoding, Increment):
-        tree = _as_groups(tree)
+    tree = _as_sums(folded(pruned(parsed(text, known))))
     return Stored(channel=channel, tree=tree, encoding=encoding, facts=facts)
 
 
-def _as_groups(tree: Node) -> Aggregate:
-    """Sums under the names of the projection above them."""
-    assert isinstance(tree, Project)
-    assert isinstance(tree.input, Aggregate)
+def _as_sums(tree: Node) -> Node:
+    """Groups with sums beside them, each sum as one call again: reading takes the call out of `COALESCE(SUM(x), 0)`."""
+    if not isinstance(tree, Project):
+        return tree
+    if not isinstance(tree.input, Aggregate) or not all(item.name.startswith(KEPT) for item in tree.items):
+        return replace(tree, input=_as_sums(tree.input))
     group = tree.input
     keys_ = {item.name: item.value for item in group.keys}
     calls = {item.name: item.value for item in group.calls}
@@ -152,14 +146,15 @@ class _Keeping:
 
     def made(self, channel: str, tree: Node, key: tuple[str, ...] = ()) -> Stored:
         """A relation with the encoding that follows from its tree."""
-        tree = folded(pruned(tree))
-        key = key or min(keys(tree, self.known), key=len, default=())
+        tree = folded(pruned(_without_visible_keys(tree)))
+        visible = frozenset(name for name in names(tree) if not name.startswith(KEPT))
+        key = key or min((own for own in keys(tree, self.known) if visible.issuperset(own)), key=len, default=())
         whole = _why_whole(tree, self.known)
         encoding: Encoding = Upsert(key) if key else Changes()
         growing = whole is None and grows(tree, self.known)
         if growing and not key:
             encoding = Append()
-        found = {column: kind or "" for column, kind in types(tree, self.known).items()}
+        found = {name: kind or "" for name, kind in types(tree, self.known).items() if name in visible}
         return Stored(
             channel=channel,
             tree=tree,
@@ -168,13 +163,20 @@ class _Keeping:
             whole=whole,
         )
 
-    def root(self, node: Node) -> Node:
-        """The view's own tree over what else it keeps: groups at its top are the view itself."""
+    def root(self, node: Node, *, filtered: bool = False) -> Node:
+        """The view's own tree over what else it keeps: groups at its top are the view itself.
+
+        Sums cannot stand beside groups of which some are left out: those groups have sums as well.
+        """
         match node:
-            case Project() | Filter():
-                return with_inputs(node, (self.root(node.input),))
+            case Project():
+                below = self.root(node.input, filtered=filtered)
+                sums = () if filtered else kept(tuple(name for name in names(below) if name.startswith(KEPT)))
+                return Project(below, (*node.items, *sums))
+            case Filter():
+                return replace(node, input=self.root(node.input, filtered=True))
             case Aggregate():
-                return self._grouped(node, root=True)
+                return self._grouped(node, root=True, apart=filtered)
             case Top():
                 below = self.below(node.input)
                 return replace(node, input=below if self._there(below) else self._kept(below))
@@ -192,86 +194,75 @@ class _Keeping:
     def below(self, node: Node) -> Node:
         """A part of the query over what is kept of it."""
         if isinstance(node, Aggregate):
-            return self._grouped(node, root=False)
+            return self._grouped(node, root=False, apart=True)
         node = with_inputs(node, tuple(self.below(part) for part in inputs(node)))
         return self._kept(node) if isinstance(node, Top) else node
 
-    def _grouped(self, node: Aggregate, *, root: bool) -> Node:
+    def _grouped(self, node: Aggregate, *, root: bool, apart: bool) -> Node:
         node = _distinct_first(node)
         node = replace(node, input=self.below(node.input))
-        sums = summed(node, self.known)
-        if sums is not None and not _touches(node):
-            return sums.over(self._kept(sums.kept, tuple(item.name for item in sums.kept.calls)))
+        sums = None if _touches(node) else summed(node, self.known)
+        if sums is not None:
+            return self._kept(sums) if apart else sums
         return node if root else self._kept(node)
 
-    def _kept(self, node: Node, measures: tuple[str, ...] = ()) -> Scan:
+    def _kept(self, node: Node) -> Scan:
         """Keep a relation, and read it."""
         channel = f"{self._name}__{len(self.found) + 1}"
         item = self.made(channel, node)
-        if measures:
-            assert isinstance(node, Aggregate)
-            own = tuple(key.name for key in node.keys)
-            item = replace(item, encoding=Increment(own, measures), facts=replace(item.facts, key=own))
         self.found.append(item)
         self.known[channel] = item.facts
-        return Scan(channel, tuple((name, name) for name in names(node)))
+        return Scan(channel, tuple((name, name) for name in names(node) if not name.startswith(KEPT)))
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """Groups as sums to keep, and what makes the groups of them again.
-
-    Attributes:
-        kept: counts and sums per group.
-        keys: the keys of the groups, over the columns of `kept`.
-        calls: the aggregates, over the columns of `kept`.
-    """
-
-    kept: Aggregate
-    keys: tuple[Item, ...]
-    calls: tuple[Item, ...]
-
-    def over(self, scan: Scan) -> Node:
-        """The groups, from the sums as they are kept; one in all even of no rows, where there are no keys."""
-        if self.keys:
-            return Project(scan, (*self.keys, *self.calls))
-        sums = {item.name: Scalar(f"MAX({column(item.name).sql})") for item in self.kept.calls}
-        return Aggregate(scan, (), tuple(Item(item.name, item.value.with_columns(sums)) for item in self.calls))
+ROWS = f"{KEPT}rows"
+"""How many rows a group has."""
 
 
-def summed(node: Aggregate, known: Known) -> Sums | None:
-    """Groups as sums; None where an aggregate is no exact sum or a key cannot be kept."""
-    kinds, full = types(node.input, known), filled(node.input, known)
-    own: list[Item] = []
-    back: list[Item] = []
-    for key in node.keys:
-        if key.value.name in full:
-            own.append(key)
-            back.append(Item(key.name, column(key.name)))
-            continue
-        kind = type_of(key.value, kinds) or ""
-        default = f"CAST(0 AS {kind})" if kind.startswith("decimal") else _DEFAULTS.get(kind)
-        if default is None:
-            return None
-        absent = f"{key.name}__null"
-        own.append(Item(key.name, parse(f"COALESCE({key.value.sql}, {default})")))
-        own.append(Item(absent, parse(f"({key.value.sql}) IS NULL")))
-        back.append(Item(key.name, parse(f"CASE WHEN NOT {column(absent).sql} THEN {column(key.name).sql} END")))
-    if not own:
-        own.append(Item("all", Scalar("1")))
-    rows = "rows" if "rows" not in {item.name for item in (*own, *node.calls)} else "rows__all"
-    sums: dict[str, Scalar] = {rows: Scalar("COUNT(*)")}
+def summed(node: Aggregate, known: Known) -> Project | None:
+    """Groups made of sums, which stand beside them; None where an aggregate is no exact sum."""
+    kinds = types(node.input, known)
+    sums: dict[str, Scalar] = {ROWS: Scalar("COUNT(*)")}
     calls: list[Item] = []
     for call in node.calls:
-        value = _call_over_sums(call, kinds, rows, sums)
+        value = _call_over_sums(call, kinds, sums)
         if value is None:
             return None
         calls.append(Item(call.name, parse(value)))
-    kept_calls = tuple(Item(name, value) for name, value in sums.items())
-    return Sums(Aggregate(node.input, tuple(own), kept_calls), tuple(back), tuple(calls))
+    own = tuple(Item(f"{KEPT}key__{key.name}", key.value) for key in node.keys)
+    visible = tuple(Item(key.name, column(each.name)) for key, each in zip(node.keys, own, strict=True))
+    group = Aggregate(node.input, own, tuple(Item(name, value) for name, value in sums.items()))
+    return Project(group, (*visible, *calls, *kept(names(group))))
 
 
-def _call_over_sums(call: Item, kinds: Mapping[str, str | None], rows: str, sums: dict[str, Scalar]) -> str | None:
+def grouping(tree: Node) -> tuple[Aggregate, tuple[Project, ...]]:
+    """The groups below projections, and those, from the top."""
+    above: list[Project] = []
+    while isinstance(tree, Project):
+        above.append(tree)
+        tree = tree.input
+    assert isinstance(tree, Aggregate)
+    return tree, tuple(above)
+
+
+def shown(name: str, above: tuple[Project, ...]) -> tuple[str, ...]:
+    """The columns at the top that a column below projections is, those that are part of the relation first."""
+    found = {name}
+    for project in reversed(above):
+        found = {item.name for item in project.items if item.value.name in found}
+    return tuple(sorted(found, key=lambda each: (each.startswith(KEPT), each)))
+
+
+def _without_visible_keys(tree: Node) -> Node:
+    """Groups with sums beside them, without the keys beside them that are part of the relation as well."""
+    if not isinstance(tree, Project) or not any(name.startswith(KEPT) for name in names(tree)):
+        return tree
+    group, above = grouping(tree)
+    twice = {key.name for key in group.keys if not shown(key.name, above)[0].startswith(KEPT)}
+    return replace(tree, items=tuple(item for item in tree.items if item.name not in twice))
+
+
+def _call_over_sums(call: Item, kinds: Mapping[str, str | None], sums: dict[str, Scalar]) -> str | None:
     """An aggregate as an expression over sums, which are added to those that there are."""
     node = call.value.node
     condition = None
@@ -284,17 +275,16 @@ def _call_over_sums(call: Item, kinds: Mapping[str, str | None], rows: str, sums
     argument = "1" if isinstance(node.this, exp.Star) or (isinstance(node, exp.Count) and node.this is None) else ""
     argument = argument or node.this.sql("spark")
     if condition is None and argument == "1" and isinstance(node, exp.Count):
-        return f"COALESCE({column(rows).sql}, 0L)"
+        return column(ROWS).sql
     value = argument if condition is None else f"CASE WHEN {condition} THEN {argument} END"
-    count, total = f"{call.name}__count", f"{call.name}__sum"
-    sums[count] = parse(f"COUNT({value})")
+    count = _among(sums, f"{KEPT}count__{call.name}", parse(f"COUNT({value})"))
     if isinstance(node, exp.Count):
-        return f"COALESCE({column(count).sql}, 0L)"
+        return column(count).sql
     kind = type_of(parse(argument), kinds)
     summed_kind = type_of(parse(f"SUM({argument})"), kinds)
     if kind is None or summed_kind is None or kind in FLOATING:
         return None
-    sums[total] = parse(f"COALESCE(SUM({value}), 0)")
+    total = _among(sums, f"{KEPT}sum__{call.name}", parse(f"COALESCE(SUM({value}), 0)"))
     some = f"CASE WHEN {column(count).sql} > 0 THEN {{}} END"
     if isinstance(node, exp.Sum):
         return some.format(column(total).sql)
@@ -303,6 +293,13 @@ def _call_over_sums(call: Item, kinds: Mapping[str, str | None], rows: str, sums
     precision, scale = min(38, int(match[1]) + 4), min(38, int(match[2]) + 4)
     quotient = f"{column(total).sql} / CAST({column(count).sql} AS DECIMAL(20, 0))"
     return some.format(f"CAST({quotient} AS DECIMAL({precision}, {scale}))")
+
+
+def _among(sums: dict[str, Scalar], name: str, value: Scalar) -> str:
+    """The name of a sum, which is added to the others unless it is among them."""
+    found = next((each for each, other in sums.items() if other == value), name)
+    sums[found] = value
+    return found
 
 
 def _touches(node: Aggregate) -> bool:

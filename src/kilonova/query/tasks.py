@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from kilonova.model.channel import Channel
-from kilonova.model.encoding import Append, Custom, delta_schema
+from kilonova.model.encoding import Append, Changes, Custom, delta_schema
 from kilonova.model.schema import Schema, quoted
 from kilonova.model.task import Mode, Port, Production, Query, Sql, Task, Variant
 from kilonova.query.maintaining import maintained, way
@@ -15,10 +14,14 @@ from kilonova.query.ordering import ordered, unhinted
 from kilonova.query.properties import Facts, Known
 from kilonova.query.rendering import rendered
 from kilonova.query.storing import Stored, restored
-from kilonova.query.tree import At, Node, Scan
+from kilonova.query.tree import WEIGHT, At, Node, Scan, names, scans
+from kilonova.query.weighing import weighing
 
 FULL, INCREMENTAL = "full", "incremental"
 """The names of a kept relation's variants."""
+
+_LARGE = 2 << 20
+"""From how many bytes on a relation's own rows are first looked for by the keys of its change."""
 
 
 def facts(channel: Channel) -> Facts:
@@ -67,38 +70,65 @@ class Delta:
     """The query that brings a relation up to date in one run.
 
     Attributes:
-        sql: the query; it names its ports in braces.
-        ports: the ports that it names.
+        sql: the query; it names in braces what it reads.
+        reads: by those names, the ports that are read.
     """
 
     sql: str
-    ports: tuple[str, ...]
+    reads: Mapping[str, Read]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """How a query reads a port.
+
+    Attributes:
+        port: the port.
+        weighed: whether it reads rows with weights that add up to the port's.
+    """
+
+    port: str
+    weighed: bool = False
 
 
 def delta_of(
-    text: str, channel: Channel, known: Known, moved: frozenset[str], sizes: Mapping[str, int], *, few: bool
+    text: str,
+    channel: Channel,
+    complete: Schema,
+    known: Known,
+    moved: frozenset[str],
+    sizes: Mapping[str, int],
+    *,
+    few: bool,
+    layered: frozenset[str] = frozenset(),
+    strong: bool = False,
 ) -> Delta | None:
     """What brings a kept relation up to date.
 
     Args:
         text: the relation's query.
-        channel: the channel that holds it, whose schema is known by now.
+        channel: the channel that holds it.
+        complete: its columns, and what is stored beside them.
         known: the channels that it reads.
         moved: those of them that have changed.
         sizes: how large they are, in bytes.
         few: whether the changes are so small that Spark had better send them to every worker.
+        layered: the channels, its own among them, that have strong deltas after their base.
+        strong: whether the delta is wanted with what it replaces, for readers of changes.
 
     Returns:
         The query; None if nothing changes.
     """
     item = restored(channel.name, text, channel.encoding, known, facts(channel))
-    tree = maintained(replace(item, tree=ordered(item.tree, moved, sizes)), moved)
+    item = replace(item, tree=ordered(item.tree, moved, sizes))
+    tree = maintained(item, moved, strong=strong, large=sizes.get(channel.name, 0) > _LARGE)
     if tree is None:
         return None
-    sql = _with_ports(tree if few else unhinted(tree), lambda scan: _port(scan.channel, scan.at))
-    assert channel.schema is not None
-    wanted = delta_schema(channel.encoding, channel.schema)
-    return Delta(_cast(sql, wanted), tuple(dict.fromkeys(re.findall(r"(?<!\{)\{(\w+)\}(?!\})", sql))))
+    tree = weighing(tree, layered)
+    sql = _with_ports(tree if few else unhinted(tree), _name)
+    wanted = delta_schema(Changes() if WEIGHT in names(tree) else channel.encoding, complete)
+    reads = {_name(scan): Read(_port(scan.channel, scan.at), scan.weighed) for scan in scans(tree)}
+    return Delta(_cast(sql, wanted), reads)
 
 
 def way_of(text: str, channel: Channel, known: Known) -> str:
@@ -114,6 +144,10 @@ def _cast(sql: str, wanted: Schema) -> str:
 
 def _port(channel: str, at: At) -> str:
     return f"{channel}__{at.value}"
+
+
+def _name(scan: Scan) -> str:
+    return f"{_port(scan.channel, scan.at)}{'__weighed' if scan.weighed else ''}"
 
 
 _LEFT, _RIGHT = "\x02", "\x03"

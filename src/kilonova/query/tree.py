@@ -76,11 +76,18 @@ class Scan:
         channel: its name.
         columns: the channel's columns that are read, each with its name in the tree.
         at: which rows.
+        weighed: whether rows that are there come as rows with weights that add up to them.
     """
 
     channel: str
     columns: tuple[tuple[str, str], ...]
     at: At = At.NEW
+    weighed: bool = False
+
+    @property
+    def weighs(self) -> bool:
+        """Whether its rows have weights."""
+        return self.weighed or self.at is At.CHANGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +203,7 @@ def names(node: Node) -> tuple[str, ...]:
     match node:
         case Scan():
             own = tuple(name for _, name in node.columns)
-            return (*own, WEIGHT) if node.at is At.CHANGE else own
+            return (*own, WEIGHT) if node.weighs else own
         case Unit():
             return ()
         case Project():

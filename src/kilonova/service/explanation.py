@@ -108,9 +108,10 @@ def _kept(
     derived = any(isinstance(variant.logic, Query) for variant in task.variants)
     facts = known_of({each: channels[each] for each in (*task.reads, task.name)})
     change = None
-    if derived and channel.schema is not None:
+    complete = chronicles[task.name].complete
+    if derived and complete is not None:
         sizes = {each: chronicles[each].size for each in task.reads}
-        delta = delta_of(text, channel, facts, frozenset(task.reads), sizes, few=True)
+        delta = delta_of(text, channel, complete, facts, frozenset(task.reads), sizes, few=True)
         change = pretty(delta.sql.replace("{", "").replace("}", "")) if delta is not None else None
     return Kept(
         channel=task.name,

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import and_
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +20,7 @@ from kilonova.errors import BrokenInvariant, Busy, EncodingError
 from kilonova.model.block import Base, Block, Kind, Statistics
 from kilonova.model.check import Check, RowCheck, Unique, across_rows, of_rows, refuse_unknown
 from kilonova.model.encoding import (
+    WEIGHT,
     Append,
     Changes,
     Columns,
@@ -36,7 +37,7 @@ from kilonova.model.schema import Schema
 from kilonova.schedule.layout import Sizes, Strategy, buckets_for, compares_whole, strategy, together
 from kilonova.warehouse import algebra, jobs
 from kilonova.warehouse import checks as on
-from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, shaped
+from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, schema_of, shaped
 from kilonova.warehouse.equality import differ_at_end
 from kilonova.warehouse.storage import Storage
 
@@ -106,6 +107,21 @@ class Warehouse:
                     self._snapshot(old, schema), self._chain(delta, schema), delta.encoding, schema, how, self.functions
                 )
 
+    def weighed(self, reading: Snapshot) -> DataFrame:
+        """The rows of a snapshot as rows with weights that add up to them: its base and its strong deltas as stored.
+
+        Args:
+            reading: which blocks; deltas that are not strong are merged first.
+        """
+        schema = reading.schema
+        if schema is None:
+            raise BrokenInvariant("a channel without a schema was read")
+        deltas = reading.deltas
+        strong = tuple(takewhile(lambda block: isinstance(block.encoding, Append | Changes), reversed(deltas)))[::-1]
+        before = replace(reading, deltas=deltas[: len(deltas) - len(strong)])
+        parts = [self.as_changes(self.open(before) if before.blocks else self._blocks.empty(schema))]
+        return reduce(DataFrame.unionByName, [*parts, *self._weights(strong, schema)])
+
     def inserts(self, changes: DataFrame, schema: Schema) -> DataFrame:
         """The rows of a strong delta that is known to take none away."""
         return algebra.inserts(changes, schema)
@@ -158,7 +174,7 @@ class Warehouse:
             expected: how many bytes to reckon with; None if that is not known.
             old: the snapshot that a delta applies to, where it is known.
             strong: whether a delta is written with what it replaces, for readers of changes.
-            derived: whether a delta is known to have each key once, and to change what it says.
+            derived: whether a delta is known to have each key once, and to change what it says; it may be strong then.
             checks: what the relation's rows must satisfy; those of `old` do.
 
         Returns:
@@ -180,7 +196,10 @@ class Warehouse:
                 "another run is writing the channel, and rows must be unique", hint="Try again when it has ended"
             )
         if not isinstance(kind, Base):
-            frame = jobs.completed(frame, encoding, schema)
+            if derived and WEIGHT[0] in frame.columns:
+                encoding = Changes(key_of(encoding))
+            else:
+                frame = jobs.completed(frame, encoding, schema)
             if strong and old is not None and isinstance(encoding, Upsert | Increment | Columns):
                 frame = shaped(frame, delta_schema(encoding, schema))
                 if not derived and not isinstance(encoding, Increment):
@@ -188,14 +207,16 @@ class Warehouse:
                     frame = keys.rows
                 frame = self._strengthened(frame, old, encoding, schema, expected)
                 encoding = Changes(encoding.key)
-        columns = schema if isinstance(kind, Base) else delta_schema(encoding, schema)
+        complete = Schema((*schema.columns, *schema_of(frame.schema).kept.columns))
+        columns = complete if isinstance(kind, Base) else delta_schema(encoding, complete)
         layout = jobs.Layout(
             key=key_of(encoding),
             buckets=buckets_for(expected or 0, None, self.sizes) if isinstance(kind, Base) and key_of(encoding) else 0,
             single=expected is not None and expected <= self.sizes.single,
             trusted=derived and not isinstance(kind, Base),
         )
-        block = self._written(shaped(frame, columns), number, kind, schema, encoding, layout, keys, of_rows(checks))
+        rows = shaped(frame, columns)
+        block = self._written(rows, number, kind, schema, columns, encoding, layout, keys, of_rows(checks))
         if not isinstance(kind, Base):
             if block.statistics.rows == 0:
                 return None
@@ -289,13 +310,15 @@ class Warehouse:
             arranged=aligned and base is not None and 0 < buckets == base.buckets,
         )
         alone = together(snapshot.blocks, self.sizes)
-        rows = self.open(snapshot) if alone else self._snapshot(snapshot, snapshot.schema, copied=True)
+        columns = snapshot.complete.schema
+        assert columns is not None
+        rows = self.open(snapshot.complete) if alone else self._snapshot(snapshot, columns, copied=True)
         kind = Base(snapshot.at)
         try:
-            return self._written(rows, number, kind, snapshot.schema, encoding, layout)
+            return self._written(rows, number, kind, snapshot.schema, columns, encoding, layout)
         except jobs.Misplaced:
             again = replace(layout, arranged=False)
-            return self._written(rows, number, kind, snapshot.schema, encoding, again)
+            return self._written(rows, number, kind, snapshot.schema, columns, encoding, again)
 
     def _written(
         self,
@@ -303,6 +326,7 @@ class Warehouse:
         number: int,
         kind: Kind,
         schema: Schema,
+        columns: Schema,
         encoding: Encoding,
         layout: jobs.Layout,
         keys: jobs.Watched | None = None,
@@ -322,7 +346,7 @@ class Warehouse:
             kind=kind,
             schema=schema,
             encoding=encoding,
-            columns=schema if isinstance(kind, Base) else delta_schema(encoding, schema),
+            columns=columns,
             buckets=buckets,
             statistics=Statistics(rows=files.rows, bytes=files.bytes, files=files.count, removals=removals),
         )
@@ -461,16 +485,19 @@ class Warehouse:
 
     def _mixed(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
         """Append and changes blocks as one strong delta."""
-        frames = []
-        for run in _runs(tuple(deltas)):
-            if isinstance(run[0].encoding, Append):
-                frames.append(self.as_changes(self._blocks.plain(run, schema)))
-            else:
-                frames.append(shaped(self._blocks.deltas(run), schema, ["_weight"]))
-        whole = reduce(DataFrame.unionByName, frames)
+        whole = reduce(DataFrame.unionByName, self._weights(deltas, schema))
         if len(deltas) == 1 or all(isinstance(block.encoding, Append) for block in deltas):
             return whole
         return algebra.chain(whole, Changes(), schema, self.functions)
+
+    def _weights(self, deltas: Sequence[Block], schema: Schema) -> list[DataFrame]:
+        """The rows of append and changes blocks, with their weights."""
+        return [
+            self.as_changes(self._blocks.plain(run, schema))
+            if isinstance(run[0].encoding, Append)
+            else shaped(self._blocks.deltas(run), schema, ["_weight"])
+            for run in _runs(tuple(deltas))
+        ]
 
 
 def _runs(deltas: tuple[Block, ...]) -> list[tuple[Block, ...]]:
