@@ -11,12 +11,14 @@ comes and goes in one change is only known once weights are added up: see `conso
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import assert_never
 
+from kilonova.query.comparing import compared
 from kilonova.query.expression import Scalar, column
 from kilonova.query.ordering import chained, flattened
-from kilonova.query.properties import equated
+from kilonova.query.properties import Facts, equated, filled
 from kilonova.query.restricting import Keys, restricted
 from kilonova.query.tree import (
     WEIGHT,
@@ -42,6 +44,7 @@ from kilonova.query.tree import (
     names,
     with_inputs,
 )
+from kilonova.query.weights import together, weighed
 
 
 def change(node: Node, moved: frozenset[str]) -> Node | None:
@@ -64,26 +67,6 @@ def touched(
 ) -> tuple[Keys, tuple[tuple[Scalar, str], ...]]:
     """The values that some expressions have in rows that come or go."""
     return _Changing(moved).keys(((node, values),), nulls=True)
-
-
-def consolidated(node: Node) -> Node:
-    """A change with one row for equal ones, those that cancel each other left out."""
-    columns = tuple(name for name in names(node) if name != WEIGHT)
-    total = Aggregate(node, kept(columns), (Item(WEIGHT, Scalar(f"SUM({column(WEIGHT).sql})")),))
-    return Filter(total, Scalar(f"{column(WEIGHT).sql} <> 0"))
-
-
-def weighed(node: Node, weight: int) -> Node:
-    """Rows that all come (1) or all go (-1)."""
-    value = Scalar(f"CAST({weight} AS BIGINT)")
-    return Project(node, (*kept(names(node)), Item(WEIGHT, value)))
-
-
-def together(parts: list[Node], columns: tuple[str, ...]) -> Node:
-    """Several changes as one."""
-    every = (*columns, WEIGHT)
-    shaped = tuple(part if names(part) == every else Project(part, kept(every)) for part in parts)
-    return shaped[0] if len(shaped) == 1 else Union(shaped, every)
 
 
 class _Changing:
@@ -155,9 +138,9 @@ class _Changing:
         if isinstance(node, Project):
             items = {item.name: item.value for item in node.items}
             return self._touching(node.input, tuple(value.with_columns(items) for value in values))
-        if isinstance(node, Join) and node.kind in (Kind.INNER, Kind.LEFT):
+        if isinstance(node, Join) and node.kind is not Kind.FULL:
             met = dict(equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right))))
-            if all(value in met for value in values):
+            if values and all(value in met for value in values):
                 others = tuple(met[value] for value in values)
                 return [*self._touching(node.left, values), *self._touching(node.right, others)]
         return [(node, values)]
@@ -189,6 +172,10 @@ class _Changing:
         """Linear on the left; what changes on the right touches the rows of the left that can meet it."""
         pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
         ones, others = tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
+        if pairs and self._moves(node.right):
+            keys, mine = self.keys(((node.left, ones), (node.right, others)), nulls=not _never_null(node.left, ones))
+            if (found := self._compared(node, mine, others, keys)) is not None:
+                return found
         parts: list[Node] = []
         if self._moves(node.left):
             met, few = node.right, None
@@ -209,12 +196,22 @@ class _Changing:
             parts.append(weighed(replace(node, left=left, right=old, few=few), -1))
         return together(parts, names(node))
 
+    def _compared(
+        self, node: Join, mine: tuple[tuple[Scalar, str], ...], others: tuple[Scalar, ...], keys: Keys
+    ) -> Node | None:
+        """The change of a join found by comparing what is touched, if that takes one pass."""
+        theirs = tuple((other, key) for other, (_, key) in zip(others, mine, strict=True))
+        touched = replace(node, left=restricted(node.left, mine, keys), right=restricted(node.right, theirs, keys))
+        return compared(touched, self._moved, keys)
+
     def _full(self, node: Join) -> Node:
         pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
         if not pairs:
             return self._replaced(node)
         ones, others = tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
         keys, mine = self.keys(((node.left, ones), (node.right, others)), nulls=True)
+        if (found := self._compared(node, mine, others, keys)) is not None:
+            return found
         theirs = tuple((other, key) for other, (_, key) in zip(others, mine, strict=True))
         part = replace(node, left=restricted(node.left, mine, keys), right=restricted(node.right, theirs, keys))
         before = replace(
@@ -236,3 +233,9 @@ class _Changing:
     def _replaced(self, node: Node) -> Node:
         """Everything after the change instead of everything before it."""
         return together([weighed(node, 1), weighed(self._old(node), -1)], names(node))
+
+
+def _never_null(node: Node, values: tuple[Scalar, ...]) -> bool:
+    """Whether expressions are never null in a tree, whatever its channels hold."""
+    full = filled(node, defaultdict(lambda: Facts(types={})))
+    return all(value.name in full for value in values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from kilonova.model.encoding import Append, Changes, Upsert
-from kilonova.query.change import change, consolidated, together, touched, weighed
+from kilonova.query.change import change, touched
 from kilonova.query.expression import Scalar, both, column, either, parse, same
 from kilonova.query.restricting import restricted
 from kilonova.query.storing import ROWS, Stored, grouping, shown
@@ -34,6 +34,7 @@ from kilonova.query.tree import (
     kept,
     names,
 )
+from kilonova.query.weights import consolidated, together, weighed
 
 
 def maintained(item: Stored, moved: frozenset[str], *, strong: bool, large: bool) -> Node | None:

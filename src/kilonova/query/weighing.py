@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kilonova.query.change import consolidated
 from kilonova.query.expression import Scalar, column, parse
 from kilonova.query.tree import (
     WEIGHT,
@@ -30,6 +29,7 @@ from kilonova.query.tree import (
     names,
     with_inputs,
 )
+from kilonova.query.weights import settled
 
 
 def weighing(node: Node, layered: frozenset[str]) -> Node:
@@ -53,7 +53,7 @@ class _Weighing:
             return self._linear(node)
         if _linear(node) and _restricted(node):
             made = self._linear(node)
-            return made if WEIGHT not in names(made) else _settled(made, names(node))
+            return made if WEIGHT not in names(made) else settled(made, names(node))
         return with_inputs(node, tuple(map(self.rows, inputs(node))))
 
     def _linear(self, node: Node) -> Node:
@@ -127,13 +127,6 @@ def _restricted(node: Node) -> bool:
     if isinstance(node, Join) and node.kind is Kind.SEMI:
         return node.few is Side.RIGHT or _restricted(node.left)
     return not isinstance(node, Scan) and _linear(node) and _restricted(inputs(node)[0])
-
-
-def _settled(node: Node, columns: tuple[str, ...]) -> Node:
-    """Rows with weights as the rows that they add up to."""
-    weight = column(WEIGHT).sql
-    each = Scalar(f"EXPLODE(SEQUENCE(1, CAST({weight} AS INT)))")
-    return Project(Explode(consolidated(node), each, False, ("_each",)), kept(columns))
 
 
 def _counted(node: Node) -> Node:
