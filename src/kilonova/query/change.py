@@ -131,7 +131,8 @@ class _Changing:
     def _touching(self, node: Node, values: tuple[Scalar, ...]) -> list[tuple[Node, tuple[Scalar, ...]]]:
         """Trees in whose changed rows expressions have all the values, or more, that others have in those of a tree.
 
-        What changes in a join has the values by which rows meet, on whichever side it changes: nothing is joined.
+        What changes in a join has the values by which rows meet, on whichever side it changes: nothing is joined, nor
+        is what stays as it is.
         """
         if not self._moves(node):
             return []
@@ -143,6 +144,11 @@ class _Changing:
             if values and all(value in met for value in values):
                 others = tuple(met[value] for value in values)
                 return [*self._touching(node.left, values), *self._touching(node.right, others)]
+            needed = frozenset(name for value in values for name in value.columns)
+            if needed <= set(names(node.left)) and not self._moves(node.right):
+                return self._touching(node.left, values)
+            if node.kind is Kind.INNER and needed <= set(names(node.right)) and not self._moves(node.left):
+                return self._touching(node.right, values)
         return [(node, values)]
 
     def _name(self) -> str:
