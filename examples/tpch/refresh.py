@@ -58,19 +58,30 @@ class Refresh:
         rows = self._tables[table]
         return rows.where(f"{_bucket(_BY_ORDER[table])} >= 30") if table in _BY_ORDER else rows
 
-    def round(self, number: int, share: float = 1.0) -> dict[str, DataFrame]:
-        """The upserts of a round: 1, 2, … up to 30.
+    def round(self, number: int) -> dict[str, DataFrame]:
+        """The upserts of a round, of all tables that change: 1, 2, … up to 30.
 
         Args:
             number: which.
-            share: how much of the usual hundredth arrives.
+        """
+        return self.orders(number) | self._others(number)
+
+    def orders(self, number: int) -> dict[str, DataFrame]:
+        """The upserts of a round to orders and line items; the part of `round` that TPC-H itself has.
+
+        Args:
+            number: which.
         """
         found = {}
         for table, key in _BY_ORDER.items():
-            rows, width = self._tables[table], int(10 * share)
-            new = rows.where(f"{_bucket(key)} = {number - 1} AND pmod(hash({key}, 1), 10) < {width}")
-            gone = rows.where(f"{_bucket(key)} = {30 + number} AND pmod(hash({key}, 2), 20) < {width}")
+            rows = self._tables[table]
+            new = rows.where(f"{_bucket(key)} = {number - 1}")
+            gone = rows.where(f"{_bucket(key)} = {30 + number} AND pmod(hash({key}, 2), 20) < 10")
             found[table] = _marked(new, "false").unionByName(_marked(gone, "true"))
+        return found
+
+    def _others(self, number: int) -> dict[str, DataFrame]:
+        found = {}
         changes = {
             "customer": "c_acctbal + 100.00 AS c_acctbal",
             "part": "p_size % 50 + 1 AS p_size",

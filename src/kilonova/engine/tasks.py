@@ -356,14 +356,12 @@ class _Execution:
 
     def _frame(self, feed: Feed, variant: Variant, weighed: bool) -> DataFrame:
         reading = feed.reading
-        if isinstance(reading, Snapshot) and isinstance(variant.logic, Query):
-            reading = reading.complete
-            if weighed:
-                return self._warehouse.weighed(reading)
+        if isinstance(variant.logic, Query):
+            return self._warehouse.shared(reading.complete if isinstance(reading, Snapshot) else reading, weighed)
         frame = self._warehouse.open(reading)
-        if feed.port.mode is Mode.INSERTS and not isinstance(variant.logic, Query):
-            assert feed.reading.schema is not None
-            return self._warehouse.inserts(frame, feed.reading.schema)
+        if feed.port.mode is Mode.INSERTS:
+            assert reading.schema is not None
+            return self._warehouse.inserts(frame, reading.schema)
         return frame
 
     def _write(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import groupby, takewhile
 from operator import and_
 
@@ -44,6 +44,9 @@ from kilonova.warehouse.storage import Storage
 _FEW = 8
 """How many keys of an upsert into a large channel are looked up first; Spark has Parquet skip pages for up to ten."""
 
+_SHARED = 256
+"""How many readings are kept open for queries."""
+
 _LOOKED_UP = ("tinyint", "smallint", "int", "bigint", "string", "date", "decimal", "boolean")
 """Types of keys that are the same as values of Python, whatever the time zone."""
 
@@ -72,6 +75,9 @@ class Warehouse:
         self.sizes = sizes
         self.functions = functions
         self._blocks = Blocks(spark, storage, identity)
+        self.shared = lru_cache(maxsize=_SHARED)(self._shared)
+        """As `open`, or as `weighed`, for readings that several queries ask for: making the frame takes longer than one
+        job of it may, and blocks never change."""
 
     def open(self, reading: Reading) -> DataFrame:
         """The rows of a reading: those of the relation, or of a delta with its control columns.
@@ -106,6 +112,9 @@ class Warehouse:
                 return algebra.strong(
                     self._snapshot(old, schema), self._chain(delta, schema), delta.encoding, schema, how, self.functions
                 )
+
+    def _shared(self, reading: Reading, weighed: bool) -> DataFrame:
+        return self.weighed(reading) if weighed and isinstance(reading, Snapshot) else self.open(reading)
 
     def weighed(self, reading: Snapshot) -> DataFrame:
         """The rows of a snapshot as rows with weights that add up to them: its base and its strong deltas as stored.
