@@ -201,9 +201,9 @@ def test_a_view_may_read_channels_of_another_workflow(catalog: Catalog, tmp_path
     base.channel("orders", "id bigint, customer string", key="id")
     apply(catalog, base)
     models = written(tmp_path, {"names.sql": "SELECT DISTINCT customer FROM orders"})
-    assert set(apply(catalog, folder(models))) == {"names", "names__1"}
+    assert set(apply(catalog, folder(models))) == {"names"}
     assert apply(catalog, folder(models)) == {}
-    base.view("back", "SELECT customer FROM names__1")
+    base.view("back", "SELECT customer FROM names")
     with pytest.raises(DeclarationError, match="columns are not known"):
         apply(catalog, base)
 
@@ -249,7 +249,7 @@ def test_a_schedule_is_no_change_of_logic(catalog: Catalog, tmp_path: Path) -> N
         again = changes.propose(tx, value, {})
     changed = {item.task.name: (item.detail, item.logic) for item in plan.tasks if item.action is Action.CHANGE}
     said = ("runs at 0 6 * * * instead of whenever something is new", 0)
-    assert changed == {"turnover": said, "turnover__1": said}
+    assert changed == {"turnover": said}
     assert not plan.empty
     assert again.empty
 

@@ -18,7 +18,7 @@ def shop(query: str, schedule: str | None) -> kn.Workflow:
     return workflow
 
 
-SPENT = "SELECT customer, sum(amount) AS amount FROM orders GROUP BY customer"
+SPENT = "SELECT customer, sum(amount) AS amount FROM orders GROUP BY customer HAVING sum(amount) > 0"
 
 
 def put(project: Project, *rows: tuple[Any, ...]) -> None:

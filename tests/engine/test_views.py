@@ -126,10 +126,33 @@ def test_a_view_says_how_it_is_kept(project: Project) -> None:
     put(project, "items", [(1, 1, "x", 1, Decimal(1))])
     project.run()
     kept = {item.channel: item for item in project.explain("per_part")}
-    assert list(kept) == ["per_part__1", "per_part"]
-    assert kept["per_part__1"].way == "the change is added to sums"
-    assert "items__change" in (kept["per_part__1"].change or "")
+    assert list(kept) == ["per_part"]
+    assert kept["per_part"].way == "the change is added to sums"
+    assert "items__change" in (kept["per_part"].change or "")
     assert kept["per_part"].runs[0].rows == 1
+    assert [item.channel for item in project.explain("busy")] == ["busy__1", "busy"]
+
+
+def test_sums_stand_beside_groups_and_are_no_part_of_them(project: Project) -> None:
+    put(project, "orders", [(1, "c1", Decimal(1))])
+    put(project, "visits", [("c1", "ab")])
+    put(project, "items", [(n, 1, "xy"[n % 2], 2, Decimal(n)) for n in range(6)])
+    project.run()
+    for price in (7, 8):
+        put(project, "items", [(1, 1, "y", 1, Decimal(price))], deleted=[(2, 1, None, None, None)])
+        project.run()
+        assert_all_equal_their_queries(project)
+        project.compact("per_part")
+    (block,) = project.status().channels["per_part"].snapshot(3).blocks
+    assert block.columns.kept.names
+    assert project.read("per_part").columns == ["part", "n", "revenue", "mean"]
+    assert project.read("per_part", since=2).count() == 2
+
+    put(project, "items", [(8, 1, "x", 4, Decimal(2)), (0, 1, "x", 0, Decimal(0)), (4, 1, "x", 0, Decimal(2))])
+    project.run(["per_part"])
+    assert_all_equal_their_queries(project)
+    with pytest.raises(DeclarationError, match="reserved"):
+        kn.Workflow("w").channel("c", "_kept_rows int")
 
 
 BAD: dict[str, tuple[Callable[[kn.Workflow], None], str]] = {

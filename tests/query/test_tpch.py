@@ -33,7 +33,7 @@ def test_a_query_is_kept_up_to_date_by_its_change(name: str) -> None:
     for item in stored(name, parsed(QUERIES[name], known), known):
         assert "anew" not in way(item)
         for moved in item.reads:
-            assert maintained(item, frozenset({moved})) is not None
+            assert maintained(item, frozenset({moved}), strong=False, large=True) is not None
         text = rendered(item.tree, lambda scan: scan.channel)
         again = restored(item.channel, text, item.encoding, known, item.facts)
         assert names(again.tree) == names(item.tree)

@@ -76,8 +76,8 @@ class Warehouse:
         self.functions = functions
         self._blocks = Blocks(spark, storage, identity)
         self.shared = lru_cache(maxsize=_SHARED)(self._shared)
-        """As `open`, or as `weighed`, for readings that several queries ask for: making the frame takes longer than one
-        job of it may, and blocks never change."""
+        """As `open`, or as `weighed`, for what views read: several read the same, making the frame may take longer than
+        a job of it, and blocks never change. Strong deltas come as stored: rows may go and come that do not change."""
 
     def open(self, reading: Reading) -> DataFrame:
         """The rows of a reading: those of the relation, or of a delta with its control columns.
@@ -114,7 +114,11 @@ class Warehouse:
                 )
 
     def _shared(self, reading: Reading, weighed: bool) -> DataFrame:
-        return self.weighed(reading) if weighed and isinstance(reading, Snapshot) else self.open(reading)
+        if weighed and isinstance(reading, Snapshot):
+            return self.weighed(reading)
+        if isinstance(reading, Chain) and isinstance(reading.encoding, Changes) and reading.deltas and reading.schema:
+            return reduce(DataFrame.unionByName, self._weights(reading.deltas, reading.schema))
+        return self.open(reading)
 
     def weighed(self, reading: Snapshot) -> DataFrame:
         """The rows of a snapshot as rows with weights that add up to them: its base and its strong deltas as stored.
@@ -495,7 +499,8 @@ class Warehouse:
     def _mixed(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
         """Append and changes blocks as one strong delta."""
         whole = reduce(DataFrame.unionByName, self._weights(deltas, schema))
-        if len(deltas) == 1 or all(isinstance(block.encoding, Append) for block in deltas):
+        effective = len(deltas) == 1 and not deltas[0].columns.kept.columns
+        if effective or all(isinstance(block.encoding, Append) for block in deltas):
             return whole
         return algebra.chain(whole, Changes(), schema, self.functions)
 
