@@ -35,6 +35,7 @@ from kilonova.query.properties import (
     unique,
 )
 from kilonova.query.pruning import pruned
+from kilonova.query.rendering import rendered
 from kilonova.query.tree import (
     Aggregate,
     Filter,
@@ -143,6 +144,7 @@ class _Keeping:
         self._name = name
         self.known: dict[str, Facts] = dict(known)
         self.found: list[Stored] = []
+        self._by_text: dict[str, Stored] = {}
 
     def made(self, channel: str, tree: Node, key: tuple[str, ...] = ()) -> Stored:
         """A relation with the encoding that follows from its tree."""
@@ -207,12 +209,34 @@ class _Keeping:
         return node if root else self._kept(node)
 
     def _kept(self, node: Node) -> Scan:
-        """Keep a relation, and read it."""
-        channel = f"{self._name}__{len(self.found) + 1}"
-        item = self.made(channel, node)
-        self.found.append(item)
-        self.known[channel] = item.facts
-        return Scan(channel, tuple((name, name) for name in names(node) if not name.startswith(KEPT)))
+        """Keep a relation, or find it kept where the query says it twice, and read it."""
+        text = _text(node)
+        if text not in self._by_text:
+            item = self.made(f"{self._name}__{len(self.found) + 1}", node)
+            self.found.append(item)
+            self.known[item.channel] = item.facts
+            self._by_text[text] = replace(item, tree=node)
+        item = self._by_text[text]
+        pairs = zip(names(item.tree), names(node), strict=True)
+        return Scan(item.channel, tuple((source, name) for source, name in pairs if not source.startswith(KEPT)))
+
+
+_NAMES = re.compile(r"'(?:[^'\\]|\\.)*'|(?<!\.)`(?:[^`]|``)+`")
+"""Strings, and names that are no fields of a structure."""
+
+
+def _text(node: Node) -> str:
+    """A tree as a query that is the same for the same relation, whatever its columns are called."""
+
+    def sourced(node: Node) -> Node:
+        if isinstance(node, Scan):
+            sources = ", ".join(source for source, _ in node.columns)
+            return Scan(f"{node.channel}({sources})", tuple((name, name) for _, name in node.columns), node.at)
+        return with_inputs(node, tuple(map(sourced, inputs(node))))
+
+    seen: dict[str, str] = {}
+    written = rendered(sourced(node), lambda scan: scan.channel)
+    return _NAMES.sub(lambda m: m[0] if m[0][0] == "'" else seen.setdefault(m[0], f"`{len(seen)}`"), written)
 
 
 ROWS = f"{KEPT}rows"
