@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 
 import kilonova as kn
 from kilonova.catalog import runs
+from kilonova.catalog.database import Transaction
+from kilonova.engine.undertaking import Begun, Prepared, Results, carry_out
 from kilonova.errors import Busy
 from kilonova.model.run import RunKind
 from kilonova.service.project import Project
@@ -67,3 +69,19 @@ def test_a_task_is_run_by_one_run_at_a_time(project: Project) -> None:
     report = project.run(["counts"])
     assert report is not None
     assert [made.channel for made in report.made] == ["counts"]
+
+
+def test_tasks_that_name_blocks_at_once_get_different_ones(project: Project) -> None:
+    project.apply(wf)
+
+    def prepare(tx: Transaction) -> Prepared[None]:
+        return Prepared(kind=RunKind.INGEST, tasks=(), writes=("readings",), pins=(), plan=None)
+
+    def work(begun: Begun[None]) -> Results:
+        with ThreadPoolExecutor(8) as pool:
+            named.extend(pool.map(lambda _: begun.name_block("readings"), range(80)))
+        return Results(inputs=(), outputs=(), advances=())
+
+    named: list[int] = []
+    carry_out(project._workplace(), prepare, work)
+    assert len(set(named)) == 80

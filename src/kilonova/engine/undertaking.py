@@ -126,8 +126,9 @@ def carry_out(
 
     def name_block(channel: str) -> int:
         with catalog.writing() as tx:
-            named.append(chains.new_block(tx, channel, run))
-        return named[-1]
+            number = chains.new_block(tx, channel, run)
+        named.append(number)  # by several tasks at once: what is last in the list may be another's
+        return number
 
     results: Results | None = None
     try:
