@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -71,17 +74,25 @@ def test_a_task_is_run_by_one_run_at_a_time(project: Project) -> None:
     assert [made.channel for made in report.made] == ["counts"]
 
 
-def test_tasks_that_name_blocks_at_once_get_different_ones(project: Project) -> None:
+def test_tasks_that_name_blocks_at_once_get_different_ones(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.apply(wf)
+    writing = project.catalog.writing
+
+    @contextmanager
+    def lingering() -> Iterator[Transaction]:
+        with writing() as tx:
+            yield tx
+        time.sleep(0.01)
 
     def prepare(tx: Transaction) -> Prepared[None]:
         return Prepared(kind=RunKind.INGEST, tasks=(), writes=("readings",), pins=(), plan=None)
 
     def work(begun: Begun[None]) -> Results:
+        monkeypatch.setattr(project.catalog, "writing", lingering)
         with ThreadPoolExecutor(8) as pool:
-            named.extend(pool.map(lambda _: begun.name_block("readings"), range(80)))
+            named.extend(pool.map(lambda _: begun.name_block("readings"), range(40)))
         return Results(inputs=(), outputs=(), advances=())
 
     named: list[int] = []
     carry_out(project._workplace(), prepare, work)
-    assert len(set(named)) == 80
+    assert len(set(named)) == 40

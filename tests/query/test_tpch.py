@@ -51,12 +51,9 @@ def test_what_a_query_says_twice_is_kept_once() -> None:
     kept = stored("q15", parsed(QUERIES["q15"], KNOWN), KNOWN)
     assert [item.reads for item in kept] == [("lineitem",), ("q15__1",), ("supplier", "q15__1", "q15__2")]
     text = "SELECT * FROM (SELECT max(s_suppkey) m FROM supplier), (SELECT max({}) n FROM supplier {})"
-    for column, condition, count in (
-        ("s_suppkey", "", 2),
-        ("s_nationkey", "", 3),
-        ("s_suppkey", "WHERE s_phone='a'", 3),
-    ):
-        assert len(stored("v", parsed(text.format(column, condition), KNOWN), KNOWN)) == count
+    others = {("s_suppkey", ""): 2, ("s_nationkey", ""): 3, ("s_suppkey", "WHERE s_phone = 'a'"): 3}
+    for other, count in others.items():
+        assert len(stored("v", parsed(text.format(*other), KNOWN), KNOWN)) == count
 
 
 def test_the_page_says_how_each_query_is_kept_up_to_date() -> None:
