@@ -210,7 +210,7 @@ class _Keeping:
 
     def _kept(self, node: Node) -> Scan:
         """Keep a relation, or find it kept where the query says it twice, and read it."""
-        text = _text(node)
+        text = _text(node) if steady(node) else str(len(self.found))
         if text not in self._by_text:
             item = self.made(f"{self._name}__{len(self.found) + 1}", node)
             self.found.append(item)
