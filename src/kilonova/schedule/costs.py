@@ -8,8 +8,8 @@ seconds. The three factors begin with what is usual and are fitted to the runs o
 relative errors, recent runs first, drawn towards the beginning); so the size of change from which making anew is
 cheaper (Nova, Figure 5) is found by itself, and followed when it moves.
 
-The first time of a way counts as less than it took, and later not at all, because Spark compiles then; and a way is hoped to take less the
-longer it has not been tried, so that now and then it is, and one bad time is not the last.
+The first time of a way counts as less than it took, and later not at all, because Spark compiles then; and a way is
+hoped to take less the longer it has not been tried, so that now and then it is, and one bad time is not the last.
 """
 
 from __future__ import annotations
