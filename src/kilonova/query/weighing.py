@@ -97,9 +97,7 @@ class _Weighing:
 
     def _inner(self, node: Join) -> Node:
         left, right = self._linear(node.left), self._linear(node.right)
-        if WEIGHT not in names(right):
-            return _last(replace(node, left=left, right=right))
-        if WEIGHT not in names(left):
+        if WEIGHT not in names(left) or WEIGHT not in names(right):
             return _last(replace(node, left=left, right=right))
         self._count += 1
         other = f"_w{self._count}"
