@@ -21,6 +21,7 @@ from kilonova.query.maintaining import maintained
 from kilonova.query.ordering import ordered, unhinted
 from kilonova.query.parsing import parsed
 from kilonova.query.properties import Facts
+from kilonova.query.pruning import narrowed
 from kilonova.query.rendering import rendered
 from kilonova.query.storing import Stored, restored, stored
 from kilonova.query.tree import WEIGHT, names
@@ -177,6 +178,7 @@ class View:
             again = restored(item.channel, written, item.encoding, known, item.facts) if item.whole is None else item
             self.items.append(again)
             known[item.channel] = item.facts
+        self.known = known
         self.rows: dict[str, Bag] = {item.channel: Counter() for item in self.items}
 
     def run(self, *, anew: bool) -> None:
@@ -195,8 +197,8 @@ class View:
         moved = frozenset(self.world.moved & set(item.reads))
         sizes = {name: len(self.rows.get(name, name)) for name in item.reads}
         strong, large, layered = (self.draw.random() < 0.5 for _ in range(3))
-        item = replace(item, tree=ordered(item.tree, moved, sizes))
-        tree = maintained(item, moved, strong=strong, large=large)
+        item = replace(item, tree=narrowed(ordered(item.tree, moved, sizes)))
+        tree = maintained(item, moved, self.known, strong=strong, large=large)
         if tree is None:
             return Counter(old)
         tree = weighing(tree, frozenset({*item.reads, item.channel}) if layered else frozenset())

@@ -32,8 +32,9 @@ def test_a_query_is_kept_up_to_date_by_its_change(name: str) -> None:
     known = dict(KNOWN)
     for item in stored(name, parsed(QUERIES[name], known), known):
         assert "anew" not in way(item)
+        known[item.channel] = item.facts
         for moved in item.reads:
-            assert maintained(item, frozenset({moved}), strong=False, large=True) is not None
+            assert maintained(item, frozenset({moved}), known, strong=False, large=True) is not None
         text = rendered(item.tree, lambda scan: scan.channel)
         again = restored(item.channel, text, item.encoding, known, item.facts)
         assert names(again.tree) == names(item.tree)

@@ -11,14 +11,13 @@ comes and goes in one change is only known once weights are added up: see `conso
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from typing import assert_never
 
 from kilonova.query.comparing import compared
 from kilonova.query.expression import Scalar, column
 from kilonova.query.ordering import chained, flattened
-from kilonova.query.properties import Facts, equated, filled
+from kilonova.query.properties import Known, equated, filled
 from kilonova.query.restricting import Keys, restricted
 from kilonova.query.tree import (
     WEIGHT,
@@ -47,33 +46,36 @@ from kilonova.query.tree import (
 from kilonova.query.weights import together, weighed
 
 
-def change(node: Node, moved: frozenset[str]) -> Node | None:
+def change(node: Node, moved: frozenset[str], known: Known) -> Node | None:
     """The change of a tree.
 
     Args:
         node: the tree.
         moved: the channels that have changed.
+        known: the channels that it reads.
 
     Returns:
         Its columns and the weight; None if nothing changes.
     """
     if not moved & set(channels(node)):
         return None
-    return _Changing(moved).of(node)
+    return _Changing(moved, known).of(node)
 
 
 def touched(
-    node: Node, values: tuple[Scalar, ...], moved: frozenset[str]
+    node: Node, values: tuple[Scalar, ...], moved: frozenset[str], known: Known
 ) -> tuple[Keys, tuple[tuple[Scalar, str], ...]]:
     """The values that some expressions have in rows that come or go."""
-    return _Changing(moved).keys(((node, values),), nulls=True)
+    changing = _Changing(moved, known)
+    return changing.keys(((node, values),), nulls=changing.null(node, values))
 
 
 class _Changing:
     """The rules, one per operator."""
 
-    def __init__(self, moved: frozenset[str]) -> None:
+    def __init__(self, moved: frozenset[str], known: Known) -> None:
         self._moved = moved
+        self._known = known
         self._count = 0
 
     def _moves(self, node: Node) -> bool:
@@ -125,8 +127,7 @@ class _Changing:
                 items = tuple(Item(name, value) for name, value in zip(columns, values, strict=True))
                 parts.append(Project(self.of(node), items))
         rows = parts[0] if len(parts) == 1 else Union(tuple(parts), columns)
-        found = Aggregate(rows, kept(columns), ())
-        return Keys(found, nulls), tuple(zip(sources[0][1], columns, strict=True))
+        return Keys(rows, nulls), tuple(zip(sources[0][1], columns, strict=True))
 
     def _touching(self, node: Node, values: tuple[Scalar, ...]) -> list[tuple[Node, tuple[Scalar, ...]]]:
         """Trees in whose changed rows expressions have all the values, or more, that others have in those of a tree.
@@ -150,6 +151,11 @@ class _Changing:
             if node.kind is Kind.INNER and needed <= set(names(node.right)) and not self._moves(node.left):
                 return self._touching(node.right, values)
         return [(node, values)]
+
+    def null(self, node: Node, values: tuple[Scalar, ...]) -> bool:
+        """Whether expressions may be null in a tree."""
+        full = filled(node, self._known)
+        return not all(value.name in full for value in values)
 
     def _name(self) -> str:
         self._count += 1
@@ -179,7 +185,7 @@ class _Changing:
         pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
         ones, others = tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
         if pairs and self._moves(node.right):
-            keys, mine = self.keys(((node.left, ones), (node.right, others)), nulls=not _never_null(node.left, ones))
+            keys, mine = self.keys(((node.left, ones), (node.right, others)), nulls=self.null(node.left, ones))
             if (found := self._compared(node, mine, others, keys)) is not None:
                 return found
         parts: list[Node] = []
@@ -215,7 +221,8 @@ class _Changing:
         if not pairs:
             return self._replaced(node)
         ones, others = tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
-        keys, mine = self.keys(((node.left, ones), (node.right, others)), nulls=True)
+        nulls = self.null(node.left, ones) or self.null(node.right, others)
+        keys, mine = self.keys(((node.left, ones), (node.right, others)), nulls=nulls)
         if (found := self._compared(node, mine, others, keys)) is not None:
             return found
         theirs = tuple((other, key) for other, (_, key) in zip(others, mine, strict=True))
@@ -231,7 +238,7 @@ class _Changing:
         """Each group that the change touches, after it and before."""
         if not values:
             return self._replaced(node)
-        keys, wanted = self.keys(((node.input, values),), nulls=True)
+        keys, wanted = self.keys(((node.input, values),), nulls=self.null(node.input, values))
         new = replace(node, input=restricted(node.input, wanted, keys))
         old = replace(node, input=restricted(self._old(node.input), wanted, keys))
         return together([weighed(new, 1), weighed(old, -1)], names(node))
@@ -240,8 +247,3 @@ class _Changing:
         """Everything after the change instead of everything before it."""
         return together([weighed(node, 1), weighed(self._old(node), -1)], names(node))
 
-
-def _never_null(node: Node, values: tuple[Scalar, ...]) -> bool:
-    """Whether expressions are never null in a tree, whatever its channels hold."""
-    full = filled(node, defaultdict(lambda: Facts(types={})))
-    return all(value.name in full for value in values)

@@ -11,6 +11,7 @@ from sqlglot import exp
 from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.query.change import change, touched
 from kilonova.query.expression import Scalar, both, column, either, parse, same
+from kilonova.query.properties import Known
 from kilonova.query.restricting import restricted
 from kilonova.query.storing import ROWS, Stored, grouping, shown
 from kilonova.query.tree import (
@@ -37,12 +38,13 @@ from kilonova.query.tree import (
 from kilonova.query.weights import consolidated, together, weighed
 
 
-def maintained(item: Stored, moved: frozenset[str], *, strong: bool, large: bool) -> Node | None:
+def maintained(item: Stored, moved: frozenset[str], known: Known, *, strong: bool, large: bool) -> Node | None:
     """The delta of a kept relation.
 
     Args:
         item: the relation.
         moved: the channels that have changed.
+        known: the channels that it reads.
         strong: whether the delta is wanted with weights, whatever the relation's encoding.
         large: whether the relation is so large that few of its rows had better be looked for.
 
@@ -50,37 +52,39 @@ def maintained(item: Stored, moved: frozenset[str], *, strong: bool, large: bool
         A tree with the columns of a delta in the relation's encoding, or a strong one; None if nothing changes.
     """
     if item.sums:
-        return _summed(item, moved, large=large)
-    changed = _own_groups(item, moved) or change(item.tree, moved)
+        return _summed(item, moved, known, large=large)
+    changed = _own_groups(item, moved, known) or change(item.tree, moved, known)
     if changed is None:
         return None
     return consolidated(changed) if strong else _encoded(item, changed)
 
 
-def _summed(item: Stored, moved: frozenset[str], *, large: bool) -> Node | None:
+def _summed(item: Stored, moved: frozenset[str], known: Known, *, large: bool) -> Node | None:
     """Groups with sums beside them, before and after the change adds to the sums; always a strong delta."""
     group, above = grouping(item.tree)
-    changed = change(group.input, moved)
+    changed = change(group.input, moved, known)
     if changed is None:
         return None
     keys_, sums = (tuple(each.name for each in items) for items in (group.keys, group.calls))
-    added = _amounts(group, changed)
+    old, new = (tuple(f"{name}__{when}" for name in sums) for when in ("old", "new"))
+    coming = _amounts(group, new, changed)
     scanned = Scan(item.channel, tuple((shown(name, above)[0], name) for name in (*keys_, *sums)), At.OLD)
     there: Node = scanned
-    if large and keys_:
-        few = Project(added, tuple(Item(f"_of_{name}", column(name)) for name in keys_))
+    if large and keys_:  # what comes is added up first, because it is read twice
+        totals = tuple(Item(name, Scalar(f"SUM({column(name).sql})")) for name in new)
+        coming = Aggregate(coming, kept(keys_), totals)
+        few = Project(coming, tuple(Item(f"_of_{name}", column(name)) for name in keys_))
         met = both(tuple(same(column(name), column(f"_of_{name}")) for name in keys_))
         there = Join(scanned, few, Kind.SEMI, met, Side.RIGHT)
     weight = column(WEIGHT).sql
     signed = {n: Scalar(f"CASE WHEN {weight} > 0 THEN {column(n).sql} ELSE -{column(n).sql} END") for n in sums}
-    old, new = (tuple(f"{name}__{when}" for name in sums) for when in ("old", "new"))
     nothing, one, none = Scalar("NULL"), Scalar("1L"), Scalar("0L")
     adding = Project(
-        added,
+        coming,
         (
             *kept(keys_),
             *(Item(name, nothing) for name in old),
-            *(Item(name, column(source)) for name, source in zip(new, sums, strict=True)),
+            *kept(new),
             Item("_was", none),
             Item("_touched", one),
         ),
@@ -96,8 +100,9 @@ def _summed(item: Stored, moved: frozenset[str], *, large: bool) -> Node | None:
         ),
     )
     both_ = Union((adding, being), names(adding))
-    totals = (*(Item(name, Scalar(f"SUM({column(name).sql})")) for name in (*old, *new, "_was", "_touched")),)
-    met_groups = Filter(Aggregate(both_, kept(keys_), totals), Scalar("`_touched` > 0"))
+    totals = tuple(Item(name, Scalar(f"SUM({column(name).sql})")) for name in (*old, *new, "_was", "_touched"))
+    differs = either(tuple(Scalar(f"NOT ({column(a).sql} <=> {column(b).sql})") for a, b in zip(old, new, strict=True)))
+    met_groups = Filter(Aggregate(both_, kept(keys_), totals), Scalar(f"`_touched` > 0 AND ({differs.sql})"))
     rows = next(name for name in sums if ROWS in shown(name, above))
     is_there = f"{column(f'{rows}__new').sql} > 0" if keys_ else "TRUE"
     each = Explode(met_groups, Scalar("EXPLODE(ARRAY(-1L, 1L))"), False, (WEIGHT,))
@@ -112,28 +117,28 @@ def _summed(item: Stored, moved: frozenset[str], *, large: bool) -> Node | None:
     return made
 
 
-def _amounts(group: Aggregate, changed: Node) -> Node:
-    """What a change adds to sums: every row counted as often as its weight says, and as it says."""
+def _amounts(group: Aggregate, columns: tuple[str, ...], changed: Node) -> Node:
+    """What each row of a change adds to sums: every row as often as its weight says, and as it says."""
     weight = column(WEIGHT).sql
     each = Explode(changed, Scalar(f"EXPLODE(SEQUENCE(1, CAST(ABS({weight}) AS INT)))"), False, ("_each",))
-    calls = tuple(Item(call.name, _signed(call.value)) for call in group.calls)
-    some = either(tuple(Scalar(f"{column(call.name).sql} <> 0") for call in calls))
-    return Filter(Aggregate(each, group.keys, calls), some)
+    amounts = tuple(Item(name, _signed(call.value)) for name, call in zip(columns, group.calls, strict=True))
+    return Project(each, (*group.keys, *amounts))
 
 
 def _signed(call: Scalar) -> Scalar:
+    """What a row adds to `COUNT(x)` or `COALESCE(SUM(x), 0)` if it comes, and takes from it if it goes."""
     weight = column(WEIGHT).sql
     node = call.node
     if isinstance(node, exp.Count):
         counted = node.this.sql("spark")
         if isinstance(node.this, exp.Star) or counted == "1":
-            return parse(f"SUM(CASE WHEN {weight} > 0 THEN 1L ELSE -1L END)")
-        return parse(f"SUM(CASE WHEN ({counted}) IS NULL THEN 0L WHEN {weight} > 0 THEN 1L ELSE -1L END)")
+            return parse(f"CASE WHEN {weight} > 0 THEN 1L ELSE -1L END")
+        return parse(f"CASE WHEN ({counted}) IS NULL THEN 0L WHEN {weight} > 0 THEN 1L ELSE -1L END")
     value = node.this.this.sql("spark")
-    return parse(f"COALESCE(SUM(CASE WHEN {weight} > 0 THEN {value} ELSE -({value}) END), 0)")
+    return parse(f"COALESCE(CASE WHEN {weight} > 0 THEN {value} ELSE -({value}) END, 0)")
 
 
-def _own_groups(item: Stored, moved: frozenset[str]) -> Node | None:
+def _own_groups(item: Stored, moved: frozenset[str], known: Known) -> Node | None:
     """The groups that a change touches: computed again, instead of what is kept of them.
 
     Where the relation is not groups with their keys among its columns, None.
@@ -158,7 +163,7 @@ def _own_groups(item: Stored, moved: frozenset[str]) -> Node | None:
     outside = _outside(item.tree, own)
     if outside is None:
         return None
-    keys, wanted = touched(group.input, values, moved)
+    keys, wanted = touched(group.input, values, moved, known)
     there = tuple((expression, key) for expression, (_, key) in zip(outside, wanted, strict=True))
     new = restricted(item.tree, there, keys)
     columns = names(item.tree)

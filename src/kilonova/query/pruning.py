@@ -26,52 +26,71 @@ from kilonova.query.tree import (
 
 def pruned(node: Node) -> Node:
     """A tree with the same columns, in which nothing below is read that is not needed."""
-    return _needing(node, frozenset(names(node)))
+    return _Pruning(narrow=False).needing(node, frozenset(names(node)))
+
+
+def narrowed(node: Node) -> Node:
+    """A pruned tree in which columns that only a condition on a channel's rows looks at end with it."""
+    return _Pruning(narrow=True).needing(node, frozenset(names(node)))
 
 
 def _columns(expressions: Iterable[Scalar]) -> frozenset[str]:
     return frozenset(name for expression in expressions for name in expression.columns)
 
 
-def _needing(node: Node, needed: frozenset[str]) -> Node:
-    match node:
-        case Scan():
-            return replace(node, columns=tuple(pair for pair in node.columns if pair[1] in needed))
-        case Unit():
-            return node
-        case Project():
-            items = tuple(item for item in node.items if item.name in needed)
-            return Project(_needing(node.input, _columns(item.value for item in items)), items)
-        case Filter():
-            return replace(node, input=_needing(node.input, needed | node.condition.columns))
-        case Join():
-            wanted = needed | (node.condition.columns if node.condition is not None else frozenset())
-            right = wanted if node.kind not in (Kind.SEMI, Kind.ANTI) else wanted & frozenset(names(node.right))
-            return replace(node, left=_needing(node.left, wanted), right=_needing(node.right, right))
-        case Aggregate():
-            calls = tuple(item for item in node.calls if item.name in needed)
-            values = _columns(item.value for item in (*node.keys, *calls))
-            return replace(node, input=_needing(node.input, values), calls=calls)
-        case Union():
-            places = [place for place, name in enumerate(node.columns) if name in needed]
-            below = []
-            for part in node.inputs:
-                own = names(part)
-                shape = tuple(own[place] for place in places)
-                below.append(_shaped(_needing(part, frozenset(shape)), shape))
-            return Union(tuple(below), tuple(node.columns[place] for place in places))
-        case Window():
-            items = tuple(item for item in node.items if item.name in needed)
-            if not items:
-                return _needing(node.input, needed)
-            read = _columns((*node.partition, *(item.value for item in items)))
-            made = frozenset(item.name for item in items)
-            return replace(node, input=_needing(node.input, (needed - made) | read), items=items)
-        case Explode():
-            above = (needed - frozenset(node.columns)) | node.generator.columns
-            return replace(node, input=_needing(node.input, above))
-        case Top():
-            return replace(node, input=_needing(node.input, needed | _columns(item.value for item in node.order)))
+class _Pruning:
+    def __init__(self, *, narrow: bool) -> None:
+        self._narrow = narrow
+
+    def needing(self, node: Node, needed: frozenset[str]) -> Node:
+        match node:
+            case Scan():
+                return replace(node, columns=tuple(pair for pair in node.columns if pair[1] in needed))
+            case Unit():
+                return node
+            case Project():
+                items = tuple(item for item in node.items if item.name in needed)
+                return Project(self.needing(node.input, _columns(item.value for item in items)), items)
+            case Filter():
+                made = replace(node, input=self.needing(node.input, needed | node.condition.columns))
+                if not self._narrow or not _plain(made):
+                    return made
+                return _shaped(made, tuple(name for name in names(made) if name in needed))
+            case Join():
+                wanted = needed | (node.condition.columns if node.condition is not None else frozenset())
+                right = wanted if node.kind not in (Kind.SEMI, Kind.ANTI) else wanted & frozenset(names(node.right))
+                return replace(node, left=self.needing(node.left, wanted), right=self.needing(node.right, right))
+            case Aggregate():
+                calls = tuple(item for item in node.calls if item.name in needed)
+                values = _columns(item.value for item in (*node.keys, *calls))
+                return replace(node, input=self.needing(node.input, values), calls=calls)
+            case Union():
+                places = [place for place, name in enumerate(node.columns) if name in needed]
+                below = []
+                for part in node.inputs:
+                    own = names(part)
+                    shape = tuple(own[place] for place in places)
+                    below.append(_shaped(self.needing(part, frozenset(shape)), shape))
+                return Union(tuple(below), tuple(node.columns[place] for place in places))
+            case Window():
+                items = tuple(item for item in node.items if item.name in needed)
+                if not items:
+                    return self.needing(node.input, needed)
+                read = _columns((*node.partition, *(item.value for item in items)))
+                made = frozenset(item.name for item in items)
+                return replace(node, input=self.needing(node.input, (needed - made) | read), items=items)
+            case Explode():
+                above = (needed - frozenset(node.columns)) | node.generator.columns
+                return replace(node, input=self.needing(node.input, above))
+            case Top():
+                return replace(node, input=self.needing(node.input, needed | _columns(item.value for item in node.order)))
+
+
+def _plain(node: Node) -> bool:
+    """Whether a tree has rows of one channel, each by itself."""
+    while isinstance(node, Project | Filter):
+        node = node.input
+    return isinstance(node, Scan)
 
 
 def _shaped(node: Node, columns: tuple[str, ...]) -> Node:

@@ -12,6 +12,7 @@ from kilonova.model.task import Mode, Port, Production, Query, Sql, Task, Varian
 from kilonova.query.maintaining import maintained, way
 from kilonova.query.ordering import ordered, unhinted
 from kilonova.query.properties import Facts, Known
+from kilonova.query.pruning import narrowed
 from kilonova.query.rendering import rendered
 from kilonova.query.storing import Stored, restored
 from kilonova.query.tree import WEIGHT, At, Node, Scan, names, scans
@@ -120,8 +121,8 @@ def delta_of(
         The query; None if nothing changes.
     """
     item = restored(channel.name, text, channel.encoding, known, facts(channel))
-    item = replace(item, tree=ordered(item.tree, moved, sizes))
-    tree = maintained(item, moved, strong=strong, large=sizes.get(channel.name, 0) > _LARGE)
+    item = replace(item, tree=narrowed(ordered(item.tree, moved, sizes)))
+    tree = maintained(item, moved, known, strong=strong, large=sizes.get(channel.name, 0) > _LARGE)
     if tree is None:
         return None
     tree = weighing(tree, layered)

@@ -13,7 +13,7 @@ from functools import lru_cache, reduce
 from itertools import groupby, takewhile
 from operator import and_
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kilonova.errors import BrokenInvariant, Busy, EncodingError
@@ -346,7 +346,7 @@ class Warehouse:
         checks: Sequence[RowCheck] = (),
     ) -> Block:
         if not isinstance(kind, Base) and not isinstance(encoding, Append):
-            rows = rows.withColumn(NUMBER, F.lit(number).cast("bigint"))
+            rows = rows.withColumn(NUMBER, _uncompiled(number))
         seen = jobs.write(rows, self.storage.path(number), kind, encoding, schema, layout, keys, checks)
         files = self.storage.files(number)
         # Spark moves rows once more to group by floating-point keys; and few rows may come of large inputs.
@@ -512,6 +512,11 @@ class Warehouse:
             else shaped(self._blocks.deltas(run), schema, ["_weight"])
             for run in _runs(tuple(deltas))
         ]
+
+
+def _uncompiled(number: int) -> Column:
+    """A number that is no part of the code that Spark makes of a query, so that the same code serves the next block."""
+    return F.element_at(F.array(F.lit(number).cast("bigint")), F.spark_partition_id() * 0 + 1)
 
 
 def _runs(deltas: tuple[Block, ...]) -> list[tuple[Block, ...]]:
