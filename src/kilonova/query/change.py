@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import assert_never
 
 from kilonova.query.comparing import compared
-from kilonova.query.expression import Scalar, column
+from kilonova.query.expression import Scalar, column, equal, parse
 from kilonova.query.ordering import chained, flattened
-from kilonova.query.properties import Known, equated, filled
+from kilonova.query.properties import Known, equated, filled, unique
 from kilonova.query.restricting import Keys, restricted
 from kilonova.query.tree import (
     WEIGHT,
@@ -181,10 +181,14 @@ class _Changing:
         return together(parts, names(node))
 
     def _sided(self, node: Join) -> Node:
-        """Linear on the left; what changes on the right touches the rows of the left that can meet it."""
+        """Linear on the left; what changes on the right touches the rows of the left that can meet it.
+
+        Where these meet one row of the right at most, the join is linear on the right as well.
+        """
         pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
         ones, others = tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
-        if pairs and self._moves(node.right):
+        once = self._met_once(node, others)
+        if pairs and self._moves(node.right) and not once:
             keys, mine = self.keys(((node.left, ones), (node.right, others)), nulls=self.null(node.left, ones))
             if (found := self._compared(node, mine, others, keys)) is not None:
                 return found
@@ -196,7 +200,9 @@ class _Changing:
                 met = restricted(met, tuple((other, key) for other, (_, key) in zip(others, mine, strict=True)), keys)
                 few = Side.RIGHT
             parts.append(replace(node, left=self.of(node.left), right=met, few=few))
-        if self._moves(node.right):
+        if self._moves(node.right) and once:
+            parts.append(self._meeting(node, pairs))
+        elif self._moves(node.right):
             left = self._old(node.left)
             new, old, few = node.right, self._old(node.right), None
             if pairs:
@@ -207,6 +213,37 @@ class _Changing:
             parts.append(weighed(replace(node, left=left, right=new, few=few), 1))
             parts.append(weighed(replace(node, left=left, right=old, few=few), -1))
         return together(parts, names(node))
+
+    def _met_once(self, node: Join, others: tuple[Scalar, ...]) -> bool:
+        """Whether a row of the left meets one of the right at most, for what they have in common and nothing else."""
+        met = {other.name for other in others}
+        own = node.condition.conjuncts() if node.condition is not None else ()
+        return len(own) == len(others) and any(set(key) <= met for key in unique(node.right, self._known))
+
+    def _meeting(self, node: Join, pairs: tuple[tuple[Scalar, Scalar], ...]) -> Node:
+        """What rows that come and go on the right change, where each row of the left meets one of them at most.
+
+        With the row that a row of the left meets it gains or loses itself (⋉), is lost or gained (▷), or has that row
+        in place of nulls (⟕): so this is linear on the right as well, and nothing else of the right is read.
+        """
+        weight = column(WEIGHT)
+        rows: Node = self.of(node.right)
+        met = tuple(Item(self._name(), other) for _, other in pairs)
+        columns: tuple[Item, ...] = ()
+        if node.kind is Kind.LEFT:
+            name = self._name()
+            padded = column(name)
+            rows = Explode(rows, Scalar("EXPLODE(ARRAY(FALSE, TRUE))"), False, (name,))
+            weight = parse(f"CASE WHEN {padded.sql} THEN -{weight.sql} ELSE {weight.sql} END")
+            columns = tuple(
+                Item(n, parse(f"CASE WHEN NOT {padded.sql} THEN {column(n).sql} END")) for n in names(node.right)
+            )
+        elif node.kind is Kind.ANTI:
+            weight = parse(f"-{weight.sql}")
+        rows = Project(rows, (*met, *columns, Item(WEIGHT, weight)))
+        on = tuple(equal(one, column(item.name)) for (one, _), item in zip(pairs, met, strict=True))
+        others, conditions = flattened(self._old(node.left))
+        return Project(chained(rows, others, (*on, *conditions), Side.LEFT), kept((*names(node), WEIGHT)))
 
     def _compared(
         self, node: Join, mine: tuple[tuple[Scalar, str], ...], others: tuple[Scalar, ...], keys: Keys
@@ -246,4 +283,3 @@ class _Changing:
     def _replaced(self, node: Node) -> Node:
         """Everything after the change instead of everything before it."""
         return together([weighed(node, 1), weighed(self._old(node), -1)], names(node))
-

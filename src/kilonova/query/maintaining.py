@@ -70,12 +70,10 @@ def _summed(item: Stored, moved: frozenset[str], known: Known, *, large: bool) -
     coming = _amounts(group, new, changed)
     scanned = Scan(item.channel, tuple((shown(name, above)[0], name) for name in (*keys_, *sums)), At.OLD)
     there: Node = scanned
-    if large and keys_:  # what comes is added up first, because it is read twice
-        totals = tuple(Item(name, Scalar(f"SUM({column(name).sql})")) for name in new)
-        coming = Aggregate(coming, kept(keys_), totals)
-        few = Project(coming, tuple(Item(f"_of_{name}", column(name)) for name in keys_))
-        met = both(tuple(same(column(name), column(f"_of_{name}")) for name in keys_))
-        there = Join(scanned, few, Kind.SEMI, met, Side.RIGHT)
+    if large and keys_:
+        keys, wanted = touched(group.input, tuple(key.value for key in group.keys), moved, known)
+        found = tuple((column(name), key) for name, (_, key) in zip(keys_, wanted, strict=True))
+        there = restricted(scanned, found, keys)
     weight = column(WEIGHT).sql
     signed = {n: Scalar(f"CASE WHEN {weight} > 0 THEN {column(n).sql} ELSE -{column(n).sql} END") for n in sums}
     nothing, one, none = Scalar("NULL"), Scalar("1L"), Scalar("0L")

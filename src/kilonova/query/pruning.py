@@ -52,10 +52,10 @@ class _Pruning:
                 items = tuple(item for item in node.items if item.name in needed)
                 return Project(self.needing(node.input, _columns(item.value for item in items)), items)
             case Filter():
-                made = replace(node, input=self.needing(node.input, needed | node.condition.columns))
-                if not self._narrow or not _plain(made):
-                    return made
-                return _shaped(made, tuple(name for name in names(made) if name in needed))
+                whole = replace(node, input=self.needing(node.input, needed | node.condition.columns))
+                if not self._narrow or not _plain(whole):
+                    return whole
+                return _shaped(whole, tuple(name for name in names(whole) if name in needed))
             case Join():
                 wanted = needed | (node.condition.columns if node.condition is not None else frozenset())
                 right = wanted if node.kind not in (Kind.SEMI, Kind.ANTI) else wanted & frozenset(names(node.right))
@@ -83,7 +83,9 @@ class _Pruning:
                 above = (needed - frozenset(node.columns)) | node.generator.columns
                 return replace(node, input=self.needing(node.input, above))
             case Top():
-                return replace(node, input=self.needing(node.input, needed | _columns(item.value for item in node.order)))
+                return replace(
+                    node, input=self.needing(node.input, needed | _columns(item.value for item in node.order))
+                )
 
 
 def _plain(node: Node) -> bool:

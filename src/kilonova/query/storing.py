@@ -21,6 +21,7 @@ from kilonova.model.encoding import Append, Changes, Encoding, Upsert
 from kilonova.model.schema import KEPT
 from kilonova.query.expression import Scalar, column, parse
 from kilonova.query.folding import folded
+from kilonova.query.grouping import grouped_early
 from kilonova.query.parsing import parsed
 from kilonova.query.properties import (
     FLOATING,
@@ -201,8 +202,10 @@ class _Keeping:
         return self._kept(node) if isinstance(node, Top) else node
 
     def _grouped(self, node: Aggregate, *, root: bool, apart: bool) -> Node:
-        node = _distinct_first(node)
-        node = replace(node, input=self.below(node.input))
+        early = grouped_early(node, self.known)
+        if not isinstance(early, Aggregate):
+            return self.root(early) if root else self.below(early)
+        node = replace(early, input=self.below(early.input))
         sums = None if _touches(node) else summed(node, self.known)
         if sums is not None:
             return self._kept(sums) if apart else sums
@@ -338,26 +341,6 @@ def _touches(node: Aggregate) -> bool:
         return False
     pairs = equated(below.condition, frozenset(names(below.left)), frozenset(names(below.right)))
     return bool(pairs) and {one for one, _ in pairs} <= {item.value for item in node.keys}
-
-
-def _distinct_first(node: Aggregate) -> Aggregate:
-    """`count(DISTINCT x)` as `count(x)` over groups that have x among their keys, where nothing else is asked for."""
-    values = {_distinct_argument(call.value) for call in node.calls}
-    if len(values) != 1 or None in values:
-        return node
-    (argument,) = values
-    assert argument is not None
-    inner = f"{node.calls[0].name}__each"
-    below = Aggregate(node.input, (*node.keys, Item(inner, argument)), ())
-    keys_ = tuple(Item(key.name, column(key.name)) for key in node.keys)
-    return Aggregate(below, keys_, tuple(Item(c.name, Scalar(f"COUNT({column(inner).sql})")) for c in node.calls))
-
-
-def _distinct_argument(value: Scalar) -> Scalar | None:
-    node = value.node
-    if isinstance(node, exp.Count) and isinstance(node.this, exp.Distinct) and len(node.this.expressions) == 1:
-        return Scalar.of(node.this.expressions[0])
-    return None
 
 
 def _why_whole(node: Node, known: Known) -> str | None:

@@ -1,0 +1,93 @@
+"""Groups made earlier, where that comes to the same: fewer rows change above them.
+
+It changes no result. What is grouped first is kept as a relation of its own, whose sums a change adds to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from kilonova.query.expression import Scalar, both, column, equal, parse
+from kilonova.query.properties import Known, equated, unique
+from kilonova.query.tree import Aggregate, Filter, Item, Join, Kind, Node, Project, names
+
+
+def grouped_early(node: Aggregate, known: Known) -> Node:
+    """Groups as groups of smaller ones, or as a join with groups, where that can be."""
+    return _below_join(node, known) or _distinct_first(node)
+
+
+def _distinct_first(node: Aggregate) -> Aggregate:
+    """`count(DISTINCT x)` as `count(x)` over groups that have x among their keys, where nothing else is asked for."""
+    values = {_distinct_argument(call.value) for call in node.calls}
+    if len(values) != 1 or None in values:
+        return node
+    (argument,) = values
+    assert argument is not None
+    inner = f"{node.calls[0].name}__each"
+    below = Aggregate(node.input, (*node.keys, Item(inner, argument)), ())
+    keys_ = tuple(Item(key.name, column(key.name)) for key in node.keys)
+    return Aggregate(below, keys_, tuple(Item(c.name, Scalar(f"COUNT({column(inner).sql})")) for c in node.calls))
+
+
+def _distinct_argument(value: Scalar) -> Scalar | None:
+    node = value.node
+    if isinstance(node, exp.Count) and isinstance(node.this, exp.Distinct) and len(node.this.expressions) == 1:
+        return Scalar.of(node.this.expressions[0])
+    return None
+
+
+def _below_join(node: Aggregate, known: Known) -> Node | None:
+    """γ(L ⟕ R) as L ⟕ γ(R), where each row of L is a group of its own, and R is grouped by what it meets L with."""
+    if isinstance(node.input, Project):
+        values = {item.name: item.value for item in node.input.items}
+        node = Aggregate(
+            node.input.input,
+            tuple(Item(item.name, item.value.with_columns(values)) for item in node.keys),
+            tuple(Item(item.name, item.value.with_columns(values)) for item in node.calls),
+        )
+    join = node.input
+    if not isinstance(join, Join) or join.kind is not Kind.LEFT or join.condition is None or not node.calls:
+        return None
+    left, right = frozenset(names(join.left)), frozenset(names(join.right))
+    pairs = equated(join.condition, left, right)
+    own = frozenset(item.value.name for item in node.keys)
+    if not pairs or not any(set(key) <= own for key in unique(join.left, known)):
+        return None
+    if not all(item.value.columns <= left for item in node.keys) or not {one for one, _ in pairs} <= {
+        item.value for item in node.keys
+    }:
+        return None
+    rest = tuple(part for part in join.condition.conjuncts() if not equated(part, left, right))
+    made = tuple(_padded(call) for call in node.calls)
+    if not all(part.columns <= right for part in rest) or not all(call.value.columns <= right for call in node.calls):
+        return None
+    values_ = tuple(item for item in made if item is not None)
+    if len(values_) < len(made):
+        return None
+    met = tuple(Item(f"{node.calls[0].name}__met{place}", other) for place, (_, other) in enumerate(pairs))
+    meeting = both((*rest, *(_not_null(other) for _, other in pairs)))
+    assert meeting is not None
+    groups = Aggregate(Filter(join.right, meeting), met, node.calls)
+    on = both(tuple(equal(one, column(item.name)) for (one, _), item in zip(pairs, met, strict=True)))
+    return Project(replace(join, right=groups, condition=on), (*node.keys, *values_))
+
+
+_STRICT = (exp.Column, exp.Identifier, exp.Literal, exp.Add, exp.Sub, exp.Mul, exp.Paren)
+"""What is null if one of its columns is."""
+
+
+def _not_null(value: Scalar) -> Scalar:
+    return parse(f"NOT {value.sql if value.name else f'({value.sql})'} IS NULL")
+
+
+def _padded(call: Item) -> Item | None:
+    """What an aggregate over a group's rows is, where a group without rows has one of nulls; None if that matters."""
+    node = call.value.node
+    if not call.value.columns or not all(isinstance(each, _STRICT) for each in node.this.walk()):
+        return None
+    if isinstance(node, exp.Count) and not node.expressions:
+        return Item(call.name, parse(f"COALESCE({column(call.name).sql}, 0L)"))
+    return Item(call.name, column(call.name)) if isinstance(node, exp.Sum | exp.Avg | exp.Min | exp.Max) else None
