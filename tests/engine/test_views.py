@@ -15,6 +15,8 @@ import kilonova as kn
 from kilonova.errors import DeclarationError, KeyViolation, KilonovaError, QueryError
 from kilonova.model.block import Delta
 from kilonova.model.encoding import Changes
+from kilonova.model.run import Way
+from kilonova.schedule import planning
 from kilonova.service.project import Project
 
 QUERIES = {
@@ -131,6 +133,40 @@ def test_a_view_says_how_it_is_kept(project: Project) -> None:
     assert "items__change" in (kept["per_part"].change or "")
     assert kept["per_part"].runs[0].rows == 1
     assert [item.channel for item in project.explain("busy")] == ["busy__1", "busy"]
+    assert kept["per_part"].outlook is None
+    put(project, "items", [(2, 1, "x", 1, Decimal(1))])
+    assert (project.explain("per_part")[0].outlook or "").startswith("incremental: items has come from point 1 to 2")
+
+
+@pytest.mark.parametrize("way", [Way.INCREMENTAL, Way.PARTITIONWISE, Way.WHOLE])
+def test_every_way_comes_to_the_same(project: Project, monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+    cent = Decimal("0.01")
+    query = """
+        SELECT customer, part, count(*) AS n, sum(price) AS spent
+        FROM orders JOIN items ON orders.id = items.id GROUP BY customer, part"""
+    more = kn.Workflow("more")
+    more.view("spent", query)
+    project.apply(more)
+    put(project, "orders", [(n, f"c{n % 3}" if n else None, cent) for n in range(9)])
+    put(project, "items", [(n, 1, "xy"[n % 2], 1, n * cent) for n in range(9)])
+    project.run(["spent"])
+    monkeypatch.setattr(planning, "estimated", lambda each, *_: float(each is not way))
+    for rows, gone in (
+        ([(3, 1, None, 1, cent), (7, 2, "z", 1, cent)], [(5, 1, None, None, None)]),
+        ([], [(7, 2, *[None] * 3)]),
+    ):
+        put(project, "items", rows, deleted=gone)
+        put(project, "orders", [(4, "c9", cent), (0, f"c{len(rows)}", cent)])
+        (kept,) = project.explain("spent")
+        project.run(["spent"])
+        (made,) = project.history(1)[1]
+        assert "estimated at 0.0 s" in made.reason
+        assert kept.outlook == made.reason
+        assert made.reason.startswith(f"{way.value}: ")
+        for name in ("orders", "items"):
+            project.read(name).createOrReplaceTempView(name)
+        expected = Counter(map(tuple, project.warehouse.spark.sql(query).collect()))
+        assert Counter(map(tuple, project.read("spent").collect())) == expected
 
 
 def test_sums_stand_beside_groups_and_are_no_part_of_them(project: Project) -> None:

@@ -196,9 +196,9 @@ class View:
     def _maintained(self, item: Stored, old: Bag) -> Bag:
         moved = frozenset(self.world.moved & set(item.reads))
         sizes = {name: len(self.rows.get(name, name)) for name in item.reads}
-        strong, large, layered = (self.draw.random() < 0.5 for _ in range(3))
+        strong, large, layered, again = (self.draw.random() < 0.5 for _ in range(4))
         item = replace(item, tree=narrowed(ordered(item.tree, moved, sizes)))
-        tree = maintained(item, moved, self.known, strong=strong, large=large)
+        tree = maintained(item, moved, self.known, strong=strong, large=large, again=again)
         if tree is None:
             return Counter(old)
         tree = weighing(tree, frozenset({*item.reads, item.channel}) if layered else frozenset())

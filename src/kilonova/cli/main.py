@@ -211,6 +211,13 @@ def explain(
         render.out.print(f"schedule: {kept[-1].schedule}\n", markup=False)
     rows = [(item.channel, item.encoding, ", ".join(item.reads), item.way) for item in kept]
     render.table(view, ("keeps", "encoding", "made of", "brought up to date"), rows)
+    for item in kept:
+        if item.outlook is not None:
+            render.out.print(f"{item.channel} would now be {item.outlook}", highlight=False, markup=False)
+        if item.crossover is not None:
+            share = f"{item.crossover:.0%}" if item.crossover >= 0.01 else f"{item.crossover:.2%}"
+            line = f"{item.channel} is made anew where more than about {share} of what it reads is new"
+            render.out.print(line, highlight=False, markup=False)
     taken = [
         (made.run, made.channel, made.reason, render.number(made.rows), f"{made.seconds:.1f}")
         for item in kept

@@ -295,7 +295,7 @@ class _Execution:
 
     def _attempt(self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]) -> dict[str, Block | None]:
         task = progress.task
-        spelled = self._spelled(progress, choice.variant, fed)
+        spelled = self._spelled(progress, choice, fed)
         if spelled is None:
             return dict.fromkeys(task.writes)
         logic, reads = spelled
@@ -303,7 +303,7 @@ class _Execution:
         frames = {name: self._frame(by_port[read.port], choice.variant, read.weighed) for name, read in reads.items()}
         results = invoke(self._warehouse.spark, task, logic, frames)
         production = choice.variant.production
-        whole = production is Production.BASE or choice.way is not Way.INCREMENTAL
+        whole = production is Production.BASE or choice.way.renews
         derived = isinstance(choice.variant.logic, Query)
         declared = [self._channel(name) if derived else self._chronicles[name].channel for name in task.writes]
         schemas = [
@@ -318,12 +318,12 @@ class _Execution:
         }
 
     def _spelled(
-        self, progress: Progress, variant: Variant, fed: tuple[Feed, ...]
+        self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]
     ) -> tuple[Logic, Mapping[str, Read]] | None:
         """What a variant does and what it reads for it, by name; None if a query's channels have not changed."""
-        task = progress.task
-        if not isinstance(variant.logic, Query):
-            return variant.logic, {feed.port.name: Read(feed.port.name) for feed in fed}
+        task, logic = progress.task, choice.variant.logic
+        if not isinstance(logic, Query):
+            return logic, {feed.port.name: Read(feed.port.name) for feed in fed}
         moved = frozenset(
             feed.port.channel
             for feed in fed
@@ -337,7 +337,7 @@ class _Execution:
         assert complete is not None
         layered = frozenset(name for name in channels if self._chronicles[name].layered)
         delta = delta_of(
-            variant.logic.text,
+            logic.text,
             channels[writes],
             complete,
             known_of(channels),
@@ -346,6 +346,7 @@ class _Execution:
             few=few,
             layered=layered,
             strong=writes in self._begun.plan.followed,
+            again=choice.way is Way.PARTITIONWISE,
         )
         return None if delta is None else (Sql(text=delta.sql), delta.reads)
 

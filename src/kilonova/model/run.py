@@ -81,13 +81,20 @@ class Input:
 class Way(enum.Enum):
     """How a task is done.
 
-    INCREMENTAL turns news into news; WHOLE makes the whole relation of whole relations, as the variant is
-    written; FRESH runs an incremental variant once, from nothing, over everything.
+    INCREMENTAL turns news into news; PARTITIONWISE makes those groups of a view anew that the news touch; WHOLE makes
+    the whole relation of whole relations, as the variant is written; FRESH runs an incremental variant once, from
+    nothing, over everything.
     """
 
     INCREMENTAL = "incremental"
+    PARTITIONWISE = "partition-wise"
     WHOLE = "whole"
     FRESH = "fresh"
+
+    @property
+    def renews(self) -> bool:
+        """Whether nothing is left of what was there before."""
+        return self in (Way.WHOLE, Way.FRESH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,9 @@ from kilonova.query.tree import (
 from kilonova.query.weights import consolidated, together, weighed
 
 
-def maintained(item: Stored, moved: frozenset[str], known: Known, *, strong: bool, large: bool) -> Node | None:
+def maintained(
+    item: Stored, moved: frozenset[str], known: Known, *, strong: bool, large: bool, again: bool = False
+) -> Node | None:
     """The delta of a kept relation.
 
     Args:
@@ -47,16 +49,17 @@ def maintained(item: Stored, moved: frozenset[str], known: Known, *, strong: boo
         known: the channels that it reads.
         strong: whether the delta is wanted with weights, whatever the relation's encoding.
         large: whether the relation is so large that few of its rows had better be looked for.
+        again: whether groups that the change touches are made anew, even where it could be added to their sums.
 
     Returns:
         A tree with the columns of a delta in the relation's encoding, or a strong one; None if nothing changes.
     """
-    if item.sums:
+    if item.sums and not again:
         return _summed(item, moved, known, large=large)
     changed = _own_groups(item, moved, known) or change(item.tree, moved, known)
     if changed is None:
         return None
-    return consolidated(changed) if strong else _encoded(item, changed)
+    return consolidated(changed) if strong or item.sums else _encoded(item, changed)
 
 
 def _summed(item: Stored, moved: frozenset[str], known: Known, *, large: bool) -> Node | None:

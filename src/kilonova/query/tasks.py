@@ -103,6 +103,7 @@ def delta_of(
     few: bool,
     layered: frozenset[str] = frozenset(),
     strong: bool = False,
+    again: bool = False,
 ) -> Delta | None:
     """What brings a kept relation up to date.
 
@@ -116,13 +117,14 @@ def delta_of(
         few: whether the changes are so small that Spark had better send them to every worker.
         layered: the channels, its own among them, that have strong deltas after their base.
         strong: whether the delta is wanted with what it replaces, for readers of changes.
+        again: whether groups that the change touches are made anew, even where it could be added to their sums.
 
     Returns:
         The query; None if nothing changes.
     """
     item = restored(channel.name, text, channel.encoding, known, facts(channel))
     item = replace(item, tree=narrowed(ordered(item.tree, moved, sizes)))
-    tree = maintained(item, moved, known, strong=strong, large=sizes.get(channel.name, 0) > _LARGE)
+    tree = maintained(item, moved, known, strong=strong, large=sizes.get(channel.name, 0) > _LARGE, again=again)
     if tree is None:
         return None
     tree = weighing(tree, layered)

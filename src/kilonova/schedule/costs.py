@@ -24,6 +24,7 @@ Factors = tuple[float, float, float]
 
 _USUAL: dict[Way, Factors] = {
     Way.INCREMENTAL: (0.8, 1 / 8e6, 1 / 150e6),
+    Way.PARTITIONWISE: (1.0, 1 / 15e6, 1 / 30e6),
     Way.WHOLE: (0.6, 0.0, 1 / 25e6),
 }
 """Seconds, and seconds per byte of Parquet, on two cores."""
@@ -45,7 +46,7 @@ def estimated(way: Way, extent: Extent, taken: Sequence[Taken]) -> float:
     """How many seconds a task will take.
 
     Args:
-        way: incremental or whole.
+        way: any but fresh.
         extent: how much there is to read.
         taken: what runs of the task took, newest first.
 
@@ -57,6 +58,33 @@ def estimated(way: Way, extent: Extent, taken: Sequence[Taken]) -> float:
     known = sum(factor * size for factor, size in zip(factors, _sizes(extent), strict=True))
     since = next((place for place, item in enumerate(taken) if item.way is way), 0)
     return float(known * _HOPE**since)
+
+
+def crossover(whole: int, taken: Sequence[Taken]) -> float | None:
+    """From which share of new data on making a relation anew is estimated to be cheaper (Nova, Figure 5).
+
+    Args:
+        whole: how many bytes there are to read in all.
+        taken: what runs of the task took, newest first.
+
+    Returns:
+        The share, from 0 to 1; None if its change is cheaper even where everything is new.
+
+    >>> crossover(100_000_000, ()) is not None
+    True
+    """
+
+    def dearer(share: float) -> bool:
+        size = Extent(change=round(share * whole), whole=whole)
+        return estimated(Way.INCREMENTAL, size, taken) > estimated(Way.WHOLE, size, taken)
+
+    if not dearer(1.0):
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (low, middle) if dearer(middle) else (middle, high)
+    return high
 
 
 def _sizes(extent: Extent) -> Factors:

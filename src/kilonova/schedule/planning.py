@@ -128,11 +128,31 @@ def _cheaper(news: Choice, whole: Variant | None, progress: Progress, chronicles
     if whole is None or not isinstance(news.variant.logic, Query) or news.variant is progress.task.variants[0]:
         return news
     size = extent(progress, chronicles)
-    some, all_ = (estimated(way, size, progress.taken) for way in (Way.INCREMENTAL, Way.WHOLE))
-    reason = f"estimated at {some:.1f} s, making it anew at {all_:.1f} s"
-    if some <= all_:
-        return Choice(variant=news.variant, way=Way.INCREMENTAL, reason=reason)
-    return Choice(variant=whole, way=Way.WHOLE, reason=f"estimated at {all_:.1f} s, its change at {some:.1f} s")
+    costs = {way: estimated(way, size, progress.taken) for way in ways(progress, chronicles)}
+    best = min(costs, key=lambda way: costs[way])
+    others = ", ".join(f"{_NAMES[way]} at {seconds:.1f} s" for way, seconds in costs.items() if way is not best)
+    variant = whole if best is Way.WHOLE else news.variant
+    return Choice(variant=variant, way=best, reason=f"estimated at {costs[best]:.1f} s, {others}")
+
+
+_NAMES = {
+    Way.INCREMENTAL: "its change",
+    Way.PARTITIONWISE: "making anew the groups that change",
+    Way.WHOLE: "making it anew",
+}
+
+
+def ways(progress: Progress, chronicles: Mapping[str, Chronicle]) -> tuple[Way, ...]:
+    """The ways in which a view can be brought up to date.
+
+    Groups that have sums beside them can be made anew one by one as well, if there are several; groups without sums
+    are made so where their change is followed.
+    """
+    chronicle = chronicles[progress.task.name]
+    there = chronicle.snapshot(chronicle.readable).complete
+    several = sum(block.statistics.rows for block in there.blocks) > 1
+    groups = several and there.schema is not None and there.schema.kept.columns
+    return (Way.INCREMENTAL, *((Way.PARTITIONWISE,) if groups else ()), Way.WHOLE)
 
 
 def extent(progress: Progress, chronicles: Mapping[str, Chronicle]) -> Extent:
@@ -231,7 +251,7 @@ def reflected(
         BrokenInvariant: it would lie behind the channel's frontier (logic evolution, 4.1).
     """
     task, logic = progress.task.name, progress.logic
-    renewed = choice.way is not Way.INCREMENTAL or choice.variant.production is Production.BASE
+    renewed = choice.way.renews or choice.variant.production is Production.BASE
     version = Version() if renewed else before
     for feed in fed:
         if feed.port.channel in progress.task.writes or feed.port.mode is Mode.OLD:

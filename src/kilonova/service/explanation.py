@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kilonova.catalog import chains, registry
+from kilonova.catalog import registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Transaction
+from kilonova.catalog.observation import observe
 from kilonova.catalog.registry import Registered
 from kilonova.errors import UnknownName, closest
 from kilonova.model.channel import Channel, Chronicle
@@ -17,6 +18,8 @@ from kilonova.model.schedule import described as schedule_described
 from kilonova.model.task import Query, Sql
 from kilonova.query.rendering import pretty
 from kilonova.query.tasks import delta_of, known_of, way_of
+from kilonova.schedule.costs import crossover
+from kilonova.schedule.planning import Progress, choose, extent, why_due
 
 _RUNS = 200
 """How far back the last runs of a view are looked for."""
@@ -35,6 +38,9 @@ class Kept:
         change: its change if all that it reads changes, as SQL over `<channel>__new`, `__old` and `__change`; None
             where it is made anew, or has not run yet.
         runs: what its last runs made of it, newest first.
+        outlook: what a run would do now, with its estimates; None if there is nothing new to read.
+        crossover: the share of new data from which making it anew is estimated to be cheaper; None where it never is,
+            or there is no choice.
         description: what the channel holds, for people.
         checks: what its rows satisfy, in words.
         schedule: when it runs by itself, in words; None for whenever something is new.
@@ -47,6 +53,8 @@ class Kept:
     query: str
     change: str | None
     runs: tuple[records.Made, ...]
+    outlook: str | None = None
+    crossover: float | None = None
     description: str = ""
     checks: tuple[str, ...] = ()
     schedule: str | None = None
@@ -67,7 +75,7 @@ def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[Kept, ...]:
     views = [each for each, known in tasks.items() if _text(known) is not None]
     if name not in views:
         raise UnknownName("there is no such view", task=name, hint=closest(name, views))
-    chronicles = chains.chronicles(tx)
+    _, progress, chronicles = observe(tx)
     channels = {
         each: replace(chronicle.channel, schema=chronicle.schema_at(chronicle.readable))
         for each, chronicle in chronicles.items()
@@ -75,7 +83,11 @@ def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[Kept, ...]:
     made = records.outputs(tx, [run.number for run in records.history(tx, _RUNS)])
     return tuple(
         _kept(
-            tasks[each], channels, chronicles, tuple([item for item in reversed(made) if item.channel == each][:runs])
+            tasks[each],
+            progress[each],
+            channels,
+            chronicles,
+            tuple([item for item in reversed(made) if item.channel == each][:runs]),
         )
         for each in parts(tasks, name)
     )
@@ -98,6 +110,7 @@ def _text(known: Registered) -> str | None:
 
 def _kept(
     known: Registered,
+    progress: Progress,
     channels: dict[str, Channel],
     chronicles: Mapping[str, Chronicle],
     made: tuple[records.Made, ...],
@@ -113,6 +126,8 @@ def _kept(
         sizes = {each: chronicles[each].size for each in task.reads}
         delta = delta_of(text, channel, complete, facts, frozenset(task.reads), sizes, few=True)
         change = pretty(delta.sql.replace("{", "").replace("}", "")) if delta is not None else None
+    due, chosen = why_due(progress, chronicles), choose(progress, chronicles)
+    choice = derived and isinstance(task.variants[0].logic, Sql)
     return Kept(
         channel=task.name,
         encoding=described(channel.encoding),
@@ -121,6 +136,8 @@ def _kept(
         query=pretty(text),
         change=change,
         runs=made,
+        outlook=None if due is None else f"{chosen.way.value}: {due}; {chosen.reason}",
+        crossover=crossover(extent(progress, chronicles).whole, progress.taken) if choice else None,
         description=channel.description,
         checks=tuple(map(check_described, channel.checks)),
         schedule=None if task.schedule is None else schedule_described(task.schedule),
