@@ -21,7 +21,7 @@ from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName, closes
 from kilonova.model.block import Base, Block, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.encoding import key_of
-from kilonova.model.reading import Snapshot
+from kilonova.model.reading import Reading, Snapshot
 from kilonova.model.run import Extent, Input, Output, RunKind, Way
 from kilonova.model.schema import Schema
 from kilonova.model.task import Logic, Mode, Production, Query, Sql, Task, Variant
@@ -123,8 +123,15 @@ def driven(progress: Progress, written: set[str]) -> set[str]:
     return {channel for channel in progress.task.reads if channel in written}
 
 
+_MANY = 4
+"""From how many times the rows of a change on those of a view are looked for by key before the change meets them."""
+
 AT_ONCE = 4
 """How many tasks of a run go on at once, if they do not wait for each other."""
+
+
+def _rows(reading: Reading) -> int:
+    return sum(block.statistics.rows for block in reading.blocks)
 
 
 def _feeds(one: Task, other: Task) -> bool:
@@ -332,6 +339,7 @@ class _Execution:
         (writes,) = task.writes
         channels = {name: self._channel(name) for name in (*task.reads, writes)}
         sizes = {name: self._chronicles[name].size for name in channels}
+        changed = sum(_rows(feed.reading) for feed in fed if feed.port.mode in (Mode.CHANGES, Mode.INSERTS))
         few = extent(progress, self._chronicles).change <= self._warehouse.sizes.broadcast
         complete = self._chronicles[writes].complete
         assert complete is not None
@@ -344,6 +352,7 @@ class _Execution:
             moved,
             sizes,
             few=few,
+            large=_rows(self._chronicles[writes].snapshot(self._chronicles[writes].readable)) > _MANY * changed,
             layered=layered,
             strong=writes in self._begun.plan.followed,
             again=choice.way is Way.PARTITIONWISE,

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from kilonova.query.expression import Scalar, both, column, equal, parse
 from kilonova.query.properties import Known, equated, unique
-from kilonova.query.tree import Aggregate, Filter, Item, Join, Kind, Node, Project, names
+from kilonova.query.tree import Aggregate, Filter, Item, Join, Kind, Node, Project, inputs, names
 
 
 def grouped_early(node: Aggregate, known: Known) -> Node:
@@ -77,6 +77,28 @@ def _below_join(node: Aggregate, known: Known) -> Node | None:
 
 _STRICT = (exp.Column, exp.Identifier, exp.Literal, exp.Add, exp.Sub, exp.Mul, exp.Paren)
 """What is null if one of its columns is."""
+
+
+def met_early(node: Join, known: Known) -> Join:
+    """A semi- or anti-join with the values that its rows look for, each once, where they come of a join themselves.
+
+    How often a value comes is counted, so that a change of the join below is a change of few values above.
+    """
+    if node.kind not in (Kind.SEMI, Kind.ANTI) or node.condition is None or not _joins(node.right):
+        return node
+    pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
+    met = {other.name for _, other in pairs}
+    if len(pairs) < len(node.condition.conjuncts()) or any(set(key) <= met for key in unique(node.right, known)):
+        return node
+    found = both(tuple(_not_null(other) for _, other in pairs))
+    assert found is not None
+    values = tuple(Item(f"{names(node.right)[0]}__met{place}", other) for place, (_, other) in enumerate(pairs))
+    on = both(tuple(equal(one, column(item.name)) for (one, _), item in zip(pairs, values, strict=True)))
+    return replace(node, right=Aggregate(Filter(node.right, found), values, ()), condition=on)
+
+
+def _joins(node: Node) -> bool:
+    return isinstance(node, Join) or any(map(_joins, inputs(node)))
 
 
 def _not_null(value: Scalar) -> Scalar:

@@ -21,7 +21,7 @@ from kilonova.model.encoding import Append, Changes, Encoding, Upsert
 from kilonova.model.schema import KEPT
 from kilonova.query.expression import Scalar, column, parse
 from kilonova.query.folding import folded
-from kilonova.query.grouping import grouped_early
+from kilonova.query.grouping import grouped_early, met_early
 from kilonova.query.parsing import parsed
 from kilonova.query.properties import (
     FLOATING,
@@ -198,6 +198,8 @@ class _Keeping:
         """A part of the query over what is kept of it."""
         if isinstance(node, Aggregate):
             return self._grouped(node, root=False, apart=True)
+        if isinstance(node, Join):
+            node = met_early(node, self.known)
         node = with_inputs(node, tuple(self.below(part) for part in inputs(node)))
         return self._kept(node) if isinstance(node, Top) else node
 

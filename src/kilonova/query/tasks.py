@@ -21,9 +21,6 @@ from kilonova.query.weighing import weighing
 FULL, INCREMENTAL = "full", "incremental"
 """The names of a kept relation's variants."""
 
-_LARGE = 2 << 20
-"""From how many bytes on a relation's own rows are first looked for by the keys of its change."""
-
 
 def facts(channel: Channel) -> Facts:
     """What queries may rely on of a channel."""
@@ -101,6 +98,7 @@ def delta_of(
     sizes: Mapping[str, int],
     *,
     few: bool,
+    large: bool = False,
     layered: frozenset[str] = frozenset(),
     strong: bool = False,
     again: bool = False,
@@ -115,6 +113,7 @@ def delta_of(
         moved: those of them that have changed.
         sizes: how large they are, in bytes.
         few: whether the changes are so small that Spark had better send them to every worker.
+        large: whether the relation has many more rows than the changes.
         layered: the channels, its own among them, that have strong deltas after their base.
         strong: whether the delta is wanted with what it replaces, for readers of changes.
         again: whether groups that the change touches are made anew, even where it could be added to their sums.
@@ -124,7 +123,7 @@ def delta_of(
     """
     item = restored(channel.name, text, channel.encoding, known, facts(channel))
     item = replace(item, tree=narrowed(ordered(item.tree, moved, sizes)))
-    tree = maintained(item, moved, known, strong=strong, large=sizes.get(channel.name, 0) > _LARGE, again=again)
+    tree = maintained(item, moved, known, strong=strong, large=large, again=again)
     if tree is None:
         return None
     tree = weighing(tree, layered)
