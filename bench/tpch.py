@@ -24,8 +24,8 @@ from kilonova.service.project import Project
 TOUCHED = tuple(name for name, text in QUERIES.items() if "orders" in text or "lineitem" in text)
 """The queries for which there is something to do."""
 
-WARMING = 1
-"""How many rounds go before those that count: Spark compiles, and the choice between the ways learns."""
+WARMING = 3
+"""How many rounds go before those that count: Java and Spark compile, and the choice between the ways learns."""
 
 
 def measure(scale: Scale) -> list[Report]:
@@ -108,7 +108,7 @@ def _timed(
                 if number > WARMING:
                     taken[name][way].append(both)
                     if way == "auto":
-                        chosen[name].append(_went(project, name))
+                        chosen[name].append(_went(project))
         print(f"round {number} of {WARMING + rounds}", file=sys.stderr, flush=True)
     timings = {
         name: Timings(
@@ -120,11 +120,11 @@ def _timed(
     return timings, chosen
 
 
-def _went(project: Project, view: str) -> str:
-    """How most of the time of the last run of a view was spent."""
+def _went(project: Project) -> str:
+    """How most of the time of the last run was spent."""
     _, made = project.history(1)
     longest = max(made, key=lambda item: item.seconds)
-    return "change" if longest.reason.startswith("incremental") else "anew"
+    return "anew" if longest.reason.startswith("whole") else "change"
 
 
 def _kept(project: Project, view: str) -> int:

@@ -44,6 +44,33 @@ def declared(place: Path, files: dict[str, str]) -> Declared:
     return folder(written(place, files)).declared()
 
 
+def test_a_view_that_is_not_stored_is_part_of_those_that_read_it(tmp_path: Path) -> None:
+    (tmp_path / "orders.sql").write_text(
+        "CREATE TABLE orders (id BIGINT, customer STRING, amount INT, PRIMARY KEY (id))"
+    )
+    (tmp_path / "paid.sql").write_text("---\nstored: false\n---\nSELECT * FROM orders WHERE amount > 0")
+    (tmp_path / "large.sql").write_text("---\nstored: false\n---\nSELECT id, amount FROM paid WHERE amount > 9")
+    (tmp_path / "rest.sql").write_text("WITH p AS (SELECT * FROM paid) SELECT id FROM p EXCEPT SELECT id FROM large")
+    declared = folder(tmp_path).declared().workflow
+    assert {channel.name for channel in declared.channels} - {"orders", "rest"} <= {"rest__1", "rest__2"}
+    assert {name for task in declared.tasks for name in task.reads} & {"paid", "large"} == set()
+
+
+@pytest.mark.parametrize(
+    ("field", "query", "what"),
+    [
+        ("key: id", "SELECT id FROM orders", "not stored has no key"),
+        ("description: x", "SELECT idd FROM orders", "idd"),
+        ("stored: maybe", "SELECT id FROM orders", "true or false|said twice"),
+    ],
+)
+def test_a_view_that_is_not_stored_makes_sense_by_itself(tmp_path: Path, field: str, query: str, what: str) -> None:
+    (tmp_path / "orders.sql").write_text("CREATE TABLE orders (id BIGINT)")
+    (tmp_path / "some.sql").write_text(f"---\nstored: false\n{field}\n---\n{query}")
+    with pytest.raises(KilonovaError, match=what):
+        folder(tmp_path).declared()
+
+
 def test_a_folder_is_the_workflow_that_python_would_declare(tmp_path: Path) -> None:
     same = Workflow("models")
     same.channel("clicks", "page string, n int")

@@ -25,7 +25,7 @@ from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest
 from kilonova.model.check import Check, NotNull
 from kilonova.model.schedule import Schedule
 
-_VIEW = ("key", "mode", "description", "checks", "schedule")
+_VIEW = ("key", "mode", "description", "checks", "schedule", "stored")
 _TABLE = ("description", "checks")
 
 
@@ -80,6 +80,7 @@ def _declare(workflow: Workflow, file: Path) -> None:
                     description=_word(parts.fields, "description"),
                     checks=_checks(parts.fields),
                     schedule=_schedule(parts.fields),
+                    stored=_stored(parts.fields),
                     source=source,
                 )
             )
@@ -134,6 +135,13 @@ def _checks(fields: Mapping[str, Field]) -> tuple[Check, ...]:
         raise DeclarationError(f"line {field.line}: checks is a mapping", hint="Write it as checks: {not_null: [a]}")
     with _at(field):
         return checks_of(field.value)
+
+
+def _stored(fields: Mapping[str, Field]) -> bool:
+    text = _word(fields, "stored").lower()
+    if text not in ("", "true", "false"):
+        raise DeclarationError(f"line {fields['stored'].line}: stored is true or false")
+    return text != "false"
 
 
 def _schedule(fields: Mapping[str, Field]) -> Schedule | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal, get_args
@@ -15,7 +16,7 @@ from kilonova.model.check import Check
 from kilonova.model.encoding import Changes, Encoding, Upsert
 from kilonova.model.schedule import Schedule
 from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
-from kilonova.query.parsing import Beyond, parsed, selected_names, tables_of, with_ports
+from kilonova.query.parsing import Beyond, expanded, parsed, selected_names, tables_of, with_ports
 from kilonova.query.properties import Facts
 from kilonova.query.storing import Stored, kept_whole, stored
 from kilonova.query.tasks import FULL, facts, task_of
@@ -36,10 +37,11 @@ class ViewDraft:
         description: what it is, for people.
         checks: what its rows must satisfy.
         schedule: when it may run by itself.
+        stored: whether its rows are stored; otherwise they are computed where it is read.
         source: where the query is written, if it is in a file.
 
     Raises:
-        DeclarationError: there is no such mode.
+        DeclarationError: there is no such mode, or something is said of rows that are not stored.
     """
 
     name: str
@@ -49,12 +51,20 @@ class ViewDraft:
     description: str = ""
     checks: tuple[Check, ...] = ()
     schedule: Schedule | None = None
+    stored: bool = True
     source: Source | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in (modes := get_args(Maintenance)):
             raise DeclarationError(
                 f"there is no mode {self.mode!r}", task=self.name, hint=closest(str(self.mode), list(modes))
+            )
+
+        if not self.stored and (self.key or self.mode != "auto" or self.checks or self.schedule):
+            raise DeclarationError(
+                "a view that is not stored has no key, mode, checks or schedule",
+                task=self.name,
+                hint="Say it of the views that read it",
             )
 
     def blamed(self, error: KilonovaError) -> KilonovaError:
@@ -80,8 +90,16 @@ def derived(
     known = {name: facts(channel) for name, channel in channels.items()}
     made: list[Channel] = []
     tasks: list[Task] = []
+    unstored: dict[str, str] = {}
     for draft in _ordered(by_name):
         try:
+            if draft.name in channels and not draft.stored:
+                raise DeclarationError("there is a channel of this name", channel=draft.name, hint="Call it otherwise")
+            draft = replace(draft, query=expanded(draft.query, unstored))
+            if not draft.stored:
+                _understood(draft, known)
+                unstored[draft.name] = draft.query
+                continue
             for channel, task, own in _view(draft, known, channels):
                 made.append(channel)
                 tasks.append(replace(task, schedule=draft.schedule))
@@ -106,6 +124,12 @@ def _ordered(drafts: Mapping[str, ViewDraft]) -> Iterable[ViewDraft]:
             f"the views form a cycle: {' → '.join(error.args[1])}", hint="A view cannot read itself"
         )
         raise drafts[error.args[1][0]].blamed(found) from None
+
+
+def _understood(draft: ViewDraft, known: Mapping[str, Facts]) -> None:
+    """Refuse the query of a view that is not stored, if it makes no sense by itself."""
+    with suppress(Beyond):
+        parsed(draft.query, known)
 
 
 def _view(

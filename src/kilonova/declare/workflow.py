@@ -270,6 +270,7 @@ class Workflow:
         description: str = "",
         checks: Given = (),
         schedule: str | None = None,
+        stored: bool = True,
     ) -> None:
         """Declare a view: one Spark SQL query over channels and other views, kept up to date.
 
@@ -287,9 +288,12 @@ class Workflow:
                 the columns of a combination, or a list of such; `accepted`, the values of each column; `rows`,
                 conditions in Spark SQL.
             schedule: how long after its last run it runs again by itself: `"every 1 hour"`, or a cron expression.
+            stored: whether its rows are stored. Otherwise they are computed where other views of the workflow read it,
+                and there is no channel of its name: changes pass through it in memory (Nova's pipelining, section 6).
 
         Raises:
-            DeclarationError: the name is taken, or there is no such mode, check or schedule.
+            DeclarationError: the name is taken, there is no such mode, check or schedule, or something is said of rows
+                that are not stored.
             QueryError: a condition cannot be understood.
         """
         try:
@@ -301,6 +305,7 @@ class Workflow:
                 description=description,
                 checks=checks_of(checks),
                 schedule=None if schedule is None else schedule_of(schedule),
+                stored=stored,
             )
         except KilonovaError as error:
             raise error.within(task=name) from None

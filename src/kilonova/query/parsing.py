@@ -74,6 +74,29 @@ def tables_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name.lower() not in own))
 
 
+def expanded(text: str, queries: Mapping[str, str]) -> str:
+    """A query that defines what it reads of some other queries, and what these read of them.
+
+    Args:
+        text: the query.
+        queries: other queries by name.
+
+    Raises:
+        QueryError: it cannot be parsed.
+    """
+    read = {name: queries[name] for name in tables_of(text) if name in queries}
+    if not read:
+        return text
+    syntax = _syntax(text)
+    own = [cte.copy() for cte in syntax.ctes]
+    for name, query in read.items():
+        syntax = syntax.with_(exp.to_identifier(name, quoted=True), as_=_syntax(expanded(query, queries)))
+    defined = syntax.find(exp.With)
+    assert defined is not None
+    defined.set("expressions", [*(cte for cte in defined.expressions if cte.alias in read), *own])
+    return syntax.sql("spark")
+
+
 def with_ports(text: str, known: Known) -> str:
     """A query with the channels that it reads as ports in braces, its own braces doubled.
 
@@ -143,7 +166,7 @@ def parsed(text: str, known: Known) -> Node:
     return pushed(Project(node, items))
 
 
-def _syntax(text: str) -> exp.Expr:
+def _syntax(text: str) -> exp.Query:
     try:
         statements = sqlglot.parse(text, dialect="spark")
     except ParseError as error:
@@ -506,6 +529,8 @@ class _Reader:
         self, syntax: exp.Select, items: list[tuple[str, exp.Expr]], node: Node, scope: _Scope, ctes: Ctes
     ) -> tuple[Node, Outputs]:
         group = syntax.args.get("group")
+        if group is not None and group.args.get("all"):
+            group = exp.Group(expressions=[value.copy() for _, value in items if not value.find(exp.AggFunc)])
         sets = _grouping_sets(group)
         keys: list[Item] = []
         for key in dict.fromkeys(self._expression(item, scope) for item in itertools.chain.from_iterable(sets)):
