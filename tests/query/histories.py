@@ -17,7 +17,7 @@ import duckdb
 import sqlglot
 
 from kilonova.model.encoding import Append, Changes, Upsert
-from kilonova.query.maintaining import maintained
+from kilonova.query.maintaining import Situation, maintained
 from kilonova.query.ordering import ordered, unhinted
 from kilonova.query.parsing import parsed
 from kilonova.query.properties import Facts
@@ -195,19 +195,26 @@ class View:
 
     def _maintained(self, item: Stored, old: Bag) -> Bag:
         moved = frozenset(self.world.moved & set(item.reads))
-        sizes = {name: len(self.rows.get(name, name)) for name in item.reads}
         strong, large, layered, again = (self.draw.random() < 0.5 for _ in range(4))
-        item = replace(item, tree=narrowed(ordered(item.tree, moved, sizes)))
-        tree = maintained(item, moved, self.known, strong=strong, large=large, again=again)
+        found = Situation(
+            moved=moved,
+            sizes={name: len(self.rows.get(name, name)) for name in item.reads},
+            layered=frozenset({*item.reads, item.channel}) if layered else frozenset(),
+            large=large,
+            strong=strong,
+            again=again,
+        )
+        item = replace(item, tree=narrowed(ordered(item.tree, moved, found.sizes)))
+        tree = maintained(item, self.known, found)
         if tree is None:
             return Counter(old)
-        tree = weighing(tree, frozenset({*item.reads, item.channel}) if layered else frozenset())
+        tree = weighing(tree, found.layered)
         if WEIGHT in names(tree):
             item = replace(item, encoding=Changes())
         self.world.put(item.channel, old, old)
         sql = rendered(unhinted(tree), lambda s: f"{s.channel}_{s.at.value}{'__weighed' if s.weighed else ''}")
-        columns, _, found = self.world.asked(sql)
-        return applied(item, old, [dict(zip(columns, values, strict=True)) for values in found])
+        columns, _, rows = self.world.asked(sql)
+        return applied(item, old, [dict(zip(columns, values, strict=True)) for values in rows])
 
 
 def _check_key(item: Stored, rows: Bag) -> None:

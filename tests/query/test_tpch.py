@@ -10,7 +10,7 @@ from examples.tpch.workflow import QUERIES, TABLES, maintenance
 from kilonova.declare.ddl import parse_schema
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Upsert
-from kilonova.query.maintaining import maintained, way
+from kilonova.query.maintaining import Situation, maintained, way
 from kilonova.query.parsing import parsed
 from kilonova.query.rendering import rendered
 from kilonova.query.storing import restored, stored
@@ -34,7 +34,7 @@ def test_a_query_is_kept_up_to_date_by_its_change(name: str) -> None:
         assert "anew" not in way(item)
         known[item.channel] = item.facts
         for moved in item.reads:
-            assert maintained(item, frozenset({moved}), known, strong=False, large=True) is not None
+            assert maintained(item, known, Situation(moved=frozenset({moved}), sizes={}, large=True)) is not None
         text = rendered(item.tree, lambda scan: scan.channel)
         again = restored(item.channel, text, item.encoding, known, item.facts)
         assert names(again.tree) == names(item.tree)

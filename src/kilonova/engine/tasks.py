@@ -25,6 +25,7 @@ from kilonova.model.reading import Reading, Snapshot
 from kilonova.model.run import Extent, Input, Output, RunKind, Way
 from kilonova.model.schema import Schema
 from kilonova.model.task import Logic, Mode, Production, Query, Sql, Task, Variant
+from kilonova.query.maintaining import Situation
 from kilonova.query.tasks import Read, delta_of, known_of
 from kilonova.schedule.planning import (
     Choice,
@@ -338,25 +339,20 @@ class _Execution:
         )
         (writes,) = task.writes
         channels = {name: self._channel(name) for name in (*task.reads, writes)}
-        sizes = {name: self._chronicles[name].size for name in channels}
-        changed = sum(_rows(feed.reading) for feed in fed if feed.port.mode in (Mode.CHANGES, Mode.INSERTS))
-        few = extent(progress, self._chronicles).change <= self._warehouse.sizes.broadcast
-        complete = self._chronicles[writes].complete
+        own = self._chronicles[writes]
+        complete = own.complete
         assert complete is not None
-        layered = frozenset(name for name in channels if self._chronicles[name].layered)
-        delta = delta_of(
-            logic.text,
-            channels[writes],
-            complete,
-            known_of(channels),
-            moved,
-            sizes,
-            few=few,
-            large=_rows(self._chronicles[writes].snapshot(self._chronicles[writes].readable)) > _MANY * changed,
-            layered=layered,
+        changed = sum(_rows(feed.reading) for feed in fed if feed.port.mode in (Mode.CHANGES, Mode.INSERTS))
+        found = Situation(
+            moved=moved,
+            sizes={name: self._chronicles[name].size for name in channels},
+            layered=frozenset(name for name in channels if self._chronicles[name].layered),
+            few=extent(progress, self._chronicles).change <= self._warehouse.sizes.broadcast,
+            large=_rows(own.snapshot(own.readable)) > _MANY * changed,
             strong=writes in self._begun.plan.followed,
             again=choice.way is Way.PARTITIONWISE,
         )
+        delta = delta_of(logic.text, channels[writes], complete, known_of(channels), found)
         return None if delta is None else (Sql(text=delta.sql), delta.reads)
 
     def _channel(self, name: str) -> Channel:

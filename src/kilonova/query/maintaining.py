@@ -6,6 +6,9 @@ computed again, the relation's own rows of those groups, to find those that real
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from sqlglot import exp
 
 from kilonova.model.encoding import Append, Changes, Upsert
@@ -38,34 +41,52 @@ from kilonova.query.tree import (
 from kilonova.query.weights import consolidated, together, weighed
 
 
-def maintained(
-    item: Stored, moved: frozenset[str], known: Known, *, strong: bool, large: bool, again: bool = False
-) -> Node | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """How a run finds a kept relation and what it is made of.
+
+    Attributes:
+        moved: the channels that have changed.
+        sizes: how large the channels are, in bytes.
+        layered: the channels, the relation's own among them, that have strong deltas after their base.
+        few: whether the changes are so small that Spark had better send them to every worker.
+        large: whether the relation has so many more rows than the changes that few of them had better be looked for.
+        strong: whether the delta is wanted with what it replaces, for readers of changes, whatever the encoding.
+        again: whether groups that the change touches are made anew, even where it could be added to their sums.
+    """
+
+    moved: frozenset[str]
+    sizes: Mapping[str, int]
+    layered: frozenset[str] = frozenset()
+    few: bool = True
+    large: bool = False
+    strong: bool = False
+    again: bool = False
+
+
+def maintained(item: Stored, known: Known, found: Situation) -> Node | None:
     """The delta of a kept relation.
 
     Args:
         item: the relation.
-        moved: the channels that have changed.
         known: the channels that it reads.
-        strong: whether the delta is wanted with weights, whatever the relation's encoding.
-        large: whether the relation is so large that few of its rows had better be looked for.
-        again: whether groups that the change touches are made anew, even where it could be added to their sums.
+        found: how the run finds them.
 
     Returns:
         A tree with the columns of a delta in the relation's encoding, or a strong one; None if nothing changes.
     """
-    if item.sums and not again:
-        return _summed(item, moved, known, large=large)
-    changed = _own_groups(item, moved, known) or change(item.tree, moved, known)
+    if item.sums and not found.again:
+        return _summed(item, known, found)
+    changed = _own_groups(item, found.moved, known) or change(item.tree, found.moved, known)
     if changed is None:
         return None
-    return consolidated(changed) if strong or item.sums else _encoded(item, changed)
+    return consolidated(changed) if found.strong or item.sums else _encoded(item, changed)
 
 
-def _summed(item: Stored, moved: frozenset[str], known: Known, *, large: bool) -> Node | None:
+def _summed(item: Stored, known: Known, found: Situation) -> Node | None:
     """Groups with sums beside them, before and after the change adds to the sums; always a strong delta."""
     group, above = grouping(item.tree)
-    changed = change(group.input, moved, known)
+    changed = change(group.input, found.moved, known)
     if changed is None:
         return None
     keys_, sums = (tuple(each.name for each in items) for items in (group.keys, group.calls))
@@ -73,10 +94,10 @@ def _summed(item: Stored, moved: frozenset[str], known: Known, *, large: bool) -
     coming = _amounts(group, new, changed)
     scanned = Scan(item.channel, tuple((shown(name, above)[0], name) for name in (*keys_, *sums)), At.OLD)
     there: Node = scanned
-    if large and keys_:
-        keys, wanted = touched(group.input, tuple(key.value for key in group.keys), moved, known)
-        found = tuple((column(name), key) for name, (_, key) in zip(keys_, wanted, strict=True))
-        there = restricted(scanned, found, keys)
+    if found.large and keys_:
+        keys, wanted = touched(group.input, tuple(key.value for key in group.keys), found.moved, known)
+        own = tuple((column(name), key) for name, (_, key) in zip(keys_, wanted, strict=True))
+        there = restricted(scanned, own, keys)
     weight = column(WEIGHT).sql
     signed = {n: Scalar(f"CASE WHEN {weight} > 0 THEN {column(n).sql} ELSE -{column(n).sql} END") for n in sums}
     nothing, one, none = Scalar("NULL"), Scalar("1L"), Scalar("0L")

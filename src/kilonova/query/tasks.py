@@ -9,7 +9,7 @@ from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Changes, Custom, delta_schema
 from kilonova.model.schema import Schema, quoted
 from kilonova.model.task import Mode, Port, Production, Query, Sql, Task, Variant
-from kilonova.query.maintaining import maintained, way
+from kilonova.query.maintaining import Situation, maintained, way
 from kilonova.query.ordering import ordered, unhinted
 from kilonova.query.properties import Facts, Known
 from kilonova.query.pruning import narrowed
@@ -89,20 +89,7 @@ class Read:
     weighed: bool = False
 
 
-def delta_of(
-    text: str,
-    channel: Channel,
-    complete: Schema,
-    known: Known,
-    moved: frozenset[str],
-    sizes: Mapping[str, int],
-    *,
-    few: bool,
-    large: bool = False,
-    layered: frozenset[str] = frozenset(),
-    strong: bool = False,
-    again: bool = False,
-) -> Delta | None:
+def delta_of(text: str, channel: Channel, complete: Schema, known: Known, found: Situation) -> Delta | None:
     """What brings a kept relation up to date.
 
     Args:
@@ -110,24 +97,18 @@ def delta_of(
         channel: the channel that holds it.
         complete: its columns, and what is stored beside them.
         known: the channels that it reads.
-        moved: those of them that have changed.
-        sizes: how large they are, in bytes.
-        few: whether the changes are so small that Spark had better send them to every worker.
-        large: whether the relation has many more rows than the changes.
-        layered: the channels, its own among them, that have strong deltas after their base.
-        strong: whether the delta is wanted with what it replaces, for readers of changes.
-        again: whether groups that the change touches are made anew, even where it could be added to their sums.
+        found: how the run finds them.
 
     Returns:
         The query; None if nothing changes.
     """
     item = restored(channel.name, text, channel.encoding, known, facts(channel))
-    item = replace(item, tree=narrowed(ordered(item.tree, moved, sizes)))
-    tree = maintained(item, moved, known, strong=strong, large=large, again=again)
+    item = replace(item, tree=narrowed(ordered(item.tree, found.moved, found.sizes)))
+    tree = maintained(item, known, found)
     if tree is None:
         return None
-    tree = weighing(tree, layered)
-    sql = _with_ports(tree if few else unhinted(tree), _name)
+    tree = weighing(tree, found.layered)
+    sql = _with_ports(tree if found.few else unhinted(tree), _name)
     wanted = delta_schema(Changes() if WEIGHT in names(tree) else channel.encoding, complete)
     reads = {_name(scan): Read(_port(scan.channel, scan.at), scan.weighed) for scan in scans(tree)}
     return Delta(_cast(sql, wanted), reads)

@@ -16,6 +16,7 @@ from kilonova.model.check import described as check_described
 from kilonova.model.encoding import described
 from kilonova.model.schedule import described as schedule_described
 from kilonova.model.task import Query, Sql
+from kilonova.query.maintaining import Situation
 from kilonova.query.rendering import pretty
 from kilonova.query.tasks import delta_of, known_of, way_of
 from kilonova.schedule.costs import crossover
@@ -124,7 +125,7 @@ def _kept(
     complete = chronicles[task.name].complete
     if derived and complete is not None:
         sizes = {each: chronicles[each].size for each in task.reads}
-        delta = delta_of(text, channel, complete, facts, frozenset(task.reads), sizes, few=True)
+        delta = delta_of(text, channel, complete, facts, Situation(moved=frozenset(task.reads), sizes=sizes))
         change = pretty(delta.sql.replace("{", "").replace("}", "")) if delta is not None else None
     due, chosen = why_due(progress, chronicles), choose(progress, chronicles)
     choice = derived and isinstance(task.variants[0].logic, Sql)
