@@ -108,7 +108,7 @@ def _timed(
                 if number > WARMING:
                     taken[name][way].append(both)
                     if way == "auto":
-                        chosen[name].append(_went(project))
+                        chosen[name].append(went(project))
         print(f"round {number} of {WARMING + rounds}", file=sys.stderr, flush=True)
     timings = {
         name: Timings(
@@ -120,7 +120,7 @@ def _timed(
     return timings, chosen
 
 
-def _went(project: Project) -> str:
+def went(project: Project) -> str:
     """How most of the time of the last run was spent."""
     _, made = project.history(1)
     longest = max(made, key=lambda item: item.seconds)

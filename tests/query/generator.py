@@ -197,7 +197,7 @@ class Generator:
         )
 
     def combined(self, depth: int) -> Source:
-        operator = self.draw.choice(["UNION ALL", "UNION", "EXCEPT", "INTERSECT"])
+        operator = self.draw.choice(["UNION ALL", "UNION", "EXCEPT", "INTERSECT", "EXCEPT ALL", "INTERSECT ALL"])
         name, sides = self.name(), []
         for _ in range(2):
             text, columns = self.source(depth - 1)

@@ -69,3 +69,16 @@ select distinct a from g;
 select g.a, t.v from g left join t on g.a = t.k;
 select a from g union all select a from g;
 select a from g where a in (select a from g where s = 'x')
+;
+SELECT a, b FROM r EXCEPT ALL SELECT x, b FROM u;
+SELECT a FROM r INTERSECT ALL SELECT x FROM u;
+SELECT a + 1 AS c, s, count(*) AS n FROM r GROUP BY ALL;
+SELECT s FROM r WHERE EXISTS (SELECT 1 FROM (SELECT count(*) FROM t));
+SELECT s FROM r WHERE NOT EXISTS (SELECT 1 FROM (SELECT DISTINCT 1 FROM t WHERE a > 1));
+SELECT n, count(*) AS m FROM (SELECT t.k, count(r.b) AS n FROM t LEFT JOIN r ON t.k = r.a AND r.s LIKE '%x%' GROUP BY t.k) GROUP BY n;
+SELECT t.k, t.s, sum(r.b * 2) AS twice, max(r.d) AS most, count(r.a) AS n FROM t LEFT JOIN r ON r.a = t.k GROUP BY t.k, t.s;
+SELECT t.k, u.x FROM t LEFT JOIN u ON t.a = u.k;
+SELECT t.k FROM t LEFT SEMI JOIN u ON t.a = u.k;
+SELECT t.k FROM t JOIN r ON t.a = r.a LEFT ANTI JOIN u ON r.b = u.k;
+SELECT k FROM t WHERE a IN (SELECT r.a FROM r JOIN u ON r.b = u.k WHERE u.x > 0);
+SELECT k FROM t WHERE NOT EXISTS (SELECT 1 FROM r JOIN u ON r.b = u.k WHERE r.a = t.a)

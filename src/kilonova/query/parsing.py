@@ -726,13 +726,31 @@ class _Reader:
                 outputs = [(visible, item.name) for (visible, _), item in zip(outputs, again, strict=True)]
             return node, outputs
         if not distinct:
-            raise Beyond(f"{syntax.key.upper()} ALL", "Leave out ALL")
+            return self._counted(syntax, left, right, columns), outputs
         keys = tuple(Item(name, column(own)) for name, own in zip(columns, names(left), strict=True))
         alike = tuple(
             Scalar(f"{column(name).sql} <=> {column(own).sql}") for name, own in zip(columns, names(right), strict=True)
         )
         kind = Kind.ANTI if isinstance(syntax, exp.Except) else Kind.SEMI
         return Join(Aggregate(left, keys, ()), right, kind, both(alike)), outputs
+
+    def _counted(self, syntax: exp.SetOperation, left: Node, right: Node, columns: tuple[str, ...]) -> Node:
+        """`EXCEPT ALL` and `INTERSECT ALL`: each row as often as it is left over, or on both sides."""
+        sides = tuple(self.name(side) for side in ("_left", "_right"))
+        parts = tuple(
+            Project(part, (*kept(names(part)), *(Item(side, Scalar(str(int(side == own)))) for side in sides)))
+            for part, own in ((left, sides[0]), (right, sides[1]))
+        )
+        rows = tuple(self.name(name) for name in columns)
+        counts = tuple(self.name(side) for side in sides)
+        sums = tuple(Item(n, Scalar(f"SUM({column(side).sql})")) for n, side in zip(counts, sides, strict=True))
+        keys = tuple(Item(name, column(row)) for name, row in zip(columns, rows, strict=True))
+        groups = Aggregate(Union(parts, (*rows, *sides)), keys, sums)
+        one, other = (column(name).sql for name in counts)
+        often = f"{one} - {other}" if isinstance(syntax, exp.Except) else f"LEAST({one}, {other})"
+        each = Scalar(f"EXPLODE(SEQUENCE(1, CAST({often} AS INT)))")
+        there = Filter(groups, parse(f"{often} > 0"))
+        return Project(Explode(there, each, False, (self.name("_each"),)), kept(columns))
 
     def _expression(self, syntax: exp.Expr, scope: _Scope) -> Scalar:
         """A scalar expression with the tree's own column names."""
