@@ -16,13 +16,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-import kilonova as kn
 from bench.measure import spent
 from bench.report import Draw, Goal, Report, Scale
 from bench.sandbox import sandbox, write
-from bench.tpch import went
+from bench.tpch import each_way, went
 from examples.tpch.refresh import Refresh, generate
-from examples.tpch.workflow import QUERIES, TABLES, tpch
+from examples.tpch.workflow import TABLES
 from kilonova.service.project import Project
 
 CHOSEN = ("q01", "q03", "q04", "q06", "q12", "q13", "q14", "q18")
@@ -42,7 +41,7 @@ def measure(scale: Scale) -> list[Report]:
     place = Path(tempfile.gettempdir()) / "tpch"
     place.mkdir(exist_ok=True)
     data = generate(place, size)
-    with sandbox(_workflow()) as (project, directory):
+    with sandbox(each_way(CHOSEN)) as (project, directory):
         refresh = Refresh(project.warehouse.spark, data)
         for table in TABLES:
             write(refresh.first(table), directory / table)
@@ -91,14 +90,6 @@ def _right(cell: Cell, near: float = NEAR) -> bool:
 def _shown(cells: list[Cell]) -> str:
     ratio = statistics.median(anew / change for change, anew, _ in cells)
     return f"{ratio:.2f}: {', '.join(dict.fromkeys(choice for _, _, choice in cells))}"
-
-
-def _workflow() -> kn.Workflow:
-    workflow = tpch(CHOSEN)
-    for name in CHOSEN:
-        workflow.view(f"{name}_change", QUERIES[name], mode="incremental")
-        workflow.view(f"{name}_anew", QUERIES[name], mode="full")
-    return workflow
 
 
 def _cells(project: Project, learning: int, measured: int) -> dict[tuple[str, float], list[Cell]]:

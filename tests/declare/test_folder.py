@@ -51,22 +51,26 @@ def test_a_view_that_is_not_stored_is_part_of_those_that_read_it(tmp_path: Path)
     (tmp_path / "paid.sql").write_text("---\nstored: false\n---\nSELECT * FROM orders WHERE amount > 0")
     (tmp_path / "large.sql").write_text("---\nstored: false\n---\nSELECT id, amount FROM paid WHERE amount > 9")
     (tmp_path / "rest.sql").write_text("WITH p AS (SELECT * FROM paid) SELECT id FROM p EXCEPT SELECT id FROM large")
-    declared = folder(tmp_path).declared().workflow
-    assert {channel.name for channel in declared.channels} - {"orders", "rest"} <= {"rest__1", "rest__2"}
-    assert {name for task in declared.tasks for name in task.reads} & {"paid", "large"} == set()
+    beyond = "SELECT id FROM paid WHERE id = 1 OR EXISTS (SELECT 1 FROM large)"
+    (tmp_path / "beyond.sql").write_text(beyond)
+    workflow = folder(tmp_path).declared().workflow
+    reads = {task.name: set(task.reads) for task in workflow.tasks}
+    assert {channel.name for channel in workflow.channels} == {"orders", *reads}
+    assert not {"paid", "large"} & set.union(*reads.values())
+    assert reads["beyond"] == {"orders"}
 
 
 @pytest.mark.parametrize(
     ("field", "query", "what"),
     [
-        ("key: id", "SELECT id FROM orders", "not stored has no key"),
-        ("description: x", "SELECT idd FROM orders", "idd"),
-        ("stored: maybe", "SELECT id FROM orders", "true or false|said twice"),
+        ("stored: false\nkey: id", "SELECT id FROM orders", "not stored has no key"),
+        ("stored: false", "SELECT idd FROM orders", "idd"),
+        ("stored: maybe", "SELECT id FROM orders", "line 2: stored is true or false"),
     ],
 )
 def test_a_view_that_is_not_stored_makes_sense_by_itself(tmp_path: Path, field: str, query: str, what: str) -> None:
     (tmp_path / "orders.sql").write_text("CREATE TABLE orders (id BIGINT)")
-    (tmp_path / "some.sql").write_text(f"---\nstored: false\n{field}\n---\n{query}")
+    (tmp_path / "some.sql").write_text(f"---\n{field}\n---\n{query}")
     with pytest.raises(KilonovaError, match=what):
         folder(tmp_path).declared()
 

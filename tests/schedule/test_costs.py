@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kilonova.model.run import Extent, Taken, Way
-from kilonova.schedule.costs import estimated
+from kilonova.schedule.costs import crossover, estimated
 
 WAYS = (Way.INCREMENTAL, Way.WHOLE)
 Truth = Callable[[Way, Extent], float]
@@ -83,6 +83,22 @@ def test_the_cross_over_is_followed_when_it_moves() -> None:
     taken = lived(TRUTHS["a join"], [], 12, draw)
     moved = TRUTHS["a costly change"]
     assert share_right(moved, lived(moved, taken, 25, draw)) >= 0.85
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_the_cross_over_is_where_the_choice_changes(name: str) -> None:
+    whole, draw = int(2e8), random.Random(3)
+    taken = lived(TRUTHS[name], [], 12, draw)
+    share = crossover(whole, taken)
+    assert share is not None
+    assert chosen(Extent(change=int(0.99 * share * whole), whole=whole), taken) is Way.INCREMENTAL
+    assert chosen(Extent(change=int(1.01 * share * whole) + 1, whole=whole), taken) is Way.WHOLE
+
+
+def test_there_is_no_cross_over_where_a_change_is_cheaper_even_if_all_is_new() -> None:
+    extent = Extent(change=10_000_000, whole=10_000_000)
+    taken = [Taken(Way.INCREMENTAL, extent, 0.5), Taken(Way.WHOLE, extent, 9.0)] * 4
+    assert crossover(10_000_000, taken) is None
 
 
 def test_without_any_run_the_estimates_are_the_usual_ones() -> None:

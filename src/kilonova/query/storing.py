@@ -217,7 +217,7 @@ class _Keeping:
         """Keep a relation, or find it kept where the query says it twice, and read it."""
         if all(
             name.startswith(KEPT) for name in names(node)
-        ):  # only whether there are rows matters: a channel has columns
+        ):  # only that there are rows matters; a channel has columns
             node = Project(node, (Item(f"_there{len(self.found) + 1}", Scalar("TRUE")), *kept(names(node))))
         text = _text(node) if steady(node) else str(len(self.found))
         if text not in self._by_text:
