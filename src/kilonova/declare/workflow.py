@@ -289,7 +289,7 @@ class Workflow:
                 conditions in Spark SQL.
             schedule: how long after its last run it runs again by itself: `"every 1 hour"`, or a cron expression.
             stored: whether its rows are stored. Otherwise they are computed where other views of the workflow read it,
-                and there is no channel of its name: changes pass through it in memory (Nova's pipelining, sections 1 and 4).
+                and there is no channel of its name: changes pass through it in memory (pipelining; Nova, 1 and 4).
 
         Raises:
             DeclarationError: the name is taken, there is no such mode, check or schedule, or something is said of rows
