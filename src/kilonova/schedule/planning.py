@@ -13,7 +13,7 @@ from kilonova.model.run import Extent, Taken, Way
 from kilonova.model.task import Mode, Port, Production, Query, Task, Variant
 from kilonova.model.version import Version
 from kilonova.model.workflow import Workflow
-from kilonova.schedule.costs import estimated
+from kilonova.schedule.costs import learned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,8 @@ def _cheaper(news: Choice, whole: Variant | None, progress: Progress, chronicles
     if whole is None or not isinstance(news.variant.logic, Query) or news.variant is progress.task.variants[0]:
         return news
     size = extent(progress, chronicles)
-    costs = {way: estimated(way, size, progress.taken) for way in ways(progress, chronicles)}
+    known = learned(progress.taken)
+    costs = {way: known.seconds(way, size) for way in ways(progress, chronicles)}
     best = min(costs, key=lambda way: costs[way])
     others = ", ".join(f"{_NAMES[way]} at {seconds:.1f} s" for way, seconds in costs.items() if way is not best)
     variant = whole if best is Way.WHOLE else news.variant

@@ -19,7 +19,7 @@ from kilonova.model.task import Query, Sql
 from kilonova.query.maintaining import Situation
 from kilonova.query.rendering import pretty
 from kilonova.query.tasks import delta_of, known_of, way_of
-from kilonova.schedule.costs import crossover
+from kilonova.schedule.costs import learned
 from kilonova.schedule.planning import Progress, choose, extent, why_due
 
 _RUNS = 200
@@ -138,7 +138,7 @@ def _kept(
         change=change,
         runs=made,
         outlook=None if due is None else f"{chosen.way.value}: {due}; {chosen.reason}",
-        crossover=crossover(extent(progress, chronicles).whole, progress.taken) if choice else None,
+        crossover=learned(progress.taken).crossover(extent(progress, chronicles).whole) if choice else None,
         description=channel.description,
         checks=tuple(map(check_described, channel.checks)),
         schedule=None if task.schedule is None else schedule_described(task.schedule),
