@@ -213,7 +213,7 @@ if __name__ == "__main__":
     import traceback
     from collections import Counter
 
-    from kilonova.query.parsing import Beyond
+    from kilonova.query.syntax import Beyond
     from tests.query.histories import lived
 
     first, count = int(sys.argv[1]), int(sys.argv[2])

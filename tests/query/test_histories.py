@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.query.parsing import Beyond
+from kilonova.query.syntax import Beyond
 from tests.query.generator import Generator
 from tests.query.histories import lived
 

@@ -16,9 +16,10 @@ from kilonova.model.check import Check
 from kilonova.model.encoding import Changes, Encoding, Upsert
 from kilonova.model.schedule import Schedule
 from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
-from kilonova.query.parsing import Beyond, expanded, parsed, selected_names, tables_of, with_ports
+from kilonova.query.parsing import parsed
 from kilonova.query.properties import Facts
 from kilonova.query.storing import Stored, kept_whole, stored
+from kilonova.query.syntax import Beyond, expanded, selected_names, tables_of, with_ports
 from kilonova.query.tasks import FULL, facts, task_of
 from kilonova.query.tree import Node, names
 

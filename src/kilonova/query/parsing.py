@@ -10,15 +10,32 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import OptimizeError, ParseError
+from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.qualify import qualify
 
 from kilonova.errors import QueryError, closest
 from kilonova.query.expression import Scalar, both, column, equal, parse
 from kilonova.query.properties import Known, filled
 from kilonova.query.pushing import pushed
+from kilonova.query.syntax import (
+    Beyond,
+    bare,
+    conjuncts,
+    grouping_sets,
+    has_aggregates,
+    is_call,
+    limit_of,
+    outermost,
+    plain,
+    refuses_null,
+    syntax_of,
+    tables_of,
+    unaliased,
+    unfiltered,
+    without_generators,
+    written_names,
+)
 from kilonova.query.tree import (
     Aggregate,
     Explode,
@@ -38,94 +55,6 @@ from kilonova.query.tree import (
     names,
 )
 
-AGGREGATES = frozenset(
-    """
-    mode kurtosis skewness bool_and bool_or every some any histogram_numeric percentile bit_and bit_or bit_xor
-    regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
-    listagg string_agg collect_list collect_set count_min_sketch try_sum try_avg
-    """.split()  # noqa: SIM905
-)
-"""Aggregate functions of Spark that the parser takes for plain ones."""
-
-
-class Beyond(Exception):
-    """A construct that the tree has no operator for.
-
-    Attributes:
-        construct: what it is.
-        advice: what could be written instead.
-    """
-
-    def __init__(self, construct: str, advice: str = "") -> None:
-        super().__init__(construct)
-        self.construct = construct
-        self.advice = advice
-
-
-def tables_of(text: str) -> tuple[str, ...]:
-    """The tables that a query names, those that it defines itself left out.
-
-    Raises:
-        QueryError: it cannot be parsed.
-    """
-    tree = _syntax(text)
-    own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    found = (table.name for table in tree.find_all(exp.Table))
-    return tuple(dict.fromkeys(name for name in found if name.lower() not in own))
-
-
-def expanded(text: str, queries: Mapping[str, str]) -> str:
-    """A query that defines what it reads of some other queries, and what these read of them.
-
-    Args:
-        text: the query.
-        queries: other queries by name.
-
-    Raises:
-        QueryError: it cannot be parsed.
-    """
-    read = {name: queries[name] for name in tables_of(text) if name in queries}
-    if not read:
-        return text
-    syntax = _syntax(text)
-    own = [cte.copy() for cte in syntax.ctes]
-    for name, query in read.items():
-        syntax = syntax.with_(exp.to_identifier(name, quoted=True), as_=_syntax(expanded(query, queries)))
-    defined = syntax.find(exp.With)
-    assert defined is not None
-    defined.set("expressions", [*(cte for cte in defined.expressions if cte.alias in read), *own])
-    return syntax.sql("spark")
-
-
-def with_ports(text: str, known: Known) -> str:
-    """A query with the channels that it reads as ports in braces, its own braces doubled.
-
-    Raises:
-        QueryError: it cannot be parsed, or there is no such channel.
-    """
-    syntax = _syntax(text)
-    own = {cte.alias.lower() for cte in syntax.find_all(exp.CTE)}
-    names_ = {name.lower(): name for name in known}
-    for table in syntax.find_all(exp.Table):
-        if table.name.lower() in own:
-            continue
-        if table.name.lower() not in names_:
-            raise QueryError(f"there is no channel {table.name}", hint=closest(table.name, list(known)))
-        if not table.alias:
-            table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
-        table.set("this", exp.to_identifier(f"\x02{names_[table.name.lower()]}\x03"))
-    sql = syntax.sql("spark").replace("{", "{{").replace("}", "}}")
-    return sql.replace("`\x02", "{").replace("\x03`", "}").replace("\x02", "{").replace("\x03", "}")
-
-
-def selected_names(text: str) -> list[str]:
-    """The names of a query's columns as they are written; none where a star stands among them.
-
-    Raises:
-        QueryError: it cannot be parsed.
-    """
-    return _written_names(_syntax(text))
-
 
 def parsed(text: str, known: Known) -> Node:
     """A query as a tree, whose columns have the names of the result; an order without a limit is left out.
@@ -138,8 +67,8 @@ def parsed(text: str, known: Known) -> Node:
         QueryError: it is no query, or names what is not there.
         Beyond: it uses a construct that the tree has no operator for.
     """
-    syntax = _syntax(text)
-    wanted = _written_names(syntax)
+    syntax = syntax_of(text)
+    wanted = written_names(syntax)
     real = {name.lower(): name for name in known}
     schema: dict[str, object] = {}
     for table in tables_of(text):
@@ -164,32 +93,6 @@ def parsed(text: str, known: Known) -> Node:
         raise QueryError(f"two columns of the result are called {twice}", column=twice, hint="Give one an alias")
     items = tuple(Item(name, column(internal)) for name, (_, internal) in zip(visible, outputs, strict=True))
     return pushed(Project(node, items))
-
-
-def _syntax(text: str) -> exp.Query:
-    try:
-        statements = sqlglot.parse(text, dialect="spark")
-    except ParseError as error:
-        first = error.errors[0] if error.errors else {}
-        where = f"line {first['line']}, column {first['col']}: " if first.get("line") else ""
-        near = f" near {first['highlight']!r}" if first.get("highlight") else ""
-        raise QueryError(f"the query cannot be parsed: {where}{first.get('description', error)}{near}") from None
-    except sqlglot.errors.TokenError as error:
-        raise QueryError(f"the query cannot be parsed: {error}") from None
-    if len(statements) != 1 or statements[0] is None:
-        raise QueryError("one query is wanted", hint="Write one SELECT, without a semicolon in between")
-    if not isinstance(statements[0], exp.Query):
-        raise QueryError("this is no query", hint="Write a SELECT")
-    return statements[0]
-
-
-def _written_names(syntax: exp.Expr) -> list[str]:
-    """The names of the result's columns as the user wrote them; none where a star stands among them."""
-    while isinstance(syntax, exp.SetOperation | exp.Subquery):
-        syntax = syntax.this
-    if not isinstance(syntax, exp.Select) or any(item.is_star for item in syntax.selects):
-        return []
-    return [item.alias_or_name for item in syntax.selects]
 
 
 def _unknown_column(message: str, known: Known, tables: tuple[str, ...]) -> QueryError:
@@ -365,8 +268,8 @@ class _Reader:
 
     def _filtered(self, node: Node, condition: exp.Expr, scope: _Scope, ctes: Ctes) -> tuple[Node, list[Scalar]]:
         free: list[Scalar] = []
-        for part in _conjuncts(condition):
-            inner, negated = _bare(part)
+        for part in conjuncts(condition):
+            inner, negated = bare(part)
             if isinstance(inner, exp.Exists):
                 node = self._exists(node, inner, negated, scope, ctes)
             elif isinstance(inner, exp.In) and inner.args.get("query") is not None:
@@ -384,7 +287,7 @@ class _Reader:
         kind = Kind.ANTI if negated else Kind.SEMI
         query = syntax.this.unnest() if isinstance(syntax.this, exp.Subquery) else syntax.this
         ctes = self._with(query, ctes)
-        if isinstance(query, exp.Select) and _plain(query):
+        if isinstance(query, exp.Select) and plain(query):
             body = self._body(query, ctes, scope)
             self._inside(body.free, node, body.node)
             return Join(node, body.node, kind, both(body.free))
@@ -395,10 +298,10 @@ class _Reader:
         query = syntax.args["query"].unnest()
         ctes = self._with(query, ctes)
         free: tuple[Scalar, ...] = ()
-        if isinstance(query, exp.Select) and _plain(query):
+        if isinstance(query, exp.Select) and plain(query):
             body = self._body(query, ctes, scope)
             inner, free = body.node, body.free
-            values = tuple(self._expression(_unaliased(item), body.scope) for item in query.selects)
+            values = tuple(self._expression(unaliased(item), body.scope) for item in query.selects)
             self._inside(free, node, inner)
         else:
             inner, outputs = self.query(query, ctes, None)
@@ -429,8 +332,8 @@ class _Reader:
         for found in list(holder.find_all(exp.Exists, exp.In)):
             if isinstance(found, exp.Exists) or found.args.get("query") is not None:
                 raise Beyond("EXISTS or IN with a subquery below OR or within an expression", "Use a UNION or a join")
-        for subquery in _outermost(holder):
-            inner_needed = _refuses_null(syntax, subquery)
+        for subquery in outermost(holder):
+            inner_needed = refuses_null(syntax, subquery)
             node, value = self._scalar(node, subquery, scope, ctes, inner_needed)
             subquery.replace(value)
         return node, holder.this
@@ -440,10 +343,10 @@ class _Reader:
     ) -> tuple[Node, exp.Expr]:
         query = subquery.unnest()
         ctes = self._with(query, ctes)
-        if not isinstance(query, exp.Select) or query.args.get("group") or not _has_aggregates(query):
+        if not isinstance(query, exp.Select) or query.args.get("group") or not has_aggregates(query):
             raise Beyond("a scalar subquery that is not one aggregate", "Aggregate its value, or write a join")
         body = self._body(query, ctes, scope)
-        item = _unaliased(query.selects[0])
+        item = unaliased(query.selects[0])
         if not body.free:
             inner, outputs = self._selected(query, body.node, body.scope, ctes)
             return Join(node, inner, Kind.INNER, None), _internal(outputs[0][1])
@@ -466,7 +369,7 @@ class _Reader:
         named = Item(self.name("_value"), value)
         inner = Project(grouped, (*kept(tuple(key.name for key in keys)), named))
         on = both(tuple(equal(column(key.name), other) for key, (_, other) in zip(keys, pairs, strict=True)))
-        counts = any(isinstance(_unfiltered(call.value.node), exp.Count) for call in calls)
+        counts = any(isinstance(unfiltered(call.value.node), exp.Count) for call in calls)
         if refuses and not counts:
             return Join(node, inner, Kind.INNER, on), _internal(named.name)
         joined = Join(node, inner, Kind.LEFT, on)
@@ -474,7 +377,7 @@ class _Reader:
             return joined, _internal(named.name)
         empty = value.with_columns(
             {
-                call.name: Scalar("0") if isinstance(_unfiltered(call.value.node), exp.Count) else Scalar("NULL")
+                call.name: Scalar("0") if isinstance(unfiltered(call.value.node), exp.Count) else Scalar("NULL")
                 for call in calls
             }
         )
@@ -492,10 +395,10 @@ class _Reader:
         for part in ("pivots", "sample", "cluster", "distribute", "sort", "match", "connect"):
             if syntax.args.get(part):
                 raise Beyond(part.upper())
-        items = [(item.alias_or_name, _unaliased(item)) for item in syntax.selects]
+        items = [(item.alias_or_name, unaliased(item)) for item in syntax.selects]
         having, qualifying = syntax.args.get("having"), syntax.args.get("qualify")
         group = syntax.args.get("group")
-        if group is not None or having is not None or _has_aggregates(syntax):
+        if group is not None or having is not None or has_aggregates(syntax):
             return self._grouped(syntax, items, node, scope, ctes)
         outputs: Outputs = []
         chosen: list[Item] = []
@@ -504,7 +407,7 @@ class _Reader:
             name = self.name(items[0][0] or "col")
             node = Explode(node, generator, False, (name,))
             return self._finished(syntax, node, [(items[0][0] or "col", name)], scope)
-        values = [(name, _without_generators(value)) for name, value in items]
+        values = [(name, without_generators(value)) for name, value in items]
         node, values = self._joined_scalars(node, values, scope, ctes)
         extra = [self._expression(qualifying.this, scope)] if qualifying is not None else []
         node, expressions = self._windows(node, [*(self._expression(value, scope) for _, value in values), *extra])
@@ -531,7 +434,7 @@ class _Reader:
         group = syntax.args.get("group")
         if group is not None and group.args.get("all"):
             group = exp.Group(expressions=[value.copy() for _, value in items if not value.find(exp.AggFunc)])
-        sets = _grouping_sets(group)
+        sets = grouping_sets(group)
         keys: list[Item] = []
         for key in dict.fromkeys(self._expression(item, scope) for item in itertools.chain.from_iterable(sets)):
             keys.append(Item(self.name(key.name or "_key"), key))
@@ -541,10 +444,10 @@ class _Reader:
         scalars: list[tuple[exp.Expr, exp.Expr]] = []
         values = []
         for name, value in items:
-            plain = _without_generators(value)
-            values.append((name, self._called(plain.copy(), scope, by_text, calls, scalars)))
+            alone = without_generators(value).copy()
+            values.append((name, self._called(alone, scope, by_text, calls, scalars)))
         conditions = []
-        for part in _conjuncts(having.this) if having is not None else ():
+        for part in conjuncts(having.this) if having is not None else ():
             conditions.append(self._called(part.copy(), scope, by_text, calls, scalars))
         order = [
             (self._called(item.this.copy(), scope, by_text, calls, scalars, dict(items)), item)
@@ -596,7 +499,7 @@ class _Reader:
         holder = exp.Paren(this=syntax)
         if aliases and isinstance(syntax, exp.Column) and not syntax.table and syntax.name in aliases:
             holder = exp.Paren(this=aliases[syntax.name].copy())
-        for subquery in _outermost(holder):
+        for subquery in outermost(holder):
             if scalars is None:
                 raise Beyond("a subquery within a subquery's aggregate")
             placeholder = exp.column(exp.to_identifier(self.name("_scalar"), quoted=True))
@@ -618,7 +521,7 @@ class _Reader:
                 if text in keys:
                     child.replace(_internal(keys[text]))
                     continue
-            if _is_call(child) and not isinstance(parent, exp.Window):
+            if is_call(child) and not isinstance(parent, exp.Window):
                 value = self._expression(child, scope)
                 call = next((item for item in calls if item.value == value), None)
                 if call is None:
@@ -685,7 +588,7 @@ class _Reader:
             ordering = tuple(Order(item.value.with_columns(renamed), item.direction) for item in ordering)
             outputs = [(visible, item.name) for (visible, _), item in zip(outputs, fresh, strict=True)]
             node = Aggregate(node, fresh, ())
-        limit, offset = _limit(syntax)
+        limit, offset = limit_of(syntax)
         if ordering or limit is not None or offset:
             node = Top(node, ordering, limit, offset)
         return node, outputs
@@ -705,7 +608,7 @@ class _Reader:
             _ordering(self._expression(item.this, scope), item)
             for item in (order.expressions if order is not None else ())
         )
-        limit, offset = _limit(syntax)
+        limit, offset = limit_of(syntax)
         return Top(node, ordering, limit, offset) if ordering or limit is not None or offset else node
 
     def _combined(self, syntax: exp.SetOperation, ctes: Ctes, outer: _Scope | None) -> tuple[Node, Outputs]:
@@ -790,80 +693,6 @@ def _renamed(outputs: Outputs, alias: exp.Expr | None) -> Outputs:
     return [(new, internal) for new, (_, internal) in zip(given, outputs, strict=True)]
 
 
-def _unaliased(item: exp.Expr) -> exp.Expr:
-    return item.this if isinstance(item, exp.Alias) else item
-
-
-def _without_generators(value: exp.Expr) -> exp.Expr:
-    if value.find(exp.Explode, exp.Posexplode, exp.Inline):
-        raise Beyond("a generator beside other columns", "Use LATERAL VIEW")
-    return value
-
-
-def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
-    bare = condition.unnest()
-    return [inner for part in bare.flatten() for inner in _conjuncts(part)] if isinstance(bare, exp.And) else [bare]
-
-
-def _bare(part: exp.Expr) -> tuple[exp.Expr, bool]:
-    """A condition without the NOTs around it, and whether they negate it."""
-    negated = False
-    part = part.unnest()
-    while isinstance(part, exp.Not):
-        negated, part = not negated, part.this.unnest()
-    return part, negated
-
-
-def _plain(query: exp.Select) -> bool:
-    """Whether a SELECT only joins and filters."""
-    parts = ("group", "having", "limit", "offset", "distinct", "qualify", "with", "with_")
-    special = any(query.args.get(part) for part in parts)
-    return not special and not _has_aggregates(query) and not any(item.find(exp.Window) for item in query.selects)
-
-
-def _is_call(node: exp.Expr) -> bool:
-    if isinstance(node, exp.Filter):
-        return _is_call(node.this)
-    if isinstance(node, exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
-        return _is_call(node.this)
-    return isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES)
-
-
-def _unfiltered(node: exp.Expr) -> exp.Expr:
-    return node.this if isinstance(node, exp.Filter) else node
-
-
-def _has_aggregates(query: exp.Select) -> bool:
-    """Whether the SELECT itself aggregates: not a subquery in it, nor a window."""
-    places = [*query.selects]
-    if query.args.get("having"):
-        places.append(query.args["having"])
-    for place in places:
-        for node in place.walk(prune=lambda item: isinstance(item, exp.Query)):
-            if _is_call(node) and not isinstance(node.parent, exp.Window):
-                return True
-    return False
-
-
-def _outermost(holder: exp.Expr) -> list[exp.Expr]:
-    """The subqueries in an expression, those within others left out."""
-    found = [
-        node.parent if isinstance(node.parent, exp.Subquery) else node
-        for node in holder.find_all(exp.Select, exp.SetOperation)
-    ]
-    return [node for node in found if not node.find_ancestor(exp.Select, exp.SetOperation)]
-
-
-def _refuses_null(condition: exp.Expr, subquery: exp.Expr) -> bool:
-    """Whether a comparison is not true where the subquery in it gives null."""
-    if not isinstance(condition.unnest(), exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NEQ):
-        return False
-    node = subquery.parent
-    while node is not None and isinstance(node, exp.Paren | exp.Mul | exp.Add | exp.Sub | exp.Div | exp.Neg):
-        node = node.parent
-    return isinstance(node, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NEQ)
-
-
 def _perhaps(condition: Scalar) -> Scalar:
     return Scalar(f"COALESCE({condition.sql}, TRUE)")
 
@@ -874,43 +703,3 @@ def _ordering(value: Scalar, item: exp.Expr) -> Order:
     first = item.args.get("nulls_first")
     nulls = "" if first is None else (" NULLS FIRST" if first else " NULLS LAST")
     return Order(value, f"{direction}{nulls}")
-
-
-def _limit(syntax: exp.Expr) -> tuple[int | None, int]:
-    numbers: list[int | None] = []
-    for part in ("limit", "offset"):
-        found = syntax.args.get(part)
-        value = found.expression if found is not None else None
-        if value is not None and not (isinstance(value, exp.Literal) and value.name.isdigit()):
-            raise Beyond(f"{part.upper()} that is not a number")
-        numbers.append(None if value is None else int(value.name))
-    return numbers[0], numbers[1] or 0
-
-
-def _grouping_sets(group: exp.Expr | None) -> list[list[exp.Expr]]:
-    """The sets of expressions to group by, one after the other."""
-    sets: list[list[exp.Expr]] = [[]]
-    for part in group.expressions if group is not None else ():
-        sets = [[*one, *other] for one in sets for other in _sets(part)]
-    return sets
-
-
-def _sets(part: exp.Expr) -> list[list[exp.Expr]]:
-    items = [_listed(item) for item in part.expressions]
-    match part:
-        case exp.Rollup():
-            return [list(itertools.chain.from_iterable(items[:n])) for n in range(len(items), -1, -1)]
-        case exp.Cube():
-            return [
-                list(itertools.chain.from_iterable(some))
-                for n in range(len(items), -1, -1)
-                for some in itertools.combinations(items, n)
-            ]
-        case exp.GroupingSets():
-            return [one for item in part.expressions for one in _sets(item)]
-        case _:
-            return [_listed(part)]
-
-
-def _listed(item: exp.Expr) -> list[exp.Expr]:
-    return list(item.expressions) if isinstance(item, exp.Tuple) else [item.unnest()]

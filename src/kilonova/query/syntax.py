@@ -1,0 +1,269 @@
+"""What the text of a query says by itself, before names are resolved against the channels."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError
+
+from kilonova.errors import QueryError, closest
+from kilonova.query.properties import Known
+
+AGGREGATES = frozenset(
+    """
+    mode kurtosis skewness bool_and bool_or every some any histogram_numeric percentile bit_and bit_or bit_xor
+    regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
+    listagg string_agg collect_list collect_set count_min_sketch try_sum try_avg
+    """.split()  # noqa: SIM905
+)
+"""Aggregate functions of Spark that the parser takes for plain ones."""
+
+
+class Beyond(Exception):
+    """A construct that the tree has no operator for.
+
+    Attributes:
+        construct: what it is.
+        advice: what could be written instead.
+    """
+
+    def __init__(self, construct: str, advice: str = "") -> None:
+        super().__init__(construct)
+        self.construct = construct
+        self.advice = advice
+
+
+def tables_of(text: str) -> tuple[str, ...]:
+    """The tables that a query names, those that it defines itself left out.
+
+    Raises:
+        QueryError: it cannot be parsed.
+    """
+    tree = syntax_of(text)
+    own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    found = (table.name for table in tree.find_all(exp.Table))
+    return tuple(dict.fromkeys(name for name in found if name.lower() not in own))
+
+
+def expanded(text: str, queries: Mapping[str, str]) -> str:
+    """A query that defines what it reads of some other queries, and what these read of them.
+
+    Args:
+        text: the query.
+        queries: other queries by name.
+
+    Raises:
+        QueryError: it cannot be parsed.
+    """
+    read = {name: queries[name] for name in tables_of(text) if name in queries}
+    if not read:
+        return text
+    syntax = syntax_of(text)
+    own = [cte.copy() for cte in syntax.ctes]
+    for name, query in read.items():
+        syntax = syntax.with_(exp.to_identifier(name, quoted=True), as_=syntax_of(expanded(query, queries)))
+    defined = syntax.find(exp.With)
+    assert defined is not None
+    defined.set("expressions", [*(cte for cte in defined.expressions if cte.alias in read), *own])
+    return syntax.sql("spark")
+
+
+def with_ports(text: str, known: Known) -> str:
+    """A query with the channels that it reads as ports in braces, its own braces doubled.
+
+    Raises:
+        QueryError: it cannot be parsed, or there is no such channel.
+    """
+    syntax = syntax_of(text)
+    own = {cte.alias.lower() for cte in syntax.find_all(exp.CTE)}
+    names_ = {name.lower(): name for name in known}
+    for table in syntax.find_all(exp.Table):
+        if table.name.lower() in own:
+            continue
+        if table.name.lower() not in names_:
+            raise QueryError(f"there is no channel {table.name}", hint=closest(table.name, list(known)))
+        if not table.alias:
+            table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
+        table.set("this", exp.to_identifier(f"\x02{names_[table.name.lower()]}\x03"))
+    sql = syntax.sql("spark").replace("{", "{{").replace("}", "}}")
+    return sql.replace("`\x02", "{").replace("\x03`", "}").replace("\x02", "{").replace("\x03", "}")
+
+
+def selected_names(text: str) -> list[str]:
+    """The names of a query's columns as they are written; none where a star stands among them.
+
+    Raises:
+        QueryError: it cannot be parsed.
+    """
+    return written_names(syntax_of(text))
+
+
+def syntax_of(text: str) -> exp.Query:
+    """The syntax of a query.
+
+    Raises:
+        QueryError: it cannot be parsed, or is no query.
+    """
+    try:
+        statements = sqlglot.parse(text, dialect="spark")
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        where = f"line {first['line']}, column {first['col']}: " if first.get("line") else ""
+        near = f" near {first['highlight']!r}" if first.get("highlight") else ""
+        raise QueryError(f"the query cannot be parsed: {where}{first.get('description', error)}{near}") from None
+    except sqlglot.errors.TokenError as error:
+        raise QueryError(f"the query cannot be parsed: {error}") from None
+    if len(statements) != 1 or statements[0] is None:
+        raise QueryError("one query is wanted", hint="Write one SELECT, without a semicolon in between")
+    if not isinstance(statements[0], exp.Query):
+        raise QueryError("this is no query", hint="Write a SELECT")
+    return statements[0]
+
+
+def written_names(syntax: exp.Expr) -> list[str]:
+    """The names of the result's columns as the user wrote them; none where a star stands among them."""
+    while isinstance(syntax, exp.SetOperation | exp.Subquery):
+        syntax = syntax.this
+    if not isinstance(syntax, exp.Select) or any(item.is_star for item in syntax.selects):
+        return []
+    return [item.alias_or_name for item in syntax.selects]
+
+
+def conjuncts(condition: exp.Expr) -> list[exp.Expr]:
+    """The conditions that AND joins.
+
+    >>> [part.sql() for part in conjuncts(sqlglot.condition("a AND (b OR c) AND d"))]
+    ['a', 'b OR c', 'd']
+    """
+    whole = condition.unnest()
+    return [each for part in whole.flatten() for each in conjuncts(part)] if isinstance(whole, exp.And) else [whole]
+
+
+def bare(part: exp.Expr) -> tuple[exp.Expr, bool]:
+    """A condition without the NOTs around it, and whether they negate it."""
+    negated = False
+    part = part.unnest()
+    while isinstance(part, exp.Not):
+        negated, part = not negated, part.this.unnest()
+    return part, negated
+
+
+def plain(query: exp.Select) -> bool:
+    """Whether a SELECT only joins and filters."""
+    parts = ("group", "having", "limit", "offset", "distinct", "qualify", "with", "with_")
+    special = any(query.args.get(part) for part in parts)
+    return not special and not has_aggregates(query) and not any(item.find(exp.Window) for item in query.selects)
+
+
+def has_aggregates(query: exp.Select) -> bool:
+    """Whether the SELECT itself aggregates: not a subquery in it, nor a window."""
+    places = [*query.selects]
+    if query.args.get("having"):
+        places.append(query.args["having"])
+    for place in places:
+        for node in place.walk(prune=lambda item: isinstance(item, exp.Query)):
+            if is_call(node) and not isinstance(node.parent, exp.Window):
+                return True
+    return False
+
+
+def is_call(node: exp.Expr) -> bool:
+    """Whether it is a call of an aggregate function."""
+    if isinstance(node, exp.Filter):
+        return is_call(node.this)
+    if isinstance(node, exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        return is_call(node.this)
+    return isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES)
+
+
+def unfiltered(node: exp.Expr) -> exp.Expr:
+    """A call without its FILTER."""
+    return node.this if isinstance(node, exp.Filter) else node
+
+
+def outermost(holder: exp.Expr) -> list[exp.Expr]:
+    """The subqueries in an expression, those within others left out."""
+    found = [
+        node.parent if isinstance(node.parent, exp.Subquery) else node
+        for node in holder.find_all(exp.Select, exp.SetOperation)
+    ]
+    return [node for node in found if not node.find_ancestor(exp.Select, exp.SetOperation)]
+
+
+def refuses_null(condition: exp.Expr, subquery: exp.Expr) -> bool:
+    """Whether a comparison is not true where the subquery in it gives null."""
+    if not isinstance(condition.unnest(), exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NEQ):
+        return False
+    node = subquery.parent
+    while node is not None and isinstance(node, exp.Paren | exp.Mul | exp.Add | exp.Sub | exp.Div | exp.Neg):
+        node = node.parent
+    return isinstance(node, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NEQ)
+
+
+def unaliased(item: exp.Expr) -> exp.Expr:
+    """What is selected, without its alias."""
+    return item.this if isinstance(item, exp.Alias) else item
+
+
+def without_generators(value: exp.Expr) -> exp.Expr:
+    """What is selected, if no generator stands in it.
+
+    Raises:
+        Beyond: one does.
+    """
+    if value.find(exp.Explode, exp.Posexplode, exp.Inline):
+        raise Beyond("a generator beside other columns", "Use LATERAL VIEW")
+    return value
+
+
+def limit_of(syntax: exp.Expr) -> tuple[int | None, int]:
+    """LIMIT and OFFSET.
+
+    Raises:
+        Beyond: one is not a number.
+    """
+    numbers: list[int | None] = []
+    for part in ("limit", "offset"):
+        found = syntax.args.get(part)
+        value = found.expression if found is not None else None
+        if value is not None and not (isinstance(value, exp.Literal) and value.name.isdigit()):
+            raise Beyond(f"{part.upper()} that is not a number")
+        numbers.append(None if value is None else int(value.name))
+    return numbers[0], numbers[1] or 0
+
+
+def grouping_sets(group: exp.Expr | None) -> list[list[exp.Expr]]:
+    """The sets of expressions to group by, one after the other.
+
+    >>> group = sqlglot.parse_one("SELECT 1 FROM t GROUP BY ROLLUP (a, b)", dialect="spark").args["group"]
+    >>> [[item.sql() for item in some] for some in grouping_sets(group)]
+    [['a', 'b'], ['a'], []]
+    """
+    sets: list[list[exp.Expr]] = [[]]
+    for part in group.expressions if group is not None else ():
+        sets = [[*one, *other] for one in sets for other in _sets(part)]
+    return sets
+
+
+def _sets(part: exp.Expr) -> list[list[exp.Expr]]:
+    items = [_listed(item) for item in part.expressions]
+    match part:
+        case exp.Rollup():
+            return [list(itertools.chain.from_iterable(items[:n])) for n in range(len(items), -1, -1)]
+        case exp.Cube():
+            return [
+                list(itertools.chain.from_iterable(some))
+                for n in range(len(items), -1, -1)
+                for some in itertools.combinations(items, n)
+            ]
+        case exp.GroupingSets():
+            return [one for item in part.expressions for one in _sets(item)]
+        case _:
+            return [_listed(part)]
+
+
+def _listed(item: exp.Expr) -> list[exp.Expr]:
+    return list(item.expressions) if isinstance(item, exp.Tuple) else [item.unnest()]
