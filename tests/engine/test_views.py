@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import kilonova as kn
 from kilonova.errors import DeclarationError, KeyViolation, KilonovaError, QueryError
 from kilonova.model.block import Delta
 from kilonova.model.encoding import Changes
 from kilonova.model.run import Way
-from kilonova.schedule import planning
+from kilonova.schedule.costs import Costs
 from kilonova.service.project import Project
+from kilonova.warehouse import jobs
 
 QUERIES = {
     "per_part": "SELECT part, count(*) AS n, sum(qty * price) AS revenue, avg(price) AS mean FROM items GROUP BY part",
@@ -48,7 +49,11 @@ def workflow() -> kn.Workflow:
 
 
 @pytest.fixture
-def project(tmp_path: Path, spark: SparkSession) -> Iterator[Project]:
+def project(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Project]:
+    for name, value in getattr(request, "param", {}).items():
+        monkeypatch.setenv(f"KILONOVA_SIZES__{name}", value)
     with kn.open_project(tmp_path) as opened:
         opened.create()
         opened.apply(workflow())
@@ -76,6 +81,12 @@ def assert_all_equal_their_queries(project: Project) -> None:
         assert Counter(map(tuple, project.read(name).collect())) == expected, name
 
 
+@pytest.mark.parametrize(
+    "project",
+    [{}, {"SINGLE": "0"}, {"SINGLE": "0", "BROADCAST": "0"}],
+    ids=["one worker", "changes sent to all", "shuffled"],
+    indirect=True,
+)
 def test_views_follow_every_kind_of_change(project: Project) -> None:
     cent = Decimal("0.01")
     put(project, "orders", [(n, f"c{n % 4}", n * 3 * cent * 100) for n in range(12)])
@@ -99,6 +110,25 @@ def test_views_follow_every_kind_of_change(project: Project) -> None:
     unchanged = {made.channel for made in project.history(1)[1] if made.block is None}
     assert {"pages", "busy", "quiet"} <= unchanged
     assert not {"per_part", "joined"} & {made.channel for made in project.history(1)[1]}
+
+
+def test_what_is_small_is_done_by_one_worker(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    cent, plans, write = Decimal("0.01"), list[str](), jobs.write
+
+    def watching(rows: DataFrame, *others: Any) -> jobs.Seen:
+        plans.append(rows._jdf.queryExecution().executedPlan().toString())
+        return write(rows, *others)
+
+    names = ["per_part", "joined", "largest", "lookups", "extremes", "ranked"]
+    for start in (0, 9):
+        put(project, "orders", [(n, f"c{n % 4}", n * cent) for n in range(start, start + 9)])
+        put(project, "items", [(n, 1, "xyz"[n % 3], n, n * cent) for n in range(start, start + 9)])
+        put(project, "visits", [(f"c{start}", "ab")])
+        plans.clear()
+        project.run(names)
+        monkeypatch.setattr(jobs, "write", watching)
+    assert len(plans) == len(names)
+    assert not [plan for plan in plans if " Exchange " in plan]
 
 
 def test_what_comes_to_a_channel_whose_changes_are_read_is_checked_and_compared(project: Project) -> None:
@@ -150,7 +180,7 @@ def test_every_way_comes_to_the_same(project: Project, monkeypatch: pytest.Monke
     put(project, "orders", [(n, f"c{n % 3}" if n else None, cent) for n in range(9)])
     put(project, "items", [(n, 1, "xy"[n % 2], 1, n * cent) for n in range(9)])
     project.run(["spent"])
-    monkeypatch.setattr(planning, "estimated", lambda each, *_: float(each is not way))
+    monkeypatch.setattr(Costs, "seconds", lambda _, each, size: float(each is not way))
     for rows, gone in (
         ([(3, 1, None, 1, cent), (7, 2, "z", 1, cent)], [(5, 1, None, None, None)]),
         ([], [(7, 2, *[None] * 3)]),

@@ -343,11 +343,13 @@ class _Execution:
         complete = own.complete
         assert complete is not None
         changed = sum(_rows(feed.reading) for feed in fed if feed.port.mode in (Mode.CHANGES, Mode.INSERTS))
+        sizes = {name: self._chronicles[name].size for name in channels}
         found = Situation(
             moved=moved,
-            sizes={name: self._chronicles[name].size for name in channels},
+            sizes=sizes,
             layered=frozenset(name for name in channels if self._chronicles[name].layered),
             few=extent(progress, self._chronicles).change <= self._warehouse.sizes.broadcast,
+            alone=sum(sizes.values()) <= self._warehouse.sizes.single,
             large=_rows(own.snapshot(own.readable)) > _MANY * changed,
             strong=writes in self._begun.plan.followed,
             again=choice.way is Way.PARTITIONWISE,

@@ -50,6 +50,7 @@ class Situation:
         sizes: how large the channels are, in bytes.
         layered: the channels, the relation's own among them, that have strong deltas after their base.
         few: whether the changes are so small that Spark had better send them to every worker.
+        alone: whether everything is so small that one worker does it soonest.
         large: whether the relation has so many more rows than the changes that few of them had better be looked for.
         strong: whether the delta is wanted with what it replaces, for readers of changes, whatever the encoding.
         again: whether groups that the change touches are made anew, even where it could be added to their sums.
@@ -59,6 +60,7 @@ class Situation:
     sizes: Mapping[str, int]
     layered: frozenset[str] = frozenset()
     few: bool = True
+    alone: bool = False
     large: bool = False
     strong: bool = False
     again: bool = False

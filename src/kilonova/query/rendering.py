@@ -15,6 +15,7 @@ from kilonova.query.tree import (
     Filter,
     Item,
     Join,
+    Kind,
     Node,
     Project,
     Scan,
@@ -30,13 +31,19 @@ Tables = Callable[[Scan], str]
 """Gives the table that a scan reads, as it is to be written in the query."""
 
 
-def rendered(node: Node, tables: Tables) -> str:
+def rendered(node: Node, tables: Tables, *, alone: bool = False) -> str:
     """A tree as one query.
 
     Args:
         node: the tree.
         tables: gives the table of each scan.
+        alone: whether one worker had better do it all, without moving rows.
     """
+    one = "/*+ COALESCE(1) */ " if alone else ""
+
+    def nested(below: Node) -> str:
+        return f"({rendered(below, tables, alone=alone)})"
+
     match node:
         case Scan():
             weight = [column(WEIGHT).sql] if node.weighs else []
@@ -44,44 +51,48 @@ def rendered(node: Node, tables: Tables) -> str:
                 column(source).sql if source == name else f"{column(source).sql} AS {column(name).sql}"
                 for source, name in node.columns
             ]
-            return f"SELECT {', '.join([*listed, *weight]) or '1'} FROM {tables(node)}"
+            return f"SELECT {one}{', '.join([*listed, *weight]) or '1'} FROM {tables(node)}"
         case Unit():
             return "SELECT 1"
         case Project():
-            return f"SELECT {_listed(node.items)} FROM {_nested(node.input, tables)}"
+            return f"SELECT {_listed(node.items)} FROM {nested(node.input)}"
         case Filter():
-            return f"SELECT * FROM {_nested(node.input, tables)} WHERE {node.condition.sql}"
+            return f"SELECT * FROM {nested(node.input)} WHERE {node.condition.sql}"
         case Join():
             kind = f"{node.kind.value} JOIN" if node.condition is not None else "CROSS JOIN"
             if node.condition is None and node.kind.value != "INNER":
                 kind = f"{node.kind.value} JOIN"
             on = f" ON {node.condition.sql}" if node.condition is not None else ""
             on = on or ("" if kind == "CROSS JOIN" else " ON TRUE")
-            hint = "/*+ BROADCAST(_few) */ " if node.few is not None else ""
-            left = _nested(node.left, tables) + (" AS _few" if node.few is Side.LEFT else "")
-            right = _nested(node.right, tables) + (" AS _few" if node.few is Side.RIGHT else "")
+            few = Side.RIGHT if alone else node.few
+            # Spark takes a semi-join below what brings its left side to one worker.
+            stays = alone and node.kind not in (Kind.SEMI, Kind.ANTI)
+            hint = f"/*+ {'SHUFFLE_HASH' if stays else 'BROADCAST'}(_few) */ " if few is not None else ""
+            left = nested(node.left) + (" AS _few" if few is Side.LEFT else "")
+            right = nested(node.right) + (" AS _few" if few is Side.RIGHT else "")
             return f"SELECT {hint}* FROM {left} {kind} {right}{on}"
         case Aggregate():
             grouped = f" GROUP BY {', '.join(item.value.sql for item in node.keys)}" if node.keys else ""
-            return f"SELECT {_listed((*node.keys, *node.calls))} FROM {_nested(node.input, tables)}{grouped}"
+            return f"SELECT {_listed((*node.keys, *node.calls))} FROM {nested(node.input)}{grouped}"
         case Union():
             parts = []
             for below in node.inputs:
                 own = names(below)
                 items = tuple(Item(name, column(source)) for name, source in zip(node.columns, own, strict=True))
-                parts.append(f"SELECT {_listed(items)} FROM {_nested(below, tables)}")
-            return " UNION ALL ".join(parts)
+                parts.append(f"SELECT {_listed(items)} FROM {nested(below)}")
+            whole = " UNION ALL ".join(parts)
+            return f"SELECT {one}* FROM ({whole})" if alone else whole
         case Window():
-            return f"SELECT *, {_listed(node.items)} FROM {_nested(node.input, tables)}"
+            return f"SELECT *, {_listed(node.items)} FROM {nested(node.input)}"
         case Explode():
             made = ", ".join(column(name).sql for name in node.columns)
             outer = "OUTER " if node.outer else ""
-            return f"SELECT * FROM {_nested(node.input, tables)} LATERAL VIEW {outer}{node.generator.sql} _e AS {made}"
+            return f"SELECT * FROM {nested(node.input)} LATERAL VIEW {outer}{node.generator.sql} _e AS {made}"
         case Top():
             order = f" ORDER BY {', '.join(item.sql for item in node.order)}" if node.order else ""
             limit = f" LIMIT {node.limit}" if node.limit is not None else ""
             offset = f" OFFSET {node.offset}" if node.offset else ""
-            return f"SELECT * FROM {_nested(node.input, tables)}{order}{limit}{offset}"
+            return f"SELECT * FROM {nested(node.input)}{order}{limit}{offset}"
         case _:
             assert_never(node)
 
@@ -97,7 +108,3 @@ def _listed(items: tuple[Item, ...]) -> str:
         for item in items
     )
     return ", ".join(listed) or "1"
-
-
-def _nested(node: Node, tables: Tables) -> str:
-    return f"({rendered(node, tables)})"

@@ -108,7 +108,7 @@ def delta_of(text: str, channel: Channel, complete: Schema, known: Known, found:
     if tree is None:
         return None
     tree = weighing(tree, found.layered)
-    sql = _with_ports(tree if found.few else unhinted(tree), _name)
+    sql = _with_ports(tree if found.few else unhinted(tree), _name, alone=found.alone)
     wanted = delta_schema(Changes() if WEIGHT in names(tree) else channel.encoding, complete)
     reads = {_name(scan): Read(_port(scan.channel, scan.at), scan.weighed) for scan in scans(tree)}
     return Delta(_cast(sql, wanted), reads)
@@ -136,9 +136,9 @@ def _name(scan: Scan) -> str:
 _LEFT, _RIGHT = "\x02", "\x03"
 
 
-def _with_ports(tree: Node, port: Callable[[Scan], str]) -> str:
+def _with_ports(tree: Node, port: Callable[[Scan], str], *, alone: bool = False) -> str:
     """A tree as SQL with ports in braces, its own braces doubled."""
-    sql = rendered(tree, lambda scan: f"{_LEFT}{port(scan)}{_RIGHT}")
+    sql = rendered(tree, lambda scan: f"{_LEFT}{port(scan)}{_RIGHT}", alone=alone)
     return sql.replace("{", "{{").replace("}", "}}").replace(_LEFT, "{").replace(_RIGHT, "}")
 
 
