@@ -40,15 +40,14 @@ def main() -> None:
 
 def _one(number: int, scale: Scale, directory: Path) -> None:
     measure = import_module(f"bench.{MODULES[number]}").measure
-    began = time.monotonic()
+    began = start = time.monotonic()
     with PeakMemory() as peak:
-        reports = measure(scale)
-    took = time.monotonic() - began
-    for report in reports:
-        print(save(report, scale=scale, java=peak.java, python=peak.python, took=took, directory=directory))
-        if scale is not Scale.QUICK:
-            publish(report.name)
-    print(f"({MODULES[number]}: {took:.0f} s)\n", flush=True)
+        for report in measure(scale):
+            took, start = time.monotonic() - start, time.monotonic()
+            print(save(report, scale=scale, java=peak.java, python=peak.python, took=took, directory=directory))
+            if scale is not Scale.QUICK:
+                publish(report.name)
+    print(f"({MODULES[number]}: {time.monotonic() - began:.0f} s)\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -28,11 +28,11 @@ WARMING = 3
 """How many rounds go before those that count: Java and Spark compile, and the choice between the ways learns."""
 
 
-def measure(scale: Scale) -> list[Report]:
-    """Every query kept up to date, at some scales."""
+def measure(scale: Scale) -> Iterable[Report]:
+    """Every query kept up to date, at some scales; each report comes when it is there."""
     quick = scale is Scale.QUICK
     sizes = {Scale.QUICK: (0.01,), Scale.FULL: (1.0,), Scale.LARGE: (0.3, 1.0, 3.0)}[scale]
-    return [_report(size, rounds=1 if quick else 2) for size in sizes]
+    return (_report(size, rounds=1 if quick else 2) for size in sizes)
 
 
 def _report(size: float, rounds: int) -> Report:
