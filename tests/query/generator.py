@@ -95,6 +95,8 @@ class Generator:
         parts = [self.condition(columns) for _ in range(self.draw.choice([0, 0, 1, 1, 2]))]
         if depth > 0 and self.draw.random() < 0.35:
             parts.append(self.subquery(columns, depth - 1))
+            if self.draw.random() < 0.3:
+                parts[-1] = f"({self.condition(columns)} OR {parts[-1]})"
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
     def subquery(self, columns: list[Column], depth: int) -> str:

@@ -21,6 +21,7 @@ from kilonova.query.pushing import pushed
 from kilonova.query.syntax import (
     Beyond,
     bare,
+    by_counts,
     conjuncts,
     grouping_sets,
     has_aggregates,
@@ -275,7 +276,7 @@ class _Reader:
             elif isinstance(inner, exp.In) and inner.args.get("query") is not None:
                 node = self._in(node, inner, negated, scope, ctes)
             else:
-                node, replaced = self._scalars(node, part, scope, ctes)
+                node, replaced = self._scalars(node, part, scope, ctes, filters=True)
                 expression = self._expression(replaced, scope)
                 if expression.columns <= set(names(node)):
                     node = Filter(node, expression)
@@ -324,14 +325,13 @@ class _Reader:
             ]
         return Join(node, inner, Kind.ANTI if negated else Kind.SEMI, both((*conditions, *free)))
 
-    def _scalars(self, node: Node, syntax: exp.Expr, scope: _Scope, ctes: Ctes) -> tuple[Node, exp.Expr]:
+    def _scalars(
+        self, node: Node, syntax: exp.Expr, scope: _Scope, ctes: Ctes, *, filters: bool = False
+    ) -> tuple[Node, exp.Expr]:
         """Join with the scalar subqueries in an expression, and name their values instead."""
         if not syntax.find(exp.Query):
             return node, syntax
-        holder = exp.Paren(this=syntax.copy())
-        for found in list(holder.find_all(exp.Exists, exp.In)):
-            if isinstance(found, exp.Exists) or found.args.get("query") is not None:
-                raise Beyond("EXISTS or IN with a subquery below OR or within an expression", "Use a UNION or a join")
+        holder = exp.Paren(this=by_counts(syntax, filters=filters))
         for subquery in outermost(holder):
             inner_needed = refuses_null(syntax, subquery)
             node, value = self._scalar(node, subquery, scope, ctes, inner_needed)
@@ -502,6 +502,8 @@ class _Reader:
         for subquery in outermost(holder):
             if scalars is None:
                 raise Beyond("a subquery within a subquery's aggregate")
+            if subquery.find_ancestor(exp.Exists, exp.In):
+                raise Beyond("EXISTS or IN with a subquery beside groups", "Select from the groups, and filter them")
             placeholder = exp.column(exp.to_identifier(self.name("_scalar"), quoted=True))
             placeholder.set("marked", True)
             scalars.append((placeholder, subquery.copy()))

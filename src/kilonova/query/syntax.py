@@ -193,6 +193,73 @@ def outermost(holder: exp.Expr) -> list[exp.Expr]:
     return [node for node in found if not node.find_ancestor(exp.Select, exp.SetOperation)]
 
 
+def by_counts(expression: exp.Expr, *, filters: bool) -> exp.Expr:
+    """An expression in which EXISTS and IN compare how many rows their subqueries have.
+
+    Args:
+        expression: names in it are resolved.
+        filters: whether it is a condition, for which null is as good as false.
+
+    Raises:
+        Beyond: a subquery cannot be counted.
+
+    >>> by_counts(sqlglot.condition("a OR EXISTS (SELECT b FROM t)"), filters=True).sql()
+    'a OR (SELECT COUNT(*) FROM t) > 0'
+    >>> by_counts(sqlglot.condition("a OR x IN (SELECT b FROM t)"), filters=True).sql()
+    'a OR (SELECT COUNT(*) FROM t WHERE b = x) > 0'
+    """
+    holder = exp.Paren(this=expression.copy())
+    for found in list(holder.find_all(exp.Exists, exp.In)):
+        if found.find_ancestor(exp.Query) or not found.find(exp.Query):
+            continue
+        if isinstance(found, exp.In):
+            if found.args.get("query") is not None:
+                found.replace(_among(found, filters and _only_true_counts(found)))
+        else:
+            found.replace(_more(_counted(found.this, exp.Count(this=exp.Star()))))
+    made: exp.Expr = holder.this
+    return made
+
+
+def _among(found: exp.In, filters: bool) -> exp.Expr:
+    """IN over a subquery: true if a row is equal, null if one may be, false otherwise."""
+    query, given = found.args["query"].unnest(), found.this.unnest()
+    if isinstance(given, exp.Tuple) or given.find(exp.Query) or not isinstance(query, exp.Select):
+        raise Beyond("IN over several columns or subqueries below OR or within an expression", "Use a UNION or a join")
+    inside = {source.alias_or_name for source in query.find_all(exp.Table, exp.Subquery)}
+    if inside & {each.table for each in given.find_all(exp.Column)}:
+        raise Beyond("IN with a subquery that uses an alias of the query around it", "Use another alias")
+    value, every = unaliased(query.selects[0]), exp.Count(this=exp.Star())
+    alike = _more(_counted(query, every, exp.EQ(this=value.copy(), expression=given.copy())))
+    if filters:
+        return alike
+    unknown = _more(_counted(query, exp.Sub(this=every.copy(), expression=exp.Count(this=value.copy()))))
+    without = exp.and_(exp.Is(this=given.copy(), expression=exp.Null()), _more(_counted(query, every)))
+    chosen = exp.Case().when(alike, exp.true()).when(exp.or_(unknown, without), exp.Null())
+    return exp.Paren(this=chosen.else_(exp.false()))
+
+
+def _counted(query: exp.Expr, count: exp.Expr, *conditions: exp.Expr) -> exp.Subquery:
+    """A scalar subquery that counts the rows of another."""
+    query = query.unnest().copy()
+    if not isinstance(query, exp.Select) or not plain(query):
+        raise Beyond("a subquery with groups, DISTINCT or LIMIT below OR or within an expression", "Use a join")
+    query.set("order", None)
+    return query.select(count.copy(), append=False).where(*conditions).subquery(copy=False)
+
+
+def _more(count: exp.Expr) -> exp.Expr:
+    return exp.GT(this=count, expression=exp.Literal.number(0))
+
+
+def _only_true_counts(part: exp.Expr) -> bool:
+    """Whether it makes no difference that a part of a condition is false rather than null."""
+    above = part.parent
+    while isinstance(above, exp.And | exp.Or | exp.Paren):
+        above = above.parent
+    return above is None
+
+
 def refuses_null(condition: exp.Expr, subquery: exp.Expr) -> bool:
     """Whether a comparison is not true where the subquery in it gives null."""
     if not isinstance(condition.unnest(), exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NEQ):
