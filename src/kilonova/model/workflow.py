@@ -6,7 +6,9 @@ cycle, because it reads what earlier runs left there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from kilonova.errors import DeclarationError, closest
@@ -26,34 +28,36 @@ class Workflow:
     name: str
     channels: tuple[Channel, ...]
     tasks: tuple[Task, ...]
+    _writers: Mapping[str, Task] = field(init=False, repr=False, compare=False)
+    _order: tuple[Task, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        names = [channel.name for channel in self.channels]
-        for name in names:
-            if names.count(name) > 1:
-                raise DeclarationError("the channel is declared twice", channel=name)
-        writers: dict[str, str] = {}
+        names = dict.fromkeys(channel.name for channel in self.channels)
+        if twice := _repeated(channel.name for channel in self.channels):
+            raise DeclarationError("the channel is declared twice", channel=twice)
+        if twice := _repeated(task.name for task in self.tasks):
+            raise DeclarationError("the task is declared twice", task=twice)
+        writers: dict[str, Task] = {}
         for task in self.tasks:
-            if sum(other.name == task.name for other in self.tasks) > 1:
-                raise DeclarationError("the task is declared twice", task=task.name)
             for channel in (*task.reads, *task.writes):
                 if channel not in names:
                     raise DeclarationError(
                         "there is no such channel",
                         channel=channel,
                         task=task.name,
-                        hint=closest(channel, names),
+                        hint=closest(channel, list(names)),
                     )
             for channel in task.writes:
                 if channel in writers:
                     raise DeclarationError(
-                        f"the channel already has a writer, {writers[channel]}",
+                        f"the channel already has a writer, {writers[channel].name}",
                         channel=channel,
                         task=task.name,
                         hint="Let each task write a channel of its own, and join them in a third",
                     )
-                writers[channel] = task.name
-        self.order()
+                writers[channel] = task
+        object.__setattr__(self, "_writers", writers)
+        object.__setattr__(self, "_order", self._sorted())
 
     def channel(self, name: str) -> Channel:
         """The channel of that name.
@@ -68,7 +72,7 @@ class Workflow:
 
     def writer(self, channel: str) -> Task | None:
         """The task that writes a channel; None for source channels."""
-        return next((task for task in self.tasks if channel in task.writes), None)
+        return self._writers.get(channel)
 
     @property
     def sources(self) -> tuple[Channel, ...]:
@@ -76,21 +80,25 @@ class Workflow:
         return tuple(channel for channel in self.channels if self.writer(channel.name) is None)
 
     def order(self) -> tuple[Task, ...]:
-        """The tasks, each after those whose output it reads.
+        """The tasks, each after those whose output it reads."""
+        return self._order
 
-        Raises:
-            DeclarationError: they form a cycle.
-        """
+    def _sorted(self) -> tuple[Task, ...]:
+        by_name = {task.name: task for task in self.tasks}
         graph = {
             task.name: sorted({w.name for c in task.reads if (w := self.writer(c)) and w.name != task.name})
             for task in self.tasks
         }
         try:
-            names = list(TopologicalSorter(graph).static_order())
+            return tuple(by_name[name] for name in TopologicalSorter(graph).static_order())
         except CycleError as error:
             cycle = " → ".join(error.args[1])
             raise DeclarationError(
                 f"the tasks form a cycle: {cycle}",
                 hint="A task may read its own output, but not through another",
             ) from None
-        return tuple(sorted(self.tasks, key=lambda task: names.index(task.name)))
+
+
+def _repeated(names: Iterable[str]) -> str | None:
+    """A name that occurs twice, if one does."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)

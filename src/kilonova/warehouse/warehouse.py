@@ -290,15 +290,15 @@ class Warehouse:
         """
         before = self.open(replace(old, schema=schema))
         whole = sum(block.statistics.bytes for block in old.blocks)
-        together = size is not None and size + whole <= self.sizes.single
-        if together:
+        alone = size is not None and size + whole <= self.sizes.single
+        if alone:
             before, delta = before.coalesce(1).hint("merge"), delta.coalesce(1)
         elif whole <= self.sizes.broadcast:
             before = F.broadcast(before)
         elif old.base is not None and self._blocks.aligned(old.base):
             delta = delta.repartition(old.base.buckets, *map(column, key_of(encoding)))
             before = before.hint("merge")
-        return algebra.replaced(before, delta, encoding, schema, together=together)
+        return algebra.replaced(before, delta, encoding, schema, together=alone)
 
     def compact(self, snapshot: Snapshot, number: int) -> Block:
         """Write a snapshot down as a base, bucket by bucket where it is merged that way.
