@@ -78,12 +78,12 @@ def selected(
     workflow: Workflow, progress: Mapping[str, Progress], chronicles: Mapping[str, Chronicle]
 ) -> tuple[str, ...]:
     """The tasks that have something to do and all that may have after them, in the order to run them."""
-    chosen: list[str] = []
+    chosen: dict[str, None] = {}
     for task in workflow.order():
         writers = {writer.name for channel in task.reads if (writer := workflow.writer(channel))}
         held = progress[task.name].waits_until is not None
-        if not held and (why_due(progress[task.name], chronicles) or writers & set(chosen)):
-            chosen.append(task.name)
+        if not held and (why_due(progress[task.name], chronicles) or not writers.isdisjoint(chosen)):
+            chosen[task.name] = None
     return tuple(chosen)
 
 
