@@ -29,6 +29,9 @@ QUERIES = {
     "pages": "SELECT customer, upper(page) AS page FROM visits WHERE page LIKE 'a%'",
     "quiet": "SELECT id FROM orders WHERE customer NOT IN (SELECT customer FROM visits WHERE customer IS NOT NULL)",
     "busy": "SELECT customer, n FROM (SELECT customer, count(*) AS n FROM pages GROUP BY customer) WHERE n > 1",
+    "either": "SELECT id, customer IN (SELECT customer FROM visits) AS seen,"
+    " customer NOT IN (SELECT part FROM items) AS other FROM orders"
+    " WHERE total > 20 OR EXISTS (SELECT 1 FROM items WHERE items.id = orders.id AND qty > 2)",
     "ranked": "SELECT id, rank() OVER (PARTITION BY customer ORDER BY total) AS place FROM orders",
 }
 SCHEMAS = {

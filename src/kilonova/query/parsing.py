@@ -276,7 +276,7 @@ class _Reader:
             elif isinstance(inner, exp.In) and inner.args.get("query") is not None:
                 node = self._in(node, inner, negated, scope, ctes)
             else:
-                node, replaced = self._scalars(node, part, scope, ctes, filters=True)
+                node, replaced = self._scalars(node, part, scope, ctes)
                 expression = self._expression(replaced, scope)
                 if expression.columns <= set(names(node)):
                     node = Filter(node, expression)
@@ -325,13 +325,11 @@ class _Reader:
             ]
         return Join(node, inner, Kind.ANTI if negated else Kind.SEMI, both((*conditions, *free)))
 
-    def _scalars(
-        self, node: Node, syntax: exp.Expr, scope: _Scope, ctes: Ctes, *, filters: bool = False
-    ) -> tuple[Node, exp.Expr]:
+    def _scalars(self, node: Node, syntax: exp.Expr, scope: _Scope, ctes: Ctes) -> tuple[Node, exp.Expr]:
         """Join with the scalar subqueries in an expression, and name their values instead."""
         if not syntax.find(exp.Query):
             return node, syntax
-        holder = exp.Paren(this=by_counts(syntax, filters=filters))
+        holder = exp.Paren(this=by_counts(syntax))
         for subquery in outermost(holder):
             inner_needed = refuses_null(syntax, subquery)
             node, value = self._scalar(node, subquery, scope, ctes, inner_needed)

@@ -193,19 +193,20 @@ def outermost(holder: exp.Expr) -> list[exp.Expr]:
     return [node for node in found if not node.find_ancestor(exp.Select, exp.SetOperation)]
 
 
-def by_counts(expression: exp.Expr, *, filters: bool) -> exp.Expr:
+def by_counts(expression: exp.Expr) -> exp.Expr:
     """An expression in which EXISTS and IN compare how many rows their subqueries have.
+
+    As in Spark, IN is never null: it is false where no row is sure to be equal, and NOT IN where one may be.
 
     Args:
         expression: names in it are resolved.
-        filters: whether it is a condition, for which null is as good as false.
 
     Raises:
         Beyond: a subquery cannot be counted.
 
-    >>> by_counts(sqlglot.condition("a OR EXISTS (SELECT b FROM t)"), filters=True).sql()
+    >>> by_counts(sqlglot.condition("a OR EXISTS (SELECT b FROM t)")).sql()
     'a OR (SELECT COUNT(*) FROM t) > 0'
-    >>> by_counts(sqlglot.condition("a OR x IN (SELECT b FROM t)"), filters=True).sql()
+    >>> by_counts(sqlglot.condition("a OR x IN (SELECT b FROM t)")).sql()
     'a OR (SELECT COUNT(*) FROM t WHERE b = x) > 0'
     """
     holder = exp.Paren(this=expression.copy())
@@ -214,15 +215,15 @@ def by_counts(expression: exp.Expr, *, filters: bool) -> exp.Expr:
             continue
         if isinstance(found, exp.In):
             if found.args.get("query") is not None:
-                found.replace(_among(found, filters and _only_true_counts(found)))
+                found.replace(_among(found))
         else:
             found.replace(_more(_counted(found.this, exp.Count(this=exp.Star()))))
     made: exp.Expr = holder.this
     return made
 
 
-def _among(found: exp.In, filters: bool) -> exp.Expr:
-    """IN over a subquery: true if a row is equal, null if one may be, false otherwise."""
+def _among(found: exp.In) -> exp.Expr:
+    """IN over a subquery: whether a row is equal; below NOT, whether one may be."""
     query, given = found.args["query"].unnest(), found.this.unnest()
     if isinstance(given, exp.Tuple) or given.find(exp.Query) or not isinstance(query, exp.Select):
         raise Beyond("IN over several columns or subqueries below OR or within an expression", "Use a UNION or a join")
@@ -231,12 +232,19 @@ def _among(found: exp.In, filters: bool) -> exp.Expr:
         raise Beyond("IN with a subquery that uses an alias of the query around it", "Use another alias")
     value, every = unaliased(query.selects[0]), exp.Count(this=exp.Star())
     alike = _more(_counted(query, every, exp.EQ(this=value.copy(), expression=given.copy())))
-    if filters:
+    if not _negated(found):
         return alike
     unknown = _more(_counted(query, exp.Sub(this=every.copy(), expression=exp.Count(this=value.copy()))))
     without = exp.and_(exp.Is(this=given.copy(), expression=exp.Null()), _more(_counted(query, every)))
-    chosen = exp.Case().when(alike, exp.true()).when(exp.or_(unknown, without), exp.Null())
-    return exp.Paren(this=chosen.else_(exp.false()))
+    return exp.paren(exp.or_(alike, unknown, without))
+
+
+def _negated(part: exp.Expr) -> bool:
+    """Whether a condition stands below an odd number of NOTs."""
+    odd, above = False, part.parent
+    while isinstance(above, exp.And | exp.Or | exp.Not | exp.Paren):
+        odd, above = odd != isinstance(above, exp.Not), above.parent
+    return odd
 
 
 def _counted(query: exp.Expr, count: exp.Expr, *conditions: exp.Expr) -> exp.Subquery:
@@ -250,14 +258,6 @@ def _counted(query: exp.Expr, count: exp.Expr, *conditions: exp.Expr) -> exp.Sub
 
 def _more(count: exp.Expr) -> exp.Expr:
     return exp.GT(this=count, expression=exp.Literal.number(0))
-
-
-def _only_true_counts(part: exp.Expr) -> bool:
-    """Whether it makes no difference that a part of a condition is false rather than null."""
-    above = part.parent
-    while isinstance(above, exp.And | exp.Or | exp.Paren):
-        above = above.parent
-    return above is None
 
 
 def refuses_null(condition: exp.Expr, subquery: exp.Expr) -> bool:
