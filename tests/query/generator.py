@@ -102,6 +102,8 @@ class Generator:
     def subquery(self, columns: list[Column], depth: int) -> str:
         text, theirs = self.source(depth)
         on = self.matching(columns, theirs)
+        if on is not None and self.draw.random() < 0.2:
+            on = on.replace(" = ", self.draw.choice([" < ", " <> ", " >= "]))
         numbers = [column for column in columns if column.kind == NUMBER]
         own = [column for column in theirs if column.kind == NUMBER]
         where = f" WHERE {on}" if on is not None and self.draw.random() < 0.7 else ""
@@ -116,6 +118,7 @@ class Generator:
                 f"{left} IN (SELECT {right} FROM {text}{where})",
                 f"{left} NOT IN (SELECT {right} FROM {text}{where})",
                 f"{left} <= (SELECT {call}({right}) FROM {text}{where})",
+                f"{left} > (SELECT COALESCE({call}({right}), 0) FROM {text}{where})",
             ]
         )
 

@@ -90,4 +90,12 @@ SELECT k FROM t WHERE s = 'x' OR a NOT IN (SELECT b FROM r WHERE r.a = t.k);
 SELECT k, CASE WHEN a IN (SELECT b FROM r WHERE b > 0) THEN 'in' WHEN EXISTS (SELECT 1 FROM u) THEN 'out' END AS e FROM t;
 SELECT k, CASE WHEN a + 1 NOT IN (SELECT x FROM u WHERE u.k = t.k) THEN s ELSE 'in' END AS other FROM t;
 SELECT k FROM t WHERE NOT (s = 'x' OR NOT (a IN (SELECT b FROM r) AND a NOT IN (SELECT x FROM u)));
-SELECT k FROM t WHERE NOT (EXISTS (SELECT 1 FROM r WHERE r.a = t.a) AND a IN (SELECT x FROM u))
+SELECT k FROM t WHERE NOT (EXISTS (SELECT 1 FROM r WHERE r.a = t.a) AND a IN (SELECT x FROM u));
+SELECT k FROM t WHERE v > (SELECT COALESCE(sum(d), 0) FROM r WHERE r.a = t.k);
+SELECT k, (SELECT COALESCE(max(b), 7) FROM r WHERE r.a = t.a) AS most, (SELECT sum(d) / 2 FROM r WHERE r.b = t.a) AS half FROM t;
+SELECT k, (SELECT count(*) + max(b) FROM r WHERE r.a = t.k) AS odd FROM t;
+SELECT k FROM t WHERE v > (SELECT sum(d) FROM r WHERE r.a < t.a);
+SELECT k, (SELECT count(*) FROM r WHERE r.a <= t.a) AS n, (SELECT COALESCE(min(d), 1) FROM r WHERE r.a > t.k AND r.s = t.s) AS least FROM t;
+SELECT k FROM t WHERE s = 'x' OR EXISTS (SELECT 1 FROM r WHERE r.a > t.a AND r.b <> t.k);
+SELECT k FROM t WHERE a = 1 OR a NOT IN (SELECT b FROM r WHERE r.a < t.k);
+SELECT k, (SELECT count(*) FROM u WHERE t.a IS NULL OR u.x = t.a) AS n FROM t

@@ -15,7 +15,7 @@ from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.qualify import qualify
 
 from kilonova.errors import QueryError, closest
-from kilonova.query.expression import Scalar, both, column, equal, parse
+from kilonova.query.expression import Scalar, both, column, equal, parse, same
 from kilonova.query.properties import Known, filled
 from kilonova.query.pushing import pushed
 from kilonova.query.syntax import (
@@ -348,6 +348,33 @@ class _Reader:
         if not body.free:
             inner, outputs = self._selected(query, body.node, body.scope, ctes)
             return Join(node, inner, Kind.INNER, None), _internal(outputs[0][1])
+        self._inside(body.free, node, body.node)
+        calls: list[Item] = []
+        value = self._called(item.copy(), body.scope, {}, calls)
+        below, pairs = self._correlated(node, body)
+        keys = tuple(Item(self.name("_key"), one) for one, _ in pairs)
+        named, mark = Item(self.name("_value"), value), Item(self.name("_found"), Scalar("1"))
+        grouped = Aggregate(below, keys, tuple(calls))
+        empty = value.with_columns(
+            {
+                call.name: Scalar("0") if isinstance(unfiltered(call.value.node), exp.Count) else Scalar("NULL")
+                for call in calls
+            }
+        )
+        alike = same if below is not body.node else equal
+        on = both(tuple(alike(column(key.name), other) for key, (_, other) in zip(keys, pairs, strict=True)))
+        if _null_of_null(empty):
+            inner = Project(grouped, (*kept(tuple(key.name for key in keys)), named))
+            return Join(node, inner, Kind.INNER if refuses else Kind.LEFT, on), _internal(named.name)
+        inner = Project(grouped, (*kept(tuple(key.name for key in keys)), named, mark))
+        chosen = exp.Case().when(f"{column(mark.name).sql} IS NULL", empty.node, dialect="spark")
+        return Join(node, inner, Kind.LEFT, on), chosen.else_(_internal(named.name))
+
+    def _correlated(self, node: Node, body: _Body) -> tuple[Node, list[tuple[Scalar, Scalar]]]:
+        """The rows of a correlated subquery, and by what they belong to those of the query around it.
+
+        Where that is more than equality, the subquery is joined with the different values of the query around it.
+        """
         inside = frozenset(names(body.node))
         pairs: list[tuple[Scalar, Scalar]] = []
         for condition in body.free:
@@ -357,30 +384,14 @@ class _Reader:
                 pairs.append(sides)
             elif sides and sides[1].columns <= inside and not sides[0].columns & inside:
                 pairs.append((sides[1], sides[0]))
-            else:
-                raise Beyond("a correlated scalar subquery with another condition than equality", "Write it as a join")
-        self._inside(body.free, node, body.node)
-        keys = tuple(Item(self.name("_key"), one) for one, _ in pairs)
-        calls: list[Item] = []
-        value = self._called(item.copy(), body.scope, {}, calls)
-        grouped = Aggregate(body.node, keys, tuple(calls))
-        named = Item(self.name("_value"), value)
-        inner = Project(grouped, (*kept(tuple(key.name for key in keys)), named))
-        on = both(tuple(equal(column(key.name), other) for key, (_, other) in zip(keys, pairs, strict=True)))
-        counts = any(isinstance(unfiltered(call.value.node), exp.Count) for call in calls)
-        if refuses and not counts:
-            return Join(node, inner, Kind.INNER, on), _internal(named.name)
-        joined = Join(node, inner, Kind.LEFT, on)
-        if not counts:
-            return joined, _internal(named.name)
-        empty = value.with_columns(
-            {
-                call.name: Scalar("0") if isinstance(unfiltered(call.value.node), exp.Count) else Scalar("NULL")
-                for call in calls
-            }
-        )
-        chosen = exp.Case().when(f"{column(keys[0].name).sql} IS NULL", empty.node, dialect="spark")
-        return joined, chosen.else_(_internal(named.name))
+        if len(pairs) == len(body.free):
+            return body.node, pairs
+        outer = sorted(frozenset().union(*(condition.columns for condition in body.free)) - inside)
+        values = tuple(Item(self.name("_outer"), column(name)) for name in outer)
+        renamed = {name: column(item.name) for name, item in zip(outer, values, strict=True)}
+        on = both(tuple(condition.with_columns(renamed) for condition in body.free))
+        met = Join(Aggregate(node, values, ()), body.node, Kind.INNER, on)
+        return met, [(column(item.name), column(name)) for name, item in zip(outer, values, strict=True)]
 
     def _inside(self, free: tuple[Scalar, ...], node: Node, inner: Node) -> None:
         reach = set(names(node)) | set(names(inner))
@@ -691,6 +702,14 @@ def _renamed(outputs: Outputs, alias: exp.Expr | None) -> Outputs:
     if not given:
         return outputs
     return [(new, internal) for new, (_, internal) in zip(given, outputs, strict=True)]
+
+
+def _null_of_null(value: Scalar) -> bool:
+    """Whether a value is null because a part of it is."""
+    parts = (
+        exp.Null | exp.Literal | exp.Mul | exp.Add | exp.Sub | exp.Div | exp.Neg | exp.Paren | exp.Cast | exp.DataType
+    )
+    return value.node.find(exp.Null) is not None and all(isinstance(part, parts) for part in value.node.walk())
 
 
 def _perhaps(condition: Scalar) -> Scalar:
