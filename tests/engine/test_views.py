@@ -32,6 +32,7 @@ QUERIES = {
     "either": "SELECT id, customer IN (SELECT customer FROM visits) AS seen,"
     " customer NOT IN (SELECT part FROM items) AS other FROM orders"
     " WHERE total > 20 OR EXISTS (SELECT 1 FROM items WHERE items.id = orders.id AND qty > 2)",
+    "filled": "SELECT id, (SELECT count_if(qty > 2) FROM items WHERE items.id = orders.id) AS many FROM orders",
     "ranked": "SELECT id, rank() OVER (PARTITION BY customer ORDER BY total) AS place FROM orders",
 }
 SCHEMAS = {
@@ -77,7 +78,8 @@ def put(
 def assert_all_equal_their_queries(project: Project) -> None:
     spark = project.warehouse.spark
     for name in (*SCHEMAS, *QUERIES):
-        project.read(name).createOrReplaceTempView(name)
+        rows = project.read(name)  # copied: Spark's optimizer fails at subqueries over some unions
+        spark.createDataFrame(rows.collect(), rows.schema).createOrReplaceTempView(name)
     for name, query in QUERIES.items():
         columns = project.read(name).columns
         expected = Counter(map(tuple, spark.sql(query).select(columns).collect()))
@@ -270,14 +272,14 @@ def test_a_query_beyond_the_rules_is_made_anew_and_says_why(tmp_path: Path, spar
     made = workflow()
     made.view(
         "odd",
-        "SELECT id FROM orders WHERE id = 1 OR EXISTS (SELECT 1 FROM visits v WHERE v.customer = orders.customer)",
+        "SELECT customer, count(*) AS n FROM orders GROUP BY customer HAVING EXISTS (SELECT 1 FROM visits)",
     )
     with kn.open_project(tmp_path) as project:
         project.create()
         plan = project.apply(made)
         detail = next(task.detail for task in plan.tasks if task.task.name == "odd")
         assert "made anew at each run, because of EXISTS" in detail
-        put(project, "orders", [(1, "c1", None), (2, "c2", None), (3, "c3", None)])
+        put(project, "orders", [(1, "c1", None), (2, "c1", None), (3, "c3", None)])
         put(project, "visits", [("c3", "a")])
         project.run(["odd"])
-        assert {row[0] for row in project.read("odd").collect()} == {1, 3}
+        assert set(map(tuple, project.read("odd").collect())) == {("c1", 2), ("c3", 1)}

@@ -98,4 +98,6 @@ SELECT k FROM t WHERE v > (SELECT sum(d) FROM r WHERE r.a < t.a);
 SELECT k, (SELECT count(*) FROM r WHERE r.a <= t.a) AS n, (SELECT COALESCE(min(d), 1) FROM r WHERE r.a > t.k AND r.s = t.s) AS least FROM t;
 SELECT k FROM t WHERE s = 'x' OR EXISTS (SELECT 1 FROM r WHERE r.a > t.a AND r.b <> t.k);
 SELECT k FROM t WHERE a = 1 OR a NOT IN (SELECT b FROM r WHERE r.a < t.k);
-SELECT k, (SELECT count(*) FROM u WHERE t.a IS NULL OR u.x = t.a) AS n FROM t
+SELECT k, (SELECT count(*) FROM u WHERE t.a IS NULL OR u.x = t.a) AS n FROM t;
+SELECT k, (SELECT max(b) FROM r HAVING count(*) > 5) AS most FROM t;
+SELECT k FROM t WHERE a < (SELECT max(b) FROM r HAVING count(*) > 5)

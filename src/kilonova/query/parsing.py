@@ -345,9 +345,13 @@ class _Reader:
             raise Beyond("a scalar subquery that is not one aggregate", "Aggregate its value, or write a join")
         body = self._body(query, ctes, scope)
         item = unaliased(query.selects[0])
+        may_be_none = any(query.args.get(part) for part in ("having", "limit", "offset", "qualify"))
         if not body.free:
             inner, outputs = self._selected(query, body.node, body.scope, ctes)
-            return Join(node, inner, Kind.INNER, None), _internal(outputs[0][1])
+            kind = Kind.LEFT if may_be_none and not refuses else Kind.INNER
+            return Join(node, inner, kind, None), _internal(outputs[0][1])
+        if may_be_none:
+            raise Beyond("a correlated scalar subquery with HAVING or LIMIT", "Use CASE, or write it as a join")
         self._inside(body.free, node, body.node)
         calls: list[Item] = []
         value = self._called(item.copy(), body.scope, {}, calls)
@@ -355,12 +359,7 @@ class _Reader:
         keys = tuple(Item(self.name("_key"), one) for one, _ in pairs)
         named, mark = Item(self.name("_value"), value), Item(self.name("_found"), Scalar("1"))
         grouped = Aggregate(below, keys, tuple(calls))
-        empty = value.with_columns(
-            {
-                call.name: Scalar("0") if isinstance(unfiltered(call.value.node), exp.Count) else Scalar("NULL")
-                for call in calls
-            }
-        )
+        empty = value.with_columns({call.name: _of_nothing(call.value) for call in calls})
         alike = same if below is not body.node else equal
         on = both(tuple(alike(column(key.name), other) for key, (_, other) in zip(keys, pairs, strict=True)))
         if _null_of_null(empty):
@@ -702,6 +701,19 @@ def _renamed(outputs: Outputs, alias: exp.Expr | None) -> Outputs:
     if not given:
         return outputs
     return [(new, internal) for new, (_, internal) in zip(given, outputs, strict=True)]
+
+
+def _of_nothing(call: Scalar) -> Scalar:
+    """What an aggregate function gives for no rows."""
+    match unfiltered(call.node):
+        case exp.Count() | exp.CountIf() | exp.ApproxDistinct() | exp.RegrCount():
+            return Scalar("0")
+        case exp.ArrayAgg() | exp.ArrayUniqueAgg():
+            return Scalar("ARRAY()")
+        case exp.Anonymous() as other:
+            raise Beyond(f"{other.name} in a correlated scalar subquery", "Write it as a join")
+        case _:
+            return Scalar("NULL")
 
 
 def _null_of_null(value: Scalar) -> bool:
