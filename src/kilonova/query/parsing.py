@@ -362,10 +362,9 @@ class _Reader:
         empty = value.with_columns({call.name: _of_nothing(call.value) for call in calls})
         alike = same if below is not body.node else equal
         on = both(tuple(alike(column(key.name), other) for key, (_, other) in zip(keys, pairs, strict=True)))
-        if _null_of_null(empty):
-            inner = Project(grouped, (*kept(tuple(key.name for key in keys)), named))
-            return Join(node, inner, Kind.INNER if refuses else Kind.LEFT, on), _internal(named.name)
         inner = Project(grouped, (*kept(tuple(key.name for key in keys)), named, mark))
+        if _null_of_null(empty):
+            return Join(node, inner, Kind.INNER if refuses else Kind.LEFT, on), _internal(named.name)
         chosen = exp.Case().when(f"{column(mark.name).sql} IS NULL", empty.node, dialect="spark")
         return Join(node, inner, Kind.LEFT, on), chosen.else_(_internal(named.name))
 
