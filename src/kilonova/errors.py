@@ -29,7 +29,7 @@ from __future__ import annotations
 import difflib
 from typing import ClassVar
 
-FIELDS = ("channel", "task", "column", "check", "point", "run", "path")
+FIELDS = ("binding", "channel", "task", "column", "check", "point", "run", "path")
 
 
 class KilonovaError(Exception):
@@ -38,6 +38,7 @@ class KilonovaError(Exception):
     Args:
         problem: what is wrong, one sentence without a full stop.
         hint: what to do about it, one sentence without a full stop.
+        binding: the binding concerned.
         channel: the channel concerned.
         task: the task concerned.
         column: the column concerned.
@@ -55,6 +56,7 @@ class KilonovaError(Exception):
         problem: str,
         *,
         hint: str | None = None,
+        binding: str | None = None,
         channel: str | None = None,
         task: str | None = None,
         column: str | None = None,
@@ -66,6 +68,7 @@ class KilonovaError(Exception):
         super().__init__(problem)
         self.problem = problem
         self.hint = hint
+        self.binding = binding
         self.channel = channel
         self.task = task
         self.column = column
