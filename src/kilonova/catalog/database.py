@@ -25,7 +25,10 @@ from kilonova.errors import Busy, CatalogError, KilonovaError
 _LOCK = 0x6B696C6F6E6F7661
 """The advisory lock that writers of a PostgreSQL catalog take; one catalog has one database."""
 
-REVISION = "0003"
+NOTICE = "kilonova"
+"""The channel on which a PostgreSQL catalog says that something has happened."""
+
+REVISION = "0004"
 """The revision of the tables that this release works with."""
 
 
@@ -97,6 +100,10 @@ class Catalog:
                 if self.dialect == "postgresql":
                     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
                 yield Transaction(connection, self.clock())
+
+    def watching(self) -> Connection:
+        """A connection outside of transactions, by which to see that something has been committed."""
+        return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT", kilonova_begin="")
 
     def create(self) -> None:
         """Bring the database to this release's tables, from nothing or from an older revision.
@@ -211,6 +218,7 @@ def _engine(url: str) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begun(connection: Connection) -> None:
-        connection.exec_driver_sql(connection.get_execution_options().get("kilonova_begin", "BEGIN"))
+        if begin := connection.get_execution_options().get("kilonova_begin", "BEGIN"):
+            connection.exec_driver_sql(begin)
 
     return engine

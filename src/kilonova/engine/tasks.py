@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from pyspark.sql import DataFrame
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
+from kilonova.catalog.bindings import tasks_of
 from kilonova.catalog.database import Transaction
+from kilonova.catalog.firings import Claimed, idle
 from kilonova.catalog.observation import observe
+from kilonova.catalog.registry import followed
 from kilonova.catalog.runs import Advance
 from kilonova.engine.events import Retried, Started, StepEnded, StepStarted
 from kilonova.engine.invoke import blamed, checked, invoke
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
-from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName, closest
+from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName
 from kilonova.model.block import Base, Block, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.encoding import key_of
@@ -34,7 +38,6 @@ from kilonova.schedule.planning import (
     choose,
     extent,
     feeds,
-    followed,
     reflected,
     selected,
     why_due,
@@ -64,15 +67,38 @@ class Plan:
     followed: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """All tasks that have something to do and are not held back by their schedules."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """These tasks, whether they have something to do or not, and whatever their schedules."""
+
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """The tasks of a binding that a server has claimed that have something to do, whatever their schedules."""
+
+    claimed: Claimed
+
+
+Occasion = Due | Asked | Fired
+"""What a run is for."""
+
+
 def run_tasks(
-    workplace: Workplace, warehouse: Warehouse, names: Iterable[str] | None, retries: Retries
+    workplace: Workplace, warehouse: Warehouse, occasion: Occasion, retries: Retries
 ) -> tuple[int, Results] | None:
-    """Run the tasks that have something to do, or the named ones, as one run.
+    """Run tasks as one run.
 
     Args:
         workplace: where.
         warehouse: the blocks.
-        names: the tasks to run, whether they have something to do or not; None for all that have.
+        occasion: which tasks.
         retries: how failures that may pass are tried again.
 
     Returns:
@@ -85,14 +111,26 @@ def run_tasks(
         SchemaMismatch: its rows do not fit their channel.
         KeyViolation: its keys are null or occur twice.
     """
-    wanted = None if names is None else tuple(dict.fromkeys(names))
+    forced = isinstance(occasion, Asked)
 
     def prepare(tx: Transaction) -> Prepared[Plan] | None:
-        workflow, progress, chronicles = observe(tx)
-        for name in wanted or ():
-            if name not in progress:
-                raise UnknownName("there is no such task", task=name, hint=closest(name, list(progress)))
-        chosen = selected(workflow, progress, chronicles) if wanted is None else wanted
+        claimed: Claimed | None = None
+        match occasion:
+            case Due():
+                workflow, progress, chronicles = observe(tx)
+                chosen = selected(workflow, progress, chronicles)
+            case Asked(tasks):
+                workflow, progress, chronicles = observe(tx, tasks)
+                chosen = tasks
+            case Fired():
+                claimed = occasion.claimed
+                workflow, progress, chronicles = observe(tx, tasks_of(tx, claimed.binding))
+                progress = {name: replace(item, waits_until=None) for name, item in progress.items()}
+                chosen = selected(workflow, progress, chronicles)
+                if not chosen:
+                    idle(tx, claimed)
+            case _:
+                assert_never(occasion)
         if not chosen:
             return None
         order = [task.name for task in workflow.order() if task.name in chosen]
@@ -109,8 +147,15 @@ def run_tasks(
         for name in order:
             for channel in driven(progress[name], set(writes)):
                 pins |= {block.number for block in chronicles[channel].blocks}
-        plan = Plan(tuple((progress[name], wanted is not None) for name in order), chronicles, followed(workflow.tasks))
-        return Prepared(kind=RunKind.TASKS, tasks=tuple(order), writes=writes, pins=tuple(sorted(pins)), plan=plan)
+        plan = Plan(tuple((progress[name], forced) for name in order), chronicles, followed(tx, writes))
+        return Prepared(
+            kind=RunKind.TASKS,
+            tasks=tuple(order),
+            writes=writes,
+            pins=tuple(sorted(pins)),
+            plan=plan,
+            claimed=claimed,
+        )
 
     def work(begun: Begun[Plan]) -> Results:
         workplace.listener(Started(run=begun.run, steps=tuple(p.task.name for p, _ in begun.plan.steps)))

@@ -1,0 +1,83 @@
+"""The workers of a server: processes that are started early, watched, and replaced when they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from kilonova.catalog.firings import Claimed
+from kilonova.server.messages import Message, Ready, read, written
+
+
+class Worker:
+    """A process that carries out runs.
+
+    Args:
+        directory: the project's directory.
+        settings: settings that go before the file's and the environment's.
+        heard: called with what it says, and None when it has ended, from a thread of its own.
+    """
+
+    def __init__(
+        self, directory: Path, settings: Mapping[str, Any], heard: Callable[[Worker, Message | None], None]
+    ) -> None:
+        words = [sys.executable, "-m", "kilonova.server.worker", str(directory), json.dumps(dict(settings))]
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self._heard = heard
+        self.ready = False
+        self.claimed: Claimed | None = None
+        self.since = 0.0
+        self.run: int | None = None
+        self.killed = ""
+        threading.Thread(target=self._listen, name=f"worker-{self._process.pid}", daemon=True).start()
+
+    @property
+    def owner(self) -> str:
+        """The name under which its runs are known."""
+        return f"{socket.gethostname()}:{self._process.pid}"
+
+    @property
+    def free(self) -> bool:
+        """Whether it waits for work."""
+        return self.ready and self.claimed is None and not self.killed
+
+    def give(self, claimed: Claimed) -> None:
+        """Give it something to run."""
+        assert self.free
+        assert self._process.stdin is not None
+        self.claimed, self.since = claimed, time.monotonic()
+        self.run = None
+        try:
+            self._process.stdin.write(written(claimed) + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            self.kill("it has ended")
+
+    def kill(self, why: str) -> None:
+        """End it at once, with its Spark."""
+        self.killed = self.killed or why
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            message = read(line)
+            if isinstance(message, Ready):
+                self.ready = True
+            self._heard(self, message)
+        self.kill("its process ended")  # what it has started may be there still
+        self._process.wait()
+        self._heard(self, None)
