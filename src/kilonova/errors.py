@@ -83,6 +83,11 @@ class KilonovaError(Exception):
         named = {name: getattr(self, name) for name in FIELDS}
         return {name: value for name, value in named.items() if value is not None}
 
+    @property
+    def told(self) -> dict[str, str | int | None]:
+        """The error with its code and fields, for machines."""
+        return {"error": self.code, "problem": self.problem, "hint": self.hint, **self.fields}
+
     def within(self, **fields: str | int) -> KilonovaError:
         """Add context while unwinding; fields that are already set stay as they are."""
         for name, value in fields.items():

@@ -77,17 +77,14 @@ looks = st.lists(st.integers(0, 70), min_size=1, max_size=8).map(sorted)
 
 def fired_by_definition(item: Simple, history: History, seconds: list[int]) -> list[int]:
     """At which of the looks a simple trigger fires: a slow and separate statement of what it waits for."""
-    fired = []
+    fired: list[int] = []
     done = 0  # how many of the things that it waits for have been used up
     last = -1  # the last time of a clock that has been used up
     for second in seconds:
+        past = [each for each in history if each.second <= second]
         match item:
             case Arrival(channel=channel, rows=rows, seconds=age):
-                came = [
-                    each
-                    for each in history
-                    if isinstance(each, Arrives) and each.channel == channel and each.second <= second
-                ]
+                came = [each for each in past if isinstance(each, Arrives) and each.channel == channel]
                 new = came[done:]
                 enough = rows is None and age is None
                 enough = enough or (rows is not None and sum(each.rows for each in new) >= rows)
@@ -101,13 +98,8 @@ def fired_by_definition(item: Simple, history: History, seconds: list[int]) -> l
                     fired.append(second)
                     last = times[-1]
             case After(binding=binding, reached=reached):
-                came = [
-                    each
-                    for each in history
-                    if isinstance(each, Ends)
-                    and (each.binding, each.reached) == (binding, reached)
-                    and each.second <= second
-                ]
+                runs = [each for each in past if isinstance(each, Ends)]
+                came = [each for each in runs if (each.binding, each.reached) == (binding, reached)]
                 if len(came) > done:
                     fired.append(second)
                     done = len(came)

@@ -261,10 +261,11 @@ def claim(tx: Transaction, server: str, room: int, limit: int | None) -> list[Cl
     return claimed
 
 
-def any_due(tx: Transaction) -> bool:
-    """Whether a firing waits for a server."""
-    table = tables.firing
-    return tx.connection.execute(select(table.c.id).where(table.c.state == FiringState.DUE.value)).first() is not None
+def any_unended(tx: Transaction) -> bool:
+    """Whether something becomes of a firing yet."""
+    states = [state.value for state in FiringState if not state.ended]
+    query = select(tables.firing.c.id).where(tables.firing.c.state.in_(states)).limit(1)
+    return tx.connection.execute(query).first() is not None
 
 
 def launch(tx: Transaction, claimed: Claimed, run: int) -> None:

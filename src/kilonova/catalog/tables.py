@@ -264,6 +264,15 @@ server = Table(
     Column("lease_until", UtcTime, nullable=False),
 )
 
+token = Table(
+    "token",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("role", String, nullable=False),
+    Column("digest", String, nullable=False, unique=True),
+    Column("created", UtcTime, nullable=False),
+)
+
 event = Table(
     "event",
     metadata,

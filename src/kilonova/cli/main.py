@@ -579,9 +579,13 @@ def gc(
 @app.command()
 def serve(
     workers: Annotated[int | None, typer.Option(help="How many runs it carries out at once.")] = None,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="Stop once nothing is due and nothing runs.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Log JSON, an object per line.")] = False,
 ) -> None:
     """Fire triggers and start what is due, until interrupted. Any number of servers can share a catalog."""
+    from kilonova.server.listening import listening
     from kilonova.server.loop import Server
 
     given = common.given | ({"serve": {"workers": workers}} if workers is not None else {})
@@ -589,14 +593,17 @@ def serve(
     def log(text: str, event: Event | None) -> None:
         if json or common.json:
             render.as_json_lines(("time", "event", "kind", "run", "binding", "text"), [_logged(text, event)])
+            sys.stdout.flush()
         else:
             when = datetime.now(UTC) if event is None else event.time
             render.out.print(f"{when:%Y-%m-%dT%H:%M:%SZ} {text}", highlight=False, markup=False, soft_wrap=True)
 
-    server = Server(common.directory, given, log)
+    server = Server(common.directory, given, log, until_idle=until_idle)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: server.stop())
-    server.run()
+    with project() as opened, listening(server, opened) as address:
+        log(f"the API is at {address}/api/docs", None)
+        server.run()
 
 
 def _logged(text: str, event: Event | None) -> tuple[object, ...]:
@@ -676,6 +683,43 @@ def triggers(
         )
 
 
+token_app = typer.Typer(help="Tokens for the HTTP API.", no_args_is_help=True)
+app.add_typer(token_app, name="token")
+TokenName = Annotated[str, typer.Argument(help="Whose token it is.")]
+
+
+@token_app.command("create")
+def create_token(
+    name: TokenName,
+    role: Annotated[str, typer.Option(help="What it is good for: read, operate or admin.")] = "read",
+) -> None:
+    """Make a token and print it, once."""
+    with project() as opened:
+        secret = opened.create_token(name, role)
+    sys.stdout.write(secret + "\n")
+    render.err.print("Keep it; it is not shown again.", style="dim")
+
+
+@token_app.command("revoke")
+def revoke_token(name: TokenName) -> None:
+    """Make a token good for nothing."""
+    with project() as opened:
+        opened.revoke_token(name)
+    render.out.print(f"The token {name} is good for nothing now.")
+
+
+@token_app.command("list")
+def list_tokens(json: JsonFlag = False) -> None:
+    """Show whose tokens there are."""
+    with project() as opened:
+        found = opened.tokens()
+    if json or common.json:
+        render.as_json(found)
+        return
+    rows = [(item.name, item.role.value, f"{item.created:%Y-%m-%d %H:%M:%S}") for item in found]
+    render.table("", ("token", "role", "made"), rows)
+
+
 @app.command()
 def drop(
     channel: ChannelName,
@@ -701,7 +745,7 @@ def main(words: Sequence[str] | None = None) -> None:
         app(given, prog_name="kilonova")
     except KilonovaError as error:
         if "--json" in given:
-            render.as_json({"error": error.code, "problem": error.problem, "hint": error.hint, **error.fields})
+            render.as_json(error.told)
         else:
             render.err.print(f"Error: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(TRY_LATER if error.code == "busy" else 1)

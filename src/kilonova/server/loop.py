@@ -14,6 +14,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -22,9 +23,9 @@ from typing import Any, assert_never
 from kilonova.catalog import events, firings, runs, servers
 from kilonova.catalog.firings import Claimed, Watched
 from kilonova.catalog.watching import Watch
-from kilonova.errors import Busy, CatalogError
+from kilonova.errors import Busy, CatalogError, SparkUnavailable
 from kilonova.model.event import Event, EventKind
-from kilonova.server.messages import Done, Failed, Launched, Message, Ready
+from kilonova.server.messages import Done, Errand, Failed, Launched, Message, Ready
 from kilonova.server.workers import Worker
 from kilonova.service.project import open_project
 
@@ -38,6 +39,14 @@ Log = Callable[[str, Event | None], None]
 """Hears what happens: a sentence, and the event behind it if it is one of the catalog."""
 
 
+class Refused(Exception):
+    """An errand was not done; `told` is the error as `KilonovaError.told` gives it."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        super().__init__(told["problem"])
+        self.told = told
+
+
 class Server:
     """A server over a project's catalog.
 
@@ -45,9 +54,10 @@ class Server:
         directory: the project's directory.
         settings: settings that go before the file's and the environment's.
         log: hears what happens.
+        until_idle: stop once nothing is due and nothing runs, instead of waiting for more.
     """
 
-    def __init__(self, directory: Path, settings: Mapping[str, Any], log: Log) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, Any], log: Log, *, until_idle: bool = False) -> None:
         self._directory = directory
         self._given = settings
         self._project = open_project(directory, **settings)
@@ -55,9 +65,11 @@ class Server:
         self._settings = self._project.settings.serve
         self._lease = timedelta(seconds=self._settings.lease)
         self._log = log
+        self._until_idle = until_idle
         self._watch = Watch(self._catalog)
         self._workers: list[Worker] = []
         self._heard: deque[tuple[Worker, Message | None]] = deque()
+        self._errands: deque[tuple[Errand, Future[Any]]] = deque()
         self._name = ""
         self._event = 0
         self._watched: list[Watched] = []
@@ -71,6 +83,26 @@ class Server:
     def name(self) -> str:
         """The name under which the server is known; empty until it has started."""
         return self._name
+
+    @property
+    def ready(self) -> bool:
+        """Whether a worker has started."""
+        return any(worker.ready for worker in self._workers)
+
+    def errand(self, what: str, **arguments: Any) -> Future[Any]:
+        """Let a worker do something that needs Spark; it goes before what has fired.
+
+        Args:
+            what: which: `run`, `ingest`, `compact` or `page`.
+            arguments: those of the method of `Project`.
+
+        Returns:
+            The result to come: a run's number, or a page; or `Refused`.
+        """
+        answer: Future[Any] = Future()
+        self._errands.append((Errand(what, arguments), answer))
+        self._watch.nudge()
+        return answer
 
     def stop(self) -> None:
         """Take on nothing more; called a second time, let nothing end either."""
@@ -100,7 +132,7 @@ class Server:
         if self._stopping is None:
             return False
         late = time.monotonic() > self._stopping + self._settings.grace
-        return not self._heard and (late or all(worker.claimed is None for worker in self._workers))
+        return not self._heard and (late or all(worker.doing is None for worker in self._workers))
 
     def _step(self) -> None:
         self._beat()
@@ -109,17 +141,22 @@ class Server:
             self._heard.popleft()
         self._tend()
         looked_at = self._read()
-        room = 0 if self._stopping is not None else sum(worker.free for worker in self._workers)
+        free = [worker for worker in self._workers if worker.free and self._stopping is None]
+        while free and self._errands:
+            free.pop().give(*self._errands.popleft())
+        room = len(free)
         with self._catalog.reading() as tx:
             looked_at.update(firings.waking(tx))
-            work = room > 0 and firings.any_due(tx)
-        if not looked_at and not work:
+            unended = firings.any_unended(tx)
+        if not looked_at and not (room and unended):
+            if self._until_idle and not unended and self._stopping is None:
+                self.stop()
             return
         with self._catalog.writing() as tx:
             firings.fire(tx, looked_at)
             claimed = firings.claim(tx, self._name, room, self._settings.per_workflow)
-        for one in claimed:
-            next(worker for worker in self._workers if worker.free).give(one)
+        for worker, one in zip(free, claimed, strict=False):
+            worker.give(one)
 
     def _beat(self) -> None:
         """Say that the server lives, and take up after those that do not."""
@@ -164,16 +201,20 @@ class Server:
             case Ready():
                 self._restart = _RESTART
                 self._log("a worker is ready", None)
-            case Launched(run):
-                worker.run = run
-            case Done():
-                worker.claimed = None
+            case Launched():
+                pass
+            case Done(result):
+                if worker.answer is not None:
+                    worker.answer.set_result(result)
+                worker.doing = worker.answer = None
             case Failed():
-                if not message.begun and worker.claimed is not None:
-                    self._give_up(worker.claimed, message.error, passing=message.passing)
-                worker.claimed = None
-            case Claimed():
-                raise AssertionError
+                if worker.answer is not None:
+                    worker.answer.set_exception(Refused(message.error))
+                if not message.begun and isinstance(worker.doing, Claimed):
+                    self._give_up(worker.doing, str(message.error["problem"]), passing=message.passing)
+                worker.doing = worker.answer = None
+            case Claimed() | Errand():
+                raise AssertionError(message)
             case _:
                 assert_never(message)
 
@@ -182,8 +223,12 @@ class Server:
         late = worker.killed == _LATE
         with self._catalog.writing() as tx:
             runs.abandon(tx, worker.owner, f"its process ended: {worker.killed}", passing=not late)
-        if worker.claimed is not None:
-            self._give_up(worker.claimed, worker.killed, passing=not late)
+        if isinstance(worker.doing, Claimed):
+            self._give_up(worker.doing, worker.killed, passing=not late)
+        if worker.answer is not None:
+            error = SparkUnavailable(f"the process that did it ended: {worker.killed}", hint="Try again")
+            worker.answer.set_exception(Refused(error.told))
+            worker.answer = None
         if not worker.ready:
             self._log(f"a worker ended before it was ready; another is started in {self._restart:.0f} s", None)
             self._start_at = time.monotonic() + self._restart
@@ -203,7 +248,7 @@ class Server:
         now = time.monotonic()
         limit = self._settings.seconds
         for worker in self._workers:
-            if worker.claimed is not None and limit is not None and now - worker.since > limit:
+            if worker.doing is not None and limit is not None and now - worker.since > limit:
                 worker.kill(_LATE)
         if self._stopping is None and now >= self._start_at:
             while len(self._workers) < self._settings.workers:

@@ -10,6 +10,19 @@ from kilonova.catalog.firings import Claimed
 
 
 @dataclass(frozen=True, slots=True)
+class Errand:
+    """Something that needs Spark and is not a firing: what somebody asks the server for.
+
+    Attributes:
+        what: which.
+        arguments: its arguments.
+    """
+
+    what: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """A worker has started Spark and waits for work."""
 
@@ -23,9 +36,9 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A worker has ended what it was given: a run, or None if there was nothing to do."""
+    """A worker has ended what it was given, with this result."""
 
-    run: int | None
+    result: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +46,28 @@ class Failed:
     """A worker could not do what it was given.
 
     Attributes:
-        code: the error's.
-        error: the error, for people.
+        error: the error as `KilonovaError.told` gives it.
         passing: whether trying again may help.
         begun: whether a run had begun, which has told of it.
     """
 
-    code: str
-    error: str
+    error: dict[str, Any]
     passing: bool
     begun: bool
 
 
-Message = Ready | Launched | Done | Failed | Claimed
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Ready, Launched, Done, Failed, Claimed)}
+Work = Claimed | Errand
+"""What a worker can be given."""
+
+Message = Work | Ready | Launched | Done | Failed
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Claimed, Errand, Ready, Launched, Done, Failed)}
 
 
 def written(message: Message) -> str:
     """A message as a line.
 
-    >>> written(Done(3))
-    '{"run": 3, "message": "Done"}'
+    >>> written(Launched(3))
+    '{"run": 3, "message": "Launched"}'
     """
     return json.dumps({**asdict(message), "message": type(message).__name__})
 
@@ -61,10 +75,12 @@ def written(message: Message) -> str:
 def read(line: str) -> Message:
     """The inverse of `written`.
 
-    >>> read(written(Done(3)))
-    Done(run=3)
+    >>> read(written(Launched(3)))
+    Launched(run=3)
     """
     fields = json.loads(line)
     kind = _KINDS[fields.pop("message")]
-    message: Message = kind(**{name: tuple(each) if isinstance(each, list) else each for name, each in fields.items()})
+    if kind is Claimed:
+        fields["firings"] = tuple(fields["firings"])
+    message: Message = kind(**fields)
     return message

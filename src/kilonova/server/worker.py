@@ -13,13 +13,13 @@ import resource
 import sys
 import threading
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, assert_never
 
 from kilonova.catalog.firings import Claimed
 from kilonova.engine.events import Event, Started
 from kilonova.errors import KilonovaError
-from kilonova.server.messages import Done, Failed, Launched, Message, Ready, read, written
-from kilonova.service.project import Project, open_project
+from kilonova.server.messages import Done, Errand, Failed, Launched, Message, Ready, Work, read, written
+from kilonova.service.project import Project, RunReport, open_project
 
 
 class _Out:
@@ -44,7 +44,7 @@ def work(directory: str, settings: str) -> None:
     """
     out = _Out(os.fdopen(os.dup(1), "w"))
     os.dup2(2, 1)  # what user code prints goes where logs go
-    given = queue.SimpleQueue[Claimed]()
+    given = queue.SimpleQueue[Work]()
     threading.Thread(target=_listen, args=(given,), name="server", daemon=True).start()
     begun = threading.Event()
 
@@ -59,25 +59,43 @@ def work(directory: str, settings: str) -> None:
             _limit(project.settings.serve.memory)
         out.say(Ready())
         while True:
-            claimed = given.get()
+            work = given.get()
             begun.clear()
-            out.say(_carried_out(project, claimed, begun))
+            try:
+                out.say(Done(_done(project, work)))
+            except KilonovaError as error:
+                out.say(Failed(error.told, error.transient, begun.is_set()))
+            except Exception as error:
+                told = {"error": "defect", "problem": f"{type(error).__name__}: {error}", "hint": None}
+                out.say(Failed(told, False, begun.is_set()))
 
 
-def _carried_out(project: Project, claimed: Claimed, begun: threading.Event) -> Done | Failed:
-    try:
-        report = project.launch(claimed)
-    except KilonovaError as error:
-        return Failed(error.code, str(error), error.transient, begun.is_set())
-    except Exception as error:
-        return Failed("defect", f"{type(error).__name__}: {error}", False, begun.is_set())
-    return Done(None if report is None else report.run)
+def _done(project: Project, work: Work) -> Any:
+    match work:
+        case Claimed():
+            return _run(project.launch(work))
+        case Errand("run", arguments):
+            return _run(project.run(**arguments))
+        case Errand("ingest", arguments):
+            return _run(project.ingest(**arguments))
+        case Errand("compact", arguments):
+            return _run(project.compact(**arguments))
+        case Errand("page", arguments):
+            return project.page(**arguments)
+        case Errand(what):
+            raise AssertionError(what)
+        case _:
+            assert_never(work)
 
 
-def _listen(given: queue.SimpleQueue[Claimed]) -> None:
+def _run(report: RunReport | None) -> int | None:
+    return None if report is None else report.run
+
+
+def _listen(given: queue.SimpleQueue[Work]) -> None:
     for line in sys.stdin:
         message = read(line)
-        assert isinstance(message, Claimed)
+        assert isinstance(message, Claimed | Errand)
         given.put(message)
     os._exit(0)
 

@@ -11,12 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kilonova.catalog.firings import Claimed
-from kilonova.server.messages import Message, Ready, read, written
+from kilonova.server.messages import Message, Ready, Work, read, written
 
 
 class Worker:
@@ -37,9 +37,9 @@ class Worker:
         )
         self._heard = heard
         self.ready = False
-        self.claimed: Claimed | None = None
+        self.doing: Work | None = None
+        self.answer: Future[Any] | None = None
         self.since = 0.0
-        self.run: int | None = None
         self.killed = ""
         threading.Thread(target=self._listen, name=f"worker-{self._process.pid}", daemon=True).start()
 
@@ -51,16 +51,20 @@ class Worker:
     @property
     def free(self) -> bool:
         """Whether it waits for work."""
-        return self.ready and self.claimed is None and not self.killed
+        return self.ready and self.doing is None and not self.killed
 
-    def give(self, claimed: Claimed) -> None:
-        """Give it something to run."""
+    def give(self, work: Work, answer: Future[Any] | None = None) -> None:
+        """Give it something to do.
+
+        Args:
+            work: what.
+            answer: who waits for the result, if somebody does.
+        """
         assert self.free
         assert self._process.stdin is not None
-        self.claimed, self.since = claimed, time.monotonic()
-        self.run = None
+        self.doing, self.answer, self.since = work, answer, time.monotonic()
         try:
-            self._process.stdin.write(written(claimed) + "\n")
+            self._process.stdin.write(written(work) + "\n")
             self._process.stdin.flush()
         except OSError:
             self.kill("it has ended")

@@ -18,16 +18,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kilonova.catalog import bindings, chains, events, firings, registry, servers
+from kilonova.catalog import bindings, chains, events, firings, monitoring, registry, servers, tokens
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.monitoring import Counts
 from kilonova.catalog.observation import observe
 from kilonova.engine.events import Listener, unheard
-from kilonova.errors import Busy, DeclarationError, KilonovaError, SettingsError, UnknownName
+from kilonova.errors import Busy, DeclarationError, KilonovaError, SettingsError, UnknownName, closest
 from kilonova.model.channel import Chronicle
 from kilonova.model.event import Event
 from kilonova.model.firing import Firing
 from kilonova.model.reading import Reading, Snapshot
+from kilonova.model.role import Role
 from kilonova.model.run import Run
 from kilonova.model.task import Production
 from kilonova.schedule.collection import Provenance
@@ -457,6 +459,44 @@ class Project:
             dry_run=dry_run,
         )
 
+    # Letting in
+
+    def create_token(self, name: str, role: str) -> str:
+        """Make a token for the HTTP API.
+
+        Args:
+            name: whose it is.
+            role: what it is good for: `read`, `operate` or `admin`.
+
+        Returns:
+            The secret, which is kept nowhere.
+
+        Raises:
+            DeclarationError: there is a token of that name, or no such role.
+        """
+        self.catalog.check()
+        roles = [each.value for each in Role]
+        if role not in roles:
+            raise DeclarationError(f"there is no role {role}", hint=closest(role, roles))
+        with self.catalog.writing() as tx:
+            return tokens.create(tx, name, Role(role))
+
+    def revoke_token(self, name: str) -> None:
+        """Make a token good for nothing.
+
+        Raises:
+            UnknownName: there is no such token.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            tokens.revoke(tx, name)
+
+    def tokens(self) -> list[tokens.Token]:
+        """The tokens, by name, without their secrets."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return tokens.tokens(tx)
+
     # Looking
 
     def read(self, channel: str, *, at: int | None = None, since: int | None = None) -> DataFrame:
@@ -485,6 +525,34 @@ class Project:
         with self._reading(channel, at, since) as reading:
             frame = self.warehouse.open(reading)
             return tuple(frame.columns), fetch(frame, limit)
+
+    def page(
+        self, channel: str, file: str, *, at: int | None = None, since: int | None = None, offset: int, limit: int
+    ) -> tuple[int, str]:
+        """Write a page of the rows of a channel to a file, as an Arrow stream; see `read`.
+
+        Rows come in the order of the channel's key, or of all columns that can be ordered, so that the pages of one
+        point are the whole of it.
+
+        Args:
+            channel: the channel.
+            file: the file.
+            at: the point; None for the newest.
+            since: give what changed after this point, with a `_weight` per row.
+            offset: how many rows are before the page.
+            limit: how many rows it has at most.
+
+        Returns:
+            The point, by which to ask for further pages, and the file.
+        """
+        from kilonova.warehouse.jobs import write_page
+
+        with self.catalog.reading() as tx:
+            chronicle = chains.chronicle(tx, channel)
+        end = chronicle.readable if at is None else at
+        with self._reading(channel, end, since) as reading:
+            write_page(self.warehouse.open(reading), file, chronicle.channel.key, offset, limit)
+        return end, file
 
     def export(
         self, channel: str, target: str, format: str, *, at: int | None = None, since: int | None = None
@@ -547,6 +615,25 @@ class Project:
                 firings=tuple(firings.firings(tx, limit, binding)),
                 servers=tuple(servers.servers(tx, limit)),
             )
+
+    def counts(self) -> Counts:
+        """How much there is of what, for monitoring."""
+        with self.catalog.reading() as tx:
+            return monitoring.counts(tx)
+
+    def known_channel(self, name: str) -> None:
+        """Refuse a channel that is not there.
+
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        with self.catalog.reading() as tx:
+            chains.channel_id(tx, name)
+
+    def newest_event(self) -> int:
+        """The number of the last event; 0 if there is none."""
+        with self.catalog.reading() as tx:
+            return events.newest(tx)
 
     def events(self, since: int = 0, limit: int | None = None) -> list[Event]:
         """What has happened after an event, in order."""

@@ -58,6 +58,10 @@ class ServeSection(BaseModel):
         memory: how many megabytes a run's Python may take beside Spark; any amount if left out.
         lease: seconds for which a server is taken to be alive without a heartbeat.
         grace: seconds that runs have to end when the server is asked to.
+        host: where it listens; other machines are let in only with tokens.
+        port: the port on which it listens; 0 takes a free one.
+        upload: how many megabytes an upload has at most.
+        rate: how many requests that change something a token, or an address, may make.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -67,6 +71,10 @@ class ServeSection(BaseModel):
     memory: int | None = Field(default=None, gt=0)
     lease: float = Field(default=10.0, gt=0)
     grace: float = Field(default=60.0, ge=0)
+    host: str = "127.0.0.1"
+    port: int = Field(default=8620, ge=0, le=65535)
+    upload: int = Field(default=100, gt=0)
+    rate: str = Field(default="600 per minute", pattern=r"^\d+ per (second|minute|hour|day)$")
 
 
 class Settings(BaseSettings):

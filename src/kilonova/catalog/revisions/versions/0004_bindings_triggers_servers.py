@@ -63,6 +63,13 @@ def upgrade() -> None:
         sa.Column("lease_until", _time, nullable=False),
     )
     op.create_table(
+        "token",
+        sa.Column("name", sa.String(), primary_key=True),
+        sa.Column("role", sa.String(), nullable=False),
+        sa.Column("digest", sa.String(), nullable=False, unique=True),
+        sa.Column("created", _time, nullable=False),
+    )
+    op.create_table(
         "event",
         sa.Column("id", _number, primary_key=True, autoincrement=True),
         sa.Column("time", _time, nullable=False),
