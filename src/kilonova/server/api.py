@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
-from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -35,7 +35,6 @@ from kilonova.server.loop import Refused, Server
 from kilonova.server.metrics import exposition
 from kilonova.service.project import Project
 
-VERSION = "/api/v1"
 _STATUSES = {"unknown": 404, "busy": 409, "lease": 409, "storage": 503, "spark": 503, "catalog": 503, "invariant": 500}
 """The HTTP status of each error's code; others are 422: what was asked cannot be."""
 
@@ -152,7 +151,6 @@ def api(server: Server, project: Project) -> FastAPI:
     settings = project.settings.serve
     access = Access(project.catalog, settings.rate)
     app = FastAPI(title="Kilonova", version="1", docs_url="/api/docs", redoc_url=None, openapi_url="/api/openapi.json")
-    routes = APIRouter(prefix=VERSION)
 
     def needs(role: Role) -> Any:
         return [Depends(access.needs(role))]
@@ -196,17 +194,17 @@ def api(server: Server, project: Project) -> FastAPI:
 
     # Channels
 
-    @routes.get("/channels", tags=["channels"], dependencies=read)
+    @app.get("/api/v1/channels", tags=["channels"], dependencies=read)
     def channels() -> list[ChannelShown]:
         """The channels."""
         return _channels(project)
 
-    @routes.get("/channels/{name}", tags=["channels"], dependencies=read)
+    @app.get("/api/v1/channels/{name}", tags=["channels"], dependencies=read)
     def channel(name: str) -> ChannelShown:
         """A channel."""
         return _channel(project, name)
 
-    @routes.get("/channels/{name}/rows", tags=["channels"], dependencies=read)
+    @app.get("/api/v1/channels/{name}/rows", tags=["channels"], dependencies=read)
     async def rows(
         name: str,
         at: Annotated[int | None, Query(ge=0, le=2**31)] = None,
@@ -231,7 +229,7 @@ def api(server: Server, project: Project) -> FastAPI:
         table = pa.ipc.open_stream(content).read_all()
         return JSONResponse(jsonable_encoder(table.to_pylist(), custom_encoder={bytes: bytes.hex}), headers=headers)
 
-    @routes.post("/channels/{name}/blocks", tags=["channels"], dependencies=operate)
+    @app.post("/api/v1/channels/{name}/blocks", tags=["channels"], dependencies=operate)
     async def upload(
         name: str,
         request: Request,
@@ -246,7 +244,7 @@ def api(server: Server, project: Project) -> FastAPI:
             answer = server.errand("ingest", channel=name, source=str(file), format=format, replace=replace)
             return Begun(await asyncio.wrap_future(answer))
 
-    @routes.post("/channels/{name}/references", tags=["channels"], dependencies=operate)
+    @app.post("/api/v1/channels/{name}/references", tags=["channels"], dependencies=operate)
     async def refer(
         name: str, source: Annotated[str, Query(min_length=1)], format: str | None = None, replace: bool = False
     ) -> Begun:
@@ -255,18 +253,18 @@ def api(server: Server, project: Project) -> FastAPI:
         answer = server.errand("ingest", channel=name, source=source, format=format, replace=replace)
         return Begun(await asyncio.wrap_future(answer))
 
-    @routes.post("/channels/{name}/compaction", tags=["channels"], dependencies=operate)
+    @app.post("/api/v1/channels/{name}/compaction", tags=["channels"], dependencies=operate)
     async def compact(name: str) -> Begun:
         """Write down the newest snapshot of a channel as a base."""
         await run_in_threadpool(project.known_channel, name)
         return Begun(await asyncio.wrap_future(server.errand("compact", channel=name)))
 
-    @routes.delete("/channels/{name}", tags=["channels"], dependencies=admin)
+    @app.delete("/api/v1/channels/{name}", tags=["channels"], dependencies=admin)
     def drop(name: str) -> dict[str, list[str]]:
         """Take a channel and its data away, and the task that writes it out of service."""
         return {"tasks": list(project.drop(name))}
 
-    @routes.post("/garbage", tags=["channels"], dependencies=operate)
+    @app.post("/api/v1/garbage", tags=["channels"], dependencies=operate)
     def garbage(dry_run: bool = False) -> dict[str, int]:
         """Delete the blocks that nothing needs any more."""
         done = project.collect_garbage(dry_run=dry_run)
@@ -274,7 +272,7 @@ def api(server: Server, project: Project) -> FastAPI:
 
     # Tasks and bindings
 
-    @routes.get("/tasks", tags=["tasks"], dependencies=read)
+    @app.get("/api/v1/tasks", tags=["tasks"], dependencies=read)
     def tasks() -> list[TaskShown]:
         """The tasks."""
         status = project.status(0)
@@ -291,18 +289,18 @@ def api(server: Server, project: Project) -> FastAPI:
             for name, known in status.tasks.items()
         ]
 
-    @routes.get("/views/{name}", tags=["tasks"], dependencies=read)
+    @app.get("/api/v1/views/{name}", tags=["tasks"], dependencies=read)
     def view(name: str) -> list[dict[str, Any]]:
         """How a view is kept up to date, with what it keeps for that and what its last runs took."""
         explained: list[dict[str, Any]] = jsonable_encoder(project.explain(name))
         return explained
 
-    @routes.get("/bindings", tags=["bindings"], dependencies=read)
+    @app.get("/api/v1/bindings", tags=["bindings"], dependencies=read)
     def bindings() -> list[BindingShown]:
         """The bindings, and what starts them."""
         return _bindings(project)
 
-    @routes.get("/bindings/{name}", tags=["bindings"], dependencies=read)
+    @app.get("/api/v1/bindings/{name}", tags=["bindings"], dependencies=read)
     def binding(name: str) -> BindingShown:
         """A binding."""
         found = project.operation(1, name).bindings[name]
@@ -315,18 +313,18 @@ def api(server: Server, project: Project) -> FastAPI:
 
         act.__doc__ = what
         act.__name__ = verb
-        routes.post(f"/bindings/{{name}}/{verb}", tags=["bindings"], dependencies=operate)(act)
+        app.post(f"/api/v1/bindings/{{name}}/{verb}", tags=["bindings"], dependencies=operate)(act)
 
     acting(project.fire, "fire", "Start a binding now, as if one of its triggers had fired.")
     acting(project.pause, "pause", "Hold the triggers of a binding back.")
     acting(project.resume, "resume", "Let the triggers of a binding go again.")
 
-    @routes.get("/firings", tags=["bindings"], dependencies=read)
+    @app.get("/api/v1/firings", tags=["bindings"], dependencies=read)
     def firings(binding: str | None = None, limit: Limit = 100) -> list[Firing]:
         """The last firings, newest first."""
         return list(project.operation(limit, binding).firings)
 
-    @routes.get("/servers", tags=["bindings"], dependencies=read)
+    @app.get("/api/v1/servers", tags=["bindings"], dependencies=read)
     def servers(limit: Limit = 100) -> list[ServerShown]:
         """The servers, those that started last first."""
         found: list[ServerShown] = [
@@ -343,7 +341,7 @@ def api(server: Server, project: Project) -> FastAPI:
 
     # Runs and events
 
-    @routes.get("/runs", tags=["runs"], dependencies=read)
+    @app.get("/api/v1/runs", tags=["runs"], dependencies=read)
     def runs(limit: Limit = 100) -> list[RunShown]:
         """The last runs, newest first, and what they made."""
         history, made = project.history(limit)
@@ -352,24 +350,23 @@ def api(server: Server, project: Project) -> FastAPI:
             for run in history
         ]
 
-    @routes.post("/runs", tags=["runs"], dependencies=operate)
+    @app.post("/api/v1/runs", tags=["runs"], dependencies=operate)
     async def run(task: Annotated[list[str] | None, Query()] = None) -> Begun:
         """Run tasks now, and answer when they have ended: all that are due, or the named ones."""
         return Begun(await asyncio.wrap_future(server.errand("run", tasks=task)))
 
-    @routes.get("/events", tags=["events"], dependencies=read)
+    @app.get("/api/v1/events", tags=["events"], dependencies=read)
     def events(since: Number = 0, limit: Limit = 1000) -> list[Event]:
         """What has happened after an event, in order."""
         return project.events(since, limit)
 
-    @routes.get("/events/stream", tags=["events"], dependencies=read)
+    @app.get("/api/v1/events/stream", tags=["events"], dependencies=read)
     async def stream(request: Request, since: Annotated[int | None, Query(ge=0, le=2**31)] = None) -> Response:
         """What happens, as server-sent events, from now on or after an event (also by the header `Last-Event-ID`)."""
         last = request.headers.get("last-event-id", "")
         begin = since if since is not None else int(last) if last.isdigit() else project.newest_event()
         return StreamingResponse(_streamed(project, begin, request.is_disconnected), media_type="text/event-stream")
 
-    app.include_router(routes)
     return app
 
 

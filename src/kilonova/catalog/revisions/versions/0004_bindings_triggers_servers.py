@@ -30,7 +30,7 @@ def upgrade() -> None:
     op.create_table(
         "trigger",
         sa.Column("id", _number, primary_key=True, autoincrement=True),
-        sa.Column("binding_id", sa.ForeignKey("binding.id"), nullable=False),
+        sa.Column("binding_id", _number, sa.ForeignKey("binding.id"), nullable=False),
         sa.Column("definition", sa.JSON(), nullable=False),
         sa.Column("state", sa.JSON(), nullable=False),
         sa.Column("wake", _time),
@@ -41,14 +41,14 @@ def upgrade() -> None:
     op.create_table(
         "firing",
         sa.Column("id", _number, primary_key=True, autoincrement=True),
-        sa.Column("binding_id", sa.ForeignKey("binding.id"), nullable=False),
-        sa.Column("trigger_id", sa.ForeignKey("trigger.id")),
+        sa.Column("binding_id", _number, sa.ForeignKey("binding.id"), nullable=False),
+        sa.Column("trigger_id", _number, sa.ForeignKey("trigger.id")),
         sa.Column("occurrence", sa.String(), nullable=False),
         sa.Column("time", _time, nullable=False),
         sa.Column("state", sa.String(), nullable=False),
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("server", sa.String()),
-        sa.Column("run_id", sa.ForeignKey("run.id")),
+        sa.Column("run_id", _number, sa.ForeignKey("run.id")),
         sa.Column("ended", _time),
         sa.UniqueConstraint("trigger_id", "occurrence", name="firing_once"),
     )
