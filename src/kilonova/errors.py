@@ -15,6 +15,7 @@
     ├── StorageFailed           the warehouse could not be written or read
     ├── SparkUnavailable        Spark could not start, or died
     ├── CatalogError            the metadata database cannot be used as it is
+    │   └── CatalogAway         it cannot be reached now
     ├── Busy                    somebody else is at it: try again later
     ├── LeaseLost               this run was taken over by another process
     ├── SettingsError           kilonova.toml, the environment or a flag is wrong
@@ -175,6 +176,12 @@ class CatalogError(KilonovaError):
     """The metadata database cannot be used as it is."""
 
     code = "catalog"
+
+
+class CatalogAway(CatalogError):
+    """The metadata database cannot be reached; it may be again."""
+
+    transient = True
 
 
 class Busy(KilonovaError):

@@ -20,7 +20,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from kilonova.catalog import tables
-from kilonova.errors import Busy, CatalogError, KilonovaError
+from kilonova.errors import Busy, CatalogAway, CatalogError, KilonovaError
 
 _LOCK = 0x6B696C6F6E6F7661
 """The advisory lock that writers of a PostgreSQL catalog take; one catalog has one database."""
@@ -178,7 +178,7 @@ class Catalog:
                 raise Busy("the catalog is locked by another process", hint="Try again") from error
             if "readonly" in str(error.orig) or "full" in str(error.orig):
                 raise CatalogError(f"the catalog cannot be written: {error.orig}") from error
-            raise CatalogError(
+            raise CatalogAway(
                 f"the catalog at {self.shown_url} cannot be reached: {error.orig}",
                 hint="Check that the database runs and that the URL is right",
             ) from error

@@ -23,7 +23,7 @@ from typing import Any, assert_never
 from kilonova.catalog import events, firings, runs, servers
 from kilonova.catalog.firings import Claimed, Watched
 from kilonova.catalog.watching import Watch
-from kilonova.errors import Busy, CatalogError, SparkUnavailable
+from kilonova.errors import Busy, CatalogAway, SparkUnavailable
 from kilonova.model.event import Event, EventKind
 from kilonova.server.messages import Done, Errand, Failed, Launched, Message, Ready
 from kilonova.server.workers import Worker
@@ -120,7 +120,7 @@ class Server:
             while not self._ended():
                 try:
                     self._step()
-                except (Busy, CatalogError) as error:
+                except (Busy, CatalogAway) as error:
                     self._log(f"waiting for the catalog: {error}", None)
                     time.sleep(_RETRY)
                 else:
@@ -277,7 +277,7 @@ class Server:
             if self._name:
                 with self._catalog.writing() as tx:
                     servers.leave(tx, self._name)
-        except (Busy, CatalogError) as error:
+        except (Busy, CatalogAway) as error:
             self._log(f"others will take up after this server: {error}", None)
         self._watch.close()
         self._project.close()
