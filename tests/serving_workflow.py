@@ -1,8 +1,8 @@
 """The workflow of the servers' soak test: 20 source channels and 50 tasks, bound and triggered in all ways.
 
-Of the sources, the even ones are appended to and the odd ones changed by key. Over them there are sums by group (`g00` to
-`g19`), joins of two sources (`j0` to `j9`), sums of sums (`u0` to `u9`), and a workflowette with a Python task that is
-bound ten times (`picks_0` to `picks_9`).
+Of the sources, the even ones are appended to and the odd ones changed by key. Over them there are sums by group
+(`g00` to `g19`), joins of two (`j0` to `j9`), sums of sums (`u0` to `u9`), and a workflowette with a Python task that
+is bound ten times (`picks_0` to `picks_9`).
 """
 
 from __future__ import annotations
