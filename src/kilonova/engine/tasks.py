@@ -7,26 +7,22 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import assert_never
+from functools import partial
 
 from pyspark.sql import DataFrame
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from kilonova.catalog.bindings import tasks_of
-from kilonova.catalog.database import Transaction
-from kilonova.catalog.firings import Claimed, idle
-from kilonova.catalog.observation import observe
-from kilonova.catalog.registry import followed
 from kilonova.catalog.runs import Advance
 from kilonova.engine.events import Retried, Started, StepEnded, StepStarted
 from kilonova.engine.invoke import blamed, checked, invoke
-from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
+from kilonova.engine.occasion import Occasion, Plan, prepared
+from kilonova.engine.undertaking import Begun, Results, Workplace, carry_out
 from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName
 from kilonova.model.block import Base, Block, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.encoding import key_of
 from kilonova.model.reading import Reading, Snapshot
-from kilonova.model.run import Extent, Input, Output, RunKind, Way
+from kilonova.model.run import Extent, Input, Output, Way
 from kilonova.model.schema import Schema
 from kilonova.model.task import Logic, Mode, Production, Query, Sql, Task, Variant
 from kilonova.query.maintaining import Situation
@@ -39,7 +35,6 @@ from kilonova.schedule.planning import (
     extent,
     feeds,
     reflected,
-    selected,
     why_due,
 )
 from kilonova.warehouse.warehouse import Warehouse
@@ -56,38 +51,6 @@ class Retries:
 
     attempts: int = 3
     wait: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The tasks to run, in order, the channels around them as the run found them, and those whose changes are read."""
-
-    steps: tuple[tuple[Progress, bool], ...]
-    chronicles: Mapping[str, Chronicle]
-    followed: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """All tasks that have something to do and are not held back by their schedules."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """These tasks, whether they have something to do or not, and whatever their schedules."""
-
-    tasks: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Fired:
-    """The tasks of a binding that a server has claimed that have something to do, whatever their schedules."""
-
-    claimed: Claimed
-
-
-Occasion = Due | Asked | Fired
-"""What a run is for."""
 
 
 def run_tasks(
@@ -111,62 +74,12 @@ def run_tasks(
         SchemaMismatch: its rows do not fit their channel.
         KeyViolation: its keys are null or occur twice.
     """
-    forced = isinstance(occasion, Asked)
-
-    def prepare(tx: Transaction) -> Prepared[Plan] | None:
-        claimed: Claimed | None = None
-        match occasion:
-            case Due():
-                workflow, progress, chronicles = observe(tx)
-                chosen = selected(workflow, progress, chronicles)
-            case Asked(tasks):
-                workflow, progress, chronicles = observe(tx, tasks)
-                chosen = tasks
-            case Fired():
-                claimed = occasion.claimed
-                workflow, progress, chronicles = observe(tx, tasks_of(tx, claimed.binding))
-                progress = {name: replace(item, waits_until=None) for name, item in progress.items()}
-                chosen = selected(workflow, progress, chronicles)
-                if not chosen:
-                    idle(tx, claimed)
-            case _:
-                assert_never(occasion)
-        if not chosen:
-            return None
-        order = [task.name for task in workflow.order() if task.name in chosen]
-        pins = {
-            block.number
-            for name in order
-            for feed in feeds(choose(progress[name], chronicles), progress[name], chronicles)
-            for block in feed.reading.blocks
-        }
-        writes = tuple(channel for name in order for channel in progress[name].task.writes)
-        read = {channel for name in order for channel in progress[name].task.reads}  # whichever variant comes to run
-        for channel in (*writes, *sorted(read)):
-            pins |= {block.number for block in chronicles[channel].snapshot(chronicles[channel].readable).blocks}
-        for name in order:
-            for channel in driven(progress[name], set(writes)):
-                pins |= {block.number for block in chronicles[channel].blocks}
-        plan = Plan(tuple((progress[name], forced) for name in order), chronicles, followed(tx, writes))
-        return Prepared(
-            kind=RunKind.TASKS,
-            tasks=tuple(order),
-            writes=writes,
-            pins=tuple(sorted(pins)),
-            plan=plan,
-            claimed=claimed,
-        )
 
     def work(begun: Begun[Plan]) -> Results:
         workplace.listener(Started(run=begun.run, steps=tuple(p.task.name for p, _ in begun.plan.steps)))
         return _Execution(workplace, warehouse, begun, retries).all()
 
-    return carry_out(workplace, prepare, work)
-
-
-def driven(progress: Progress, written: set[str]) -> set[str]:
-    """The channels written in this run that the task reads."""
-    return {channel for channel in progress.task.reads if channel in written}
+    return carry_out(workplace, partial(prepared, occasion=occasion), work)
 
 
 _MANY = 4

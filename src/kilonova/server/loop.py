@@ -26,7 +26,7 @@ from kilonova.catalog.watching import Watch
 from kilonova.errors import Busy, CatalogAway, SparkUnavailable
 from kilonova.model.event import Event, EventKind
 from kilonova.server.messages import Done, Errand, Failed, Launched, Message, Ready
-from kilonova.server.workers import Worker
+from kilonova.server.workers import Heard, Worker
 from kilonova.service.project import open_project
 
 _RETRY = 0.5
@@ -55,9 +55,18 @@ class Server:
         settings: settings that go before the file's and the environment's.
         log: hears what happens.
         until_idle: stop once nothing is due and nothing runs, instead of waiting for more.
+        hire: starts a worker.
     """
 
-    def __init__(self, directory: Path, settings: Mapping[str, Any], log: Log, *, until_idle: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, Any],
+        log: Log,
+        *,
+        until_idle: bool = False,
+        hire: Callable[[Path, Mapping[str, Any], Heard], Worker] = Worker,
+    ) -> None:
         self._directory = directory
         self._given = settings
         self._project = open_project(directory, **settings)
@@ -66,6 +75,7 @@ class Server:
         self._lease = timedelta(seconds=self._settings.lease)
         self._log = log
         self._until_idle = until_idle
+        self._hire = hire
         self._watch = Watch(self._catalog)
         self._workers: list[Worker] = []
         self._heard: deque[tuple[Worker, Message | None]] = deque()
@@ -252,7 +262,7 @@ class Server:
                 worker.kill(_LATE)
         if self._stopping is None and now >= self._start_at:
             while len(self._workers) < self._settings.workers:
-                self._workers.append(Worker(self._directory, self._given, self._on_message))
+                self._workers.append(self._hire(self._directory, self._given, self._on_message))
 
     def _on_message(self, worker: Worker, message: Message | None) -> None:
         self._heard.append((worker, message))

@@ -18,6 +18,9 @@ from typing import Any
 
 from kilonova.server.messages import Message, Ready, Work, read, written
 
+Heard = Callable[["Worker", Message | None], None]
+"""Called with what a worker says, and None when it has ended, from a thread of its own."""
+
 
 class Worker:
     """A process that carries out runs.
@@ -25,12 +28,10 @@ class Worker:
     Args:
         directory: the project's directory.
         settings: settings that go before the file's and the environment's.
-        heard: called with what it says, and None when it has ended, from a thread of its own.
+        heard: called with what it says.
     """
 
-    def __init__(
-        self, directory: Path, settings: Mapping[str, Any], heard: Callable[[Worker, Message | None], None]
-    ) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, Any], heard: Heard) -> None:
         words = [sys.executable, "-m", "kilonova.server.worker", str(directory), json.dumps(dict(settings))]
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True

@@ -453,12 +453,13 @@ def carry_out(tx: Transaction, plan: Plan) -> None:
             registry.change_channel(tx, change.channel)
         elif change.action is Action.CHANGE:
             registry.tell_channel(tx, change.channel)
+    declared = {change.channel.name: change.channel for change in plan.channels}
     for item in plan.tasks:
         if item.action in (Action.ADD, Action.CHANGE):
             registry.put_task(tx, item.task, plan.workflow, renew=item.action is Action.CHANGE and item.anew)
-            for change in plan.channels:
-                if item.anew and change.channel.name in item.task.writes and change.channel.schema is None:
-                    registry.change_channel(tx, change.channel)
+            for name in item.task.writes:
+                if item.anew and declared[name].schema is None:
+                    registry.change_channel(tx, declared[name])
         elif item.action is Action.DROP:
             registry.drop_task(tx, item.task.name)
     if any(item.action is not Action.KEEP for item in plan.bindings):

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
     from kilonova.catalog.firings import Claimed
     from kilonova.declare.workflow import Workflow
+    from kilonova.engine.occasion import Occasion
     from kilonova.engine.reclaim import Collected
     from kilonova.engine.seam import Files
-    from kilonova.engine.tasks import Occasion
     from kilonova.engine.undertaking import Results, Workplace
     from kilonova.service.explanation import Kept
     from kilonova.warehouse.warehouse import Warehouse
@@ -346,7 +346,7 @@ class Project:
             KeyViolation: its keys are null or occur twice.
             CheckFailed: its rows violate a check of their channel.
         """
-        from kilonova.engine.tasks import Asked, Due
+        from kilonova.engine.occasion import Asked, Due
         from kilonova.service.explanation import parts
 
         self.catalog.check()
@@ -403,7 +403,7 @@ class Project:
             LeaseLost: another server has taken it over.
             KilonovaError: what `run` raises.
         """
-        from kilonova.engine.tasks import Fired
+        from kilonova.engine.occasion import Fired
 
         return self._run(Fired(claimed))
 
