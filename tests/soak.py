@@ -82,7 +82,7 @@ def connect_server() -> Iterator[str]:
         text=True,
         cwd=ROOT,
         start_new_session=True,
-        env=_plain(),
+        env=plain_environment(),
     )
     try:
         assert process.stdout is not None
@@ -94,7 +94,7 @@ def connect_server() -> Iterator[str]:
         process.wait()
 
 
-def _plain() -> dict[str, str]:
+def plain_environment() -> dict[str, str]:
     """The environment without what PySpark leaves in it once this process has used Spark Connect."""
     return {name: value for name, value in os.environ.items() if name not in ("SPARK_REMOTE", _CONNECT_MODE)}
 
@@ -129,7 +129,9 @@ class Round:
         seed = str(self.random.randrange(1 << 30))
         command = [sys.executable, "-m", "tests.soak_worker", str(self.folder), "--name", name, "--seed", seed]
         with (self.folder / "workers.log").open("ab") as log:
-            process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=log, stderr=log, env=_plain())
+            process = subprocess.Popen(
+                command, cwd=ROOT, start_new_session=True, stdout=log, stderr=log, env=plain_environment()
+            )
         return name, process
 
     def log(self) -> list[dict[str, Any]]:

@@ -11,8 +11,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kilonova.declare.encodings import custom, increment
     from kilonova.declare.modes import All, Base, Changes, Delta, Inserts, New, Old
-    from kilonova.declare.workflow import Workflow, custom, increment
+    from kilonova.declare.triggers import after, all_of, arrival, cron, every
+    from kilonova.declare.workflow import Workflow
+    from kilonova.declare.workflowette import Workflowette
     from kilonova.errors import KilonovaError
     from kilonova.service.project import Project, open_project
 
@@ -27,7 +30,13 @@ __all__ = [
     "Old",
     "Project",
     "Workflow",
+    "Workflowette",
+    "after",
+    "all_of",
+    "arrival",
+    "cron",
     "custom",
+    "every",
     "increment",
     "open_project",
 ]
@@ -36,8 +45,9 @@ _HOMES = {
     "KilonovaError": "kilonova.errors",
     "Project": "kilonova.service.project",
     "Workflow": "kilonova.declare.workflow",
-    "custom": "kilonova.declare.workflow",
-    "increment": "kilonova.declare.workflow",
+    "Workflowette": "kilonova.declare.workflowette",
+    **dict.fromkeys(("after", "all_of", "arrival", "cron", "every"), "kilonova.declare.triggers"),
+    **dict.fromkeys(("custom", "increment"), "kilonova.declare.encodings"),
     "open_project": "kilonova.service.project",
 }
 

@@ -15,6 +15,7 @@
     ├── StorageFailed           the warehouse could not be written or read
     ├── SparkUnavailable        Spark could not start, or died
     ├── CatalogError            the metadata database cannot be used as it is
+    │   └── CatalogAway         it cannot be reached now
     ├── Busy                    somebody else is at it: try again later
     ├── LeaseLost               this run was taken over by another process
     ├── SettingsError           kilonova.toml, the environment or a flag is wrong
@@ -29,7 +30,7 @@ from __future__ import annotations
 import difflib
 from typing import ClassVar
 
-FIELDS = ("channel", "task", "column", "check", "point", "run", "path")
+FIELDS = ("binding", "channel", "task", "column", "check", "point", "run", "path")
 
 
 class KilonovaError(Exception):
@@ -38,6 +39,7 @@ class KilonovaError(Exception):
     Args:
         problem: what is wrong, one sentence without a full stop.
         hint: what to do about it, one sentence without a full stop.
+        binding: the binding concerned.
         channel: the channel concerned.
         task: the task concerned.
         column: the column concerned.
@@ -55,6 +57,7 @@ class KilonovaError(Exception):
         problem: str,
         *,
         hint: str | None = None,
+        binding: str | None = None,
         channel: str | None = None,
         task: str | None = None,
         column: str | None = None,
@@ -66,6 +69,7 @@ class KilonovaError(Exception):
         super().__init__(problem)
         self.problem = problem
         self.hint = hint
+        self.binding = binding
         self.channel = channel
         self.task = task
         self.column = column
@@ -79,6 +83,11 @@ class KilonovaError(Exception):
         """The fields that apply, by name."""
         named = {name: getattr(self, name) for name in FIELDS}
         return {name: value for name, value in named.items() if value is not None}
+
+    @property
+    def told(self) -> dict[str, str | int | None]:
+        """The error with its code and fields, for machines."""
+        return {"error": self.code, "problem": self.problem, "hint": self.hint, **self.fields}
 
     def within(self, **fields: str | int) -> KilonovaError:
         """Add context while unwinding; fields that are already set stay as they are."""
@@ -167,6 +176,12 @@ class CatalogError(KilonovaError):
     """The metadata database cannot be used as it is."""
 
     code = "catalog"
+
+
+class CatalogAway(CatalogError):
+    """The metadata database cannot be reached; it may be again."""
+
+    transient = True
 
 
 class Busy(KilonovaError):

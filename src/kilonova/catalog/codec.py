@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, assert_never
 
 from kilonova.errors import CatalogError
@@ -9,6 +10,19 @@ from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schema import Column, Schema
+from kilonova.model.trigger import (
+    After,
+    AllOf,
+    Armed,
+    Arrival,
+    Clock,
+    Missed,
+    Occurrence,
+    Reached,
+    Simple,
+    State,
+    Trigger,
+)
 from kilonova.model.version import Reflection, Version
 
 
@@ -114,8 +128,8 @@ def schedule_to_json(schedule: Schedule | None) -> dict[str, Any] | None:
             return None
         case Every(seconds):
             return {"every": seconds}
-        case Cron(expression):
-            return {"cron": expression}
+        case Cron(expression, zone):
+            return {"cron": expression, "zone": zone}
         case _:
             assert_never(schedule)
 
@@ -132,9 +146,71 @@ def schedule_from_json(value: dict[str, Any] | None) -> Schedule | None:
         case {"every": seconds}:
             return Every(seconds)
         case {"cron": expression}:
-            return Cron(expression)
+            return Cron(expression, value.get("zone", "UTC"))
         case other:
             raise CatalogError(f"the catalog names an unknown schedule, {other}", hint="Upgrade Kilonova")
+
+
+def trigger_to_json(trigger: Trigger) -> dict[str, Any]:
+    """A trigger with its parameters."""
+    match trigger:
+        case Arrival(channel=channel, rows=rows, seconds=seconds):
+            return {"trigger": "arrival", "channel": channel, "rows": rows, "seconds": seconds}
+        case Clock(schedule=schedule, missed=missed):
+            return {"trigger": "clock", "schedule": schedule_to_json(schedule), "missed": missed.value}
+        case After(binding=binding, reached=reached):
+            return {"trigger": "after", "binding": binding, "reached": reached.value}
+        case AllOf(triggers):
+            return {"trigger": "all", "triggers": [trigger_to_json(item) for item in triggers]}
+        case _:
+            assert_never(trigger)
+
+
+def trigger_from_json(value: dict[str, Any]) -> Trigger:
+    """The inverse of `trigger_to_json`.
+
+    Raises:
+        CatalogError: the trigger is not one that this release knows.
+    """
+    if value["trigger"] == "all":
+        return AllOf(tuple(_simple_from_json(item) for item in value["triggers"]))
+    return _simple_from_json(value)
+
+
+def _simple_from_json(value: dict[str, Any]) -> Simple:
+    match value["trigger"]:
+        case "arrival":
+            return Arrival(channel=value["channel"], rows=value["rows"], seconds=value["seconds"])
+        case "clock" if (schedule := schedule_from_json(value["schedule"])) is not None:
+            return Clock(schedule=schedule, missed=Missed(value["missed"]))
+        case "after":
+            return After(binding=value["binding"], reached=Reached(value["reached"]))
+        case other:
+            raise CatalogError(f"the catalog names an unknown trigger, {other}", hint="Upgrade Kilonova")
+
+
+def state_to_json(state: State) -> list[list[Any]]:
+    """What a trigger remembers, as [[seen, time, [occurrence, its time]], …]."""
+    return [
+        [
+            one.seen,
+            None if one.time is None else one.time.isoformat(),
+            None if one.fired is None else [one.fired.name, one.fired.time.isoformat()],
+        ]
+        for one in state
+    ]
+
+
+def state_from_json(value: list[list[Any]]) -> State:
+    """The inverse of `state_to_json`."""
+    return tuple(
+        Armed(
+            seen=seen,
+            time=None if time is None else datetime.fromisoformat(time),
+            fired=None if fired is None else Occurrence(fired[0], datetime.fromisoformat(fired[1])),
+        )
+        for seen, time, fired in value
+    )
 
 
 def version_to_json(version: Version) -> list[Any]:

@@ -20,12 +20,15 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from kilonova.catalog import tables
-from kilonova.errors import Busy, CatalogError, KilonovaError
+from kilonova.errors import Busy, CatalogAway, CatalogError, KilonovaError
 
 _LOCK = 0x6B696C6F6E6F7661
 """The advisory lock that writers of a PostgreSQL catalog take; one catalog has one database."""
 
-REVISION = "0003"
+NOTICE = "kilonova"
+"""The channel on which a PostgreSQL catalog says that something has happened."""
+
+REVISION = "0004"
 """The revision of the tables that this release works with."""
 
 
@@ -97,6 +100,10 @@ class Catalog:
                 if self.dialect == "postgresql":
                     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
                 yield Transaction(connection, self.clock())
+
+    def watching(self) -> Connection:
+        """A connection outside of transactions, by which to see that something has been committed."""
+        return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT", kilonova_begin="")
 
     def create(self) -> None:
         """Bring the database to this release's tables, from nothing or from an older revision.
@@ -171,7 +178,7 @@ class Catalog:
                 raise Busy("the catalog is locked by another process", hint="Try again") from error
             if "readonly" in str(error.orig) or "full" in str(error.orig):
                 raise CatalogError(f"the catalog cannot be written: {error.orig}") from error
-            raise CatalogError(
+            raise CatalogAway(
                 f"the catalog at {self.shown_url} cannot be reached: {error.orig}",
                 hint="Check that the database runs and that the URL is right",
             ) from error
@@ -211,6 +218,7 @@ def _engine(url: str) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begun(connection: Connection) -> None:
-        connection.exec_driver_sql(connection.get_execution_options().get("kilonova_begin", "BEGIN"))
+        if begin := connection.get_execution_options().get("kilonova_begin", "BEGIN"):
+            connection.exec_driver_sql(begin)
 
     return engine

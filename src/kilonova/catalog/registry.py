@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, Text, and_, cast, delete, insert, or_, select, update
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.chains import channel_id
@@ -178,19 +179,29 @@ def _variant(row: Row[Any]) -> Variant:
     )
 
 
-def tasks(tx: Transaction) -> dict[str, Registered]:
-    """All active tasks by name, at their newest logic version."""
+def tasks(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, Registered]:
+    """Active tasks by name, at their newest logic version; all of them where no names are given.
+
+    Raises:
+        UnknownName: a name is not that of an active task.
+    """
+    wanted = None if names is None else list(dict.fromkeys(names))
+    these = tables.task.c.active if wanted is None else and_(tables.task.c.active, tables.task.c.name.in_(wanted))
     rows = tx.connection.execute(
         select(tables.task, tables.logic.c.writes)
         .join(tables.logic, tables.logic.c.task_id == tables.task.c.id)
-        .where(tables.logic.c.version == tables.task.c.logic, tables.task.c.active)
+        .where(tables.logic.c.version == tables.task.c.logic, these)
         .order_by(tables.task.c.id)
     ).all()
+    found = {row.name for row in rows}
+    for name in wanted or ():
+        if name not in found:
+            raise _unknown(tx, name)
     variants: dict[int, list[Variant]] = {}
     for variant in tx.connection.execute(
         select(tables.variant)
         .join(tables.task, tables.task.c.id == tables.variant.c.task_id)
-        .where(tables.variant.c.logic == tables.task.c.logic)
+        .where(tables.variant.c.logic == tables.task.c.logic, these)
         .order_by(tables.variant.c.task_id, tables.variant.c.position)
     ):
         variants.setdefault(variant.task_id, []).append(_variant(variant))
@@ -198,6 +209,8 @@ def tasks(tx: Transaction) -> dict[str, Registered]:
     for cursor in tx.connection.execute(
         select(tables.cursor, tables.channel.c.name)
         .join(tables.channel, tables.channel.c.id == tables.cursor.c.channel_id)
+        .join(tables.task, tables.task.c.id == tables.cursor.c.task_id)
+        .where(these)
         .order_by(tables.channel.c.name)
     ):
         cursors.setdefault(cursor.task_id, []).append((cursor.name, cursor.point, cursor.logic))
@@ -215,6 +228,29 @@ def tasks(tx: Transaction) -> dict[str, Registered]:
         )
         for row in rows
     }
+
+
+def followed(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
+    """Those of some channels whose changes some task reads: what these replace is looked up once, as they are written.
+
+    Few tasks of many read one of them, so the database looks for those first.
+    """
+    ports = cast(tables.variant.c.ports, Text)
+    wanted = list(channels)
+    if not wanted:
+        return frozenset()
+    rows = tx.connection.execute(
+        select(tables.variant.c.ports)
+        .join(tables.task, tables.task.c.id == tables.variant.c.task_id)
+        .where(
+            tables.variant.c.logic == tables.task.c.logic,
+            tables.task.c.active,
+            ports.contains(json.dumps(Mode.CHANGES.value)),
+            or_(*(ports.contains(json.dumps(name), autoescape=True) for name in wanted)),
+        )
+    ).scalars()
+    found = {channel for own in rows for _, channel, mode in own if mode == Mode.CHANGES.value}
+    return frozenset(found & set(wanted))
 
 
 def logic_version(tx: Transaction, name: str, version: int) -> Task:
@@ -245,9 +281,13 @@ def task_id(tx: Transaction, name: str) -> int:
     """
     found = tx.connection.execute(select(tables.task.c.id).where(tables.task.c.name == name)).scalar()
     if found is None:
-        names = list(tx.connection.execute(select(tables.task.c.name)).scalars())
-        raise UnknownName("there is no such task", task=name, hint=closest(name, names))
+        raise _unknown(tx, name)
     return int(found)
+
+
+def _unknown(tx: Transaction, name: str) -> UnknownName:
+    names = tx.connection.execute(select(tables.task.c.name).where(tables.task.c.active)).scalars()
+    return UnknownName("there is no such task", task=name, hint=closest(name, list(names)))
 
 
 def writer(tx: Transaction, channel: str) -> str | None:

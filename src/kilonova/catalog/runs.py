@@ -22,12 +22,15 @@ from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, select, update
 
-from kilonova.catalog import tables
+from kilonova.catalog import events, firings, tables
 from kilonova.catalog.chains import DOOMED, WRITING, channel_id, publish, reserve, set_schema, settle
 from kilonova.catalog.database import Transaction, inserted
+from kilonova.catalog.firings import Claimed
 from kilonova.catalog.registry import move_cursors, task_id
 from kilonova.errors import Busy, UnknownName
 from kilonova.model.channel import PointState
+from kilonova.model.event import EventKind
+from kilonova.model.firing import FiringEvent
 from kilonova.model.run import (
     CommitResult,
     Committed,
@@ -63,6 +66,7 @@ def start(
     writes: Iterable[str],
     owner: str,
     lease: timedelta,
+    claimed: Claimed | None = None,
 ) -> tuple[int, dict[str, int]]:
     """Begin a run: claim its tasks and reserve the next point of every channel that it writes.
 
@@ -73,12 +77,14 @@ def start(
         writes: the channels on which it reserves a point.
         owner: the process that runs it.
         lease: for how long the run is safe from being taken over without a heartbeat.
+        claimed: the firings that the run is for, which a server has claimed; None for a run that a person started.
 
     Returns:
         The run's number, and the reserved point per channel.
 
     Raises:
         Busy: another run has one of the tasks.
+        LeaseLost: the server has lost the firings to others.
     """
     claims = [task_id(tx, name) for name in tasks]
     for name, key in zip(tasks, claims, strict=True):
@@ -93,9 +99,14 @@ def start(
             owner=owner,
             started=tx.now,
             lease_until=tx.now + lease,
+            binding=None if claimed is None else claimed.binding,
         )
     )
     number = inserted(result)
+    if claimed is not None:
+        firings.launch(tx, claimed, number)
+    binding = None if claimed is None else claimed.binding
+    events.tell(tx, EventKind.LAUNCHED, run=number, binding=binding, said=", ".join(tasks) or kind.value)
     for key in claims:
         tx.connection.execute(insert(tables.claim).values(task_id=key, run_id=number))
     return number, {name: reserve(tx, name, number) for name in writes}
@@ -129,7 +140,7 @@ def commit(
     Returns:
         `Expired` if another process has taken the run over; then nothing was published.
     """
-    if not _end(tx, run, RunEvent.COMMIT, None):
+    if not _end(tx, run, RunEvent.COMMIT, None, FiringEvent.SUCCEED):
         return Expired()
     for output in outputs:
         if output.block is not None:
@@ -192,14 +203,20 @@ def _adopt_schema(tx: Transaction, output: Output) -> None:
         set_schema(tx, output.channel, output.block.schema)
 
 
-def fail(tx: Transaction, run: int, error: str) -> bool:
+def fail(tx: Transaction, run: int, error: str, *, passing: bool = False) -> bool:
     """End a run that did not succeed: its points are cancelled and its blocks doomed.
+
+    Args:
+        tx: a writing transaction.
+        run: the run.
+        error: what happened, for people.
+        passing: whether trying again may help: then the firings that it was for are due again.
 
     Returns:
         Whether the run was still running.
     """
     printable = error.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
-    return _end(tx, run, RunEvent.FAIL, printable)
+    return _end(tx, run, RunEvent.FAIL, printable, FiringEvent.RELEASE if passing else FiringEvent.FAIL)
 
 
 def expire(tx: Transaction) -> list[Run]:
@@ -215,12 +232,38 @@ def expire(tx: Transaction) -> list[Run]:
         )
     ]
     for run in silent:
-        _end(tx, run.number, RunEvent.EXPIRE, f"the process {run.owner} went silent")
+        _end(tx, run.number, RunEvent.EXPIRE, f"the process {run.owner} went silent", FiringEvent.RELEASE)
     tx.connection.execute(delete(tables.pin).where(tables.pin.c.until < tx.now))
     return silent
 
 
-def _end(tx: Transaction, run: int, event: RunEvent, error: str | None) -> bool:
+_KINDS = {
+    RunEvent.COMMIT: EventKind.SUCCEEDED,
+    RunEvent.FAIL: EventKind.FAILED,
+    RunEvent.EXPIRE: EventKind.ABANDONED,
+}
+
+
+def abandon(tx: Transaction, owner: str, error: str, *, passing: bool) -> list[int]:
+    """End the runs of a process that is known to have ended, without waiting for their leases to run out.
+
+    Args:
+        tx: a writing transaction.
+        owner: the process.
+        error: what happened, for people.
+        passing: whether trying again may help: then the firings that they were for are due again.
+
+    Returns:
+        The runs.
+    """
+    query = select(tables.run.c.id).where(tables.run.c.state == RunState.RUNNING.value, tables.run.c.owner == owner)
+    numbers = [int(number) for number in tx.connection.execute(query).scalars()]
+    for number in numbers:
+        _end(tx, number, RunEvent.EXPIRE, error, FiringEvent.RELEASE if passing else FiringEvent.FAIL)
+    return numbers
+
+
+def _end(tx: Transaction, run: int, event: RunEvent, error: str | None, firing: FiringEvent) -> bool:
     after = next_state(RunState.RUNNING, event)
     result = tx.connection.execute(
         update(tables.run)
@@ -229,6 +272,16 @@ def _end(tx: Transaction, run: int, event: RunEvent, error: str | None) -> bool:
     )
     if not result.rowcount:
         return False
+    firings.end(tx, run, firing)
+    written = select(tables.channel.c.name).join(tables.point, tables.point.c.channel_id == tables.channel.c.id)
+    events.tell(
+        tx,
+        _KINDS[event],
+        run=run,
+        binding=tx.connection.execute(select(tables.run.c.binding).where(tables.run.c.id == run)).scalar(),
+        channels=tx.connection.execute(written.where(tables.point.c.run_id == run)).scalars(),
+        said=error or "",
+    )
     if event is not RunEvent.COMMIT:
         _release(tx, run)
     return True
@@ -371,15 +424,16 @@ _REMEMBERED = 1000
 """How many of the last outputs are looked at for what tasks took."""
 
 
-def taken(tx: Transaction) -> dict[str, tuple[Taken, ...]]:
-    """What the last runs of tasks took, newest first, by task."""
+def taken(tx: Transaction, tasks: Collection[str] | None = None) -> dict[str, tuple[Taken, ...]]:
+    """What the last runs of tasks took, newest first, by task; of all tasks where none are given."""
     table = tables.run_output
-    rows = tx.connection.execute(
+    query = (
         select(table.c.task, table.c.way, table.c.change_bytes, table.c.whole_bytes, table.c.seconds)
         .where(table.c.way.is_not(None), table.c.block_id.is_not(None))
         .order_by(table.c.run_id.desc())
         .limit(_REMEMBERED)
     )
+    rows = tx.connection.execute(query if tasks is None else query.where(table.c.task.in_(tasks)))
     found: dict[str, tuple[Taken, ...]] = {}
     for row in rows:
         extent = Extent(change=row.change_bytes, whole=row.whole_bytes)

@@ -21,6 +21,7 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    UniqueConstraint,
 )
 
 
@@ -72,6 +73,7 @@ task = Table(
     Column("logic", Integer, nullable=False),
     Column("active", Boolean, nullable=False),
     Column("schedule", JSON(none_as_null=True)),
+    Column("binding", String, index=True),
 )
 
 logic = Table(
@@ -158,6 +160,7 @@ run = Table(
     Column("ended", UtcTime),
     Column("lease_until", UtcTime, nullable=False),
     Column("error", Text),
+    Column("binding", String),
 )
 
 run_input = Table(
@@ -208,4 +211,77 @@ pin = Table(
     Column("holder", String, primary_key=True),
     Column("block_id", ForeignKey("block.id"), primary_key=True),
     Column("until", UtcTime, nullable=False),
+)
+
+binding = Table(
+    "binding",
+    metadata,
+    Column("id", _number, primary_key=True, autoincrement=True),
+    Column("name", String, nullable=False, unique=True),
+    Column("workflow", String, nullable=False),
+    Column("workflowette", String, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("queue", Float),
+    Column("alone", Boolean, nullable=False),
+    Column("active", Boolean, nullable=False),
+    Column("paused", Boolean, nullable=False),
+)
+
+trigger = Table(
+    "trigger",
+    metadata,
+    Column("id", _number, primary_key=True, autoincrement=True),
+    Column("binding_id", ForeignKey("binding.id"), nullable=False, index=True),
+    Column("definition", JSON, nullable=False),
+    Column("state", JSON, nullable=False),
+    Column("wake", UtcTime, index=True),
+    Column("active", Boolean, nullable=False),
+)
+
+firing = Table(
+    "firing",
+    metadata,
+    Column("id", _number, primary_key=True, autoincrement=True),
+    Column("binding_id", ForeignKey("binding.id"), nullable=False),
+    Column("trigger_id", ForeignKey("trigger.id")),
+    Column("occurrence", String, nullable=False),
+    Column("time", UtcTime, nullable=False),
+    Column("state", String, nullable=False, index=True),
+    Column("attempts", Integer, nullable=False),
+    Column("server", String),
+    Column("run_id", ForeignKey("run.id"), index=True),
+    Column("ended", UtcTime),
+    UniqueConstraint("trigger_id", "occurrence", name="firing_once"),
+)
+
+server = Table(
+    "server",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("release", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("started", UtcTime, nullable=False),
+    Column("lease_until", UtcTime, nullable=False),
+)
+
+token = Table(
+    "token",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("role", String, nullable=False),
+    Column("digest", String, nullable=False, unique=True),
+    Column("created", UtcTime, nullable=False),
+)
+
+event = Table(
+    "event",
+    metadata,
+    Column("id", _number, primary_key=True, autoincrement=True),
+    Column("time", UtcTime, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("run", BigInteger),
+    Column("binding", String),
+    Column("channels", JSON, nullable=False),
+    Column("text", Text, nullable=False),
+    Index("event_by_binding", "binding", "id"),
 )

@@ -6,11 +6,13 @@ Exit codes: 0 done; 1 an error; 2 the command line is wrong; 3 nothing to do (`r
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +24,8 @@ from kilonova.cli.progress import Watch
 from kilonova.errors import Busy, KilonovaError, SettingsError
 from kilonova.model.block import Base
 from kilonova.model.encoding import described, name_of
+from kilonova.model.event import Event
+from kilonova.model.trigger import described as described_trigger
 from kilonova.service.changes import Action, Plan
 from kilonova.service.project import Project, RunReport, open_project
 from kilonova.service.settings import FILE
@@ -181,6 +185,12 @@ def _show_plans(plans: list[Plan], json: bool, _tense: str) -> None:
             (_MARKS[c.action], "channel", c.channel.name, c.detail, "")
             for c in item.channels
             if c.action is not Action.KEEP
+        ]
+        changing = {t.task.name for t in item.tasks if t.action is not Action.KEEP}
+        rows += [
+            (_MARKS[b.action], "binding", b.binding.name, b.detail, "")
+            for b in item.bindings
+            if b.action is not Action.KEEP and not (b.binding.alone and b.binding.name in changing)
         ]
         for t in item.tasks:
             if t.action is Action.KEEP:
@@ -567,6 +577,150 @@ def gc(
 
 
 @app.command()
+def serve(
+    workers: Annotated[int | None, typer.Option(help="How many runs it carries out at once.")] = None,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="Stop once nothing is due and nothing runs.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Log JSON, an object per line.")] = False,
+) -> None:
+    """Fire triggers and start what is due, until interrupted. Any number of servers can share a catalog."""
+    from kilonova.server.listening import listening
+    from kilonova.server.loop import Server
+
+    given = common.given | ({"serve": {"workers": workers}} if workers is not None else {})
+
+    def log(text: str, event: Event | None) -> None:
+        if json or common.json:
+            render.as_json_lines(("time", "event", "kind", "run", "binding", "text"), [_logged(text, event)])
+            sys.stdout.flush()
+        else:
+            when = datetime.now(UTC) if event is None else event.time
+            render.out.print(f"{when:%Y-%m-%dT%H:%M:%SZ} {text}", highlight=False, markup=False, soft_wrap=True)
+
+    server = Server(common.directory, given, log, until_idle=until_idle)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: server.stop())
+    with project() as opened, listening(server, opened) as address:
+        log(f"the API is at {address}/api/docs", None)
+        server.run()
+
+
+def _logged(text: str, event: Event | None) -> tuple[object, ...]:
+    if event is None:
+        return datetime.now(UTC).isoformat(), None, None, None, None, text
+    return event.time.isoformat(), event.number, event.kind.value, event.run, event.binding, event.text
+
+
+BindingName = Annotated[str, typer.Argument(help="The binding: a workflowette, or a task or view that is in none.")]
+
+
+@app.command()
+def fire(binding: BindingName) -> None:
+    """Let a server start a binding now."""
+    with project() as opened:
+        opened.fire(binding)
+    render.out.print(f"{binding} is due; a server will start it.")
+
+
+@app.command()
+def pause(binding: BindingName) -> None:
+    """Hold the triggers of a binding back."""
+    with project() as opened:
+        opened.pause(binding)
+    render.out.print(f"The triggers of {binding} are held back until: kilonova resume {binding}")
+
+
+@app.command()
+def resume(binding: BindingName) -> None:
+    """Let the triggers of a binding go again."""
+    with project() as opened:
+        opened.resume(binding)
+    render.out.print(f"The triggers of {binding} are let go.")
+
+
+@app.command()
+def triggers(
+    binding: Annotated[str | None, typer.Argument(help="A binding; all if left out.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="At most this many firings and servers.")] = 10,
+    json: JsonFlag = False,
+) -> None:
+    """Show what starts each binding, what has fired lately, and the servers."""
+    with project() as opened:
+        found = opened.operation(limit, binding)
+    bound = [item for name, item in sorted(found.bindings.items()) if binding in (None, name)]
+    if json or common.json:
+        render.as_json({"bindings": bound, "firings": found.firings, "servers": found.servers})
+        return
+    render.table(
+        "",
+        ("binding", "tasks", "is started when", ""),
+        [
+            (
+                item.binding.name,
+                ", ".join(item.binding.tasks),
+                "; or ".join(map(described_trigger, item.binding.triggers)) or "somebody starts it",
+                "paused" if item.paused else "",
+            )
+            for item in bound
+        ],
+    )
+    if found.firings:
+        render.table(
+            "last firings",
+            ("binding", "for", "at", "is", "run"),
+            [
+                (item.binding, item.occurrence, f"{item.time:%Y-%m-%d %H:%M:%S}", item.state.value, item.run or "")
+                for item in found.firings
+            ],
+            right=("run",),
+        )
+    if found.servers and binding is None:
+        render.table(
+            "servers",
+            ("server", "release", "is", "since"),
+            [(item.name, item.release, item.state, f"{item.started:%Y-%m-%d %H:%M:%S}") for item in found.servers],
+        )
+
+
+token_app = typer.Typer(help="Tokens for the HTTP API.", no_args_is_help=True)
+app.add_typer(token_app, name="token")
+TokenName = Annotated[str, typer.Argument(help="Whose token it is.")]
+
+
+@token_app.command("create")
+def create_token(
+    name: TokenName,
+    role: Annotated[str, typer.Option(help="What it is good for: read, operate or admin.")] = "read",
+) -> None:
+    """Make a token and print it, once."""
+    with project() as opened:
+        secret = opened.create_token(name, role)
+    sys.stdout.write(secret + "\n")
+    render.err.print("Keep it; it is not shown again.", style="dim")
+
+
+@token_app.command("revoke")
+def revoke_token(name: TokenName) -> None:
+    """Make a token good for nothing."""
+    with project() as opened:
+        opened.revoke_token(name)
+    render.out.print(f"The token {name} is good for nothing now.")
+
+
+@token_app.command("list")
+def list_tokens(json: JsonFlag = False) -> None:
+    """Show whose tokens there are."""
+    with project() as opened:
+        found = opened.tokens()
+    if json or common.json:
+        render.as_json(found)
+        return
+    rows = [(item.name, item.role.value, f"{item.created:%Y-%m-%d %H:%M:%S}") for item in found]
+    render.table("", ("token", "role", "made"), rows)
+
+
+@app.command()
 def drop(
     channel: ChannelName,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
@@ -591,7 +745,7 @@ def main(words: Sequence[str] | None = None) -> None:
         app(given, prog_name="kilonova")
     except KilonovaError as error:
         if "--json" in given:
-            render.as_json({"error": error.code, "problem": error.problem, "hint": error.hint, **error.fields})
+            render.as_json(error.told)
         else:
             render.err.print(f"Error: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(TRY_LATER if error.code == "busy" else 1)

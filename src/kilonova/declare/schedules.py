@@ -9,7 +9,8 @@ from kilonova.errors import DeclarationError, closest
 from kilonova.model.schedule import UNITS, Cron, Every, Schedule
 from kilonova.schedule.timing import check
 
-_EVERY = re.compile(r"every\s+(?:(\d+)\s+)?([a-z]+)", re.IGNORECASE)
+_EVERY = re.compile(r"every\s+(.+)", re.IGNORECASE)
+_SPAN = re.compile(r"(?:(\d+)\s+)?([a-z]+)", re.IGNORECASE)
 _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -20,15 +21,29 @@ def schedule_of(text: str) -> Schedule:
         DeclarationError: it is neither.
 
     >>> schedule_of("every 90 minutes"), schedule_of("0 6 * * *")
-    (Every(seconds=5400), Cron(expression='0 6 * * *'))
+    (Every(seconds=5400), Cron(expression='0 6 * * *', zone='UTC'))
     """
     found = _EVERY.fullmatch(text.strip())
     if found is None:
         cron = Cron(" ".join(text.split()))
         check(cron, _SOME_DAY)
         return cron
-    unit = found[2].lower()
-    unit = unit.removesuffix("s")
+    return Every(seconds_of(found[1]))
+
+
+def seconds_of(text: str) -> int:
+    """How many seconds a span of time has.
+
+    Raises:
+        DeclarationError: it is none.
+
+    >>> seconds_of("90 minutes"), seconds_of("week")
+    (5400, 604800)
+    """
+    found = _SPAN.fullmatch(text.strip())
+    if found is None:
+        raise DeclarationError(f"{text!r} is no span of time", hint="Write a number and a unit, such as 10 minutes")
+    unit = found[2].lower().removesuffix("s")
     if unit not in UNITS:
         raise DeclarationError(f"there is no unit {found[2]!r}", hint=closest(unit, list(UNITS)))
-    return Every(int(found[1] or 1) * UNITS[unit])
+    return int(found[1] or 1) * UNITS[unit]

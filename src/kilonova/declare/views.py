@@ -76,8 +76,8 @@ class ViewDraft:
 
 def derived(
     drafts: Iterable[ViewDraft], channels: Mapping[str, Channel]
-) -> tuple[tuple[Channel, ...], tuple[Task, ...]]:
-    """The channels and tasks that views come to.
+) -> tuple[tuple[Channel, ...], Mapping[str, tuple[Task, ...]]]:
+    """The channels that views come to, and the tasks of each view that is stored, the last of which makes the view.
 
     Args:
         drafts: the views, in any order.
@@ -90,7 +90,7 @@ def derived(
     by_name = {draft.name: draft for draft in drafts}
     known = {name: facts(channel) for name, channel in channels.items()}
     made: list[Channel] = []
-    tasks: list[Task] = []
+    tasks: dict[str, tuple[Task, ...]] = {}
     unstored: dict[str, str] = {}
     for draft in _ordered(by_name):
         try:
@@ -103,11 +103,11 @@ def derived(
                 continue
             for channel, task, own in _view(draft, known, channels):
                 made.append(channel)
-                tasks.append(replace(task, schedule=draft.schedule))
+                tasks[draft.name] = (*tasks.get(draft.name, ()), replace(task, schedule=draft.schedule))
                 known[channel.name] = own
         except KilonovaError as error:
             raise draft.blamed(error) from error.__cause__
-    return tuple(made), tuple(tasks)
+    return tuple(made), tasks
 
 
 def _ordered(drafts: Mapping[str, ViewDraft]) -> Iterable[ViewDraft]:

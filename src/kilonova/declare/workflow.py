@@ -1,69 +1,24 @@
-"""Workflows as users declare them (`DESIGN.md`, section 3): channels, and functions for tasks.
-
-A task's function name is its output channel and its parameters are its ports, bound to the channels of the
-same names unless said otherwise; the annotations are the modes.
-"""
+"""A workflow: the channels and tasks of a catalog, the workflowettes that are bound in it, and what starts them."""
 
 from __future__ import annotations
 
-import inspect
-import sys
-import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
-from typing import Annotated, Any, Generic, ParamSpec, TypeVar
 
-from pyspark import cloudpickle
-
-from kilonova.declare.checks import Given, checks_of, refuse_unknown
-from kilonova.declare.ddl import parse_schema
-from kilonova.declare.fingerprint import fingerprint, source_of
-from kilonova.declare.schedules import schedule_of
-from kilonova.declare.views import Maintenance, ViewDraft, derived
+from kilonova.declare.drafts import DraftTask
+from kilonova.declare.schedules import seconds_of
+from kilonova.declare.views import derived
+from kilonova.declare.workflowette import DeclaredTask, Workflowette
 from kilonova.errors import DeclarationError, KilonovaError, closest
+from kilonova.model.binding import Binding
 from kilonova.model.channel import Channel
-from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert, described
-from kilonova.model.schema import Schema
-from kilonova.model.task import Function, Mode, Port, Production, Sql, Task, Variant
+from kilonova.model.schedule import Schedule
+from kilonova.model.task import Function, Task
+from kilonova.model.trigger import Arrival, Clock, Trigger
 from kilonova.model.workflow import Workflow as WorkflowValue
+from kilonova.schedule.planning import driving
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
-Names = str | tuple[str, ...] | list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class IncrementOf:
-    """The encoding increment, before its key is known."""
-
-    measures: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CustomOf:
-    """The encoding custom, before its key is known."""
-
-    functions: object
-
-
-Encodes = str | IncrementOf | CustomOf | None
-
-
-def increment(*measures: str) -> IncrementOf:
-    """The encoding whose deltas hold amounts to add to these columns, per key."""
-    return IncrementOf(measures)
-
-
-def custom(functions: object) -> CustomOf:
-    """The encoding whose deltas the given object understands.
-
-    Args:
-        functions: has `merge(base, delta)`, `chain(first, second)` and, if it can, `diff(old, new)`, each on
-            lists of row dictionaries of one key.
-    """
-    return CustomOf(functions)
+Starts = Trigger | Iterable[Trigger]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,420 +29,189 @@ class Declared:
     functions: Mapping[str, Function]
 
 
-class DeclaredTask(Generic[Arguments, Result]):
-    """A task's function: call it with DataFrames in a unit test, or add another `variant` to it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """A binding as declared: its members are tasks and views, or all that comes of a workflowette if there are none."""
 
-    def __init__(self, workflow: Workflow, name: str, function: Callable[Arguments, Result]) -> None:
-        self._workflow = workflow
-        self.name = name
-        self.function = function
-        self.__wrapped__ = function
-        self.__doc__ = function.__doc__
-        self.__name__ = function.__name__
-
-    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        """Call the function itself."""
-        return self.function(*args, **kwargs)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Kept by value as the plain function, without the workflow around it."""
-        return _itself, (self.function,)
-
-    def variant(self, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        """Add another way to do the same task; it must give the same result.
-
-        Args:
-            function: as for `Workflow.task`; its name is the variant's.
-        """
-        self._workflow._add_variant(self.name, function, {})
-        return function
+    members: tuple[str, ...]
+    workflowette: str
+    triggers: tuple[Trigger, ...]
+    priority: int
+    queue: float | None
 
 
-def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
-
-
-@dataclass(slots=True)
-class _DraftTask:
-    writes: tuple[str, ...]
-    variants: list[Variant]
-
-
-class Workflow:
-    """Channels and tasks under one name.
+class Workflow(Workflowette):
+    """Channels, tasks and bound workflowettes under one name.
 
     Args:
         name: the workflow's name.
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self._channels: dict[str, Channel] = {}
-        self._tasks: dict[str, _DraftTask] = {}
-        self._functions: dict[str, Function] = {}
-        self._views: dict[str, ViewDraft] = {}
+        super().__init__(name)
+        self._groups: dict[str, _Group] = {}
 
-    def channel(
+    def workflowette(
         self,
         name: str,
-        schema: str | None = None,
+        tasks: Iterable[DeclaredTask[..., object] | str],
         *,
-        key: Names | None = None,
-        encoding: Encodes = None,
-        description: str = "",
-        checks: Given = (),
+        on: Starts = (),
+        priority: int = 0,
+        mergeable: str | None = None,
     ) -> None:
-        """Declare a channel.
+        """Put tasks of this workflow together, so that they run as one run, and say what starts them.
+
+        Tasks that are put into none run by themselves, whenever something is new for them.
 
         Args:
             name: its name.
-            schema: its columns as DDL, `"id string, n bigint"`; None takes that of the first rows written.
-            key: the columns by which its rows are told apart.
-            encoding: how its deltas read: `"append"`, `"upsert"`, `"changes"`, `"columns"`, `increment(…)` or
-                `custom(…)`; by default append, or upsert where a key is given.
-            description: what it is, for people.
-            checks: what its rows must satisfy; see `view`.
+            tasks: the tasks and views, or their names.
+            on: what starts it: a trigger, or several, any of which does; without one, only people do.
+            priority: what is higher goes first where not everything can run at once.
+            mergeable: for how long at most it may wait for others that read the same channels, which are then read
+                once, such as `"30 seconds"` (Nova, section 4.2); None if it does not wait.
 
         Raises:
-            DeclarationError: the name is taken, the schema cannot be understood, or the encoding or a check does
-                not fit.
+            DeclarationError: the name is taken, or there is no such task.
         """
-        if name in self._channels:
-            raise DeclarationError("the channel is declared twice", channel=name)
-        try:
-            columns = None if schema is None else parse_schema(schema)
-            own = checks_of(checks)
-            if columns is not None:
-                refuse_unknown(own, columns.names)
-            self._channels[name] = Channel(
-                name=name,
-                schema=columns,
-                encoding=self._encoding(_names(key), encoding, columns),
-                description=description,
-                checks=own,
-            )
-        except KilonovaError as error:
-            raise error.within(channel=name) from error.__cause__
+        members = tuple(item if isinstance(item, str) else item.name for item in tasks)
+        known = [*self._drafts.tasks, *self._drafts.views]
+        for member in members:
+            if member not in known:
+                raise DeclarationError("there is no such task", binding=name, task=member, hint=closest(member, known))
+        self._group(name, members, "", on, priority, mergeable)
 
-    def task(
-        self,
-        function: Callable[..., Any] | None = None,
-        *,
-        reads: Mapping[str, str] | None = None,
-        writes: Names | None = None,
-        schema: str | None = None,
-        key: Names | None = None,
-        encoding: Encodes = None,
-    ) -> Any:
-        """Declare a task; a decorator, with or without arguments.
-
-        Args:
-            function: takes a DataFrame per port and returns one per channel written.
-            reads: the channel of each parameter whose name is not the channel's.
-            writes: the channels written, if not the one of the function's name.
-            schema: declares the channel written in place; so do `key` and `encoding`.
-            key: see `channel`.
-            encoding: see `channel`.
-
-        Returns:
-            The task, which can be called like the function.
-
-        Raises:
-            DeclarationError: an annotation is missing or makes no sense, or the name is taken.
-        """
-
-        def declared(body: Callable[..., Any]) -> DeclaredTask[..., Any]:
-            name = body.__name__
-            if name in self._tasks:
-                raise DeclarationError("the task is declared twice", task=name)
-            outputs = _names(writes) or (name,)
-            in_place = schema is not None or key is not None or encoding is not None
-            if in_place and len(outputs) > 1:
-                raise DeclarationError(
-                    "schema, key and encoding are for tasks that write one channel",
-                    task=name,
-                    hint="Declare each channel with channel(…)",
-                )
-            if in_place or (len(outputs) == 1 and outputs[0] not in self._channels):
-                self.channel(outputs[0], schema, key=key, encoding=encoding)
-            self._tasks[name] = _DraftTask(outputs, [])
-            try:
-                self._add_variant(name, body, reads or {})
-            except DeclarationError:
-                del self._tasks[name]
-                raise
-            return DeclaredTask(self, name, body)
-
-        return declared if function is None else declared(function)
-
-    def sql(
+    def bind(
         self,
         name: str,
-        query: str,
+        workflowette: Workflowette,
+        ports: Mapping[str, str] | None = None,
         *,
-        reads: Mapping[str, Any],
-        produces: Any,
-        schema: str | None = None,
-        key: Names | None = None,
-        encoding: Encodes = None,
+        on: Starts = (),
+        priority: int = 0,
+        mergeable: str | None = None,
     ) -> None:
-        """Declare a task that is one Spark SQL query.
+        """Attach a workflowette to channels of this workflow, and say what starts it (Nova, section 2.3).
 
         Args:
-            name: the task and the channel that it writes.
-            query: names its ports in braces: `SELECT * FROM {articles}`.
-            reads: the mode of each port: `{"articles": kn.New}`; ports are named as their channels.
-            produces: `kn.Base` or `kn.Delta`.
-            schema: declares the channel written in place; so do `key` and `encoding`.
-            key: see `channel`.
-            encoding: see `channel`.
+            name: the binding's: its tasks, and those of its channels that are not attached, are called
+                `<name>__<task>` and `<name>__<channel>`.
+            workflowette: the workflowette.
+            ports: the channel for each port; of those that its tasks write, none need be attached.
+            on: see `workflowette`.
+            priority: see `workflowette`.
+            mergeable: see `workflowette`.
 
         Raises:
-            DeclarationError: a mode makes no sense, or the name is taken.
+            DeclarationError: the name is taken, there is no such port, or a port that has to be attached is not.
         """
-        if name in self._tasks:
-            raise DeclarationError("the task is declared twice", task=name)
-        if name not in self._channels:
-            self.channel(name, schema, key=key, encoding=encoding)
-        ports = tuple(Port(port, port, _mark(mode, Mode, name, port)) for port, mode in reads.items())
-        production = _mark(produces, Production, name, "the result")
-        variant = Variant(
-            name=name,
-            ports=ports,
-            production=production,
-            logic=Sql(text=query),
-            fingerprint=" ".join(query.split()),
-        )
-        self._tasks[name] = _DraftTask((name,), [variant])
+        super().bind(name, workflowette, ports)
+        self._group(name, (), workflowette.name, on, priority, mergeable)
 
-    def view(
+    def _group(
         self,
         name: str,
-        query: str,
-        *,
-        key: Names | None = None,
-        mode: Maintenance = "auto",
-        description: str = "",
-        checks: Given = (),
-        schedule: str | None = None,
-        stored: bool = True,
+        members: tuple[str, ...],
+        workflowette: str,
+        on: Starts,
+        priority: int,
+        mergeable: str | None,
     ) -> None:
-        """Declare a view: one Spark SQL query over channels and other views, kept up to date.
-
-        How it is kept up to date is derived from the query; what else has to be kept for that becomes channels of
-        its own, `<name>__1` and so on (Nova, section 6; asynchronous scheduling, section 3).
-
-        Args:
-            name: the view and the channel that holds it.
-            query: the query; it names channels as tables, those of other workflows too once they are registered.
-            key: the columns by which its rows are told apart, where they do not follow from the query.
-            mode: `"incremental"` refuses a query whose change cannot be derived, `"full"` makes it anew each time,
-                `"auto"` does what it can.
-            description: what it is, for people.
-            checks: what its rows must satisfy, or a run fails and publishes nothing: `not_null`, columns; `unique`,
-                the columns of a combination, or a list of such; `accepted`, the values of each column; `rows`,
-                conditions in Spark SQL.
-            schedule: how long after its last run it runs again by itself: `"every 1 hour"`, or a cron expression.
-            stored: whether its rows are stored. Otherwise they are computed where other views of the workflow read it,
-                and there is no channel of its name: changes pass through it in memory (pipelining; Nova, 1 and 4).
-
-        Raises:
-            DeclarationError: the name is taken, there is no such mode, check or schedule, or something is said of rows
-                that are not stored.
-            QueryError: a condition cannot be understood.
-        """
+        if name in self._groups:
+            raise DeclarationError("there are two bindings of this name", binding=name)
         try:
-            draft = ViewDraft(
-                name=name,
-                query=query,
-                key=_names(key),
-                mode=mode,
-                description=description,
-                checks=checks_of(checks),
-                schedule=None if schedule is None else schedule_of(schedule),
-                stored=stored,
+            self._groups[name] = _Group(
+                members=members,
+                workflowette=workflowette,
+                triggers=tuple(on) if isinstance(on, Iterable) else (on,),
+                priority=priority,
+                queue=None if mergeable is None else seconds_of(mergeable),
             )
         except KilonovaError as error:
-            raise error.within(task=name) from None
-        self.add(draft)
-
-    def add(self, view: ViewDraft) -> None:
-        """Declare a view that is a value already; see `view`."""
-        if view.name in self._tasks or view.name in self._views:
-            raise DeclarationError("the task is declared twice", task=view.name)
-        if view.name in self._channels:
-            raise DeclarationError("the channel is declared twice", channel=view.name)
-        self._views[view.name] = view
+            raise error.within(binding=name) from None
 
     def declared(self, others: Iterable[Channel] = ()) -> Declared:
         """The workflow as a value.
 
         Args:
-            others: channels of other workflows, which views may read; those that are read become part of the value.
+            others: channels of other workflows; those that are read become part of the value.
 
         Raises:
-            DeclarationError: a port or output dangles, or tasks form a cycle.
+            DeclarationError: a port or output dangles, tasks form a cycle, or a channel does not fit its port.
         """
-        for task, draft in self._tasks.items():
+        flat = self._drafts.flat()
+        for task, draft in flat.tasks.items():
             for channel in draft.writes:
-                if channel not in self._channels:
+                if channel not in flat.channels:
                     raise DeclarationError(
                         "there is no such channel",
                         channel=channel,
                         task=task,
-                        hint=closest(channel, list(self._channels)),
+                        hint=closest(channel, list(flat.channels)),
                     )
-        foreign = {item.name: item for item in others if item.name not in self._channels}
-        channels, tasks = derived(self._views.values(), {**foreign, **self._channels})
+        foreign = {item.name: item for item in others if item.name not in flat.channels}
+        channels, views = derived(flat.views.values(), {**foreign, **flat.channels})
+        units = {name: (_task(name, draft),) for name, draft in flat.tasks.items()} | dict(views)
+        tasks = tuple(task for unit in units.values() for task in unit)
         read = {name for task in tasks for name in task.reads} - {item.name for item in channels}
         value = WorkflowValue(
             name=self.name,
             channels=(
-                *self._channels.values(),
+                *flat.channels.values(),
                 *channels,
                 *(item for name, item in foreign.items() if name in read),
             ),
-            tasks=(
-                *(
-                    Task(name=name, writes=draft.writes, variants=tuple(draft.variants))
-                    for name, draft in self._tasks.items()
-                ),
-                *tasks,
-            ),
+            tasks=tasks,
+            bindings=self._bindings(units),
         )
-        return Declared(value, dict(self._functions))
+        return Declared(value, dict(flat.functions))
+
+    def _bindings(self, units: Mapping[str, tuple[Task, ...]]) -> tuple[Binding, ...]:
+        """What is bound, and each task or view that is not as a binding of its own."""
+        found = []
+        left = dict(units)
+        for name, group in self._groups.items():
+            members = group.members or self._drafts.tasks_of(name)
+            for member in members:
+                left.pop(member, None)
+            found.append(
+                Binding(
+                    name=name,
+                    tasks=tuple(task.name for member in members for task in units.get(member, ())),
+                    triggers=group.triggers,
+                    workflowette=group.workflowette,
+                    priority=group.priority,
+                    queue=group.queue,
+                )
+            )
+        return (*found, *(_alone(name, unit) for name, unit in left.items()))
 
     def only(self, task: str) -> Workflow:
         """This workflow reduced to one task, with its inputs as source channels, for trying it out."""
         part = Workflow(self.name)
-        draft = self._tasks[task]
+        draft = self._drafts.tasks[task]
         read = {port.channel for variant in draft.variants for port in variant.ports}
-        part._channels = {name: item for name, item in self._channels.items() if name in read | set(draft.writes)}
-        part._tasks = {task: draft}
-        part._functions = dict(self._functions)
+        part._drafts.channels.update(
+            {name: item for name, item in self._drafts.channels.items() if name in read | set(draft.writes)}
+        )
+        part._drafts.tasks[task] = draft
+        part._drafts.functions.update(self._drafts.functions)
         return part
 
-    def _encoding(self, key: tuple[str, ...], encoding: Encodes, schema: Schema | None) -> Encoding:
-        match encoding:
-            case None:
-                return Upsert(key) if key else Append()
-            case "append" if not key:
-                return Append()
-            case "append":
-                raise DeclarationError("append takes no key", hint="Leave out the key, or use upsert")
-            case "upsert":
-                return Upsert(key)
-            case "changes":
-                return Changes(key)
-            case "columns":
-                return Columns(key)
-            case IncrementOf(measures):
-                return Increment(key, measures)
-            case CustomOf(functions):
-                owner = functions if inspect.isclass(functions) else type(functions)
-                digest = fingerprint(owner, _is_local)
-                name = f"{owner.__name__}_{digest[:12]}"
-                self._functions[name] = Function(pickled=_pickled(functions), source=source_of(owner))
-                return Custom(key, name)
-            case _:
-                raise DeclarationError(
-                    f"there is no encoding {encoding!r}",
-                    hint="Use append, upsert, changes, columns, increment(…) or custom(…)",
-                )
 
-    def _add_variant(self, task: str, function: Callable[..., Any], reads: Mapping[str, str]) -> None:
-        draft = self._tasks[task]
-        hints = typing.get_type_hints(function, include_extras=True)
-        parameters = inspect.signature(function).parameters
-        for name in reads:
-            if name not in parameters:
-                raise DeclarationError(f"reads names {name}, which is no parameter", task=task)
-        if not reads and draft.variants:
-            reads = {port.name: port.channel for port in draft.variants[0].ports if port.name in parameters}
-        ports = tuple(
-            Port(name, reads.get(name, name), _mark(hints.get(name), Mode, task, name)) for name in parameters
-        )
-        production = _production(hints.get("return"), task)
-        try:
-            draft.variants.append(
-                Variant(
-                    name=function.__name__,
-                    ports=ports,
-                    production=production,
-                    logic=Function(pickled=_pickled(function), source=source_of(function)),
-                    fingerprint=fingerprint(function, _is_local),
-                )
-            )
-        except DeclarationError as error:
-            raise error.within(task=task) from None
+def _task(name: str, draft: DraftTask) -> Task:
+    return Task(name=name, writes=draft.writes, variants=tuple(draft.variants))
 
 
-def _names(names: Names | None) -> tuple[str, ...]:
-    if names is None:
-        return ()
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
-Mark = TypeVar("Mark", Mode, Production)
-
-
-def _mark(hint: Any, kind: type[Mark], task: str, what: str) -> Mark:
-    """The mode or production in an annotation."""
-    if typing.get_origin(hint) is Annotated:
-        for item in hint.__metadata__:
-            if isinstance(item, kind):
-                return item
-    choices = "kn.All, kn.New, kn.Old, kn.Changes or kn.Inserts" if kind is Mode else "kn.Base or kn.Delta"
-    raise DeclarationError(f"{what} is not annotated with {choices}", task=task, hint="Annotate it")
-
-
-def _production(hint: Any, task: str) -> Production:
-    if typing.get_origin(hint) is tuple:
-        found = {_mark(item, Production, task, "the result") for item in typing.get_args(hint) if item is not ...}
-        if len(found) == 1:
-            return found.pop()
-        raise DeclarationError("all results must be of one kind, kn.Base or kn.Delta", task=task)
-    return _mark(hint, Production, task, "the result")
-
-
-def _is_local(module: str | None) -> bool:
-    """Whether a module belongs to the user's project rather than to an installed package."""
-    if module is None or module in ("__main__", "__mp_main__"):
-        return True
-    found = sys.modules.get(module)
-    file = getattr(found, "__file__", None)
-    if found is None or file is None:
-        return False
-    if module.partition(".")[0] in ("kilonova", "pyspark"):
-        return False
-    path = Path(file)
-    return "site-packages" not in path.parts and not path.is_relative_to(Path(sys.base_prefix, "lib"))
-
-
-def _pickled(item: object) -> bytes:
-    """An object by value, with all that it needs of the user's own modules."""
-    own = [module for name, module in list(sys.modules.items()) if _is_local(name) and isinstance(module, ModuleType)]
-    registered = []
-    for module in own:
-        try:
-            if module.__name__ != "__main__" and module.__name__ not in cloudpickle.list_registry_pickle_by_value():
-                cloudpickle.register_pickle_by_value(module)
-                registered.append(module)
-        except ValueError:
-            continue
-    try:
-        return bytes(cloudpickle.dumps(item))
-    except Exception as error:
-        raise DeclarationError(
-            f"{getattr(item, '__name__', item)!r} cannot be kept by value: {error}",
-            hint="Do not refer to open files, sessions or locks from it",
-        ) from error
-    finally:
-        for module in registered:
-            cloudpickle.unregister_pickle_by_value(module)
-
-
-def shown(channel: Channel) -> str:
-    """A channel's declaration in one line."""
-    schema = "schema of its first rows" if channel.schema is None else channel.schema.ddl.replace("`", "")
-    return f"{described(channel.encoding)}: {schema}"
+def _alone(name: str, unit: tuple[Task, ...]) -> Binding:
+    """A task or view that is put into no binding: its news start it, or its schedule does."""
+    schedule: Schedule | None = unit[-1].schedule
+    triggers: tuple[Trigger, ...]
+    if schedule is not None:
+        triggers = (Clock(schedule=schedule),)
+    else:
+        written = {channel for task in unit for channel in task.writes}
+        news = dict.fromkeys(channel for task in unit for channel in driving(task) if channel not in written)
+        triggers = tuple(Arrival(channel=channel) for channel in news)
+    return Binding(name=name, tasks=tuple(task.name for task in unit), triggers=triggers, alone=True)

@@ -21,7 +21,6 @@ from kilonova.model.encoding import Changes
 from kilonova.model.run import Output, RunKind
 from kilonova.model.task import Production
 from kilonova.model.version import Version
-from kilonova.schedule.planning import followed
 from kilonova.warehouse.warehouse import Warehouse
 
 
@@ -80,7 +79,7 @@ def ingest(workplace: Workplace, warehouse: Warehouse, channel: str, supply: Sup
                 hint="Ingest into a source channel, one that no task writes",
             )
         pins = tuple(block.number for block in chronicle.snapshot(chronicle.readable).blocks)
-        strong = channel in followed(known.task for known in registry.tasks(tx).values())
+        strong = channel in registry.followed(tx, [channel])
         plan = _Plan(chronicle, strong)
         return Prepared(kind=RunKind.INGEST, tasks=(), writes=(channel,), pins=pins, plan=plan)
 

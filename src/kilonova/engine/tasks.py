@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.sql import DataFrame
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from kilonova.catalog.database import Transaction
-from kilonova.catalog.observation import observe
 from kilonova.catalog.runs import Advance
 from kilonova.engine.events import Retried, Started, StepEnded, StepStarted
 from kilonova.engine.invoke import blamed, checked, invoke
-from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
-from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName, closest
+from kilonova.engine.occasion import Occasion, Plan, prepared
+from kilonova.engine.undertaking import Begun, Results, Workplace, carry_out
+from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName
 from kilonova.model.block import Base, Block, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.encoding import key_of
 from kilonova.model.reading import Reading, Snapshot
-from kilonova.model.run import Extent, Input, Output, RunKind, Way
+from kilonova.model.run import Extent, Input, Output, Way
 from kilonova.model.schema import Schema
 from kilonova.model.task import Logic, Mode, Production, Query, Sql, Task, Variant
 from kilonova.query.maintaining import Situation
@@ -34,9 +34,7 @@ from kilonova.schedule.planning import (
     choose,
     extent,
     feeds,
-    followed,
     reflected,
-    selected,
     why_due,
 )
 from kilonova.warehouse.warehouse import Warehouse
@@ -55,24 +53,15 @@ class Retries:
     wait: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The tasks to run, in order, the channels around them as the run found them, and those whose changes are read."""
-
-    steps: tuple[tuple[Progress, bool], ...]
-    chronicles: Mapping[str, Chronicle]
-    followed: frozenset[str]
-
-
 def run_tasks(
-    workplace: Workplace, warehouse: Warehouse, names: Iterable[str] | None, retries: Retries
+    workplace: Workplace, warehouse: Warehouse, occasion: Occasion, retries: Retries
 ) -> tuple[int, Results] | None:
-    """Run the tasks that have something to do, or the named ones, as one run.
+    """Run tasks as one run.
 
     Args:
         workplace: where.
         warehouse: the blocks.
-        names: the tasks to run, whether they have something to do or not; None for all that have.
+        occasion: which tasks.
         retries: how failures that may pass are tried again.
 
     Returns:
@@ -85,43 +74,12 @@ def run_tasks(
         SchemaMismatch: its rows do not fit their channel.
         KeyViolation: its keys are null or occur twice.
     """
-    wanted = None if names is None else tuple(dict.fromkeys(names))
-
-    def prepare(tx: Transaction) -> Prepared[Plan] | None:
-        workflow, progress, chronicles = observe(tx)
-        for name in wanted or ():
-            if name not in progress:
-                raise UnknownName("there is no such task", task=name, hint=closest(name, list(progress)))
-        chosen = selected(workflow, progress, chronicles) if wanted is None else wanted
-        if not chosen:
-            return None
-        order = [task.name for task in workflow.order() if task.name in chosen]
-        pins = {
-            block.number
-            for name in order
-            for feed in feeds(choose(progress[name], chronicles), progress[name], chronicles)
-            for block in feed.reading.blocks
-        }
-        writes = tuple(channel for name in order for channel in progress[name].task.writes)
-        read = {channel for name in order for channel in progress[name].task.reads}  # whichever variant comes to run
-        for channel in (*writes, *sorted(read)):
-            pins |= {block.number for block in chronicles[channel].snapshot(chronicles[channel].readable).blocks}
-        for name in order:
-            for channel in driven(progress[name], set(writes)):
-                pins |= {block.number for block in chronicles[channel].blocks}
-        plan = Plan(tuple((progress[name], wanted is not None) for name in order), chronicles, followed(workflow.tasks))
-        return Prepared(kind=RunKind.TASKS, tasks=tuple(order), writes=writes, pins=tuple(sorted(pins)), plan=plan)
 
     def work(begun: Begun[Plan]) -> Results:
         workplace.listener(Started(run=begun.run, steps=tuple(p.task.name for p, _ in begun.plan.steps)))
         return _Execution(workplace, warehouse, begun, retries).all()
 
-    return carry_out(workplace, prepare, work)
-
-
-def driven(progress: Progress, written: set[str]) -> set[str]:
-    """The channels written in this run that the task reads."""
-    return {channel for channel in progress.task.reads if channel in written}
+    return carry_out(workplace, partial(prepared, occasion=occasion), work)
 
 
 _MANY = 4

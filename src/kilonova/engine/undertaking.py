@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from kilonova.catalog import chains, runs
 from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.firings import Claimed
 from kilonova.engine.events import Listener
 from kilonova.engine.lease import Lease
 from kilonova.engine.reclaim import sweep, take_up
@@ -34,6 +35,7 @@ class Prepared(Generic[Plan]):
         writes: the channels on which it reserves a point.
         pins: the blocks that it will read.
         plan: what its work needs to know.
+        claimed: the firings that it is for; None for a run that a person started.
     """
 
     kind: RunKind
@@ -41,6 +43,7 @@ class Prepared(Generic[Plan]):
     writes: tuple[str, ...]
     pins: tuple[int, ...]
     plan: Plan
+    claimed: Claimed | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,7 @@ def carry_out(
             writes=prepared.writes,
             owner=workplace.owner,
             lease=workplace.lease,
+            claimed=prepared.claimed,
         )
         runs.pin(tx, runs.holder_of(run), prepared.pins, workplace.lease)
     named: list[int] = []
@@ -144,7 +148,7 @@ def carry_out(
     except BaseException as error:
         state = None
         with suppress(KilonovaError):
-            state = _give_up(workplace, run, named, str(error) or type(error).__name__)
+            state = _give_up(workplace, run, named, error)
         if not isinstance(error, KilonovaError):
             raise
         if state is RunState.ABANDONED:  # then what it read may have been collected: the cause of other errors
@@ -164,14 +168,15 @@ def _lost(run: int) -> LeaseLost:
     )
 
 
-def _give_up(workplace: Workplace, run: int, named: Sequence[int], error: str) -> RunState:
+def _give_up(workplace: Workplace, run: int, named: Sequence[int], error: BaseException) -> RunState:
     """End a run whose work or commit raised, and delete its files.
 
     Returns:
         Its state now: SUCCEEDED if the commit had gone through and only its confirmation was lost.
     """
     with workplace.catalog.writing() as tx:
-        runs.fail(tx, run, error)
+        passing = isinstance(error, KilonovaError) and error.transient
+        runs.fail(tx, run, str(error) or type(error).__name__, passing=passing)
         state = runs.one(tx, run).state
     if state is RunState.ABANDONED:  # whoever took it over may have deleted its files before the last was written
         workplace.files.delete(named)

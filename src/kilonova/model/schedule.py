@@ -1,6 +1,7 @@
-"""A schedule holds a task back: until some time after its last run it does not run by itself, whatever is new.
+"""A schedule is a row of times: so much apart, or those of a cron expression.
 
-Times are in UTC. A task whose logic has not run yet is not held back, nor one that is asked for by name.
+That of a task holds it back: until the next time after its last run it does not run by itself, whatever is new. A task
+whose logic has not run yet is not held back, nor one that is asked for by name, or by a trigger.
 """
 
 from __future__ import annotations
@@ -31,9 +32,15 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """Between the beginnings of two runs comes a time of a cron expression with five fields."""
+    """Between the beginnings of two runs comes a time of a cron expression with five fields.
+
+    Attributes:
+        expression: minute, hour, day, month and weekday.
+        zone: the time zone in which they are, by its name in the IANA database.
+    """
 
     expression: str
+    zone: str = "UTC"
 
 
 Schedule = Every | Cron
@@ -47,10 +54,21 @@ def described(schedule: Schedule) -> str:
     """
     match schedule:
         case Every(seconds):
-            unit = next(name for name, length in UNITS.items() if seconds % length == 0)
-            count = seconds // UNITS[unit]
-            return f"every {count} {unit}{'s' if count > 1 else ''}"
-        case Cron(expression):
+            return f"every {duration(seconds)}"
+        case Cron(expression, "UTC"):
             return expression
+        case Cron(expression, zone):
+            return f"{expression} in {zone}"
         case _:
             assert_never(schedule)
+
+
+def duration(seconds: int) -> str:
+    """So many seconds in words, in the largest unit that fits.
+
+    >>> duration(5400), duration(86_400)
+    ('90 minutes', '1 day')
+    """
+    unit = next(name for name, length in UNITS.items() if seconds % length == 0)
+    count = seconds // UNITS[unit]
+    return f"{count} {unit}{'s' if count > 1 else ''}"

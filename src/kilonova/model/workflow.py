@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from kilonova.errors import DeclarationError, closest
+from kilonova.model.binding import Binding
 from kilonova.model.channel import Channel
 from kilonova.model.task import Task
 
@@ -28,6 +29,7 @@ class Workflow:
     name: str
     channels: tuple[Channel, ...]
     tasks: tuple[Task, ...]
+    bindings: tuple[Binding, ...] = ()
     _writers: Mapping[str, Task] = field(init=False, repr=False, compare=False)
     _order: tuple[Task, ...] = field(init=False, repr=False, compare=False)
 

@@ -71,6 +71,29 @@ def expanded(text: str, queries: Mapping[str, str]) -> str:
     return syntax.sql("spark")
 
 
+def reading(text: str, names: Mapping[str, str]) -> str:
+    """A query that reads other tables in the place of some.
+
+    Args:
+        text: the query.
+        names: the table to read in the place of each.
+
+    Raises:
+        QueryError: it cannot be parsed.
+
+    >>> reading("SELECT a.n, b.m FROM a JOIN b AS b ON a.k = b.k", {"a": "c"})
+    'SELECT a.n, b.m FROM c AS a JOIN b AS b ON a.k = b.k'
+    """
+    syntax = syntax_of(text)
+    own = {cte.alias.lower() for cte in syntax.find_all(exp.CTE)}
+    for table in syntax.find_all(exp.Table):
+        if table.name in names and table.name.lower() not in own:
+            if not table.alias:
+                table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
+            table.set("this", exp.to_identifier(names[table.name]))
+    return syntax.sql("spark")
+
+
 def with_ports(text: str, known: Known) -> str:
     """A query with the channels that it reads as ports in braces, its own braces doubled.
 

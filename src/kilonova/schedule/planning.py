@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -49,12 +49,6 @@ def driving(task: Task) -> tuple[str, ...]:
     ports = [port for variant in task.variants for port in variant.ports if port.channel not in task.writes]
     news = [port.channel for port in ports if port.mode.advances]
     return tuple(dict.fromkeys(news or [port.channel for port in ports]))
-
-
-def followed(tasks: Iterable[Task]) -> frozenset[str]:
-    """The channels whose changes some task reads: what these replace is looked up once, when they are written."""
-    ports = (port for task in tasks for variant in task.variants for port in variant.ports)
-    return frozenset(port.channel for port in ports if port.mode is Mode.CHANGES)
 
 
 def why_due(progress: Progress, chronicles: Mapping[str, Chronicle]) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import assert_never
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
@@ -27,6 +28,10 @@ def check(schedule: Schedule, now: datetime) -> None:
             if fields != 5:
                 raise DeclarationError(f"a cron expression has five fields, not {fields}", hint=_WRITE)
             next_after(schedule, now)
+        except (ZoneInfoNotFoundError, ValueError):
+            raise DeclarationError(
+                f"there is no time zone {schedule.zone!r}", hint="Use a name such as UTC or Europe/Berlin"
+            ) from None
         except CronSimError as error:
             raise DeclarationError(f"{schedule.expression!r} is no cron expression: {error}", hint=_WRITE) from None
         except StopIteration:
@@ -46,8 +51,8 @@ def next_after(schedule: Schedule, last: datetime) -> datetime:
     match schedule:
         case Every(seconds):
             return last + timedelta(seconds=seconds)
-        case Cron(expression):
-            return next(CronSim(expression, last))
+        case Cron(expression, zone):
+            return next(CronSim(expression, last.astimezone(ZoneInfo(zone)))).astimezone(UTC)
         case _:
             assert_never(schedule)
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from kilonova.catalog import chains, registry
+from kilonova.catalog import bindings, chains, registry
 from kilonova.catalog.database import Transaction
 from kilonova.errors import Busy, DeclarationError
+from kilonova.model.binding import Binding, refuse_impossible
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.check import Check
 from kilonova.model.check import described as check_described
@@ -17,6 +18,7 @@ from kilonova.model.encoding import described
 from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schedule import described as schedule_described
 from kilonova.model.task import Function, Task
+from kilonova.model.trigger import described as trigger_described
 from kilonova.model.workflow import Workflow
 
 
@@ -74,18 +76,34 @@ class TaskChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BindingChange:
+    """What becomes of a binding.
+
+    Attributes:
+        binding: the binding as declared.
+        action: what happens.
+        detail: what changed, for people.
+    """
+
+    binding: Binding
+    action: Action
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """All that registering a workflow would change."""
 
     workflow: str
     channels: tuple[ChannelChange, ...]
     tasks: tuple[TaskChange, ...]
+    bindings: tuple[BindingChange, ...]
     functions: Mapping[str, Function]
 
     @property
     def empty(self) -> bool:
         """Whether nothing would change."""
-        actions = (*(item.action for item in self.channels), *(item.action for item in self.tasks))
+        actions = [item.action for part in (self.channels, self.tasks, self.bindings) for item in part]
         return all(action is Action.KEEP for action in actions)
 
 
@@ -120,6 +138,8 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
                 f"the workflow {owner} has a task of that name", task=task.name, hint="Choose another name"
             )
     _refuse_cycles(workflow, registered, chronicles)
+    bound = bindings.bindings(tx)
+    _refuse_bindings(workflow, registered, chronicles, bound)
     channels = tuple(
         _channel_change(channel, workflow, chronicles.get(channel.name), owners.get(channel.name))
         for channel in workflow.channels
@@ -141,7 +161,13 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
             )
     anew = {name for item in tasks if item.anew for name in item.task.writes}
     channels = tuple(replace(item, unseen=()) if item.channel.name in anew else item for item in channels)
-    return Plan(workflow=workflow.name, channels=channels, tasks=tuple(tasks), functions=functions)
+    return Plan(
+        workflow=workflow.name,
+        channels=channels,
+        tasks=tuple(tasks),
+        bindings=tuple(_binding_changes(workflow, bound)),
+        functions=functions,
+    )
 
 
 def refuse_unseen(tx: Transaction, plan: Plan, seen: Mapping[str, int]) -> None:
@@ -184,6 +210,33 @@ def _refuse_cycles(
         name="all",
         channels=(*workflow.channels, *(item.channel for name, item in chronicles.items() if name not in own)),
         tasks=(*workflow.tasks, *elsewhere),
+    )
+
+
+def _refuse_bindings(
+    workflow: Workflow,
+    registered: Mapping[str, registry.Registered],
+    chronicles: Mapping[str, Chronicle],
+    known: Mapping[str, bindings.Bound],
+) -> None:
+    """What is registered and what is declared must be able to run by itself together."""
+    elsewhere = [bound.binding for bound in known.values() if bound.workflow != workflow.name]
+    mine = {binding.name for binding in workflow.bindings}
+    for bound in known.values():
+        if bound.workflow != workflow.name and bound.binding.name in mine:
+            raise DeclarationError(
+                f"the workflow {bound.workflow} has a binding of that name",
+                binding=bound.binding.name,
+                hint="Choose another name",
+            )
+    tasks = [
+        *workflow.tasks,
+        *(item.task for item in registered.values() if item.workflow != workflow.name),
+    ]
+    refuse_impossible(
+        (*workflow.bindings, *elsewhere),
+        {*chronicles, *(channel.name for channel in workflow.channels)},
+        {task.name: task.writes for task in tasks},
     )
 
 
@@ -323,6 +376,44 @@ def _timed(schedule: Schedule | None) -> str:
             assert_never(schedule)
 
 
+def _binding_changes(workflow: Workflow, known: Mapping[str, bindings.Bound]) -> Iterable[BindingChange]:
+    declared = {binding.name: binding for binding in workflow.bindings}
+    for name, binding in declared.items():
+        old = known.get(name)
+        if old is None:
+            yield BindingChange(binding=binding, action=Action.ADD, detail=_starts(binding))
+        elif _same(old.binding, binding):
+            yield BindingChange(binding=binding, action=Action.KEEP, detail=_starts(binding))
+        else:
+            yield BindingChange(binding=binding, action=Action.CHANGE, detail=_rebound(old.binding, binding))
+    for name, bound in known.items():
+        if bound.workflow == workflow.name and name not in declared:
+            yield BindingChange(binding=bound.binding, action=Action.DROP, detail="no longer declared")
+
+
+def _same(one: Binding, other: Binding) -> bool:
+    """Whether two bindings are the same, whatever the order of their tasks and triggers."""
+    sets = (set(one.tasks), set(one.triggers)) == (set(other.tasks), set(other.triggers))
+    return sets and replace(one, tasks=other.tasks, triggers=other.triggers) == other
+
+
+def _starts(binding: Binding) -> str:
+    """What starts a binding, in words."""
+    return "; or ".join(map(trigger_described, binding.triggers)) or "by hand"
+
+
+def _rebound(old: Binding, new: Binding) -> str:
+    """What differs between two declarations of a binding, in words."""
+    found = []
+    if set(old.tasks) != set(new.tasks):
+        found.append("its tasks change")
+    if set(old.triggers) != set(new.triggers):
+        found.append(f"{_starts(new)} instead of {_starts(old)}")
+    if old.priority != new.priority:
+        found.append(f"priority {new.priority} instead of {old.priority}")
+    return ", ".join(found) or "it is declared otherwise"
+
+
 def _difference(old: Task, new: Task, altered: set[str]) -> str:
     """What differs between two definitions, in words."""
     found = []
@@ -362,11 +453,15 @@ def carry_out(tx: Transaction, plan: Plan) -> None:
             registry.change_channel(tx, change.channel)
         elif change.action is Action.CHANGE:
             registry.tell_channel(tx, change.channel)
+    declared = {change.channel.name: change.channel for change in plan.channels}
     for item in plan.tasks:
         if item.action in (Action.ADD, Action.CHANGE):
             registry.put_task(tx, item.task, plan.workflow, renew=item.action is Action.CHANGE and item.anew)
-            for change in plan.channels:
-                if item.anew and change.channel.name in item.task.writes and change.channel.schema is None:
-                    registry.change_channel(tx, change.channel)
+            for name in item.task.writes:
+                if item.anew and declared[name].schema is None:
+                    registry.change_channel(tx, declared[name])
         elif item.action is Action.DROP:
             registry.drop_task(tx, item.task.name)
+    if any(item.action is not Action.KEEP for item in plan.bindings):
+        wanted = (item.binding for item in plan.bindings if item.action is not Action.DROP)
+        bindings.put(tx, plan.workflow, wanted)

@@ -5,6 +5,7 @@ Methods that need Spark start a session when first called, and `close` ends it.
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 import threading
@@ -17,14 +18,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kilonova.catalog import chains, registry
+from kilonova.catalog import bindings, chains, events, firings, monitoring, registry, servers, tokens
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.monitoring import Counts
 from kilonova.catalog.observation import observe
 from kilonova.engine.events import Listener, unheard
-from kilonova.errors import Busy, DeclarationError, KilonovaError, SettingsError, UnknownName
+from kilonova.errors import Busy, DeclarationError, KilonovaError, SettingsError, UnknownName, closest
 from kilonova.model.channel import Chronicle
+from kilonova.model.event import Event
+from kilonova.model.firing import Firing
 from kilonova.model.reading import Reading, Snapshot
+from kilonova.model.role import Role
 from kilonova.model.run import Run
 from kilonova.model.task import Production
 from kilonova.schedule.collection import Provenance
@@ -36,7 +41,9 @@ from kilonova.service.settings import FILE, Settings, catalog_url, load_settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kilonova.catalog.firings import Claimed
     from kilonova.declare.workflow import Workflow
+    from kilonova.engine.occasion import Occasion
     from kilonova.engine.reclaim import Collected
     from kilonova.engine.seam import Files
     from kilonova.engine.undertaking import Results, Workplace
@@ -95,6 +102,21 @@ class Status:
     runs: tuple[Run, ...]
     made: tuple[records.Made, ...]
     waits: Mapping[str, datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """What runs by itself, and how that goes.
+
+    Attributes:
+        bindings: the bindings by name, with their triggers.
+        firings: the last firings, newest first.
+        servers: the servers, those that started last first.
+    """
+
+    bindings: Mapping[str, bindings.Bound]
+    firings: tuple[Firing, ...]
+    servers: tuple[servers.Server, ...]
 
 
 class Project:
@@ -231,7 +253,7 @@ class Project:
         from kilonova.engine.reclaim import sweep
 
         self.catalog.check()
-        self._take_up()
+        self.take_up()
         with self.catalog.writing() as tx:
             chronicle = chains.chronicle(tx, channel)
             tasks = registry.tasks(tx)
@@ -311,7 +333,7 @@ class Project:
 
         Args:
             tasks: the tasks to run, whether they have something to do or not and whatever their schedules, each view
-                with what it keeps besides itself; None for all that have something to do.
+                with what it keeps besides itself, or bindings, for their tasks; None for all that have something to do.
 
         Returns:
             What it did; None if there was nothing to do.
@@ -324,21 +346,72 @@ class Project:
             KeyViolation: its keys are null or occur twice.
             CheckFailed: its rows violate a check of their channel.
         """
-        from kilonova.engine.tasks import Retries, run_tasks
+        from kilonova.engine.occasion import Asked, Due
         from kilonova.service.explanation import parts
 
         self.catalog.check()
-        names = None if tasks is None else tuple(tasks)
-        self._take_up()
-        if names is None and not self.due():
-            return None
+        self.take_up()
+        if tasks is None:
+            return self._run(Due()) if self.due() else None
+        names: list[str] = []
         with self.catalog.reading() as tx:
-            for name in names or ():
-                registry.task_id(tx, name)
-            if names is not None:
-                names = tuple(part for name in names for part in parts(registry.tasks(tx), name))
+            known, bound = registry.tasks(tx), bindings.bindings(tx)
+            for name in tasks:
+                if name not in bound:
+                    registry.task_id(tx, name)
+                names += bound[name].binding.tasks if name in bound else parts(known, name)
+        return self._run(Asked(tuple(dict.fromkeys(names))))
+
+    def fire(self, binding: str) -> None:
+        """Let a server start a binding, as if one of its triggers had fired.
+
+        Raises:
+            UnknownName: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            firings.fire_by_hand(tx, binding, f"by hand, {getpass.getuser()}")
+
+    def pause(self, binding: str) -> None:
+        """Hold the triggers of a binding back until `resume`; what they wait for meanwhile they see then.
+
+        Raises:
+            UnknownName: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            bindings.pause(tx, binding, True)
+
+    def resume(self, binding: str) -> None:
+        """Let the triggers of a binding go again.
+
+        Raises:
+            UnknownName: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            bindings.pause(tx, binding, False)
+
+    def launch(self, claimed: Claimed) -> RunReport | None:
+        """Run what a server has claimed.
+
+        Returns:
+            What it did; None if there was nothing to do.
+
+        Raises:
+            Busy: another run has one of the tasks.
+            LeaseLost: another server has taken it over.
+            KilonovaError: what `run` raises.
+        """
+        from kilonova.engine.occasion import Fired
+
+        return self._run(Fired(claimed))
+
+    def _run(self, occasion: Occasion) -> RunReport | None:
+        from kilonova.engine.tasks import Retries, run_tasks
+
         retries = Retries(attempts=self.settings.retry.attempts, wait=self.settings.retry.wait)
-        done = run_tasks(self._workplace(), self.warehouse, names, retries)
+        done = run_tasks(self._workplace(), self.warehouse, occasion, retries)
         return None if done is None else self._report(*done)
 
     def compact(self, channel: str) -> RunReport | None:
@@ -353,7 +426,7 @@ class Project:
         from kilonova.engine.compaction import compact
 
         self.catalog.check()
-        self._take_up()
+        self.take_up()
         with self.catalog.reading() as tx:
             chronicle = chains.chronicle(tx, channel)
             if not chronicle.snapshot(chronicle.readable).deltas:
@@ -386,6 +459,44 @@ class Project:
             dry_run=dry_run,
         )
 
+    # Letting in
+
+    def create_token(self, name: str, role: str) -> str:
+        """Make a token for the HTTP API.
+
+        Args:
+            name: whose it is.
+            role: what it is good for: `read`, `operate` or `admin`.
+
+        Returns:
+            The secret, which is kept nowhere.
+
+        Raises:
+            DeclarationError: there is a token of that name, or no such role.
+        """
+        self.catalog.check()
+        roles = [each.value for each in Role]
+        if role not in roles:
+            raise DeclarationError(f"there is no role {role}", hint=closest(role, roles))
+        with self.catalog.writing() as tx:
+            return tokens.create(tx, name, Role(role))
+
+    def revoke_token(self, name: str) -> None:
+        """Make a token good for nothing.
+
+        Raises:
+            UnknownName: there is no such token.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            tokens.revoke(tx, name)
+
+    def tokens(self) -> list[tokens.Token]:
+        """The tokens, by name, without their secrets."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return tokens.tokens(tx)
+
     # Looking
 
     def read(self, channel: str, *, at: int | None = None, since: int | None = None) -> DataFrame:
@@ -414,6 +525,34 @@ class Project:
         with self._reading(channel, at, since) as reading:
             frame = self.warehouse.open(reading)
             return tuple(frame.columns), fetch(frame, limit)
+
+    def page(
+        self, channel: str, file: str, *, at: int | None = None, since: int | None = None, offset: int, limit: int
+    ) -> tuple[int, str]:
+        """Write a page of the rows of a channel to a file, as an Arrow stream; see `read`.
+
+        Rows come in the order of the channel's key, or of all columns that can be ordered, so that the pages of one
+        point are the whole of it.
+
+        Args:
+            channel: the channel.
+            file: the file.
+            at: the point; None for the newest.
+            since: give what changed after this point, with a `_weight` per row.
+            offset: how many rows are before the page.
+            limit: how many rows it has at most.
+
+        Returns:
+            The point, by which to ask for further pages, and the file.
+        """
+        from kilonova.warehouse.jobs import write_page
+
+        with self.catalog.reading() as tx:
+            chronicle = chains.chronicle(tx, channel)
+        end = chronicle.readable if at is None else at
+        with self._reading(channel, end, since) as reading:
+            write_page(self.warehouse.open(reading), file, chronicle.channel.key, offset, limit)
+        return end, file
 
     def export(
         self, channel: str, target: str, format: str, *, at: int | None = None, since: int | None = None
@@ -456,6 +595,51 @@ class Project:
             made=tuple(made),
             waits={name: item.waits_until for name, item in progress.items() if item.waits_until is not None},
         )
+
+    def operation(self, limit: int = 20, binding: str | None = None) -> Operation:
+        """What runs by itself, and how that goes.
+
+        Args:
+            limit: how many of the last firings and servers to tell of.
+            binding: a binding, to tell of its firings only.
+
+        Raises:
+            UnknownName: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            if binding is not None:
+                bindings.binding_id(tx, binding)
+            return Operation(
+                bindings=bindings.bindings(tx),
+                firings=tuple(firings.firings(tx, limit, binding)),
+                servers=tuple(servers.servers(tx, limit)),
+            )
+
+    def counts(self) -> Counts:
+        """How much there is of what, for monitoring."""
+        with self.catalog.reading() as tx:
+            return monitoring.counts(tx)
+
+    def known_channel(self, name: str) -> None:
+        """Refuse a channel that is not there.
+
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        with self.catalog.reading() as tx:
+            chains.channel_id(tx, name)
+
+    def newest_event(self) -> int:
+        """The number of the last event; 0 if there is none."""
+        with self.catalog.reading() as tx:
+            return events.newest(tx)
+
+    def events(self, since: int = 0, limit: int | None = None) -> list[Event]:
+        """What has happened after an event, in order."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return events.since(tx, since, limit)
 
     def explain(self, view: str, runs: int = 5) -> tuple[Kept, ...]:
         """How a view is kept up to date: see `kilonova.service.explanation`.
@@ -518,7 +702,11 @@ class Project:
                 )
             return self._warehouse
 
-    def _take_up(self) -> None:
+    def warm(self) -> None:
+        """Start Spark, and let it do something, so that what comes next does not wait for that."""
+        self.warehouse.spark.range(1).count()
+
+    def take_up(self) -> None:
         """End the runs whose processes went silent: the points that they reserved hide what came after."""
         from kilonova.engine.reclaim import take_up
 

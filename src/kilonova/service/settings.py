@@ -48,6 +48,35 @@ class RetrySection(BaseModel):
     wait: float = Field(default=1.0, ge=0)
 
 
+class ServeSection(BaseModel):
+    """How a server works.
+
+    Attributes:
+        workers: how many runs it carries out at once, each in a process of its own.
+        per_workflow: how many runs a workflow may have at once, on all servers; any number if left out.
+        seconds: how long a run may take before its process is ended; any time if left out.
+        memory: how many megabytes a run's Python may take beside Spark; any amount if left out.
+        lease: seconds for which a server is taken to be alive without a heartbeat.
+        grace: seconds that runs have to end when the server is asked to.
+        host: where it listens; other machines are let in only with tokens.
+        port: the port on which it listens; 0 takes a free one.
+        upload: how many megabytes an upload has at most.
+        rate: how many requests that change something a token, or an address, may make.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    workers: int = Field(default=2, ge=1)
+    per_workflow: int | None = Field(default=None, ge=1)
+    seconds: float | None = Field(default=None, gt=0)
+    memory: int | None = Field(default=None, gt=0)
+    lease: float = Field(default=10.0, gt=0)
+    grace: float = Field(default=60.0, ge=0)
+    host: str = "127.0.0.1"
+    port: int = Field(default=8620, ge=0, le=65535)
+    upload: int = Field(default=100, gt=0)
+    rate: str = Field(default="600 per minute", pattern=r"^\d+ per (second|minute|hour|day)$")
+
+
 class Settings(BaseSettings):
     """The settings of a project.
 
@@ -59,6 +88,7 @@ class Settings(BaseSettings):
         spark: which Spark to use.
         retry: how failures that may pass are tried again.
         sizes: where the physical strategies change over.
+        serve: how a server works.
     """
 
     model_config = SettingsConfigDict(
@@ -71,6 +101,7 @@ class Settings(BaseSettings):
     spark: SparkSection = Field(default_factory=SparkSection)
     retry: RetrySection = Field(default_factory=RetrySection)
     sizes: SizesSection = Field(default_factory=SizesSection)
+    serve: ServeSection = Field(default_factory=ServeSection)
 
     @classmethod
     def settings_customise_sources(

@@ -14,10 +14,12 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from kilonova.errors import (
     EncodingError,
@@ -260,6 +262,34 @@ def fetch(frame: DataFrame, limit: int | None = None) -> list[tuple[Any, ...]]:
     """The rows of a frame, at most `limit` of them."""
     with translated(None):
         return [tuple(row) for row in (frame if limit is None else frame.limit(limit)).collect()]
+
+
+def write_page(frame: DataFrame, file: str, key: Sequence[str], offset: int, limit: int) -> None:
+    """Write some rows of a frame to a file, as an Arrow stream.
+
+    Args:
+        frame: the rows.
+        file: the file.
+        key: the columns that order them; all that can be ordered where there are none.
+        offset: how many rows come before.
+        limit: how many rows are written at most.
+    """
+    ordered = list(key) or [field.name for field in frame.schema if _orderable(field.dataType)]
+    columns = [F.col(f"`{name}`") for name in ordered]
+    with translated(None):
+        table = frame.orderBy(*columns).offset(offset).limit(limit).toArrow()
+    with pa.OSFile(file, "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _orderable(kind: DataType) -> bool:
+    match kind:
+        case ArrayType():
+            return _orderable(kind.elementType)
+        case StructType():
+            return all(_orderable(field.dataType) for field in kind.fields)
+        case _:
+            return not isinstance(kind, MapType | VariantType)
 
 
 def export(frame: DataFrame, target: str, format: str) -> None:

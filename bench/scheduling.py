@@ -1,0 +1,258 @@
+"""What the scheduler itself takes: many registered tasks, many firings, and workers that do nothing.
+
+Everything is real but Spark: servers fire, claim and start; runs are prepared, reserve points, hold leases and commit.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pgserver
+
+import kilonova as kn
+from bench.report import Goal, Report, Scale
+from kilonova.catalog import chains, firings, runs
+from kilonova.catalog.runs import Advance
+from kilonova.engine.events import unheard
+from kilonova.engine.occasion import Fired, Plan, prepared
+from kilonova.engine.undertaking import Begun, Results, Workplace, carry_out
+from kilonova.model.block import Block, Delta, Statistics
+from kilonova.model.encoding import Append
+from kilonova.model.event import EventKind
+from kilonova.model.run import Output, RunKind
+from kilonova.model.schema import Schema
+from kilonova.model.version import Version
+from kilonova.server.loop import Server
+from kilonova.server.messages import Done, Ready, Work
+from kilonova.server.workers import Heard, Worker
+from kilonova.service.project import Project, open_project
+
+SCHEMA = Schema.of(("id", "bigint"))
+READERS = 10
+"""How many tasks read each source."""
+
+LEASE = timedelta(seconds=60)
+
+
+def measure(scale: Scale) -> list[Report]:
+    """On SQLite and PostgreSQL."""
+    tasks, minutes = (500, 0.2) if scale is Scale.QUICK else (10_000, 1.0)
+    rows: list[tuple[object, ...]] = []
+    goals = []
+    for kind in ("SQLite", "PostgreSQL"):
+        with _project(kind) as project:
+            began = time.monotonic()
+            project.apply(_workflow(tasks))
+            applied = time.monotonic() - began
+            lags, idle, rate = _served(project, tasks, minutes)
+        median, worst = statistics.median(lags), statistics.quantiles(lags, n=20)[-1]
+        rows.append((kind, tasks, applied, len(lags), 1000 * idle, 1000 * median, 1000 * worst, rate))
+        goals.append(Goal(f"{kind}: milliseconds to the start of a run on an idle server", 1000 * idle, 200))
+        goals.append(Goal(f"{kind}: firings a minute at most", rate, 1000, at_least=True))
+    return [
+        Report(
+            name="scheduling",
+            title="From data to the start of runs, with workers that do nothing",
+            columns=(
+                "catalog",
+                "tasks",
+                "registered in, s",
+                "firings",
+                "idle: to the start, ms",
+                "1,000 a minute: median, ms",
+                "95%, ms",
+                "at most, per minute",
+            ),
+            rows=rows,
+            goals=goals,
+            timings={},
+            note=f"Each arrival fires {READERS} bindings. Idle: the median of arrivals, one at a time, on a channel that"
+            " one task reads. At most: all that fires at once, until it has ended.",
+        )
+    ]
+
+
+@contextmanager
+def _project(kind: str) -> Iterator[Project]:
+    with tempfile.TemporaryDirectory() as place:
+        if kind == "SQLite":
+            with open_project(place) as project:
+                project.create()
+                yield project
+            return
+        server = pgserver.get_server(Path(place) / "data", cleanup_mode="stop")
+        try:
+            with open_project(place, catalog=server.get_uri("postgres")) as project:
+                project.create()
+                yield project
+        finally:
+            server.cleanup()
+
+
+def _workflow(tasks: int) -> kn.Workflow:
+    workflow = kn.Workflow("many")
+    workflow.channel("lonely", "id bigint")
+    workflow.sql("only", "SELECT * FROM {lonely}", reads={"lonely": kn.New}, produces=kn.Delta, schema="id bigint")
+    for number in range(tasks):
+        source = f"s{number // READERS}"
+        if number % READERS == 0:
+            workflow.channel(source, "id bigint")
+        workflow.sql(
+            f"t{number}", f"SELECT * FROM {{{source}}}", reads={source: kn.New}, produces=kn.Delta, schema="id bigint"
+        )
+    return workflow
+
+
+class _NoFiles:
+    def delete(self, blocks: object) -> None: ...
+
+    def blocks(self) -> list[int]:
+        return []
+
+
+class _Idler(Worker):
+    """A worker that does nothing, and says that it is done."""
+
+    _pool = ThreadPoolExecutor(8)
+
+    def __init__(self, project: Project, _directory: Path, _settings: Mapping[str, Any], heard: Heard) -> None:
+        self._heard = heard
+        self._workplace = Workplace(
+            catalog=project.catalog, files=_NoFiles(), owner=f"idler {id(self)}", lease=LEASE, listener=unheard
+        )
+        self.doing, self.answer, self.since, self.killed, self.ready = None, None, 0.0, "", True
+        heard(self, Ready())
+
+    @property
+    def owner(self) -> str:
+        return self._workplace.owner
+
+    def give(self, work: Work, answer: object = None) -> None:
+        self.doing, self.since = work, time.monotonic()
+        self._pool.submit(self._run, work)
+
+    def _run(self, work: Any) -> None:
+        carry_out(self._workplace, partial(prepared, occasion=Fired(work)), _nothing)
+        self._heard(self, Done(None))
+
+    def kill(self, why: str) -> None:
+        self.killed = why
+
+
+def _nothing(begun: Begun[Plan]) -> Results:
+    """A run that reads everything and finds nothing to write."""
+    outputs, advances = [], []
+    for progress, _ in begun.plan.steps:
+        points = tuple((name, begun.plan.chronicles[name].readable) for name in progress.task.reads)
+        advances.append(Advance(task=progress.task.name, logic=progress.logic, points=points))
+        for channel in progress.task.writes:
+            outputs.append(
+                Output(
+                    channel=channel,
+                    point=begun.points[channel],
+                    block=None,
+                    version=Version(),
+                    task=progress.task.name,
+                    reason="nothing",
+                    seconds=0.0,
+                )
+            )
+    return Results(inputs=(), outputs=tuple(outputs), advances=tuple(advances))
+
+
+def _arrive(project: Project, channel: str) -> int:
+    """A block comes; the run that brought it."""
+    with project.catalog.writing() as tx:
+        run, points = runs.start(tx, kind=RunKind.INGEST, tasks=(), writes=(channel,), owner="feed", lease=LEASE)
+        point = points[channel]
+        block = Block(
+            number=chains.new_block(tx, channel, run),
+            kind=Delta(point - 1, point),
+            schema=SCHEMA,
+            encoding=Append(),
+            columns=SCHEMA,
+            buckets=0,
+            statistics=Statistics(rows=1, bytes=1, files=1, removals=0),
+        )
+    with project.catalog.writing() as tx:
+        output = Output(
+            channel=channel,
+            point=point,
+            block=block,
+            version=Version.source(channel, point),
+            task=None,
+            reason="feed",
+            seconds=0.0,
+        )
+        runs.commit(tx, run, inputs=(), outputs=[output], advances=())
+    return run
+
+
+def _served(project: Project, tasks: int, minutes: float) -> tuple[list[float], float, float]:
+    """Seconds to the start of runs under load, the median of those on an idle server, and the greatest rate."""
+    sources = [f"s{number}" for number in range(tasks // READERS)]
+    given = {"catalog": project.catalog.url, "serve": {"workers": 4}}
+    server = Server(project.directory, given, lambda text, event: None, hire=lambda *rest: _Idler(project, *rest))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        _quiet(project)
+        alone = []
+        for _ in range(20):
+            alone += _lags(project, [_arrive(project, "lonely")], 1)
+            time.sleep(0.2)
+        arrivals = round(1000 * minutes / READERS)
+        begun, pause = [], 60 * minutes / arrivals
+        start = time.monotonic()
+        for number in range(arrivals):
+            time.sleep(max(0.0, start + number * pause - time.monotonic()))
+            begun.append(_arrive(project, sources[number % len(sources)]))
+        lags = _lags(project, begun, READERS)
+        server_busy = time.monotonic()
+        begun = [_arrive(project, source) for source in sources[: max(1, len(sources) // 10)]]
+        _lags(project, begun, READERS)
+        _quiet(project)
+        rate = 60 * len(begun) * READERS / (time.monotonic() - server_busy)
+    finally:
+        server.stop()
+        thread.join()
+    return lags, statistics.median(alone), rate
+
+
+def _quiet(project: Project) -> None:
+    """Wait until nothing is due."""
+    while True:
+        with project.catalog.reading() as tx:
+            if not firings.any_unended(tx):
+                return
+        time.sleep(0.02)
+
+
+def _lags(project: Project, begun: list[int], readers: int) -> list[float]:
+    """Seconds from each arrival to the starts of its runs, once all have started."""
+    while True:
+        time.sleep(0.05)
+        events = project.events()
+        came = {
+            event.channels[0]: event for event in events if event.run in begun and event.kind is EventKind.SUCCEEDED
+        }
+        with project.catalog.reading() as tx:
+            fired = firings.firings(tx, len(begun) * readers)
+        launched = {event.run: event.time for event in events if event.kind is EventKind.LAUNCHED}
+        lags = [
+            (launched[one.run] - came[channel].time).total_seconds()
+            for one in fired
+            if (channel := one.occurrence.partition("@")[0]) in came and one.run in launched
+        ]
+        if len(lags) >= len(begun) * readers:
+            return lags

@@ -1,0 +1,5 @@
+"""`python -m kilonova` is the `kilonova` command."""
+
+from kilonova.cli import main
+
+main()

@@ -1,0 +1,166 @@
+"""Bindings and their triggers as the catalog keeps them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from kilonova.catalog import codec, events, tables
+from kilonova.catalog.database import Transaction, inserted
+from kilonova.errors import UnknownName, closest
+from kilonova.model.binding import Binding
+from kilonova.model.event import EventKind
+from kilonova.model.trigger import Trigger
+from kilonova.schedule.firing import armed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A registered binding.
+
+    Attributes:
+        binding: what it is.
+        workflow: the workflow that declares it.
+        paused: whether its triggers are held back.
+    """
+
+    binding: Binding
+    workflow: str
+    paused: bool
+
+
+def bindings(tx: Transaction) -> dict[str, Bound]:
+    """All active bindings by name."""
+    tasks: dict[str, list[str]] = {}
+    for row in tx.connection.execute(
+        select(tables.task.c.name, tables.task.c.binding)
+        .where(tables.task.c.active, tables.task.c.binding.is_not(None))
+        .order_by(tables.task.c.id)
+    ):
+        tasks.setdefault(row.binding, []).append(row.name)
+    triggers: dict[int, list[Trigger]] = {}
+    for row in tx.connection.execute(
+        select(tables.trigger.c.binding_id, tables.trigger.c.definition)
+        .where(tables.trigger.c.active)
+        .order_by(tables.trigger.c.id)
+    ):
+        triggers.setdefault(row.binding_id, []).append(codec.trigger_from_json(row.definition))
+    return {
+        row.name: Bound(
+            binding=Binding(
+                name=row.name,
+                tasks=tuple(tasks[row.name]),
+                triggers=tuple(triggers.get(row.id, ())),
+                workflowette=row.workflowette,
+                priority=row.priority,
+                queue=row.queue,
+                alone=row.alone,
+            ),
+            workflow=row.workflow,
+            paused=row.paused,
+        )
+        for row in tx.connection.execute(select(tables.binding).where(tables.binding.c.active))
+        if row.name in tasks
+    }
+
+
+def binding_id(tx: Transaction, name: str) -> int:
+    """The catalog's number of a binding.
+
+    Raises:
+        UnknownName: there is no such binding.
+    """
+    table = tables.binding
+    found = tx.connection.execute(select(table.c.id).where(table.c.name == name, table.c.active)).scalar()
+    if found is None:
+        names = tx.connection.execute(select(table.c.name).where(table.c.active)).scalars()
+        raise UnknownName("there is no such binding", binding=name, hint=closest(name, list(names)))
+    return int(found)
+
+
+def tasks_of(tx: Transaction, name: str) -> tuple[str, ...]:
+    """The tasks of a binding, in the order of their registration."""
+    table = tables.task
+    query = select(table.c.name).where(table.c.binding == name, table.c.active).order_by(table.c.id)
+    return tuple(tx.connection.execute(query).scalars())
+
+
+def put(tx: Transaction, workflow: str, bindings: Iterable[Binding]) -> None:
+    """Register the bindings of a workflow in the place of those that it had.
+
+    A trigger that stays as it was keeps what it remembers; a new one begins now.
+    """
+    table = tables.binding
+    known = {
+        row.name: row
+        for row in tx.connection.execute(select(table).where(table.c.workflow == workflow, table.c.active))
+    }
+    wanted = {binding.name: binding for binding in bindings}
+    for name in known.keys() - wanted.keys():
+        tx.connection.execute(update(table).where(table.c.id == known[name].id).values(active=False))
+        _put_triggers(tx, known[name].id, ())
+    tx.connection.execute(update(tables.task).where(tables.task.c.workflow == workflow).values(binding=None))
+    for name, binding in wanted.items():
+        values: dict[str, Any] = {
+            "workflow": workflow,
+            "workflowette": binding.workflowette,
+            "priority": binding.priority,
+            "queue": binding.queue,
+            "alone": binding.alone,
+            "active": True,
+        }
+        number = tx.connection.execute(select(table.c.id).where(table.c.name == name)).scalar()
+        if number is None:
+            number = inserted(tx.connection.execute(insert(table).values(name=name, paused=False, **values)))
+        else:
+            tx.connection.execute(update(table).where(table.c.id == number).values(**values))
+        _put_triggers(tx, number, binding.triggers)
+        tx.connection.execute(update(tables.task).where(tables.task.c.name.in_(binding.tasks)).values(binding=name))
+    events.tell(tx, EventKind.APPLIED, said=workflow)
+
+
+def _put_triggers(tx: Transaction, binding: int, triggers: Iterable[Trigger]) -> None:
+    table = tables.trigger
+    known = {
+        json.dumps(row.definition, sort_keys=True): row.id
+        for row in tx.connection.execute(
+            select(table.c.id, table.c.definition).where(table.c.binding_id == binding, table.c.active)
+        )
+    }
+    event = events.newest(tx)
+    for trigger in triggers:
+        definition = codec.trigger_to_json(trigger)
+        if known.pop(json.dumps(definition, sort_keys=True), None) is not None:
+            continue
+        tx.connection.execute(
+            insert(table).values(
+                binding_id=binding,
+                definition=definition,
+                state=codec.state_to_json(armed(trigger, tx.now, event)),
+                wake=tx.now,
+                active=True,
+            )
+        )
+    if known:
+        tx.connection.execute(update(table).where(table.c.id.in_(known.values())).values(active=False, wake=None))
+
+
+def pause(tx: Transaction, name: str, paused: bool) -> None:
+    """Hold the triggers of a binding back, or let them go; what happens meanwhile they see afterwards.
+
+    Raises:
+        UnknownName: there is no such binding.
+    """
+    number = binding_id(tx, name)
+    tx.connection.execute(update(tables.binding).where(tables.binding.c.id == number).values(paused=paused))
+    if not paused:
+        tx.connection.execute(
+            update(tables.trigger)
+            .where(tables.trigger.c.binding_id == number, tables.trigger.c.active)
+            .values(wake=tx.now)
+        )
+    events.tell(tx, EventKind.PAUSED if paused else EventKind.RESUMED, binding=name)

@@ -1,0 +1,57 @@
+"""What has happened, in the order of commits; see `kilonova.model.event`.
+
+Writing transactions come one after the other, so an event's number tells its place: whoever has read up to one has
+missed none before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import func, insert, select, text
+
+from kilonova.catalog import tables
+from kilonova.catalog.database import NOTICE, Transaction
+from kilonova.model.event import Event, EventKind
+
+
+def tell(
+    tx: Transaction,
+    kind: EventKind,
+    *,
+    run: int | None = None,
+    binding: str | None = None,
+    channels: Iterable[str] = (),
+    said: str = "",
+) -> None:
+    """Write down that something has happened, and wake whoever waits for events."""
+    tx.connection.execute(
+        insert(tables.event).values(
+            time=tx.now, kind=kind.value, run=run, binding=binding, channels=list(channels), text=said
+        )
+    )
+    if tx.connection.dialect.name == "postgresql":
+        tx.connection.execute(text(f"NOTIFY {NOTICE}"))
+
+
+def newest(tx: Transaction) -> int:
+    """The number of the last event; 0 if there is none."""
+    return int(tx.connection.execute(select(func.max(tables.event.c.id))).scalar() or 0)
+
+
+def since(tx: Transaction, number: int, limit: int | None = None) -> list[Event]:
+    """The events after one, in order."""
+    query = select(tables.event).where(tables.event.c.id > number).order_by(tables.event.c.id)
+    rows = tx.connection.execute(query if limit is None else query.limit(limit))
+    return [
+        Event(
+            number=row.id,
+            time=row.time,
+            kind=EventKind(row.kind),
+            run=row.run,
+            binding=row.binding,
+            channels=tuple(row.channels),
+            text=row.text,
+        )
+        for row in rows
+    ]

@@ -1,0 +1,400 @@
+"""Triggers that fire and what becomes of it; see `kilonova.model.firing`.
+
+What a trigger remembers and its firing are written in one transaction, and writing transactions come one after the
+other: a trigger fires exactly once per occurrence, however many servers look. The table has a constraint that says the
+same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Row, Select, and_, func, insert, select, update
+
+from kilonova.catalog import codec, events, tables
+from kilonova.catalog.bindings import binding_id
+from kilonova.catalog.database import Transaction
+from kilonova.errors import LeaseLost
+from kilonova.model.channel import PointState
+from kilonova.model.event import EventKind
+from kilonova.model.firing import Firing, FiringEvent, FiringState, before, next_state
+from kilonova.model.trigger import After, Arrival, Reached, State, Trigger, described, simple
+from kilonova.schedule.firing import Arrived, Happened, look
+from kilonova.schedule.queueing import Waiting, chosen
+
+ATTEMPTS = 3
+"""How many runs of a firing may be abandoned before it has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What a trigger waits for.
+
+    Attributes:
+        number: the trigger's number.
+        channels: the channels on which it waits for data.
+        bindings: the bindings for whose runs it waits.
+    """
+
+    number: int
+    channels: frozenset[str]
+    bindings: frozenset[str]
+
+
+def watched(tx: Transaction) -> list[Watched]:
+    """What every trigger waits for, to know which to look at when something has happened."""
+    rows = tx.connection.execute(
+        select(tables.trigger.c.id, tables.trigger.c.definition).where(tables.trigger.c.active)
+    )
+    found = []
+    for row in rows:
+        items = simple(codec.trigger_from_json(row.definition))
+        found.append(
+            Watched(
+                row.id,
+                frozenset(item.channel for item in items if isinstance(item, Arrival)),
+                frozenset(item.binding for item in items if isinstance(item, After)),
+            )
+        )
+    return found
+
+
+def waking(tx: Transaction) -> list[int]:
+    """The triggers whose time has come."""
+    query = _looked_at().where(tables.trigger.c.wake <= tx.now)
+    return list(tx.connection.execute(query.with_only_columns(tables.trigger.c.id)).scalars())
+
+
+def next_wake(tx: Transaction) -> datetime | None:
+    """When the time of the next trigger comes; None if none waits for a time."""
+    query = _looked_at().with_only_columns(func.min(tables.trigger.c.wake))
+    found = tx.connection.execute(query).scalar()
+    return None if found is None else found
+
+
+def _looked_at() -> Select[tuple[int, str, object, object]]:
+    return (
+        select(tables.trigger.c.id, tables.binding.c.name, tables.trigger.c.definition, tables.trigger.c.state)
+        .join(tables.binding, tables.binding.c.id == tables.trigger.c.binding_id)
+        .where(tables.trigger.c.active, tables.binding.c.active, ~tables.binding.c.paused)
+    )
+
+
+def fire(tx: Transaction, numbers: Collection[int]) -> list[str]:
+    """Look at triggers, and write down those that fire.
+
+    Args:
+        tx: a writing transaction.
+        numbers: the triggers.
+
+    Returns:
+        The bindings that are due because of it.
+    """
+    rows = tx.connection.execute(_looked_at().where(tables.trigger.c.id.in_(numbers))).all()
+    found = [
+        (row.id, row.name, codec.trigger_from_json(row.definition), codec.state_from_json(row.state)) for row in rows
+    ]
+    happened = _happened(tx, [(trigger, state) for _, _, trigger, state in found])
+    due = []
+    for number, binding, trigger, state in found:
+        looked = look(trigger, state, happened, tx.now)
+        values = {"state": codec.state_to_json(looked.state), "wake": looked.wake}
+        tx.connection.execute(update(tables.trigger).where(tables.trigger.c.id == number).values(**values))
+        if looked.occurrence is not None:
+            _insert(tx, binding, number, looked.occurrence.name, looked.occurrence.time)
+            due.append(binding)
+    return due
+
+
+def fire_by_hand(tx: Transaction, binding: str, who: str) -> None:
+    """A person starts a binding.
+
+    Raises:
+        UnknownName: there is no such binding.
+    """
+    _insert(tx, binding, None, who, tx.now)
+
+
+def _insert(tx: Transaction, binding: str, trigger: int | None, occurrence: str, time: datetime) -> None:
+    tx.connection.execute(
+        insert(tables.firing).values(
+            binding_id=binding_id(tx, binding),
+            trigger_id=trigger,
+            occurrence=occurrence,
+            time=time,
+            state=FiringState.DUE.value,
+            attempts=0,
+        )
+    )
+    events.tell(tx, EventKind.FIRED, binding=binding, said=occurrence)
+
+
+def _happened(tx: Transaction, triggers: Sequence[tuple[Trigger, State]]) -> Happened:
+    channels: dict[str, int] = {}
+    reached: dict[tuple[str, Reached], int] = {}
+    for trigger, state in triggers:
+        for item, one in zip(simple(trigger), state, strict=True):
+            match item:
+                case Arrival(channel=channel):
+                    channels[channel] = min(one.seen, channels.get(channel, one.seen))
+                case After(binding=binding, reached=where):
+                    key = binding, where
+                    reached[key] = min(one.seen, reached.get(key, one.seen))
+    return Happened(
+        arrived={channel: _arrived(tx, channel, seen) for channel, seen in channels.items()},
+        reached={key: _reached(tx, *key, seen) for key, seen in reached.items()},
+    )
+
+
+def _arrived(tx: Transaction, channel: str, seen: int) -> tuple[Arrived, ...]:
+    """The points of a channel that can be read, from one on, and what each brought."""
+    point, made = tables.point, tables.run_output
+    rows = tx.connection.execute(
+        select(point.c.number, point.c.state, point.c.time, tables.block.c.rows)
+        .join(tables.channel, tables.channel.c.id == point.c.channel_id)
+        .outerjoin(
+            made,
+            and_(
+                made.c.run_id == point.c.run_id,
+                made.c.channel_id == point.c.channel_id,
+                made.c.point == point.c.number,
+            ),
+        )
+        .outerjoin(tables.block, tables.block.c.id == made.c.block_id)
+        .where(tables.channel.c.name == channel, point.c.number > seen)
+        .order_by(point.c.number)
+    )
+    found = []
+    for row in rows:
+        if row.state == PointState.RESERVED.value:
+            break
+        if row.state == PointState.FILLED.value:
+            found.append(Arrived(row.number, row.rows or 0, row.time))
+    return tuple(found)
+
+
+_KINDS = {
+    Reached.LAUNCHED: (EventKind.LAUNCHED,),
+    Reached.SUCCEEDED: (EventKind.SUCCEEDED, EventKind.IDLE),
+    Reached.FAILED: (EventKind.FAILED,),
+}
+
+
+def _reached(tx: Transaction, binding: str, reached: Reached, seen: int) -> tuple[tuple[int, datetime], ...]:
+    table = tables.event
+    rows = tx.connection.execute(
+        select(table.c.id, table.c.time)
+        .where(
+            table.c.binding == binding,
+            table.c.id > seen,
+            table.c.kind.in_([kind.value for kind in _KINDS[reached]]),
+        )
+        .order_by(table.c.id)
+    )
+    return tuple((row.id, row.time) for row in rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """What a server has taken on: a binding, for all firings of it that were due.
+
+    Attributes:
+        binding: its name.
+        firings: the firings, which one run ends.
+        server: the server.
+    """
+
+    binding: str
+    firings: tuple[int, ...]
+    server: str
+
+
+def claim(tx: Transaction, server: str, room: int, limit: int | None) -> list[Claimed]:
+    """Take on what is due, as far as there is room.
+
+    A binding that is running, or one of whose tasks another run has, waits; its firings are then taken on together.
+
+    Args:
+        tx: a writing transaction.
+        server: who takes it on.
+        room: how many runs the server can start.
+        limit: how many runs a workflow may have at once; None for any number.
+    """
+    if room <= 0:
+        return []
+    firing, binding = tables.firing, tables.binding
+    busy = set(
+        tx.connection.execute(
+            select(binding.c.name)
+            .join(firing, firing.c.binding_id == binding.c.id)
+            .where(firing.c.state.in_([FiringState.CLAIMED.value, FiringState.RUNNING.value]))
+        ).scalars()
+    )
+    held = select(tables.task.c.binding).join(tables.claim, tables.claim.c.task_id == tables.task.c.id)
+    busy |= set(tx.connection.execute(held).scalars())
+    running: dict[str, int] = {}
+    for row in tx.connection.execute(select(binding.c.workflow).where(binding.c.name.in_(busy))):
+        running[row.workflow] = running.get(row.workflow, 0) + 1
+    waiting = [
+        Waiting(binding=row.name, workflow=row.workflow, priority=row.priority, since=row.since)
+        for row in tx.connection.execute(
+            select(binding.c.name, binding.c.workflow, binding.c.priority, func.min(firing.c.time).label("since"))
+            .join(firing, firing.c.binding_id == binding.c.id)
+            .where(firing.c.state == FiringState.DUE.value, binding.c.active)
+            .group_by(binding.c.name, binding.c.workflow, binding.c.priority)
+        )
+        if row.name not in busy
+    ]
+    claimed = []
+    for one in chosen(waiting, running, room, limit):
+        numbers = tuple(
+            tx.connection.execute(
+                select(firing.c.id)
+                .where(firing.c.binding_id == binding_id(tx, one.binding), firing.c.state == FiringState.DUE.value)
+                .order_by(firing.c.id)
+            ).scalars()
+        )
+        _move(tx, numbers, FiringEvent.CLAIM, server=server)
+        claimed.append(Claimed(binding=one.binding, firings=numbers, server=server))
+    return claimed
+
+
+def any_unended(tx: Transaction) -> bool:
+    """Whether something becomes of a firing yet."""
+    states = [state.value for state in FiringState if not state.ended]
+    query = select(tables.firing.c.id).where(tables.firing.c.state.in_(states)).limit(1)
+    return tx.connection.execute(query).first() is not None
+
+
+def launch(tx: Transaction, claimed: Claimed, run: int) -> None:
+    """A run begins that ends firings.
+
+    Raises:
+        LeaseLost: the server has lost them to others.
+    """
+    if len(_still(tx, claimed)) < len(claimed.firings):
+        raise LeaseLost("another server has taken over what was to be run", binding=claimed.binding, hint="Let it run")
+    _move(tx, claimed.firings, FiringEvent.LAUNCH, run=run)
+
+
+def idle(tx: Transaction, claimed: Claimed) -> None:
+    """There was nothing to do, if the server still has it."""
+    if mine := _still(tx, claimed):
+        _move(tx, mine, FiringEvent.IDLE)
+        events.tell(tx, EventKind.IDLE, binding=claimed.binding)
+
+
+def refuse(tx: Transaction, claimed: Claimed, error: str) -> None:
+    """What is asked for cannot be begun, if the server still has it."""
+    if mine := _still(tx, claimed):
+        _move(tx, mine, FiringEvent.FAIL)
+        events.tell(tx, EventKind.FAILED, binding=claimed.binding, said=error)
+
+
+def hand_back(tx: Transaction, claimed: Claimed, *, counted: bool) -> None:
+    """Let others take on what has not been begun.
+
+    Args:
+        tx: a writing transaction.
+        claimed: what the server had claimed.
+        counted: whether it was tried, which is done a few times only.
+    """
+    for number in _still(tx, claimed):
+        _again(tx, number, counted=counted)
+
+
+def _again(tx: Transaction, number: int, *, counted: bool) -> None:
+    """A firing is due again, or has failed if it was tried often enough."""
+    table = tables.firing
+    attempts = tx.connection.execute(select(table.c.attempts).where(table.c.id == number)).scalar_one() + counted
+    tx.connection.execute(update(table).where(table.c.id == number).values(attempts=attempts))
+    _move(tx, [number], FiringEvent.FAIL if attempts >= ATTEMPTS else FiringEvent.RELEASE)
+
+
+def _still(tx: Transaction, claimed: Claimed) -> list[int]:
+    """Those of claimed firings that are still their server's, and not begun."""
+    table = tables.firing
+    return list(
+        tx.connection.execute(
+            select(table.c.id).where(
+                table.c.id.in_(claimed.firings),
+                table.c.server == claimed.server,
+                table.c.state == FiringState.CLAIMED.value,
+            )
+        ).scalars()
+    )
+
+
+def release(tx: Transaction, silent: Collection[str]) -> None:
+    """Let others take on what servers that have gone silent have claimed; their runs have leases of their own."""
+    table = tables.firing
+    numbers = tx.connection.execute(
+        select(table.c.id).where(table.c.server.in_(silent), table.c.state == FiringState.CLAIMED.value)
+    ).scalars()
+    _move(tx, list(numbers), FiringEvent.RELEASE)
+
+
+def end(tx: Transaction, run: int, event: FiringEvent) -> None:
+    """The run that ends firings has ended; those of one that was abandoned are due again, unless that is usual."""
+    table = tables.firing
+    query = select(table.c.id).where(table.c.run_id == run, table.c.state == FiringState.RUNNING.value)
+    numbers = list(tx.connection.execute(query).scalars())
+    if event is not FiringEvent.RELEASE:
+        _move(tx, numbers, event)
+        return
+    for number in numbers:
+        _again(tx, number, counted=True)
+
+
+def _move(
+    tx: Transaction, firings: Sequence[int], event: FiringEvent, *, server: str | None = None, run: int | None = None
+) -> None:
+    """Take firings through an event, all of which it can happen to."""
+    table = tables.firing
+    for state in before(event):
+        after = next_state(state, event)
+        values: dict[str, object] = {"state": after.value}
+        match event:
+            case FiringEvent.CLAIM:
+                values |= {"server": server}
+            case FiringEvent.LAUNCH:
+                values |= {"run_id": run}
+            case FiringEvent.RELEASE:
+                values |= {"server": None, "run_id": None}
+            case _:
+                values |= {"ended": tx.now}
+        tx.connection.execute(
+            update(table).where(table.c.id.in_(firings), table.c.state == state.value).values(**values)
+        )
+
+
+def firings(tx: Transaction, limit: int, binding: str | None = None) -> list[Firing]:
+    """The firings, newest first."""
+    table = tables.firing
+    query = (
+        select(table, tables.binding.c.name, tables.trigger.c.definition)
+        .join(tables.binding, tables.binding.c.id == table.c.binding_id)
+        .outerjoin(tables.trigger, tables.trigger.c.id == table.c.trigger_id)
+        .order_by(table.c.id.desc())
+        .limit(limit)
+    )
+    if binding is not None:
+        query = query.where(tables.binding.c.name == binding)
+    return [_firing(row) for row in tx.connection.execute(query)]
+
+
+def _firing(row: Row[tuple[object, ...]]) -> Firing:
+    return Firing(
+        number=row.id,
+        binding=row.name,
+        trigger=None if row.definition is None else described(codec.trigger_from_json(row.definition)),
+        occurrence=row.occurrence,
+        time=row.time,
+        state=FiringState(row.state),
+        attempts=row.attempts,
+        server=row.server,
+        run=row.run_id,
+        ended=row.ended,
+    )

@@ -1,0 +1,79 @@
+"""Tokens by which people and programs are told apart. The catalog keeps digests: a token is shown once, when made.
+
+A token has 256 random bits, so that a plain digest of it gives nothing away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import delete, insert, select
+
+from kilonova.catalog import tables
+from kilonova.catalog.database import Transaction
+from kilonova.errors import DeclarationError, UnknownName, closest
+from kilonova.model.role import Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token, without its secret.
+
+    Attributes:
+        name: whose it is.
+        role: what it is good for.
+        created: when it was made.
+    """
+
+    name: str
+    role: Role
+    created: datetime
+
+
+def create(tx: Transaction, name: str, role: Role) -> str:
+    """Make a token.
+
+    Returns:
+        The secret, which is kept nowhere.
+
+    Raises:
+        DeclarationError: there is a token of that name.
+    """
+    if tx.connection.execute(select(tables.token.c.name).where(tables.token.c.name == name)).first() is not None:
+        raise DeclarationError(f"there is a token {name} already", hint="Revoke it first, or choose another name")
+    secret = secrets.token_urlsafe(32)
+    tx.connection.execute(
+        insert(tables.token).values(name=name, role=role.value, digest=_digest(secret), created=tx.now)
+    )
+    return secret
+
+
+def revoke(tx: Transaction, name: str) -> None:
+    """Make a token good for nothing.
+
+    Raises:
+        UnknownName: there is no such token.
+    """
+    result = tx.connection.execute(delete(tables.token).where(tables.token.c.name == name))
+    if not result.rowcount:
+        names = [token.name for token in tokens(tx)]
+        raise UnknownName(f"there is no token {name}", hint=closest(name, names))
+
+
+def tokens(tx: Transaction) -> list[Token]:
+    """All tokens, by name."""
+    rows = tx.connection.execute(select(tables.token).order_by(tables.token.c.name))
+    return [Token(name=row.name, role=Role(row.role), created=row.created) for row in rows]
+
+
+def holder(tx: Transaction, secret: str) -> Token | None:
+    """Whose token a secret is; None if it is nobody's."""
+    row = tx.connection.execute(select(tables.token).where(tables.token.c.digest == _digest(secret))).first()
+    return None if row is None else Token(name=row.name, role=Role(row.role), created=row.created)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,169 @@
+"""What has been declared so far, and what becomes of workflowettes that are bound: plain channels, tasks and views.
+
+Attaching a port is renaming: of what a workflowette declares nothing is left but drafts with names of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from kilonova.declare.views import ViewDraft
+from kilonova.errors import DeclarationError, KilonovaError, closest
+from kilonova.model.binding import refuse_misfit
+from kilonova.model.channel import Channel
+from kilonova.model.task import Function, Mode, Variant
+from kilonova.query.syntax import reading, tables_of
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTask:
+    """A task as declared so far; its variants may become more."""
+
+    writes: tuple[str, ...]
+    variants: list[Variant]
+
+    @property
+    def modes(self) -> Mapping[str, set[Mode]]:
+        """How it reads each channel."""
+        found: dict[str, set[Mode]] = {}
+        for variant in self.variants:
+            for port in variant.ports:
+                found.setdefault(port.channel, set()).add(port.mode)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A workflowette with channels for its ports.
+
+    Attributes:
+        name: of this use of it.
+        workflowette: the name of the workflowette.
+        drafts: what it declares.
+        ports: the channel for each port.
+    """
+
+    name: str
+    workflowette: str
+    drafts: Drafts
+    ports: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """What is declared, by name."""
+
+    channels: dict[str, Channel] = field(default_factory=dict)
+    tasks: dict[str, DraftTask] = field(default_factory=dict)
+    views: dict[str, ViewDraft] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+    bound: dict[str, Bound] = field(default_factory=dict)
+
+    def bind(self, bound: Bound) -> None:
+        """Declare the use of a workflowette.
+
+        Raises:
+            DeclarationError: the name is taken, there is no such port, or one is not attached that has to be.
+        """
+        if not bound.name.isidentifier():
+            raise DeclarationError(
+                f"{bound.name!r} is not a name", hint="Use letters, digits and underscores, starting with a letter"
+            )
+        if bound.name in self.bound:
+            raise DeclarationError("there are two bindings of this name", binding=bound.name)
+        flat = bound.drafts.flat()
+        if not flat.tasks and not flat.views:
+            raise DeclarationError(f"the workflowette {bound.workflowette} has no tasks", binding=bound.name)
+        ports = [*flat.channels, *flat.views]
+        for port in bound.ports:
+            if port not in ports:
+                raise DeclarationError(f"there is no port {port}", binding=bound.name, hint=closest(port, ports))
+        written = flat.written()
+        for port in flat.channels:
+            if port not in written and port not in bound.ports:
+                raise DeclarationError(
+                    f"the port {port} is not attached to a channel",
+                    binding=bound.name,
+                    hint="Attach it, because no task of the workflowette writes it",
+                )
+        self.bound[bound.name] = bound
+
+    def written(self) -> set[str]:
+        """The channels that tasks and views write."""
+        return {*(channel for draft in self.tasks.values() for channel in draft.writes), *self.views}
+
+    def flat(self) -> Drafts:
+        """The same without uses of workflowettes: what these declare stands beside the rest.
+
+        Raises:
+            DeclarationError: names collide, or a channel does not fit its port.
+        """
+        whole = Drafts(dict(self.channels), dict(self.tasks), dict(self.views), dict(self.functions))
+        for bound in self.bound.values():
+            try:
+                part = _attached(bound, self)
+                for name in (*part.tasks, *part.views):
+                    if name in whole.tasks or name in whole.views:
+                        raise DeclarationError("the task is declared twice", task=name)
+            except KilonovaError as error:
+                raise error.within(binding=bound.name) from error.__cause__
+            for name, channel in part.channels.items():
+                whole.channels.setdefault(name, channel)
+            whole.tasks.update(part.tasks)
+            whole.views.update(part.views)
+            whole.functions.update(part.functions)
+        return whole
+
+    def tasks_of(self, bound: str) -> tuple[str, ...]:
+        """The tasks and views that the use of a workflowette comes to."""
+        part = _attached(self.bound[bound], self)
+        return (*part.tasks, *part.views)
+
+
+def _attached(bound: Bound, around: Drafts) -> Drafts:
+    """What a workflowette declares, under the names of the channels to which it is attached.
+
+    Raises:
+        DeclarationError: a channel does not fit its port, or a task reads what is no port.
+    """
+    flat = bound.drafts.flat()
+    own = [*flat.channels, *flat.views]
+    names = {name: bound.ports.get(name, f"{bound.name}__{name}") for name in own}
+    for task, draft in flat.tasks.items():
+        _refuse_strangers((*draft.modes, *draft.writes), own, task)
+    for view, query in flat.views.items():
+        _refuse_strangers(tables_of(query.query), own, view)
+    written = flat.written()
+    for name, port in flat.channels.items():
+        channel = around.channels.get(names[name])
+        if channel is not None:
+            modes = (mode for draft in flat.tasks.values() for mode in draft.modes.get(name, ()))
+            refuse_misfit(port, channel, modes, name in written)
+    return Drafts(
+        {names[name]: replace(port, name=names[name]) for name, port in flat.channels.items() if name in written},
+        {f"{bound.name}__{name}": _renamed(draft, names) for name, draft in flat.tasks.items()},
+        {
+            names[name]: replace(view, name=names[name], query=reading(view.query, names), source=None)
+            for name, view in flat.views.items()
+        },
+        flat.functions,
+    )
+
+
+def _refuse_strangers(read: Iterable[str], own: list[str], task: str) -> None:
+    for name in read:
+        if name not in own:
+            raise DeclarationError(
+                "the workflowette has no such port", task=task, channel=name, hint=closest(name, own)
+            )
+
+
+def _renamed(draft: DraftTask, names: Mapping[str, str]) -> DraftTask:
+    return DraftTask(
+        tuple(names[channel] for channel in draft.writes),
+        [
+            replace(variant, ports=tuple(replace(port, channel=names[port.channel]) for port in variant.ports))
+            for variant in draft.variants
+        ],
+    )

@@ -1,0 +1,37 @@
+"""Encodings as users write them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementOf:
+    """The encoding increment, before its key is known."""
+
+    measures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CustomOf:
+    """The encoding custom, before its key is known."""
+
+    functions: object
+
+
+Encodes = str | IncrementOf | CustomOf | None
+
+
+def increment(*measures: str) -> IncrementOf:
+    """The encoding whose deltas hold amounts to add to these columns, per key."""
+    return IncrementOf(measures)
+
+
+def custom(functions: object) -> CustomOf:
+    """The encoding whose deltas the given object understands.
+
+    Args:
+        functions: has `merge(base, delta)`, `chain(first, second)` and, if it can, `diff(old, new)`, each on
+            lists of row dictionaries of one key.
+    """
+    return CustomOf(functions)

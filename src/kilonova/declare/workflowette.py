@@ -1,0 +1,369 @@
+"""Workflowettes as users declare them (`DESIGN.md`, section 3): channels, and functions for tasks.
+
+A task's function name is its output channel and its parameters are its ports, bound to the channels of the same names
+unless said otherwise; the annotations are the modes.
+
+A workflowette is not attached to channels of a catalog (Nova, section 2.3): its own are ports, which `bind` attaches.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar
+
+from kilonova.declare.checks import Given, checks_of, refuse_unknown
+from kilonova.declare.ddl import parse_schema
+from kilonova.declare.drafts import Bound, Drafts, DraftTask
+from kilonova.declare.encodings import CustomOf, Encodes, IncrementOf
+from kilonova.declare.fingerprint import fingerprint, source_of
+from kilonova.declare.pickling import is_local, pickled
+from kilonova.declare.schedules import schedule_of
+from kilonova.declare.views import Maintenance, ViewDraft
+from kilonova.errors import DeclarationError, KilonovaError
+from kilonova.model.channel import Channel
+from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
+from kilonova.model.schema import Schema
+from kilonova.model.task import Function, Mode, Port, Production, Sql, Variant
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+Names = str | tuple[str, ...] | list[str]
+
+
+class DeclaredTask(Generic[Arguments, Result]):
+    """A task's function: call it with DataFrames in a unit test, or add another `variant` to it."""
+
+    def __init__(self, workflowette: Workflowette, name: str, function: Callable[Arguments, Result]) -> None:
+        self._workflowette = workflowette
+        self.name = name
+        self.function = function
+        self.__wrapped__ = function
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+
+    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        """Call the function itself."""
+        return self.function(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Kept by value as the plain function, without what is around it."""
+        return _itself, (self.function,)
+
+    def variant(self, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        """Add another way to do the same task; it must give the same result.
+
+        Args:
+            function: as for `Workflowette.task`; its name is the variant's.
+        """
+        self._workflowette._add_variant(self.name, function, {})
+        return function
+
+
+def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+class Workflowette:
+    """Channels and tasks under one name, to be bound in a workflow, once or several times.
+
+    Its channels are its ports: those that no task of it writes have to be attached when it is bound, the others can be.
+
+    Args:
+        name: its name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._drafts = Drafts()
+
+    def channel(
+        self,
+        name: str,
+        schema: str | None = None,
+        *,
+        key: Names | None = None,
+        encoding: Encodes = None,
+        description: str = "",
+        checks: Given = (),
+    ) -> None:
+        """Declare a channel.
+
+        Args:
+            name: its name.
+            schema: its columns as DDL, `"id string, n bigint"`; None takes that of the first rows written.
+            key: the columns by which its rows are told apart.
+            encoding: how its deltas read: `"append"`, `"upsert"`, `"changes"`, `"columns"`, `increment(…)` or
+                `custom(…)`; by default append, or upsert where a key is given.
+            description: what it is, for people.
+            checks: what its rows must satisfy; see `view`.
+
+        Raises:
+            DeclarationError: the name is taken, the schema cannot be understood, or the encoding or a check does
+                not fit.
+        """
+        if name in self._drafts.channels:
+            raise DeclarationError("the channel is declared twice", channel=name)
+        try:
+            columns = None if schema is None else parse_schema(schema)
+            own = checks_of(checks)
+            if columns is not None:
+                refuse_unknown(own, columns.names)
+            self._drafts.channels[name] = Channel(
+                name=name,
+                schema=columns,
+                encoding=self._encoding(_names(key), encoding, columns),
+                description=description,
+                checks=own,
+            )
+        except KilonovaError as error:
+            raise error.within(channel=name) from error.__cause__
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        reads: Mapping[str, str] | None = None,
+        writes: Names | None = None,
+        schema: str | None = None,
+        key: Names | None = None,
+        encoding: Encodes = None,
+    ) -> Any:
+        """Declare a task; a decorator, with or without arguments.
+
+        Args:
+            function: takes a DataFrame per port and returns one per channel written.
+            reads: the channel of each parameter whose name is not the channel's.
+            writes: the channels written, if not the one of the function's name.
+            schema: declares the channel written in place; so do `key` and `encoding`.
+            key: see `channel`.
+            encoding: see `channel`.
+
+        Returns:
+            The task, which can be called like the function.
+
+        Raises:
+            DeclarationError: an annotation is missing or makes no sense, or the name is taken.
+        """
+
+        def declared(body: Callable[..., Any]) -> DeclaredTask[..., Any]:
+            name = body.__name__
+            if name in self._drafts.tasks:
+                raise DeclarationError("the task is declared twice", task=name)
+            outputs = _names(writes) or (name,)
+            in_place = schema is not None or key is not None or encoding is not None
+            if in_place and len(outputs) > 1:
+                raise DeclarationError(
+                    "schema, key and encoding are for tasks that write one channel",
+                    task=name,
+                    hint="Declare each channel with channel(…)",
+                )
+            if in_place or (len(outputs) == 1 and outputs[0] not in self._drafts.channels):
+                self.channel(outputs[0], schema, key=key, encoding=encoding)
+            self._drafts.tasks[name] = DraftTask(outputs, [])
+            try:
+                self._add_variant(name, body, reads or {})
+            except DeclarationError:
+                del self._drafts.tasks[name]
+                raise
+            return DeclaredTask(self, name, body)
+
+        return declared if function is None else declared(function)
+
+    def sql(
+        self,
+        name: str,
+        query: str,
+        *,
+        reads: Mapping[str, Any],
+        produces: Any,
+        schema: str | None = None,
+        key: Names | None = None,
+        encoding: Encodes = None,
+    ) -> None:
+        """Declare a task that is one Spark SQL query.
+
+        Args:
+            name: the task and the channel that it writes.
+            query: names its ports in braces: `SELECT * FROM {articles}`.
+            reads: the mode of each port: `{"articles": kn.New}`; ports are named as their channels.
+            produces: `kn.Base` or `kn.Delta`.
+            schema: declares the channel written in place; so do `key` and `encoding`.
+            key: see `channel`.
+            encoding: see `channel`.
+
+        Raises:
+            DeclarationError: a mode makes no sense, or the name is taken.
+        """
+        if name in self._drafts.tasks:
+            raise DeclarationError("the task is declared twice", task=name)
+        if name not in self._drafts.channels:
+            self.channel(name, schema, key=key, encoding=encoding)
+        ports = tuple(Port(port, port, _mark(mode, Mode, name, port)) for port, mode in reads.items())
+        production = _mark(produces, Production, name, "the result")
+        variant = Variant(
+            name=name,
+            ports=ports,
+            production=production,
+            logic=Sql(text=query),
+            fingerprint=" ".join(query.split()),
+        )
+        self._drafts.tasks[name] = DraftTask((name,), [variant])
+
+    def view(
+        self,
+        name: str,
+        query: str,
+        *,
+        key: Names | None = None,
+        mode: Maintenance = "auto",
+        description: str = "",
+        checks: Given = (),
+        schedule: str | None = None,
+        stored: bool = True,
+    ) -> None:
+        """Declare a view: one Spark SQL query over channels and other views, kept up to date.
+
+        How it is kept up to date is derived from the query; what else has to be kept for that becomes channels of
+        its own, `<name>__1` and so on (Nova, section 6; asynchronous scheduling, section 3).
+
+        Args:
+            name: the view and the channel that holds it.
+            query: the query; it names channels as tables, those of other workflows too once they are registered.
+            key: the columns by which its rows are told apart, where they do not follow from the query.
+            mode: `"incremental"` refuses a query whose change cannot be derived, `"full"` makes it anew each time,
+                `"auto"` does what it can.
+            description: what it is, for people.
+            checks: what its rows must satisfy, or a run fails and publishes nothing: `not_null`, columns; `unique`,
+                the columns of a combination, or a list of such; `accepted`, the values of each column; `rows`,
+                conditions in Spark SQL.
+            schedule: how long after its last run it runs again by itself: `"every 1 hour"`, or a cron expression.
+            stored: whether its rows are stored. Otherwise they are computed where other views of the workflow read it,
+                and there is no channel of its name: changes pass through it in memory (pipelining; Nova, 1 and 4).
+
+        Raises:
+            DeclarationError: the name is taken, there is no such mode, check or schedule, or something is said of rows
+                that are not stored.
+            QueryError: a condition cannot be understood.
+        """
+        try:
+            draft = ViewDraft(
+                name=name,
+                query=query,
+                key=_names(key),
+                mode=mode,
+                description=description,
+                checks=checks_of(checks),
+                schedule=None if schedule is None else schedule_of(schedule),
+                stored=stored,
+            )
+        except KilonovaError as error:
+            raise error.within(task=name) from None
+        self.add(draft)
+
+    def add(self, view: ViewDraft) -> None:
+        """Declare a view that is a value already; see `view`."""
+        if view.name in self._drafts.tasks or view.name in self._drafts.views:
+            raise DeclarationError("the task is declared twice", task=view.name)
+        if view.name in self._drafts.channels:
+            raise DeclarationError("the channel is declared twice", channel=view.name)
+        self._drafts.views[view.name] = view
+
+    def bind(self, name: str, workflowette: Workflowette, ports: Mapping[str, str] | None = None) -> None:
+        """Put another workflowette into this one, attached to channels of this one (Nova, section 2.3).
+
+        Args:
+            name: of this use of it: its tasks, and those of its channels that are not attached, are called
+                `<name>__<task>` and `<name>__<channel>`.
+            workflowette: the workflowette.
+            ports: the channel for each port; of those that its tasks write, none need be attached.
+
+        Raises:
+            DeclarationError: the name is taken, it has no such port, or a port that has to be attached is not.
+        """
+        self._drafts.bind(
+            Bound(name=name, workflowette=workflowette.name, drafts=workflowette._drafts, ports=ports or {})
+        )
+
+    def _encoding(self, key: tuple[str, ...], encoding: Encodes, schema: Schema | None) -> Encoding:
+        match encoding:
+            case None:
+                return Upsert(key) if key else Append()
+            case "append" if not key:
+                return Append()
+            case "append":
+                raise DeclarationError("append takes no key", hint="Leave out the key, or use upsert")
+            case "upsert":
+                return Upsert(key)
+            case "changes":
+                return Changes(key)
+            case "columns":
+                return Columns(key)
+            case IncrementOf(measures):
+                return Increment(key, measures)
+            case CustomOf(functions):
+                owner = functions if inspect.isclass(functions) else type(functions)
+                digest = fingerprint(owner, is_local)
+                name = f"{owner.__name__}_{digest[:12]}"
+                self._drafts.functions[name] = Function(pickled=pickled(functions), source=source_of(owner))
+                return Custom(key, name)
+            case _:
+                raise DeclarationError(
+                    f"there is no encoding {encoding!r}",
+                    hint="Use append, upsert, changes, columns, increment(…) or custom(…)",
+                )
+
+    def _add_variant(self, task: str, function: Callable[..., Any], reads: Mapping[str, str]) -> None:
+        draft = self._drafts.tasks[task]
+        hints = typing.get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters
+        for name in reads:
+            if name not in parameters:
+                raise DeclarationError(f"reads names {name}, which is no parameter", task=task)
+        if not reads and draft.variants:
+            reads = {port.name: port.channel for port in draft.variants[0].ports if port.name in parameters}
+        ports = tuple(
+            Port(name, reads.get(name, name), _mark(hints.get(name), Mode, task, name)) for name in parameters
+        )
+        production = _production(hints.get("return"), task)
+        try:
+            draft.variants.append(
+                Variant(
+                    name=function.__name__,
+                    ports=ports,
+                    production=production,
+                    logic=Function(pickled=pickled(function), source=source_of(function)),
+                    fingerprint=fingerprint(function, is_local),
+                )
+            )
+        except DeclarationError as error:
+            raise error.within(task=task) from None
+
+
+def _names(names: Names | None) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+Mark = TypeVar("Mark", Mode, Production)
+
+
+def _mark(hint: Any, kind: type[Mark], task: str, what: str) -> Mark:
+    """The mode or production in an annotation."""
+    if typing.get_origin(hint) is Annotated:
+        for item in hint.__metadata__:
+            if isinstance(item, kind):
+                return item
+    choices = "kn.All, kn.New, kn.Old, kn.Changes or kn.Inserts" if kind is Mode else "kn.Base or kn.Delta"
+    raise DeclarationError(f"{what} is not annotated with {choices}", task=task, hint="Annotate it")
+
+
+def _production(hint: Any, task: str) -> Production:
+    if typing.get_origin(hint) is tuple:
+        found = {_mark(item, Production, task, "the result") for item in typing.get_args(hint) if item is not ...}
+        if len(found) == 1:
+            return found.pop()
+        raise DeclarationError("all results must be of one kind, kn.Base or kn.Delta", task=task)
+    return _mark(hint, Production, task, "the result")

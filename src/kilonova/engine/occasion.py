@@ -1,0 +1,112 @@
+"""What a run is for, and which tasks that makes it run: decided in the transaction that starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from kilonova.catalog.bindings import tasks_of
+from kilonova.catalog.database import Transaction
+from kilonova.catalog.firings import Claimed, idle
+from kilonova.catalog.observation import observe
+from kilonova.catalog.registry import followed
+from kilonova.engine.undertaking import Prepared
+from kilonova.model.channel import Chronicle
+from kilonova.model.run import RunKind
+from kilonova.schedule.planning import Progress, choose, feeds, selected
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """All tasks that have something to do and are not held back by their schedules."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """These tasks, whether they have something to do or not, and whatever their schedules."""
+
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """The tasks of a binding that a server has claimed that have something to do, whatever their schedules."""
+
+    claimed: Claimed
+
+
+Occasion = Due | Asked | Fired
+"""What a run is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The tasks to run, in order, the channels around them as the run found them, and those whose changes are read."""
+
+    steps: tuple[tuple[Progress, bool], ...]
+    chronicles: Mapping[str, Chronicle]
+    followed: frozenset[str]
+
+
+def prepared(tx: Transaction, occasion: Occasion) -> Prepared[Plan] | None:
+    """What a run is going to do.
+
+    Args:
+        tx: the transaction that starts it.
+        occasion: what it is for.
+
+    Returns:
+        Its tasks, with what they read and write; None if there is nothing to do.
+
+    Raises:
+        UnknownName: there is no such task.
+    """
+    forced = isinstance(occasion, Asked)
+    claimed: Claimed | None = None
+    match occasion:
+        case Due():
+            workflow, progress, chronicles = observe(tx)
+            chosen = selected(workflow, progress, chronicles)
+        case Asked(tasks):
+            workflow, progress, chronicles = observe(tx, tasks)
+            chosen = tasks
+        case Fired():
+            claimed = occasion.claimed
+            workflow, progress, chronicles = observe(tx, tasks_of(tx, claimed.binding))
+            progress = {name: replace(item, waits_until=None) for name, item in progress.items()}
+            chosen = selected(workflow, progress, chronicles)
+            if not chosen:
+                idle(tx, claimed)
+        case _:
+            assert_never(occasion)
+    if not chosen:
+        return None
+    order = [task.name for task in workflow.order() if task.name in chosen]
+    pins = {
+        block.number
+        for name in order
+        for feed in feeds(choose(progress[name], chronicles), progress[name], chronicles)
+        for block in feed.reading.blocks
+    }
+    writes = tuple(channel for name in order for channel in progress[name].task.writes)
+    read = {channel for name in order for channel in progress[name].task.reads}  # whichever variant comes to run
+    for channel in (*writes, *sorted(read)):
+        pins |= {block.number for block in chronicles[channel].snapshot(chronicles[channel].readable).blocks}
+    for name in order:
+        for channel in driven(progress[name], set(writes)):
+            pins |= {block.number for block in chronicles[channel].blocks}
+    plan = Plan(tuple((progress[name], forced) for name in order), chronicles, followed(tx, writes))
+    return Prepared(
+        kind=RunKind.TASKS,
+        tasks=tuple(order),
+        writes=writes,
+        pins=tuple(sorted(pins)),
+        plan=plan,
+        claimed=claimed,
+    )
+
+
+def driven(progress: Progress, written: set[str]) -> set[str]:
+    """The channels written in this run that the task reads."""
+    return {channel for channel in progress.task.reads if channel in written}

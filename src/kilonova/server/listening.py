@@ -1,0 +1,76 @@
+"""The HTTP API beside the loop, in a thread of its own, for as long as the server runs."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from kilonova.errors import SettingsError
+from kilonova.server.access import refuse_open
+from kilonova.server.api import api
+from kilonova.server.loop import Server
+from kilonova.service.project import Project
+
+_START = 10.0
+"""Seconds that the API has to start."""
+
+
+@contextmanager
+def listening(server: Server, project: Project) -> Iterator[str]:
+    """Answer requests until the end of the block.
+
+    Yields:
+        The address.
+
+    Raises:
+        SettingsError: it cannot listen there, or would listen to other machines without tokens.
+    """
+    settings = project.settings.serve
+    project.catalog.check()
+    refuse_open(project.catalog, settings.host)
+    config = uvicorn.Config(
+        api(server, project), host=settings.host, port=settings.port, log_config=None, timeout_graceful_shutdown=2
+    )
+    web = _Web(config)
+    thread = threading.Thread(target=web.run, name="api", daemon=True)
+    thread.start()
+    if not _until(lambda: web.started or not thread.is_alive()) or not web.started:
+        raise SettingsError(
+            f"the server cannot listen on {settings.host}:{settings.port}", hint="Set serve.host and serve.port"
+        )
+    port = web.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://{settings.host}:{port}"
+    finally:
+        web.should_exit = True
+        thread.join(_START)
+
+
+class _Web(uvicorn.Server):
+    """Leaves signals to the loop, and does not end the process where it cannot listen."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer until told to exit."""
+        try:
+            super().run(sockets)
+        except SystemExit:
+            self.should_exit = True
+
+
+def _until(condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + _START
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True

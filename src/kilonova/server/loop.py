@@ -1,0 +1,304 @@
+"""A server: it fires triggers, starts what is due, and takes up after servers that have gone silent (Nova, section 4).
+
+Any number of servers work over one catalog. None of them knows anything that is not in it, apart from which triggers
+to look at when something has happened: looking at one too many does no harm, and at the start all are looked at.
+
+Each step is: hear the workers, say that the server lives, read what has happened, and in one transaction fire what it
+makes fire and claim what there is room for. A step that fails for want of a database is taken again.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, assert_never
+
+from kilonova.catalog import events, firings, runs, servers
+from kilonova.catalog.firings import Claimed, Watched
+from kilonova.catalog.watching import Watch
+from kilonova.errors import Busy, CatalogAway, SparkUnavailable
+from kilonova.model.event import Event, EventKind
+from kilonova.server.messages import Done, Errand, Failed, Launched, Message, Ready
+from kilonova.server.workers import Heard, Worker
+from kilonova.service.project import open_project
+
+_RETRY = 0.5
+"""Seconds until a step is taken again that failed for want of a database."""
+
+_RESTART = 1.0
+"""Seconds until a worker is replaced that ended before it was ready; they double each time, up to a minute."""
+
+Log = Callable[[str, Event | None], None]
+"""Hears what happens: a sentence, and the event behind it if it is one of the catalog."""
+
+
+class Refused(Exception):
+    """An errand was not done; `told` is the error as `KilonovaError.told` gives it."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        super().__init__(told["problem"])
+        self.told = told
+
+
+class Server:
+    """A server over a project's catalog.
+
+    Args:
+        directory: the project's directory.
+        settings: settings that go before the file's and the environment's.
+        log: hears what happens.
+        until_idle: stop once nothing is due and nothing runs, instead of waiting for more.
+        hire: starts a worker.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, Any],
+        log: Log,
+        *,
+        until_idle: bool = False,
+        hire: Callable[[Path, Mapping[str, Any], Heard], Worker] = Worker,
+    ) -> None:
+        self._directory = directory
+        self._given = settings
+        self._project = open_project(directory, **settings)
+        self._catalog = self._project.catalog
+        self._settings = self._project.settings.serve
+        self._lease = timedelta(seconds=self._settings.lease)
+        self._log = log
+        self._until_idle = until_idle
+        self._hire = hire
+        self._watch = Watch(self._catalog)
+        self._workers: list[Worker] = []
+        self._heard: deque[tuple[Worker, Message | None]] = deque()
+        self._errands: deque[tuple[Errand, Future[Any]]] = deque()
+        self._name = ""
+        self._event = 0
+        self._watched: list[Watched] = []
+        self._all = True
+        self._beaten = 0.0
+        self._stopping: float | None = None
+        self._restart = _RESTART
+        self._start_at = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name under which the server is known; empty until it has started."""
+        return self._name
+
+    @property
+    def ready(self) -> bool:
+        """Whether a worker has started."""
+        return any(worker.ready for worker in self._workers)
+
+    def errand(self, what: str, **arguments: Any) -> Future[Any]:
+        """Let a worker do something that needs Spark; it goes before what has fired.
+
+        Args:
+            what: which: `run`, `ingest`, `compact` or `page`.
+            arguments: those of the method of `Project`.
+
+        Returns:
+            The result to come: a run's number, or a page; or `Refused`.
+        """
+        answer: Future[Any] = Future()
+        self._errands.append((Errand(what, arguments), answer))
+        self._watch.nudge()
+        return answer
+
+    def stop(self) -> None:
+        """Take on nothing more; called a second time, let nothing end either."""
+        self._stopping = time.monotonic() if self._stopping is None else float("-inf")
+        self._watch.nudge()
+
+    def run(self) -> None:
+        """Work until stopped.
+
+        Raises:
+            CatalogError: there is no catalog, or one that this release cannot work with.
+        """
+        self._catalog.check()
+        try:
+            while not self._ended():
+                try:
+                    self._step()
+                except (Busy, CatalogAway) as error:
+                    self._log(f"waiting for the catalog: {error}", None)
+                    time.sleep(_RETRY)
+                else:
+                    self._watch.wait(self._pause())
+        finally:
+            self._leave()
+
+    def _ended(self) -> bool:
+        if self._stopping is None:
+            return False
+        late = time.monotonic() > self._stopping + self._settings.grace
+        return not self._heard and (late or all(worker.doing is None for worker in self._workers))
+
+    def _step(self) -> None:
+        self._beat()
+        while self._heard:
+            self._hear(*self._heard[0])
+            self._heard.popleft()
+        self._tend()
+        looked_at = self._read()
+        free = [worker for worker in self._workers if worker.free and self._stopping is None]
+        while free and self._errands:
+            free.pop().give(*self._errands.popleft())
+        room = len(free)
+        with self._catalog.reading() as tx:
+            looked_at.update(firings.waking(tx))
+            unended = firings.any_unended(tx)
+        if not looked_at and not (room and unended):
+            if self._until_idle and not unended and self._stopping is None:
+                self.stop()
+            return
+        with self._catalog.writing() as tx:
+            firings.fire(tx, looked_at)
+            claimed = firings.claim(tx, self._name, room, self._settings.per_workflow)
+        for worker, one in zip(free, claimed, strict=False):
+            worker.give(one)
+
+    def _beat(self) -> None:
+        """Say that the server lives, and take up after those that do not."""
+        now = time.monotonic()
+        if now < self._beaten + self._settings.lease / 3:
+            return
+        with self._catalog.writing() as tx:
+            if not (self._name and servers.beat(tx, self._name, self._lease)):
+                self._name = f"{socket.gethostname()}:{uuid.uuid4().hex[:6]}"
+                servers.enter(tx, self._name, version("kilonova"), self._lease)
+            firings.release(tx, servers.expire(tx))
+        self._project.take_up()
+        self._beaten = now
+
+    def _read(self) -> set[int]:
+        """The triggers that what has happened may make fire."""
+        with self._catalog.reading() as tx:
+            if self._all:
+                self._event = self._event or events.newest(tx)
+                self._watched = firings.watched(tx)
+                self._all = False
+                return {each.number for each in self._watched}
+            happened = events.since(tx, self._event)
+        channels: set[str] = set()
+        bindings: set[str] = set()
+        for event in happened:
+            self._log(told(event), event)
+            self._event = event.number
+            channels.update(event.channels)
+            if event.binding is not None:
+                bindings.add(event.binding)
+            self._all = self._all or event.kind is EventKind.APPLIED
+        if self._all:
+            return self._read()
+        return {each.number for each in self._watched if each.channels & channels or each.bindings & bindings}
+
+    def _hear(self, worker: Worker, message: Message | None) -> None:
+        match message:
+            case None:
+                self._bury(worker)
+                self._workers.remove(worker)
+            case Ready():
+                self._restart = _RESTART
+                self._log("a worker is ready", None)
+            case Launched():
+                pass
+            case Done(result):
+                if worker.answer is not None:
+                    worker.answer.set_result(result)
+                worker.doing = worker.answer = None
+            case Failed():
+                if worker.answer is not None:
+                    worker.answer.set_exception(Refused(message.error))
+                if not message.begun and isinstance(worker.doing, Claimed):
+                    self._give_up(worker.doing, str(message.error["problem"]), passing=message.passing)
+                worker.doing = worker.answer = None
+            case Claimed() | Errand():
+                raise AssertionError(message)
+            case _:
+                assert_never(message)
+
+    def _bury(self, worker: Worker) -> None:
+        """A worker has ended: what it was doing is done again, unless it was ended for that."""
+        late = worker.killed == _LATE
+        with self._catalog.writing() as tx:
+            runs.abandon(tx, worker.owner, f"its process ended: {worker.killed}", passing=not late)
+        if isinstance(worker.doing, Claimed):
+            self._give_up(worker.doing, worker.killed, passing=not late)
+        if worker.answer is not None:
+            error = SparkUnavailable(f"the process that did it ended: {worker.killed}", hint="Try again")
+            worker.answer.set_exception(Refused(error.told))
+            worker.answer = None
+        if not worker.ready:
+            self._log(f"a worker ended before it was ready; another is started in {self._restart:.0f} s", None)
+            self._start_at = time.monotonic() + self._restart
+            self._restart = min(60.0, 2 * self._restart)
+        self._project.take_up()
+
+    def _give_up(self, claimed: Claimed, error: str, *, passing: bool) -> None:
+        """What was claimed has not been begun."""
+        with self._catalog.writing() as tx:
+            if passing:
+                firings.hand_back(tx, claimed, counted=True)
+            else:
+                firings.refuse(tx, claimed, error)
+
+    def _tend(self) -> None:
+        """End the workers that take too long, and start those that are missing."""
+        now = time.monotonic()
+        limit = self._settings.seconds
+        for worker in self._workers:
+            if worker.doing is not None and limit is not None and now - worker.since > limit:
+                worker.kill(_LATE)
+        if self._stopping is None and now >= self._start_at:
+            while len(self._workers) < self._settings.workers:
+                self._workers.append(self._hire(self._directory, self._given, self._on_message))
+
+    def _on_message(self, worker: Worker, message: Message | None) -> None:
+        self._heard.append((worker, message))
+        self._watch.nudge()
+
+    def _pause(self) -> float:
+        """For how long there is nothing to do unless something happens."""
+        longest = self._settings.lease / 3
+        with self._catalog.reading() as tx:
+            wake = firings.next_wake(tx)
+        if wake is None:
+            return longest
+        return min(longest, max(0.0, (wake - datetime.now(UTC)).total_seconds()))
+
+    def _leave(self) -> None:
+        """End the workers; what they had is due again."""
+        for worker in self._workers:
+            worker.kill("the server was stopped")
+        try:
+            for worker in list(self._workers):
+                self._bury(worker)
+            if self._name:
+                with self._catalog.writing() as tx:
+                    servers.leave(tx, self._name)
+        except (Busy, CatalogAway) as error:
+            self._log(f"others will take up after this server: {error}", None)
+        self._watch.close()
+        self._project.close()
+
+
+_LATE = "it took longer than serve.seconds allows"
+
+
+def told(event: Event) -> str:
+    """An event as a sentence."""
+    who = event.binding or (f"run {event.run}" if event.run is not None else "")
+    where = f"run {event.run}" if event.run is not None and event.binding is not None else ""
+    parts = [f"{who} {event.kind.value}".strip(), where, event.text]
+    return ": ".join(part for part in parts if part)

@@ -1,0 +1,112 @@
+"""A worker: a process that carries out runs, one after the other, as its server says.
+
+It starts Spark before it says that it is ready. What it is told comes by its standard input; when that ends, its server
+is gone, and so is the worker, whatever it is doing: an unfinished run leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import resource
+import sys
+import threading
+from pathlib import Path
+from typing import Any, TextIO, assert_never
+
+from kilonova.catalog.firings import Claimed
+from kilonova.engine.events import Event, Started
+from kilonova.errors import KilonovaError
+from kilonova.server.messages import Done, Errand, Failed, Launched, Message, Ready, Work, read, written
+from kilonova.service.project import Project, RunReport, open_project
+
+
+class _Out:
+    """Where messages go, from any thread."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def say(self, message: Message) -> None:
+        with self._lock:
+            self._stream.write(written(message) + "\n")
+            self._stream.flush()
+
+
+def work(directory: str, settings: str) -> None:
+    """Carry out runs until the server is gone.
+
+    Args:
+        directory: the project's directory.
+        settings: settings that go before the file's and the environment's, as JSON.
+    """
+    out = _Out(os.fdopen(os.dup(1), "w"))
+    os.dup2(2, 1)  # what user code prints goes where logs go
+    given = queue.SimpleQueue[Work]()
+    threading.Thread(target=_listen, args=(given,), name="server", daemon=True).start()
+    begun = threading.Event()
+
+    def heard(event: Event) -> None:
+        if isinstance(event, Started):
+            begun.set()
+            out.say(Launched(event.run))
+
+    with open_project(directory, listener=heard, **json.loads(settings)) as project:
+        project.warm()
+        if project.settings.serve.memory is not None:
+            _limit(project.settings.serve.memory)
+        out.say(Ready())
+        while True:
+            work = given.get()
+            begun.clear()
+            try:
+                out.say(Done(_done(project, work)))
+            except KilonovaError as error:
+                out.say(Failed(error.told, error.transient, begun.is_set()))
+            except Exception as error:
+                told = {"error": "defect", "problem": f"{type(error).__name__}: {error}", "hint": None}
+                out.say(Failed(told, False, begun.is_set()))
+
+
+def _done(project: Project, work: Work) -> Any:
+    match work:
+        case Claimed():
+            return _run(project.launch(work))
+        case Errand("run", arguments):
+            return _run(project.run(**arguments))
+        case Errand("ingest", arguments):
+            return _run(project.ingest(**arguments))
+        case Errand("compact", arguments):
+            return _run(project.compact(**arguments))
+        case Errand("page", arguments):
+            return project.page(**arguments)
+        case Errand(what):
+            raise AssertionError(what)
+        case _:
+            assert_never(work)
+
+
+def _run(report: RunReport | None) -> int | None:
+    return None if report is None else report.run
+
+
+def _listen(given: queue.SimpleQueue[Work]) -> None:
+    for line in sys.stdin:
+        message = read(line)
+        assert isinstance(message, Claimed | Errand)
+        given.put(message)
+    os._exit(0)
+
+
+def _limit(megabytes: int) -> None:
+    """Let this process, but not Spark's, which has started already, take so much more memory than it has now."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmSize:"):
+            now = int(line.split()[1]) << 10
+            resource.setrlimit(resource.RLIMIT_AS, (now + (megabytes << 20),) * 2)
+
+
+if __name__ == "__main__":
+    work(*sys.argv[1:3])

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from kilonova.catalog import bindings, events, firings, registry, runs, servers
+from kilonova.catalog.database import Catalog
+from kilonova.catalog.firings import Claimed
+from kilonova.catalog.watching import Watch
+from kilonova.errors import LeaseLost, UnknownName
+from kilonova.model.binding import Binding
+from kilonova.model.event import EventKind
+from kilonova.model.firing import FiringState
+from kilonova.model.run import RunKind
+from kilonova.model.schedule import Every
+from kilonova.model.task import Mode
+from kilonova.model.trigger import After, Arrival, Clock, Trigger
+from tests.catalog.building import LEASE, a_task, commit, ingested, with_channels
+from tests.databases import Clock as Time
+
+
+def register(catalog: Catalog, **triggers: tuple[Trigger, ...]) -> None:
+    """A task per binding, all of which read the channel `clicks`."""
+    with catalog.writing() as tx:
+        for name in triggers:
+            registry.put_task(tx, a_task(f"{name}_task", {"clicks": Mode.NEW}, (f"{name}_out",)), "w")
+        bindings.put(
+            tx, "w", [Binding(name=name, tasks=(f"{name}_task",), triggers=own) for name, own in triggers.items()]
+        )
+
+
+@pytest.fixture
+def clicks(catalog: Catalog) -> Catalog:
+    with_channels(catalog, "clicks", "a_out", "b_out", "c_out")
+    return catalog
+
+
+def look(catalog: Catalog) -> list[str]:
+    with catalog.writing() as tx:
+        return firings.fire(tx, [each.number for each in firings.watched(tx)])
+
+
+def claim(catalog: Catalog, server: str = "one", room: int = 9, limit: int | None = None) -> list[Claimed]:
+    with catalog.writing() as tx:
+        return firings.claim(tx, server, room, limit)
+
+
+def start(catalog: Catalog, claimed: Claimed) -> tuple[int, dict[str, int]]:
+    with catalog.writing() as tx:
+        return runs.start(
+            tx,
+            kind=RunKind.TASKS,
+            tasks=bindings.tasks_of(tx, claimed.binding),
+            writes=(f"{claimed.binding}_out",),
+            owner="worker",
+            lease=LEASE,
+            claimed=claimed,
+        )
+
+
+def states(catalog: Catalog) -> list[FiringState]:
+    with catalog.reading() as tx:
+        return [firing.state for firing in reversed(firings.firings(tx, 100))]
+
+
+def test_what_is_registered_comes_back(clicks: Catalog) -> None:
+    register(clicks, a=(Arrival(channel="clicks", rows=5), Clock(schedule=Every(60))), b=(After(binding="a"),))
+    with clicks.reading() as tx:
+        found = bindings.bindings(tx)
+    assert set(found) == {"a", "b"}
+    assert found["a"].binding == Binding(
+        name="a", tasks=("a_task",), triggers=(Arrival(channel="clicks", rows=5), Clock(schedule=Every(60)))
+    )
+
+
+def test_a_point_fires_once_however_often_somebody_looks(clicks: Catalog) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),))
+    assert look(clicks) == []
+    ingested(clicks, "clicks")
+    assert look(clicks) == ["a"]
+    assert look(clicks) == []
+    ingested(clicks, "clicks")
+    ingested(clicks, "clicks")
+    assert look(clicks) == ["a"]
+
+
+def test_points_that_are_reserved_or_cancelled_fire_nothing(clicks: Catalog) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),))
+    with clicks.writing() as tx:
+        first, _ = runs.start(tx, kind=RunKind.INGEST, tasks=(), writes=("clicks",), owner="me", lease=LEASE)
+    ingested(clicks, "clicks")
+    assert look(clicks) == []
+    with clicks.writing() as tx:
+        runs.fail(tx, first, "no luck")
+    assert look(clicks) == ["a"]
+
+
+def test_a_firing_goes_through_its_run(clicks: Catalog) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),), b=(After(binding="a"),))
+    ingested(clicks, "clicks")
+    look(clicks)
+    [claimed] = claim(clicks)
+    assert states(clicks) == [FiringState.CLAIMED]
+    run, points = start(clicks, claimed)
+    assert states(clicks) == [FiringState.RUNNING]
+    assert look(clicks) == []
+    commit(clicks, run, points)
+    assert states(clicks) == [FiringState.SUCCEEDED]
+    assert look(clicks) == ["b"]
+
+
+def test_firings_behind_a_running_one_become_one_run(clicks: Catalog) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),))
+    ingested(clicks, "clicks")
+    look(clicks)
+    [first] = claim(clicks)
+    run, points = start(clicks, first)
+    for _ in range(3):
+        ingested(clicks, "clicks")
+        look(clicks)
+    assert claim(clicks) == []
+    commit(clicks, run, points)
+    [second] = claim(clicks)
+    assert len(second.firings) == 3
+
+
+def test_a_silent_server_loses_what_it_has_not_begun(clicks: Catalog, clock: Time) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),))
+    ingested(clicks, "clicks")
+    with clicks.writing() as tx:
+        servers.enter(tx, "one", "1", LEASE)
+    look(clicks)
+    [claimed] = claim(clicks, "one")
+    clock.forward(LEASE.total_seconds() + 1)
+    with clicks.writing() as tx:
+        assert servers.expire(tx) == ["one"]
+        firings.release(tx, ["one"])
+        assert not servers.beat(tx, "one", LEASE)
+    [again] = claim(clicks, "two")
+    with pytest.raises(LeaseLost, match="taken over"):
+        start(clicks, claimed)
+    run, points = start(clicks, again)
+    commit(clicks, run, points)
+    assert states(clicks) == [FiringState.SUCCEEDED]
+
+
+def test_an_abandoned_run_is_done_again_a_few_times(clicks: Catalog, clock: Time) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),))
+    ingested(clicks, "clicks")
+    look(clicks)
+    for attempt in range(firings.ATTEMPTS):
+        [claimed] = claim(clicks)
+        start(clicks, claimed)
+        clock.forward(LEASE.total_seconds() + 1)
+        with clicks.writing() as tx:
+            assert len(runs.expire(tx)) == 1
+        assert states(clicks) == [FiringState.DUE if attempt + 1 < firings.ATTEMPTS else FiringState.FAILED]
+    assert claim(clicks) == []
+
+
+def test_a_failed_run_is_done_again_only_if_that_may_help(clicks: Catalog) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),), b=(Arrival(channel="clicks"),))
+    ingested(clicks, "clicks")
+    look(clicks)
+    for one, passing in zip(claim(clicks), (False, True), strict=True):
+        run, _ = start(clicks, one)
+        with clicks.writing() as tx:
+            assert runs.fail(tx, run, "no luck", passing=passing)
+    assert states(clicks) == [FiringState.FAILED, FiringState.DUE]
+
+
+def test_a_task_that_somebody_runs_by_hand_is_waited_for(clicks: Catalog) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),))
+    ingested(clicks, "clicks")
+    look(clicks)
+    with clicks.writing() as tx:
+        run, points = runs.start(tx, kind=RunKind.TASKS, tasks=("a_task",), writes=("a_out",), owner="me", lease=LEASE)
+    assert claim(clicks) == []
+    commit(clicks, run, points)
+    assert len(claim(clicks)) == 1
+
+
+def test_there_is_room_for_so_many_and_a_workflow_has_its_limit(clicks: Catalog) -> None:
+    register(clicks, **{name: (Arrival(channel="clicks"),) for name in "abc"})
+    ingested(clicks, "clicks")
+    look(clicks)
+    assert len(claim(clicks, room=2, limit=1)) == 1
+    assert claim(clicks, room=2, limit=1) == []
+    assert len(claim(clicks, room=1)) == 1
+    assert len(claim(clicks, room=5)) == 1
+
+
+def test_what_is_paused_fires_afterwards(clicks: Catalog) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),))
+    with clicks.writing() as tx:
+        bindings.pause(tx, "a", True)
+    ingested(clicks, "clicks")
+    assert look(clicks) == []
+    with clicks.writing() as tx:
+        bindings.pause(tx, "a", False)
+        assert firings.waking(tx)
+    assert look(clicks) == ["a"]
+
+
+def test_a_trigger_that_stays_remembers_and_a_new_one_begins(clicks: Catalog) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),), b=(After(binding="a"),))
+    ingested(clicks, "clicks")
+    assert look(clicks) == ["a"]
+    register(clicks, a=(Arrival(channel="clicks"),), c=(Arrival(channel="clicks"),))
+    assert look(clicks) == ["c"]
+    with clicks.reading() as tx:
+        assert set(bindings.bindings(tx)) == {"a", "c"}
+        with pytest.raises(UnknownName, match="no such binding"):
+            bindings.binding_id(tx, "b")
+
+
+def test_by_hand(clicks: Catalog) -> None:
+    register(clicks, a=())
+    with clicks.writing() as tx:
+        firings.fire_by_hand(tx, "a", "by hand, somebody")
+        with pytest.raises(UnknownName, match="Did you mean"):
+            firings.fire_by_hand(tx, "aa", "somebody")
+    [claimed] = claim(clicks)
+    with clicks.writing() as tx:
+        firings.idle(tx, claimed)
+    assert states(clicks) == [FiringState.IDLE]
+
+
+def test_times_come_without_anything_happening(clicks: Catalog, clock: Time) -> None:
+    register(clicks, a=(Clock(schedule=Every(60)),))
+    assert look(clicks) == ["a"]
+    with clicks.reading() as tx:
+        assert firings.waking(tx) == []
+        assert firings.next_wake(tx) == tx.now + timedelta(seconds=60)
+    clock.forward(150)
+    with clicks.reading() as tx:
+        assert len(firings.waking(tx)) == 1
+    assert look(clicks) == ["a"]
+
+
+def test_events_come_in_order_and_name_what_may_have_changed(clicks: Catalog) -> None:
+    with clicks.reading() as tx:
+        before = events.newest(tx)
+    run, _ = ingested(clicks, "clicks")
+    with clicks.reading() as tx:
+        found = events.since(tx, before)
+    assert [event.kind for event in found] == [EventKind.LAUNCHED, EventKind.SUCCEEDED]
+    assert [event.run for event in found] == [run, run]
+    assert found[-1].channels == ("clicks",)
+
+
+def test_many_servers_fire_and_claim_each_occurrence_once(clicks: Catalog) -> None:
+    register(clicks, **{name: (Arrival(channel="clicks"),) for name in "abc"})
+    claimed: list[Claimed] = []
+
+    def serve(name: str) -> None:
+        for _ in range(20):
+            look(clicks)
+            claimed.extend(claim(clicks, name, room=1))
+
+    threads = [threading.Thread(target=serve, args=(f"server {number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        ingested(clicks, "clicks")
+    for thread in threads:
+        thread.join()
+    look(clicks)
+    with clicks.reading() as tx:
+        found = firings.firings(tx, 1000)
+    for name in "abc":
+        own = [firing.occurrence for firing in found if firing.binding == name]
+        assert own[0] == "clicks@5"
+        assert len(set(own)) == len(own)
+        assert sum(one.binding == name for one in claimed) == 1
+
+
+def test_a_watch_wakes_when_something_is_committed(clicks: Catalog) -> None:
+    watch = Watch(clicks)
+    watch.wait(5)  # what was there before is news, once
+    woken = threading.Event()
+
+    def wait() -> None:
+        watch.wait(30)
+        woken.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert not woken.wait(0.3)
+    ingested(clicks, "clicks")
+    assert woken.wait(10)
+    thread.join()
+    watch.close()

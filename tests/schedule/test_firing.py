@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kilonova.model.schedule import Cron, Every
+from kilonova.model.trigger import After, AllOf, Arrival, Clock, Missed, Reached, Simple, Trigger
+from kilonova.schedule.firing import Arrived, Happened, armed, look
+from kilonova.schedule.queueing import Waiting, chosen
+
+START = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+def after(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+@dataclass(frozen=True)
+class Arrives:
+    """A point comes, so many seconds after the start."""
+
+    second: int
+    channel: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Ends:
+    """A run of a binding ends."""
+
+    second: int
+    binding: str
+    reached: Reached
+
+
+History = list[Arrives | Ends]
+
+
+def seen_at(history: History, second: int) -> Happened:
+    arrived: dict[str, tuple[Arrived, ...]] = {}
+    reached: dict[tuple[str, Reached], tuple[tuple[int, datetime], ...]] = {}
+    for number, item in enumerate(history, 1):
+        if item.second > second:
+            break
+        match item:
+            case Arrives(at, channel, rows):
+                before = arrived.get(channel, ())
+                arrived[channel] = (*before, Arrived(len(before) + 1, rows, after(at)))
+            case Ends(at, binding, where):
+                reached[binding, where] = (*reached.get((binding, where), ()), (number, after(at)))
+    return Happened(arrived=arrived, reached=reached)
+
+
+simple = st.one_of(
+    st.builds(
+        Arrival,
+        channel=st.sampled_from("ab"),
+        rows=st.none() | st.integers(1, 6),
+        seconds=st.none() | st.integers(1, 9),
+    ),
+    st.builds(Clock, schedule=st.builds(Every, st.integers(1, 20)), missed=st.sampled_from(Missed)),
+    st.builds(After, binding=st.sampled_from("xy"), reached=st.sampled_from(Reached)),
+)
+triggers: st.SearchStrategy[Trigger] = simple | st.lists(simple, min_size=2, max_size=3).map(
+    lambda some: AllOf(tuple(some))
+)
+histories: st.SearchStrategy[History] = st.lists(
+    st.builds(Arrives, st.integers(0, 60), st.sampled_from("ab"), st.integers(0, 4))
+    | st.builds(Ends, st.integers(0, 60), st.sampled_from("xy"), st.sampled_from(Reached)),
+    max_size=12,
+).map(lambda items: sorted(items, key=lambda item: item.second))
+looks = st.lists(st.integers(0, 70), min_size=1, max_size=8).map(sorted)
+
+
+def fired_by_definition(item: Simple, history: History, seconds: list[int]) -> list[int]:
+    """At which of the looks a simple trigger fires: a slow and separate statement of what it waits for."""
+    fired: list[int] = []
+    done = 0  # how many of the things that it waits for have been used up
+    last = -1  # the last time of a clock that has been used up
+    for second in seconds:
+        past = [each for each in history if each.second <= second]
+        match item:
+            case Arrival(channel=channel, rows=rows, seconds=age):
+                came = [each for each in past if isinstance(each, Arrives) and each.channel == channel]
+                new = came[done:]
+                enough = rows is None and age is None
+                enough = enough or (rows is not None and sum(each.rows for each in new) >= rows)
+                enough = enough or (age is not None and any(second - each.second >= age for each in new))
+                if new and enough:
+                    fired.append(second)
+                    done = len(came)
+            case Clock(schedule=Every(interval)):
+                times = [time for time in range(0, second + 1, interval) if time > last]
+                if times:
+                    fired.append(second)
+                    last = times[-1]
+            case After(binding=binding, reached=reached):
+                runs = [each for each in past if isinstance(each, Ends)]
+                came = [each for each in runs if (each.binding, each.reached) == (binding, reached)]
+                if len(came) > done:
+                    fired.append(second)
+                    done = len(came)
+    return fired
+
+
+@given(triggers, histories, looks)
+def test_a_trigger_fires_when_all_that_it_waits_for_has_come(
+    trigger: Trigger, history: History, seconds: list[int]
+) -> None:
+    state = armed(trigger, START, 0)
+    fired, names = [], []
+    for second in seconds:
+        looked = look(trigger, state, seen_at(history, second), after(second))
+        state = looked.state
+        if looked.occurrence is not None:
+            fired.append(second)
+            names.append(looked.occurrence.name)
+    parts = trigger.triggers if isinstance(trigger, AllOf) else (trigger,)
+    offers = [fired_by_definition(item, history, seconds) for item in parts]
+    wanted, pending = [], [False] * len(parts)
+    for second in dict.fromkeys(seconds):
+        pending = [had or second in own for had, own in zip(pending, offers, strict=True)]
+        if all(pending):
+            wanted.append(second)
+            pending = [False] * len(parts)
+    assert fired == wanted
+    assert len(set(names)) == len(names)
+
+
+@given(triggers, histories, st.integers(0, 70))
+def test_looking_again_at_once_fires_nothing(trigger: Trigger, history: History, second: int) -> None:
+    first = look(trigger, armed(trigger, START, 0), seen_at(history, second), after(second))
+    assert look(trigger, first.state, seen_at(history, second), after(second)).occurrence is None
+
+
+@given(triggers, histories, st.integers(0, 70))
+def test_nothing_fires_before_it_is_time_to_wake_unless_something_happens(
+    trigger: Trigger, history: History, second: int
+) -> None:
+    first = look(trigger, armed(trigger, START, 0), seen_at(history, second), after(second))
+    for later in range(second, 100):
+        again = look(trigger, first.state, seen_at(history, second), after(later))
+        if again.occurrence is not None:
+            assert first.wake is not None
+            assert first.wake <= after(later)
+            break
+
+
+def test_times_missed_are_one_run_or_none() -> None:
+    hourly = Every(3600)
+    run, skip = Clock(schedule=hourly), Clock(schedule=hourly, missed=Missed.SKIP)
+    late, nothing = after(5.5 * 3600), Happened()
+    looked = look(run, armed(run, START, 0), nothing, late)
+    assert looked.occurrence is not None
+    assert looked.occurrence.time == after(5 * 3600)
+    assert looked.wake == after(6 * 3600)
+    skipped = look(skip, armed(skip, START, 0), nothing, late)
+    assert skipped.occurrence is None
+    assert skipped.wake == after(6 * 3600)
+    assert look(skip, skipped.state, nothing, after(6 * 3600 + 5)).occurrence is not None
+
+
+def test_a_cron_expression_follows_the_clock_of_its_time_zone() -> None:
+    trigger = Clock(schedule=Cron("0 6 * * *", "Europe/Berlin"))
+    state = armed(trigger, datetime(2024, 3, 30, 12, tzinfo=UTC), 0)
+    times = []
+    for day in (31, 32, 33):
+        looked = look(trigger, state, Happened(), datetime(2024, 3, 1, 12, tzinfo=UTC) + timedelta(days=day - 1))
+        assert looked.occurrence is not None
+        times.append(looked.occurrence.time.isoformat())
+        state = looked.state
+    assert times == ["2024-03-31T04:00:00+00:00", "2024-04-01T04:00:00+00:00", "2024-04-02T04:00:00+00:00"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("uvw"), st.integers(0, 2), st.integers(0, 50)), max_size=12),
+    st.dictionaries(st.sampled_from("uvw"), st.integers(0, 3)),
+    st.integers(0, 6),
+    st.none() | st.integers(1, 4),
+)
+def test_what_starts_next_keeps_to_priorities_and_limits(
+    items: list[tuple[str, int, int]], running: dict[str, int], room: int, limit: int | None
+) -> None:
+    waiting = [
+        Waiting(binding=f"b{number}", workflow=workflow, priority=priority, since=after(second))
+        for number, (workflow, priority, second) in enumerate(items)
+    ]
+    found = chosen(waiting, running, room, limit)
+    assert len(set(found)) == len(found) <= room
+    for workflow in "uvw":
+        own = sum(each.workflow == workflow for each in found)
+        assert limit is None or own == 0 or own + running.get(workflow, 0) <= limit
+    left = [each for each in waiting if each not in found]
+    if limit is None:
+        assert len(found) == min(room, len(waiting))
+        assert not found or not left or min(each.priority for each in found) >= max(each.priority for each in left)

@@ -1,0 +1,145 @@
+"""Servers with real workers: a project that runs by itself, and user code that takes its process with it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import kilonova as kn
+from kilonova.model.event import Event, EventKind
+from kilonova.model.firing import FiringState
+from kilonova.server.loop import Server
+from kilonova.service.project import Project
+
+
+@contextmanager
+def serving(place: Path, **settings: object) -> Iterator[Server]:
+    """A server over a project, until the end of the block."""
+    said: list[str] = []
+
+    def log(text: str, _event: Event | None) -> None:
+        said.append(text)
+
+    server = Server(place, {"serve": {"workers": 1, "grace": 5.0, **settings}, "spark": {"master": "local[2]"}}, log)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join(60)
+        print("\n".join(said))
+        assert not thread.is_alive()
+
+
+def until(condition: Callable[[], bool], seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to it in time"
+        time.sleep(0.05)
+
+
+def ended(project: Project, binding: str, times: int = 1) -> bool:
+    firings = project.operation(100, binding).firings
+    return sum(firing.state.ended for firing in firings) >= times and all(firing.state.ended for firing in firings)
+
+
+def rows(project: Project, channel: str) -> list[tuple[object, ...]]:
+    return sorted(tuple(row) for row in project.rows(channel)[1])
+
+
+def clicks_of(spark: SparkSession, *users: str) -> DataFrame:
+    return spark.createDataFrame([(user,) for user in users], "user string")
+
+
+def test_a_project_runs_by_itself(project: Project, spark: SparkSession, tmp_path: Path) -> None:
+    shop = kn.Workflow("shop")
+    shop.channel("clicks", "user string")
+    shop.view("per_user", "SELECT user, count(*) AS n FROM clicks GROUP BY user")
+    counting = kn.Workflowette("counting")
+    counting.channel("incoming", "user string")
+    counting.view("total", "SELECT count(*) AS n FROM incoming")
+    shop.bind("all_clicks", counting, {"incoming": "clicks"}, on=kn.after("per_user"))
+    project.apply(shop)
+    project.ingest("clicks", clicks_of(spark, "ann", "bob"))
+    with serving(tmp_path):
+        until(lambda: ended(project, "all_clicks"))
+        assert rows(project, "per_user") == [("ann", 1), ("bob", 1)]
+        assert rows(project, "all_clicks__total") == [(2,)]
+        project.pause("per_user")
+        project.ingest("clicks", clicks_of(spark, "ann"))
+        project.fire("all_clicks")
+        until(lambda: ended(project, "all_clicks", 2))
+        assert rows(project, "per_user") == [("ann", 1), ("bob", 1)]
+        assert rows(project, "all_clicks__total") == [(3,)]
+        project.resume("per_user")
+        until(lambda: ended(project, "per_user", 2) and ended(project, "all_clicks", 3))
+        assert rows(project, "per_user") == [("ann", 2), ("bob", 1)]
+        firings = project.operation(100).firings
+        assert {firing.state for firing in firings} == {FiringState.SUCCEEDED, FiringState.IDLE}
+        late = _latencies(project)
+        assert late, "no run was launched for an arrival"
+    assert [server.state for server in project.operation().servers] == ["stopped"]
+
+
+def _latencies(project: Project) -> list[float]:
+    """Seconds from a firing to the launch of its run."""
+    events = project.events()
+    launched = {event.run: event.time for event in events if event.kind is EventKind.LAUNCHED}
+    return [
+        (launched[firing.run] - firing.time).total_seconds()
+        for firing in project.operation(100).firings
+        if firing.run is not None
+    ]
+
+
+def test_user_code_cannot_take_the_server_down(project: Project, spark: SparkSession, tmp_path: Path) -> None:
+    trap = kn.Workflow("trap")
+    trap.channel("clicks", "user string")
+
+    @trap.task
+    def exits(clicks: kn.New) -> kn.Delta:
+        os._exit(3)
+
+    @trap.task
+    def hangs(clicks: kn.New) -> kn.Delta:
+        time.sleep(3600)
+        return clicks
+
+    @trap.task
+    def raises(clicks: kn.New) -> kn.Delta:
+        raise ValueError("no luck")
+
+    @trap.task
+    def greedy(clicks: kn.New) -> kn.Delta:
+        assert len(bytearray(3 << 30)) > 0
+        return clicks
+
+    trap.view("fine", "SELECT count(*) AS n FROM clicks")
+    project.apply(trap)
+    project.ingest("clicks", clicks_of(spark, "ann"))
+    with serving(tmp_path, seconds=6.0, memory=2000):
+        until(lambda: all(ended(project, name) for name in ("exits", "hangs", "raises", "greedy", "fine")), 240)
+    states = {firing.binding: firing.state for firing in project.operation(100).firings}
+    assert states.pop("fine") is FiringState.SUCCEEDED
+    assert states == dict.fromkeys(states, FiringState.FAILED)
+    attempts = {firing.binding: firing.attempts for firing in project.operation(100).firings}
+    assert attempts["exits"] > 1
+    assert attempts["hangs"] == 0
+    runs, _ = project.history()
+    said = {run.tasks: run.error for run in runs if run.error}
+    assert "no luck" in str(said["raises",])
+    assert "MemoryError" in str(said["greedy",])
+    assert "longer than" in str(said["hangs",])
+
+
+def test_what_a_server_cannot_do_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(kn.KilonovaError, match="no catalog"):
+        Server(tmp_path, {}, lambda text, event: None).run()
