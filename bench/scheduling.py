@@ -76,7 +76,7 @@ def measure(scale: Scale) -> list[Report]:
             rows=rows,
             goals=goals,
             timings={},
-            note=f"Each arrival fires {READERS} bindings. Idle: the median of arrivals, one at a time, on a channel that"
+            note=f"Each arrival fires {READERS} bindings. Idle: the median of single arrivals on a channel that"
             " one task reads. At most: all that fires at once, until it has ended.",
         )
     ]

@@ -39,7 +39,7 @@ for number in range(10):
         {"rows": SOURCES[2 * number], "picked": f"picked_{number}"},
         on=[
             kn.arrival(SOURCES[2 * number], rows=30, age="2 seconds"),
-            kn.all_of(kn.after(f"g{number:02}"), kn.every("5 seconds")),
+            kn.all_of(kn.after("g00"), kn.every("5 seconds")),
         ],
         priority=number % 3,
     )

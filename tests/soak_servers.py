@@ -228,9 +228,10 @@ def _wait(project: Project, tally: Tally) -> None:
 def _check(project: Project, feed: Feed, tally: Tally) -> None:
     found: dict[str, Rows] = {}
     with project.catalog.reading() as tx:
-        names = chains.channel_names(tx)
-    for name in names:
-        found[name] = Counter(tuple(row) for row in project.rows(name)[1])
+        chronicles = chains.chronicles(tx)
+    for name, chronicle in chronicles.items():
+        written = chronicle.schema_at(chronicle.readable) is not None
+        found[name] = Counter(tuple(row) for row in project.rows(name)[1]) if written else Counter()
     tally.batches = len(feed.sent)
     tally.unconfirmed = sum(not confirmed for _, _, confirmed in feed.sent)
     for number, source in enumerate(SOURCES):

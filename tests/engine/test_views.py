@@ -283,3 +283,23 @@ def test_a_query_beyond_the_rules_is_made_anew_and_says_why(tmp_path: Path, spar
         put(project, "visits", [("c3", "a")])
         project.run(["odd"])
         assert set(map(tuple, project.read("odd").collect())) == {("c1", 2), ("c3", 1)}
+
+
+def test_a_view_can_be_made_though_nothing_has_come_to_one_that_it_reads(project: Project, spark: SparkSession) -> None:
+    workflow = kn.Workflow("two")
+    for name in ("here", "there"):
+        workflow.channel(name, "id bigint, k int")
+        workflow.view(f"{name}_by_k", f"SELECT k, count(*) AS n FROM {name} GROUP BY k")
+    workflow.view("both", "SELECT k, n FROM here_by_k UNION ALL SELECT k, n FROM there_by_k")
+    workflow.view("above", "SELECT sum(n) AS n FROM both")
+    project.apply(workflow)
+    assert project.run() is None
+    project.ingest("here", spark.createDataFrame([(1, 7)], "id bigint, k int"))
+    project.run()
+    assert project.rows("both")[1] == [(7, 1)]
+    assert project.rows("there_by_k") == (("k", "n"), [])
+    project.ingest("there", spark.createDataFrame([(1, 8)], "id bigint, k int"))
+    project.run()
+    assert sorted(project.rows("both")[1]) == [(7, 1), (8, 1)]
+    assert project.rows("above")[1] == [(2,)]
+    assert project.run() is None

@@ -292,7 +292,16 @@ def _unknown(tx: Transaction, name: str) -> UnknownName:
 
 def writer(tx: Transaction, channel: str) -> str | None:
     """The active task that writes a channel; None for source channels."""
-    return next((name for name, known in tasks(tx).items() if channel in known.task.writes), None)
+    rows = tx.connection.execute(
+        select(tables.task.c.name, tables.logic.c.writes)
+        .join(tables.logic, tables.logic.c.task_id == tables.task.c.id)
+        .where(
+            tables.logic.c.version == tables.task.c.logic,
+            tables.task.c.active,
+            cast(tables.logic.c.writes, Text).contains(json.dumps(channel), autoescape=True),
+        )
+    )
+    return next((row.name for row in rows if channel in row.writes), None)
 
 
 def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[str, int]]) -> None:

@@ -601,6 +601,7 @@ def serve(
     server = Server(common.directory, given, log, until_idle=until_idle)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: server.stop())
+    server.attend()
     with project() as opened, listening(server, opened) as address:
         log(f"the API is at {address}/api/docs", None)
         server.run()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from kilonova.catalog import registry
 from kilonova.catalog.bindings import tasks_of
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.firings import Claimed, idle
 from kilonova.catalog.observation import observe
-from kilonova.catalog.registry import followed
 from kilonova.engine.undertaking import Prepared
 from kilonova.model.channel import Chronicle
 from kilonova.model.run import RunKind
@@ -40,11 +41,19 @@ Occasion = Due | Asked | Fired
 """What a run is for."""
 
 
+class Need(enum.Enum):
+    """Why a task is run: because of news, if there are any; as it is asked for; or to tell the columns of nothing."""
+
+    NEWS = "news"
+    ASKED = "asked"
+    COLUMNS = "columns"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The tasks to run, in order, the channels around them as the run found them, and those whose changes are read."""
 
-    steps: tuple[tuple[Progress, bool], ...]
+    steps: tuple[tuple[Progress, Need], ...]
     chronicles: Mapping[str, Chronicle]
     followed: frozenset[str]
 
@@ -62,19 +71,18 @@ def prepared(tx: Transaction, occasion: Occasion) -> Prepared[Plan] | None:
     Raises:
         UnknownName: there is no such task.
     """
-    forced = isinstance(occasion, Asked)
-    claimed: Claimed | None = None
+    need, claimed = Need.NEWS, None
     match occasion:
         case Due():
             workflow, progress, chronicles = observe(tx)
             chosen = selected(workflow, progress, chronicles)
         case Asked(tasks):
             workflow, progress, chronicles = observe(tx, tasks)
-            chosen = tasks
+            chosen, need = tasks, Need.ASKED
         case Fired():
             claimed = occasion.claimed
             workflow, progress, chronicles = observe(tx, tasks_of(tx, claimed.binding))
-            progress = {name: replace(item, waits_until=None) for name, item in progress.items()}
+            progress = _let_go(progress)
             chosen = selected(workflow, progress, chronicles)
             if not chosen:
                 idle(tx, claimed)
@@ -82,7 +90,12 @@ def prepared(tx: Transaction, occasion: Occasion) -> Prepared[Plan] | None:
             assert_never(occasion)
     if not chosen:
         return None
-    order = [task.name for task in workflow.order() if task.name in chosen]
+    needs = dict.fromkeys(chosen, need)
+    while missing := _tellers(tx, needs, progress, chronicles):
+        needs |= dict.fromkeys(missing, Need.COLUMNS)
+        workflow, progress, chronicles = observe(tx, needs)
+        progress = _let_go(progress)
+    order = [task.name for task in workflow.order() if task.name in needs]
     pins = {
         block.number
         for name in order
@@ -96,7 +109,7 @@ def prepared(tx: Transaction, occasion: Occasion) -> Prepared[Plan] | None:
     for name in order:
         for channel in driven(progress[name], set(writes)):
             pins |= {block.number for block in chronicles[channel].blocks}
-    plan = Plan(tuple((progress[name], forced) for name in order), chronicles, followed(tx, writes))
+    plan = Plan(tuple((progress[name], needs[name]) for name in order), chronicles, registry.followed(tx, writes))
     return Prepared(
         kind=RunKind.TASKS,
         tasks=tuple(order),
@@ -105,6 +118,24 @@ def prepared(tx: Transaction, occasion: Occasion) -> Prepared[Plan] | None:
         plan=plan,
         claimed=claimed,
     )
+
+
+def _let_go(progress: Mapping[str, Progress]) -> dict[str, Progress]:
+    """The same without schedules that hold back."""
+    return {name: replace(item, waits_until=None) for name, item in progress.items()}
+
+
+def _tellers(
+    tx: Transaction,
+    needs: Mapping[str, Need],
+    progress: Mapping[str, Progress],
+    chronicles: Mapping[str, Chronicle],
+) -> list[str]:
+    """The tasks that would tell the columns of what chosen tasks read, because nothing has come to them yet."""
+    read = dict.fromkeys(channel for name in needs for channel in progress[name].task.reads)
+    unknown = [name for name in read if chronicles[name].schema_at(chronicles[name].readable) is None]
+    writers = [registry.writer(tx, name) for name in unknown]
+    return [name for name in writers if name is not None and name not in needs]
 
 
 def driven(progress: Progress, written: set[str]) -> set[str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import assert_never
 
 from pyspark.sql import DataFrame
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
@@ -15,7 +16,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_at
 from kilonova.catalog.runs import Advance
 from kilonova.engine.events import Retried, Started, StepEnded, StepStarted
 from kilonova.engine.invoke import blamed, checked, invoke
-from kilonova.engine.occasion import Occasion, Plan, prepared
+from kilonova.engine.occasion import Need, Occasion, Plan, prepared
 from kilonova.engine.undertaking import Begun, Results, Workplace, carry_out
 from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName
 from kilonova.model.block import Base, Block, Delta, Kind
@@ -114,16 +115,16 @@ class _Execution:
 
     def all(self) -> Results:
         """Execute the tasks, each once those whose output it reads have ended."""
-        waiting = {progress.task.name: (progress, forced) for progress, forced in self._begun.plan.steps}
+        waiting = {progress.task.name: (progress, need) for progress, need in self._begun.plan.steps}
         running: dict[Future[None], Task] = {}
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"run-{self._begun.run}") as pool:
             try:
                 while waiting or running:
-                    for name, (progress, forced) in list(waiting.items()):
+                    for name, (progress, need) in list(waiting.items()):
                         unended = [*(item.task for item, _ in waiting.values()), *running.values()]
                         if not any(_feeds(other, progress.task) for other in unended if other.name != name):
                             del waiting[name]
-                            running[pool.submit(self._step, progress, forced)] = progress.task
+                            running[pool.submit(self._step, progress, need)] = progress.task
                     ended, _ = wait(running, return_when=FIRST_COMPLETED)
                     for future in ended:
                         del running[future]
@@ -133,16 +134,28 @@ class _Execution:
                 raise
         return Results(inputs=tuple(self._inputs), outputs=tuple(self._outputs), advances=tuple(self._advances))
 
-    def _step(self, progress: Progress, forced: bool) -> None:
+    def _step(self, progress: Progress, need: Need) -> None:
         """Execute a task, unless nothing has come for it after all."""
         due = why_due(progress, self._chronicles)
-        if due is None and not (forced and self._has_input(progress)):
+        why = due
+        match need:
+            case Need.NEWS:
+                pass
+            case Need.ASKED if self._has_input(progress):
+                why = due or "asked for"
+            case Need.ASKED:
+                pass
+            case Need.COLUMNS:
+                why = due or "its columns are needed"
+            case _:
+                assert_never(need)
+        if why is None:
             with self._lock:
                 self._skip(progress)
             return
         choice = choose(progress, self._chronicles)
         name = progress.task.name
-        reason = f"{choice.way.value}: {due or 'asked for'}; {choice.reason}"
+        reason = f"{choice.way.value}: {why}; {choice.reason}"
         self._workplace.listener(StepStarted(run=self._begun.run, step=name, reason=reason))
         began = time.monotonic()
         try:

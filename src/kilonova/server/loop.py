@@ -125,18 +125,34 @@ class Server:
         Raises:
             CatalogError: there is no catalog, or one that this release cannot work with.
         """
-        self._catalog.check()
+        self.attend()
         try:
             while not self._ended():
                 try:
                     self._step()
+                    pause = self._pause()
                 except (Busy, CatalogAway) as error:
                     self._log(f"waiting for the catalog: {error}", None)
                     time.sleep(_RETRY)
                 else:
-                    self._watch.wait(self._pause())
+                    self._watch.wait(pause)
         finally:
             self._leave()
+
+    def attend(self) -> None:
+        """Wait until the catalog can be reached.
+
+        Raises:
+            CatalogError: there is no catalog, or one that this release cannot work with.
+        """
+        while self._stopping is None:
+            try:
+                self._catalog.check()
+            except (Busy, CatalogAway) as error:
+                self._log(f"waiting for the catalog: {error}", None)
+                time.sleep(_RETRY)
+            else:
+                return
 
     def _ended(self) -> bool:
         if self._stopping is None:
@@ -221,7 +237,10 @@ class Server:
                 if worker.answer is not None:
                     worker.answer.set_exception(Refused(message.error))
                 if not message.begun and isinstance(worker.doing, Claimed):
-                    self._give_up(worker.doing, str(message.error["problem"]), passing=message.passing)
+                    busy = message.error["error"] == Busy.code
+                    self._give_up(
+                        worker.doing, str(message.error["problem"]), passing=message.passing, counted=not busy
+                    )
                 worker.doing = worker.answer = None
             case Claimed() | Errand():
                 raise AssertionError(message)
@@ -245,11 +264,11 @@ class Server:
             self._restart = min(60.0, 2 * self._restart)
         self._project.take_up()
 
-    def _give_up(self, claimed: Claimed, error: str, *, passing: bool) -> None:
+    def _give_up(self, claimed: Claimed, error: str, *, passing: bool, counted: bool = True) -> None:
         """What was claimed has not been begun."""
         with self._catalog.writing() as tx:
             if passing:
-                firings.hand_back(tx, claimed, counted=True)
+                firings.hand_back(tx, claimed, counted=counted)
             else:
                 firings.refuse(tx, claimed, error)
 
