@@ -22,9 +22,11 @@ from typing import Any, assert_never
 
 from kilonova.catalog import events, firings, runs, servers
 from kilonova.catalog.firings import Claimed, Watched
+from kilonova.catalog.stretches import stretches
 from kilonova.catalog.watching import Watch
 from kilonova.errors import Busy, CatalogAway, SparkUnavailable
 from kilonova.model.event import Event, EventKind
+from kilonova.schedule.compacting import worthwhile
 from kilonova.server.messages import Done, Errand, Failed, Launched, Message, Ready
 from kilonova.server.workers import Heard, Worker
 from kilonova.service.project import open_project
@@ -85,6 +87,7 @@ class Server:
         self._watched: list[Watched] = []
         self._all = True
         self._beaten = 0.0
+        self._tidied = time.monotonic()
         self._stopping: float | None = None
         self._restart = _RESTART
         self._start_at = 0.0
@@ -177,6 +180,8 @@ class Server:
         if not looked_at and not (room and unended):
             if self._until_idle and not unended and self._stopping is None:
                 self.stop()
+            elif room and not unended:
+                self._tidy(free[0])
             return
         with self._catalog.writing() as tx:
             firings.fire(tx, looked_at)
@@ -232,6 +237,8 @@ class Server:
             case Done(result):
                 if worker.answer is not None:
                     worker.answer.set_result(result)
+                if result is not None and isinstance(worker.doing, Errand) and worker.doing.what == "tidy":
+                    self._tidied = 0.0  # there may be more to do
                 worker.doing = worker.answer = None
             case Failed():
                 if worker.answer is not None:
@@ -282,6 +289,16 @@ class Server:
         if self._stopping is None and now >= self._start_at:
             while len(self._workers) < self._settings.workers:
                 self._workers.append(self._hire(self._directory, self._given, self._on_message))
+
+    def _tidy(self, worker: Worker) -> None:
+        """Let a worker that has nothing else to do compact a channel that is worth it, or collect garbage."""
+        now = time.monotonic()
+        if not self._settings.tidy or now < self._tidied + self._settings.tidy:
+            return
+        self._tidied = now
+        with self._catalog.reading() as tx:
+            channels = worthwhile(stretches(tx))
+        worker.give(Errand("tidy", {"channel": channels[0] if channels else None}))
 
     def _on_message(self, worker: Worker, message: Message | None) -> None:
         self._heard.append((worker, message))

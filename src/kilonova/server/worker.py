@@ -80,6 +80,8 @@ def _done(project: Project, work: Work) -> Any:
             return _run(project.ingest(**arguments))
         case Errand("compact", arguments):
             return _run(project.compact(**arguments))
+        case Errand("tidy", arguments):
+            return _run(project.tidy(**arguments))
         case Errand("page", arguments):
             return project.page(**arguments)
         case Errand(what):

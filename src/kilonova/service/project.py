@@ -434,6 +434,19 @@ class Project:
         done = compact(self._workplace(), self.warehouse, channel)
         return None if done is None else self._report(*done)
 
+    def tidy(self, channel: str | None) -> RunReport | None:
+        """Compact a channel, if one is given, and collect garbage, there or everywhere.
+
+        Returns:
+            What the compaction did; None if there was nothing to merge.
+
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        report = None if channel is None else self.compact(channel)
+        self.collect_garbage(None if channel is None else [channel])
+        return report
+
     def collect_garbage(
         self, channels: Iterable[str] | None = None, *, dry_run: bool = False, provenance: str | None = None
     ) -> Collected:

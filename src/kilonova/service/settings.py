@@ -58,6 +58,8 @@ class ServeSection(BaseModel):
         memory: how many megabytes a run's Python may take beside Spark; any amount if left out.
         lease: seconds for which a server is taken to be alive without a heartbeat.
         grace: seconds that runs have to end when the server is asked to.
+        tidy: seconds between looks for channels that are worth compacting, and garbage; only while nothing else is to
+            be done. Never if it is 0.
         host: where it listens; other machines are let in only with tokens.
         port: the port on which it listens; 0 takes a free one.
         upload: how many megabytes an upload has at most.
@@ -71,6 +73,7 @@ class ServeSection(BaseModel):
     memory: int | None = Field(default=None, gt=0)
     lease: float = Field(default=10.0, gt=0)
     grace: float = Field(default=60.0, ge=0)
+    tidy: float = Field(default=60.0, ge=0)
     host: str = "127.0.0.1"
     port: int = Field(default=8620, ge=0, le=65535)
     upload: int = Field(default=100, gt=0)

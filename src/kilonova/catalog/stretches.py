@@ -1,0 +1,71 @@
+"""What readers of channels have merged on the fly: see `kilonova.schedule.compacting`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sqlalchemy import Integer, case, func, or_, select
+from sqlalchemy import cast as sql_cast
+
+from kilonova.catalog import codec, tables
+from kilonova.catalog.chains import LIVE, WRITING
+from kilonova.catalog.database import Transaction
+from kilonova.model.encoding import only_adds
+from kilonova.model.run import RunKind, RunState
+from kilonova.schedule.compacting import Stretch
+
+
+def stretches(tx: Transaction) -> list[Stretch]:
+    """Every channel that has deltas after its newest base, unless somebody is compacting it."""
+    block, channel = tables.block, tables.channel
+    live = tx.connection.execute(
+        select(block.c.channel_id, block.c.start, block.c.end, block.c.bytes).where(block.c.state == LIVE)
+    ).all()
+    bases: dict[int, tuple[int, int]] = {}
+    for row in live:
+        if row.start is None and row.end >= bases.get(row.channel_id, (0, 0))[0]:
+            bases[row.channel_id] = (row.end, row.bytes)
+    deltas: Counter[int] = Counter()
+    for row in live:
+        if row.start is not None and row.start >= bases.get(row.channel_id, (0, 0))[0]:
+            deltas[row.channel_id] += row.bytes
+    compacted = select(block.c.channel_id).join(tables.run, tables.run.c.id == block.c.run_id)
+    compacted = compacted.where(
+        block.c.state == WRITING,
+        tables.run.c.kind == RunKind.COMPACTION.value,
+        tables.run.c.state == RunState.RUNNING.value,
+    )
+    for number in tx.connection.execute(compacted).scalars():
+        deltas.pop(number, None)
+    merged = _merged(tx)
+    rows = tx.connection.execute(select(channel.c.id, channel.c.name, channel.c.encoding)).all()
+    return [
+        Stretch(
+            channel=row.name,
+            appended=only_adds(codec.encoding_from_json(row.encoding)),
+            base=bases.get(row.id, (0, 0))[1],
+            deltas=deltas[row.id],
+            readings=tuple(merged.get(row.id, ())),
+        )
+        for row in rows
+        if row.id in deltas
+    ]
+
+
+def _merged(tx: Transaction) -> dict[int, list[int]]:
+    """By channel, how many deltas each reading of a snapshot has merged; of the blocks that are there."""
+    block, read = tables.block, tables.run_input_block
+    begins = func.sum(case((or_(block.c.start.is_(None), block.c.start == 0), 1), else_=0))
+    follows = func.sum(sql_cast(block.c.start.is_not(None), Integer))
+    rows = tx.connection.execute(
+        select(block.c.channel_id, follows.label("deltas"))
+        .join(read, read.c.block_id == block.c.id)
+        .where(block.c.state == LIVE)
+        .group_by(block.c.channel_id, read.c.run_id, read.c.task)
+        .having(begins > 0)
+    )
+    found: dict[int, list[int]] = {}
+    for row in rows:
+        if row.deltas:
+            found.setdefault(row.channel_id, []).append(int(row.deltas))
+    return found

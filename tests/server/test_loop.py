@@ -1,0 +1,242 @@
+"""The loop of a server with workers that are played: what it gives to whom, and when."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilonova.catalog import bindings, chains, firings, registry, runs, servers
+from kilonova.catalog.firings import Claimed
+from kilonova.model.binding import Binding
+from kilonova.model.encoding import Upsert
+from kilonova.model.firing import FiringState
+from kilonova.model.run import Input, RunKind
+from kilonova.model.task import Mode
+from kilonova.model.trigger import Arrival
+from kilonova.server.loop import Refused, Server
+from kilonova.server.messages import Done, Errand, Failed, Message, Ready, Work
+from kilonova.server.workers import Worker
+from kilonova.service.project import Project, open_project
+from tests.catalog.building import LEASE, a_channel, a_task, ingested
+
+
+class Player(Worker):
+    """A worker that notes what it is given, and says what it is told to."""
+
+    def __init__(self, heard: Callable[[Worker, Message | None], None]) -> None:
+        self._heard = heard
+        self.given: list[Work] = []
+        self.doing, self.answer, self.since, self.killed, self.ready = None, None, 0.0, "", True
+        self.say(Ready())
+
+    @property
+    def owner(self) -> str:
+        return f"player {id(self)}"
+
+    def give(self, work: Work, answer: Future[Any] | None = None) -> None:
+        self.given.append(work)
+        self.doing, self.answer, self.since = work, answer, time.monotonic()
+
+    def say(self, message: Message | None) -> None:
+        self._heard(self, message)
+
+    def kill(self, why: str) -> None:
+        if not self.killed:
+            self.killed = why
+            self.say(None)
+
+
+class Stage:
+    """A server over a project, and its workers."""
+
+    def __init__(self, project: Project, **settings: Any) -> None:
+        self.project = project
+        self.players: list[Player] = []
+        given = {"serve": {"workers": 1, "lease": 1.5, "grace": 0.0, "tidy": 0.0, **settings}}
+        self.server = Server(project.directory, given, lambda text, event: None, hire=self._hired)
+
+    def _hired(self, directory: Path, settings: Any, heard: Callable[[Worker, Message | None], None]) -> Worker:
+        self.players.append(Player(heard))
+        return self.players[-1]
+
+    def given(self) -> list[Work]:
+        return [work for player in self.players for work in player.given]
+
+    def until_given(self, count: int) -> Work:
+        until(lambda: len(self.given()) >= count)
+        return self.given()[count - 1]
+
+
+@contextmanager
+def playing(project: Project, **settings: Any) -> Iterator[Stage]:
+    stage = Stage(project, **settings)
+    thread = threading.Thread(target=stage.server.run)
+    thread.start()
+    try:
+        yield stage
+    finally:
+        stage.server.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to it in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    with open_project(tmp_path) as fresh:
+        fresh.create()
+        with fresh.catalog.writing() as tx:
+            registry.add_channel(tx, a_channel("clicks", Upsert(("id",))), "w")
+            for name in "ab":
+                registry.add_channel(tx, a_channel(f"{name}_out"), "w")
+                registry.put_task(tx, a_task(f"{name}_task", {"clicks": Mode.NEW}, (f"{name}_out",)), "w")
+            bindings.put(
+                tx,
+                "w",
+                [Binding(name=name, tasks=(f"{name}_task",), triggers=(Arrival(channel="clicks"),)) for name in "ab"],
+            )
+        yield fresh
+
+
+def states(project: Project) -> list[str]:
+    return sorted(firing.state.value for firing in project.operation(100).firings)
+
+
+def test_what_fires_is_given_to_who_is_free_and_the_rest_waits(project: Project) -> None:
+    with playing(project, workers=1) as stage:
+        ingested(project.catalog, "clicks")
+        first = stage.until_given(1)
+        assert isinstance(first, Claimed)
+        time.sleep(0.2)
+        assert len(stage.given()) == 1
+        assert states(project) == ["claimed", "due"]
+        with project.catalog.writing() as tx:
+            firings.idle(tx, first)
+        stage.players[0].say(Done(None))
+        second = stage.until_given(2)
+        assert isinstance(second, Claimed)
+        assert {first.binding, second.binding} == {"a", "b"}
+    assert states(project) == ["due", "idle"]  # what was not begun is handed back
+
+
+def test_errands_go_first_and_are_answered(project: Project) -> None:
+    with playing(project) as stage:
+        until(lambda: bool(stage.players))
+        answer = stage.server.errand("page", channel="clicks")
+        assert stage.until_given(1) == Errand("page", {"channel": "clicks"})
+        stage.players[0].say(Done([1, "x"]))
+        assert answer.result(5) == [1, "x"]
+        other = stage.server.errand("page", channel="nowhere")
+        stage.until_given(2)
+        stage.players[0].say(Failed({"error": "unknown", "problem": "no such channel"}, False, False))
+        with pytest.raises(Refused, match="no such channel"):
+            other.result(5)
+        third = stage.server.errand("page", channel="clicks")
+        stage.until_given(3)
+        stage.players[0].kill("it broke")
+        with pytest.raises(Refused, match="it broke"):
+            third.result(5)
+        until(lambda: len(stage.players) == 2)
+
+
+def test_what_cannot_be_begun_fails_and_what_may_pass_is_tried_again(project: Project) -> None:
+    with playing(project) as stage:
+        ingested(project.catalog, "clicks")
+        stage.until_given(1)
+        stage.players[0].say(Failed({"error": "declaration", "problem": "it cannot be"}, False, False))
+        for number in range(2, 2 + firings.ATTEMPTS):
+            stage.until_given(number)
+            stage.players[0].say(Failed({"error": "catalog", "problem": "it was away"}, True, False))
+        until(lambda: states(project) == ["failed", "failed"])
+    attempts = sorted(firing.attempts for firing in project.operation(100).firings)
+    assert attempts == [0, firings.ATTEMPTS]
+
+
+def test_a_worker_that_takes_too_long_is_ended_and_replaced(project: Project) -> None:
+    with playing(project, seconds=0.3) as stage:
+        ingested(project.catalog, "clicks")
+        claimed = stage.until_given(1)
+        assert isinstance(claimed, Claimed)
+        with project.catalog.writing() as tx:
+            runs.start(
+                tx,
+                kind=RunKind.TASKS,
+                tasks=bindings.tasks_of(tx, claimed.binding),
+                writes=(),
+                owner=stage.players[0].owner,
+                lease=LEASE,
+                claimed=claimed,
+            )
+        until(lambda: len(stage.players) >= 2)
+        assert "longer than" in stage.players[0].killed
+        failed = next(each for each in project.operation(100).firings if each.binding == claimed.binding)
+        assert failed.state is FiringState.FAILED
+    history, _ = project.history()
+    assert any("longer than" in (run.error or "") for run in history)
+
+
+def test_a_server_that_was_taken_for_silent_comes_back_under_another_name(project: Project) -> None:
+    with playing(project) as stage:
+        until(lambda: bool(stage.server.name))
+        name = stage.server.name
+        with project.catalog.writing() as tx:
+            tx = type(tx)(tx.connection, tx.now + LEASE * 100)
+            assert servers.expire(tx) == [name]
+        until(lambda: stage.server.name != name)
+        ingested(project.catalog, "clicks")
+        claimed = stage.until_given(1)
+        assert isinstance(claimed, Claimed)
+        assert claimed.server == stage.server.name
+
+
+def test_a_worker_with_nothing_to_do_compacts_what_is_worth_it(project: Project) -> None:
+    ingested(project.catalog, "clicks", base=True)
+    for _ in range(8):
+        ingested(project.catalog, "clicks")
+        with project.catalog.writing() as tx:
+            run, _ = runs.start(tx, kind=RunKind.TASKS, tasks=(), writes=(), owner="me", lease=LEASE)
+            found = chains.chronicle(tx, "clicks")
+            blocks = tuple(block.number for block in found.blocks)
+            item = Input(task="t", port="p", channel="clicks", start=0, end=found.readable, blocks=blocks)
+            runs.commit(tx, run, inputs=[item], outputs=(), advances=())
+    with playing(project, tidy=0.1) as stage:
+        for number in (1, 2):
+            claimed = stage.until_given(number)
+            assert isinstance(claimed, Claimed)
+            with project.catalog.writing() as tx:
+                firings.idle(tx, claimed)
+            stage.players[0].say(Done(None))
+        assert stage.until_given(3) == Errand("tidy", {"channel": "clicks"})
+
+
+def test_a_server_can_stop_once_nothing_is_due(project: Project) -> None:
+    ingested(project.catalog, "clicks")
+    stage = Stage(project)
+    stage.server = Server(
+        project.directory, {"serve": {"workers": 2}}, lambda text, event: None, until_idle=True, hire=stage._hired
+    )
+    thread = threading.Thread(target=stage.server.run)
+    thread.start()
+    for number in (1, 2):
+        claimed = stage.until_given(number)
+        assert isinstance(claimed, Claimed)
+        with project.catalog.writing() as tx:
+            firings.idle(tx, claimed)
+    for player in stage.players:
+        player.say(Done(None))
+    thread.join(20)
+    assert not thread.is_alive()
+    assert [server.state for server in project.operation().servers] == ["stopped"]
