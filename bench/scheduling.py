@@ -33,7 +33,7 @@ from kilonova.model.run import Output, RunKind
 from kilonova.model.schema import Schema
 from kilonova.model.version import Version
 from kilonova.server.loop import Server
-from kilonova.server.messages import Done, Ready, Work
+from kilonova.server.messages import Ended, Outcome, Ready, Work
 from kilonova.server.workers import Heard, Worker
 from kilonova.service.project import Project, open_project
 
@@ -142,8 +142,9 @@ class _Idler(Worker):
         self._pool.submit(self._run, work)
 
     def _run(self, work: Any) -> None:
-        carry_out(self._workplace, partial(prepared, occasion=Fired(work)), _nothing)
-        self._heard(self, Done(None))
+        (claimed,) = work.parts
+        carry_out(self._workplace, partial(prepared, occasion=Fired(claimed)), _nothing)
+        self._heard(self, Ended((Outcome(),)))
 
     def kill(self, why: str) -> None:
         self.killed = why

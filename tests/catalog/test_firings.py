@@ -21,13 +21,16 @@ from tests.catalog.building import LEASE, a_task, commit, ingested, with_channel
 from tests.databases import Clock as Time
 
 
-def register(catalog: Catalog, **triggers: tuple[Trigger, ...]) -> None:
+def register(catalog: Catalog, queue: float | None = None, **triggers: tuple[Trigger, ...]) -> None:
     """A task per binding, all of which read the channel `clicks`."""
     with catalog.writing() as tx:
         for name in triggers:
             registry.put_task(tx, a_task(f"{name}_task", {"clicks": Mode.NEW}, (f"{name}_out",)), "w")
+        named = {name: (f"{name}_task",) for name in triggers}
         bindings.put(
-            tx, "w", [Binding(name=name, tasks=(f"{name}_task",), triggers=own) for name, own in triggers.items()]
+            tx,
+            "w",
+            [Binding(name=name, tasks=named[name], triggers=own, queue=queue) for name, own in triggers.items()],
         )
 
 
@@ -44,7 +47,8 @@ def look(catalog: Catalog) -> list[str]:
 
 def claim(catalog: Catalog, server: str = "one", room: int = 9, limit: int | None = None) -> list[Claimed]:
     with catalog.writing() as tx:
-        return firings.claim(tx, server, room, limit)
+        batches, _ = firings.claim(tx, server, room, limit)
+    return [part for batch in batches for part in batch.parts]
 
 
 def start(catalog: Catalog, claimed: Claimed) -> tuple[int, dict[str, int]]:
@@ -146,18 +150,30 @@ def test_a_silent_server_loses_what_it_has_not_begun(clicks: Catalog, clock: Tim
     assert states(clicks) == [FiringState.SUCCEEDED]
 
 
-def test_an_abandoned_run_is_done_again_a_few_times(clicks: Catalog, clock: Time) -> None:
+def test_a_run_that_takes_its_process_with_it_is_done_again_a_few_times(clicks: Catalog) -> None:
     register(clicks, a=(Arrival(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
     for attempt in range(firings.ATTEMPTS):
         [claimed] = claim(clicks)
         start(clicks, claimed)
+        with clicks.writing() as tx:
+            assert len(runs.abandon(tx, "worker", "it exited", passing=True)) == 1
+        assert states(clicks) == [FiringState.DUE if attempt + 1 < firings.ATTEMPTS else FiringState.FAILED]
+    assert claim(clicks) == []
+
+
+def test_a_run_whose_server_went_silent_is_done_again_as_often_as_it_takes(clicks: Catalog, clock: Time) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),))
+    ingested(clicks, "clicks")
+    look(clicks)
+    for _ in range(2 * firings.ATTEMPTS):
+        [claimed] = claim(clicks)
+        start(clicks, claimed)
         clock.forward(LEASE.total_seconds() + 1)
         with clicks.writing() as tx:
             assert len(runs.expire(tx)) == 1
-        assert states(clicks) == [FiringState.DUE if attempt + 1 < firings.ATTEMPTS else FiringState.FAILED]
-    assert claim(clicks) == []
+        assert states(clicks) == [FiringState.DUE]
 
 
 def test_a_failed_run_is_done_again_only_if_that_may_help(clicks: Catalog) -> None:
@@ -190,6 +206,31 @@ def test_there_is_room_for_so_many_and_a_workflow_has_its_limit(clicks: Catalog)
     assert claim(clicks, room=2, limit=1) == []
     assert len(claim(clicks, room=1)) == 1
     assert len(claim(clicks, room=5)) == 1
+
+
+def test_what_reads_the_same_waits_and_is_merged_and_tried_again_alone(clicks: Catalog, clock: Time) -> None:
+    register(clicks, queue=30, **{name: (Arrival(channel="clicks"),) for name in "abc"})
+    ingested(clicks, "clicks")
+    look(clicks)
+    with clicks.writing() as tx:
+        batches, wake = firings.claim(tx, "one", 9, None)
+        assert (batches, wake) == ([], tx.now + timedelta(seconds=30))
+    clock.forward(31)
+    with clicks.writing() as tx:
+        [batch], wake = firings.claim(tx, "one", 1, None)
+        assert wake is None
+    assert sorted(part.binding for part in batch.parts) == ["a", "b", "c"]
+    one, other, third = batch.parts
+    run, points = start(clicks, one)
+    commit(clicks, run, points)
+    for part in (other, third):
+        run, _ = start(clicks, part)
+        with clicks.writing() as tx:
+            runs.fail(tx, run, "no luck", passing=True)
+    with clicks.writing() as tx:
+        batches, wake = firings.claim(tx, "one", 9, None)
+    assert sorted(len(batch.parts) for batch in batches) == [1, 1]
+    assert wake is None
 
 
 def test_what_is_paused_fires_afterwards(clicks: Catalog) -> None:

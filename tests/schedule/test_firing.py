@@ -188,7 +188,7 @@ def test_what_starts_next_keeps_to_priorities_and_limits(
         Waiting(binding=f"b{number}", workflow=workflow, priority=priority, since=after(second))
         for number, (workflow, priority, second) in enumerate(items)
     ]
-    found = chosen(waiting, running, room, limit)
+    found = [batch[0] for batch in chosen([(each,) for each in waiting], running, room, limit)]
     assert len(set(found)) == len(found) <= room
     for workflow in "uvw":
         own = sum(each.workflow == workflow for each in found)

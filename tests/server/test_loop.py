@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kilonova.catalog import bindings, chains, firings, registry, runs, servers
-from kilonova.catalog.firings import Claimed
+from kilonova.catalog.firings import Batch, Claimed
 from kilonova.model.binding import Binding
 from kilonova.model.encoding import Upsert
 from kilonova.model.firing import FiringState
@@ -21,7 +21,7 @@ from kilonova.model.run import Input, RunKind
 from kilonova.model.task import Mode
 from kilonova.model.trigger import Arrival
 from kilonova.server.loop import Refused, Server
-from kilonova.server.messages import Done, Errand, Failed, Message, Ready, Work
+from kilonova.server.messages import Done, Ended, Errand, Failed, Message, Outcome, Ready, Work
 from kilonova.server.workers import Worker
 from kilonova.service.project import Project, open_project
 from tests.catalog.building import LEASE, a_channel, a_task, ingested
@@ -73,6 +73,13 @@ class Stage:
         until(lambda: len(self.given()) >= count)
         return self.given()[count - 1]
 
+    def until_claimed(self, count: int) -> Claimed:
+        """The only part of the batch that a worker is given."""
+        batch = self.until_given(count)
+        assert isinstance(batch, Batch)
+        [part] = batch.parts
+        return part
+
 
 @contextmanager
 def playing(project: Project, **settings: Any) -> Iterator[Stage]:
@@ -118,16 +125,14 @@ def states(project: Project) -> list[str]:
 def test_what_fires_is_given_to_who_is_free_and_the_rest_waits(project: Project) -> None:
     with playing(project, workers=1) as stage:
         ingested(project.catalog, "clicks")
-        first = stage.until_given(1)
-        assert isinstance(first, Claimed)
+        first = stage.until_claimed(1)
         time.sleep(0.2)
         assert len(stage.given()) == 1
         assert states(project) == ["claimed", "due"]
         with project.catalog.writing() as tx:
             firings.idle(tx, first)
-        stage.players[0].say(Done(None))
-        second = stage.until_given(2)
-        assert isinstance(second, Claimed)
+        stage.players[0].say(Ended((Outcome(),)))
+        second = stage.until_claimed(2)
         assert {first.binding, second.binding} == {"a", "b"}
     assert states(project) == ["due", "idle"]  # what was not begun is handed back
 
@@ -141,7 +146,7 @@ def test_errands_go_first_and_are_answered(project: Project) -> None:
         assert answer.result(5) == [1, "x"]
         other = stage.server.errand("page", channel="nowhere")
         stage.until_given(2)
-        stage.players[0].say(Failed({"error": "unknown", "problem": "no such channel"}, False, False))
+        stage.players[0].say(Failed({"error": "unknown", "problem": "no such channel"}))
         with pytest.raises(Refused, match="no such channel"):
             other.result(5)
         third = stage.server.errand("page", channel="clicks")
@@ -156,10 +161,10 @@ def test_what_cannot_be_begun_fails_and_what_may_pass_is_tried_again(project: Pr
     with playing(project) as stage:
         ingested(project.catalog, "clicks")
         stage.until_given(1)
-        stage.players[0].say(Failed({"error": "declaration", "problem": "it cannot be"}, False, False))
+        stage.players[0].say(Ended((Outcome({"error": "declaration", "problem": "it cannot be"}),)))
         for number in range(2, 2 + firings.ATTEMPTS):
             stage.until_given(number)
-            stage.players[0].say(Failed({"error": "catalog", "problem": "it was away"}, True, False))
+            stage.players[0].say(Ended((Outcome({"error": "catalog", "problem": "it was away"}, passing=True),)))
         until(lambda: states(project) == ["failed", "failed"])
     attempts = sorted(firing.attempts for firing in project.operation(100).firings)
     assert attempts == [0, firings.ATTEMPTS]
@@ -168,8 +173,7 @@ def test_what_cannot_be_begun_fails_and_what_may_pass_is_tried_again(project: Pr
 def test_a_worker_that_takes_too_long_is_ended_and_replaced(project: Project) -> None:
     with playing(project, seconds=0.3) as stage:
         ingested(project.catalog, "clicks")
-        claimed = stage.until_given(1)
-        assert isinstance(claimed, Claimed)
+        claimed = stage.until_claimed(1)
         with project.catalog.writing() as tx:
             runs.start(
                 tx,
@@ -197,8 +201,7 @@ def test_a_server_that_was_taken_for_silent_comes_back_under_another_name(projec
             assert servers.expire(tx) == [name]
         until(lambda: stage.server.name != name)
         ingested(project.catalog, "clicks")
-        claimed = stage.until_given(1)
-        assert isinstance(claimed, Claimed)
+        claimed = stage.until_claimed(1)
         assert claimed.server == stage.server.name
 
 
@@ -214,11 +217,10 @@ def test_a_worker_with_nothing_to_do_compacts_what_is_worth_it(project: Project)
             runs.commit(tx, run, inputs=[item], outputs=(), advances=())
     with playing(project, tidy=0.1) as stage:
         for number in (1, 2):
-            claimed = stage.until_given(number)
-            assert isinstance(claimed, Claimed)
+            claimed = stage.until_claimed(number)
             with project.catalog.writing() as tx:
                 firings.idle(tx, claimed)
-            stage.players[0].say(Done(None))
+            stage.players[0].say(Ended((Outcome(),)))
         assert stage.until_given(3) == Errand("tidy", {"channel": "clicks"})
 
 
@@ -231,12 +233,11 @@ def test_a_server_can_stop_once_nothing_is_due(project: Project) -> None:
     thread = threading.Thread(target=stage.server.run)
     thread.start()
     for number in (1, 2):
-        claimed = stage.until_given(number)
-        assert isinstance(claimed, Claimed)
+        claimed = stage.until_claimed(number)
         with project.catalog.writing() as tx:
             firings.idle(tx, claimed)
     for player in stage.players:
-        player.say(Done(None))
+        player.say(Ended((Outcome(),)))
     thread.join(20)
     assert not thread.is_alive()
     assert [server.state for server in project.operation().servers] == ["stopped"]

@@ -89,6 +89,51 @@ def test_a_project_runs_by_itself(project: Project, spark: SparkSession, tmp_pat
     assert [server.state for server in project.operation().servers] == ["stopped"]
 
 
+def test_what_reads_the_same_is_merged_and_each_reports_for_itself(
+    project: Project, spark: SparkSession, tmp_path: Path
+) -> None:
+    copies = kn.Workflowette("copies")
+    copies.channel("rows", "user string")
+    copies.channel("users", "user string")
+
+    @copies.task(writes="users")
+    def listed(rows: kn.All) -> kn.Base:
+        return rows.distinct()
+
+    failing = kn.Workflowette("failing")
+    failing.channel("rows", "user string")
+    failing.channel("users", "user string")
+
+    @failing.task(writes="users")
+    def broken(rows: kn.All) -> kn.Base:
+        raise ValueError("no luck")
+
+    shop = kn.Workflow("shop")
+    shop.channel("clicks", "user string")
+    for name in ("one", "two"):
+        shop.bind(name, copies, {"rows": "clicks"}, on=kn.arrival("clicks"), mergeable="2 seconds")
+    shop.bind("three", failing, {"rows": "clicks"}, on=kn.arrival("clicks"), mergeable="1 minute")
+    project.apply(shop)
+    project.ingest("clicks", clicks_of(spark, "ann", "bob", "ann"))
+    with serving(tmp_path):
+        until(lambda: all(ended(project, name) for name in ("one", "two", "three")))
+    assert rows(project, "one__users") == rows(project, "two__users") == [("ann",), ("bob",)]
+    found = {firing.binding: firing for firing in project.operation(100).firings}
+    assert {name: firing.state for name, firing in found.items()} == {
+        "one": FiringState.SUCCEEDED,
+        "two": FiringState.SUCCEEDED,
+        "three": FiringState.FAILED,
+    }
+    assert (found["one"].attempts, found["three"].attempts) == (0, 1)  # what failed merged is tried again alone
+    history, _ = project.history()
+    first = {run.tasks: run for run in reversed(history) if run.tasks}
+    one, two = first["one__listed",], first["two__listed",]
+    assert one.ended is not None
+    assert two.started < one.ended
+    assert one.started < (two.ended or two.started)
+    assert len([run for run in history if run.tasks == ("three__broken",)]) == 2
+
+
 def _latencies(project: Project) -> list[float]:
     """Seconds from a firing to the launch of its run."""
     events = project.events()

@@ -13,19 +13,24 @@ from datetime import datetime
 
 from sqlalchemy import Row, Select, and_, func, insert, select, update
 
-from kilonova.catalog import codec, events, tables
-from kilonova.catalog.bindings import binding_id
+from kilonova.catalog import codec, events, registry, tables
+from kilonova.catalog.bindings import binding_id, tasks_of
 from kilonova.catalog.database import Transaction
 from kilonova.errors import LeaseLost
 from kilonova.model.channel import PointState
 from kilonova.model.event import EventKind
 from kilonova.model.firing import Firing, FiringEvent, FiringState, before, next_state
+from kilonova.model.task import Mode
 from kilonova.model.trigger import After, Arrival, Reached, State, Trigger, described, simple
 from kilonova.schedule.firing import Arrived, Happened, look
 from kilonova.schedule.queueing import Waiting, chosen
+from kilonova.schedule.sharing import batched
 
 ATTEMPTS = 3
-"""How many runs of a firing may be abandoned before it has failed."""
+"""How often a firing is tried whose runs took their processes with them, or met errors that may pass.
+
+Runs that went silent with their whole server do not count: that is not their doing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +216,18 @@ class Claimed:
     server: str
 
 
-def claim(tx: Transaction, server: str, room: int, limit: int | None) -> list[Claimed]:
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a worker is given at once: one binding, or several that were merged because they read the same.
+
+    Attributes:
+        parts: each of them, with a run of its own.
+    """
+
+    parts: tuple[Claimed, ...]
+
+
+def claim(tx: Transaction, server: str, room: int, limit: int | None) -> tuple[list[Batch], datetime | None]:
     """Take on what is due, as far as there is room.
 
     A binding that is running, or one of whose tasks another run has, waits; its firings are then taken on together.
@@ -219,11 +235,14 @@ def claim(tx: Transaction, server: str, room: int, limit: int | None) -> list[Cl
     Args:
         tx: a writing transaction.
         server: who takes it on.
-        room: how many runs the server can start.
+        room: how many batches the server can start.
         limit: how many runs a workflow may have at once; None for any number.
+
+    Returns:
+        What is taken on, and when there is more though nothing happens; None if there is not.
     """
     if room <= 0:
-        return []
+        return [], None
     firing, binding = tables.firing, tables.binding
     busy = set(
         tx.connection.execute(
@@ -237,28 +256,53 @@ def claim(tx: Transaction, server: str, room: int, limit: int | None) -> list[Cl
     running: dict[str, int] = {}
     for row in tx.connection.execute(select(binding.c.workflow).where(binding.c.name.in_(busy))):
         running[row.workflow] = running.get(row.workflow, 0) + 1
+    columns = (binding.c.name, binding.c.workflow, binding.c.priority, binding.c.queue)
     waiting = [
-        Waiting(binding=row.name, workflow=row.workflow, priority=row.priority, since=row.since)
+        Waiting(
+            binding=row.name,
+            workflow=row.workflow,
+            priority=row.priority,
+            since=row.since,
+            queue=None if row.attempts else row.queue,  # what failed merged is tried again alone
+            reads=frozenset() if row.queue is None or row.attempts else _reads(tx, row.name),
+        )
         for row in tx.connection.execute(
-            select(binding.c.name, binding.c.workflow, binding.c.priority, func.min(firing.c.time).label("since"))
+            select(*columns, func.min(firing.c.time).label("since"), func.max(firing.c.attempts).label("attempts"))
             .join(firing, firing.c.binding_id == binding.c.id)
             .where(firing.c.state == FiringState.DUE.value, binding.c.active)
-            .group_by(binding.c.name, binding.c.workflow, binding.c.priority)
+            .group_by(*columns)
         )
         if row.name not in busy
     ]
-    claimed = []
-    for one in chosen(waiting, running, room, limit):
-        numbers = tuple(
-            tx.connection.execute(
-                select(firing.c.id)
-                .where(firing.c.binding_id == binding_id(tx, one.binding), firing.c.state == FiringState.DUE.value)
-                .order_by(firing.c.id)
-            ).scalars()
-        )
-        _move(tx, numbers, FiringEvent.CLAIM, server=server)
-        claimed.append(Claimed(binding=one.binding, firings=numbers, server=server))
-    return claimed
+    ready, wake = batched(waiting, tx.now)
+    batches = []
+    for batch in chosen(ready, running, room, limit):
+        parts = []
+        for one in batch:
+            due = select(firing.c.id).where(firing.c.state == FiringState.DUE.value).order_by(firing.c.id)
+            numbers = tuple(
+                tx.connection.execute(due.where(firing.c.binding_id == binding_id(tx, one.binding))).scalars()
+            )
+            _move(tx, numbers, FiringEvent.CLAIM, server=server)
+            parts.append(Claimed(binding=one.binding, firings=numbers, server=server))
+        batches.append(Batch(tuple(parts)))
+    return batches, wake
+
+
+def _reads(tx: Transaction, binding: str) -> frozenset[tuple[str, int]]:
+    """What the tasks of a binding would read of others: snapshots as they are now, and news by cursor."""
+    found = set()
+    known = registry.tasks(tx, tasks_of(tx, binding))
+    written = {channel for each in known.values() for channel in each.task.writes}
+    for each in known.values():
+        for port in each.task.variants[0].ports:
+            if port.channel not in written:
+                found.add((port.channel, _NOW if port.mode is Mode.ALL else each.cursor(port.channel)))
+    return frozenset(found)
+
+
+_NOW = -1
+"""Stands for the newest point, where cursors do not matter."""
 
 
 def any_unended(tx: Transaction) -> bool:
@@ -336,8 +380,15 @@ def release(tx: Transaction, silent: Collection[str]) -> None:
     _move(tx, list(numbers), FiringEvent.RELEASE)
 
 
-def end(tx: Transaction, run: int, event: FiringEvent) -> None:
-    """The run that ends firings has ended; those of one that was abandoned are due again, unless that is usual."""
+def end(tx: Transaction, run: int, event: FiringEvent, *, counted: bool = True) -> None:
+    """The run that ends firings has ended.
+
+    Args:
+        tx: a writing transaction.
+        run: the run.
+        event: what that means for its firings; those that are released are due again.
+        counted: whether they are tried a few times only.
+    """
     table = tables.firing
     query = select(table.c.id).where(table.c.run_id == run, table.c.state == FiringState.RUNNING.value)
     numbers = list(tx.connection.execute(query).scalars())
@@ -345,7 +396,7 @@ def end(tx: Transaction, run: int, event: FiringEvent) -> None:
         _move(tx, numbers, event)
         return
     for number in numbers:
-        _again(tx, number, counted=True)
+        _again(tx, number, counted=counted)
 
 
 def _move(

@@ -232,7 +232,8 @@ def expire(tx: Transaction) -> list[Run]:
         )
     ]
     for run in silent:
-        _end(tx, run.number, RunEvent.EXPIRE, f"the process {run.owner} went silent", FiringEvent.RELEASE)
+        said = f"the process {run.owner} went silent"
+        _end(tx, run.number, RunEvent.EXPIRE, said, FiringEvent.RELEASE, counted=False)
     tx.connection.execute(delete(tables.pin).where(tables.pin.c.until < tx.now))
     return silent
 
@@ -263,7 +264,9 @@ def abandon(tx: Transaction, owner: str, error: str, *, passing: bool) -> list[i
     return numbers
 
 
-def _end(tx: Transaction, run: int, event: RunEvent, error: str | None, firing: FiringEvent) -> bool:
+def _end(
+    tx: Transaction, run: int, event: RunEvent, error: str | None, firing: FiringEvent, *, counted: bool = True
+) -> bool:
     after = next_state(RunState.RUNNING, event)
     result = tx.connection.execute(
         update(tables.run)
@@ -272,7 +275,7 @@ def _end(tx: Transaction, run: int, event: RunEvent, error: str | None, firing: 
     )
     if not result.rowcount:
         return False
-    firings.end(tx, run, firing)
+    firings.end(tx, run, firing, counted=counted)
     written = select(tables.channel.c.name).join(tables.point, tables.point.c.channel_id == tables.channel.c.id)
     events.tell(
         tx,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -14,7 +15,9 @@ from kilonova.catalog.firings import Claimed, idle
 from kilonova.catalog.observation import observe
 from kilonova.engine.undertaking import Prepared
 from kilonova.model.channel import Chronicle
+from kilonova.model.reading import Reading
 from kilonova.model.run import RunKind
+from kilonova.model.task import Query
 from kilonova.schedule.planning import Progress, choose, feeds, selected
 
 
@@ -32,9 +35,15 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """The tasks of a binding that a server has claimed that have something to do, whatever their schedules."""
+    """The tasks of a binding that a server has claimed that have something to do, whatever their schedules.
+
+    Attributes:
+        claimed: the binding and its firings.
+        merged: whether others go on in the same process, and read the same.
+    """
 
     claimed: Claimed
+    merged: bool = False
 
 
 Occasion = Due | Asked | Fired
@@ -117,6 +126,28 @@ def prepared(tx: Transaction, occasion: Occasion) -> Prepared[Plan] | None:
         pins=tuple(sorted(pins)),
         plan=plan,
         claimed=claimed,
+        merged=isinstance(occasion, Fired) and occasion.merged,
+    )
+
+
+def common(tx: Transaction, parts: Iterable[Claimed]) -> tuple[Reading, ...]:
+    """What several claimed bindings would read now that others of them would read too (Nova, section 4.2).
+
+    What views read is left out: they read columns and rows of their own choice, straight from the files.
+    """
+    counts: Counter[Reading] = Counter()
+    for part in parts:
+        workflow, progress, chronicles = observe(tx, tasks_of(tx, part.binding))
+        progress = _let_go(progress)
+        found: set[Reading] = set()
+        for name in selected(workflow, progress, chronicles):
+            choice = choose(progress[name], chronicles)
+            if not isinstance(choice.variant.logic, Query):
+                fed = feeds(choice, progress[name], chronicles)
+                found |= {feed.reading for feed in fed if feed.port.channel not in progress[name].task.writes}
+        counts.update(found)
+    return tuple(
+        reading for reading, count in counts.items() if count > 1 and reading.blocks and reading.schema is not None
     )
 
 

@@ -36,6 +36,7 @@ class Prepared(Generic[Plan]):
         pins: the blocks that it will read.
         plan: what its work needs to know.
         claimed: the firings that it is for; None for a run that a person started.
+        merged: whether it goes on together with others, which may be what makes it fail: it is tried again alone then.
     """
 
     kind: RunKind
@@ -44,6 +45,7 @@ class Prepared(Generic[Plan]):
     pins: tuple[int, ...]
     plan: Plan
     claimed: Claimed | None = None
+    merged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,8 @@ def carry_out(
     except BaseException as error:
         state = None
         with suppress(KilonovaError):
-            state = _give_up(workplace, run, named, error)
+            passing = prepared.merged or (isinstance(error, KilonovaError) and error.transient)
+            state = _give_up(workplace, run, named, error, passing)
         if not isinstance(error, KilonovaError):
             raise
         if state is RunState.ABANDONED:  # then what it read may have been collected: the cause of other errors
@@ -168,14 +171,13 @@ def _lost(run: int) -> LeaseLost:
     )
 
 
-def _give_up(workplace: Workplace, run: int, named: Sequence[int], error: BaseException) -> RunState:
+def _give_up(workplace: Workplace, run: int, named: Sequence[int], error: BaseException, passing: bool) -> RunState:
     """End a run whose work or commit raised, and delete its files.
 
     Returns:
         Its state now: SUCCEEDED if the commit had gone through and only its confirmation was lost.
     """
     with workplace.catalog.writing() as tx:
-        passing = isinstance(error, KilonovaError) and error.transient
         runs.fail(tx, run, str(error) or type(error).__name__, passing=passing)
         state = runs.one(tx, run).state
     if state is RunState.ABANDONED:  # whoever took it over may have deleted its files before the last was written

@@ -95,10 +95,11 @@ def refuse_open(catalog: Catalog, host: str) -> None:
     Raises:
         SettingsError: there are none, and the host is not this machine's own.
     """
+    if all(ipaddress.ip_address(str(address[4][0])).is_loopback for address in _addresses(host)):
+        return
     with catalog.reading() as tx:
-        if tokens.tokens(tx):
-            return
-    if not all(ipaddress.ip_address(str(address[4][0])).is_loopback for address in _addresses(host)):
+        guarded = bool(tokens.tokens(tx))
+    if not guarded:
         raise SettingsError(
             f"the server would listen on {host} to everybody, because there are no tokens",
             hint="Make one with: kilonova token create NAME --role admin",

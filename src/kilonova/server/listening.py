@@ -31,7 +31,6 @@ def listening(server: Server, project: Project) -> Iterator[str]:
         SettingsError: it cannot listen there, or would listen to other machines without tokens.
     """
     settings = project.settings.serve
-    project.catalog.check()
     refuse_open(project.catalog, settings.host)
     config = uvicorn.Config(
         api(server, project), host=settings.host, port=settings.port, log_config=None, timeout_graceful_shutdown=2

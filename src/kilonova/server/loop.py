@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from kilonova.catalog import events, firings, runs, servers
-from kilonova.catalog.firings import Claimed, Watched
+from kilonova.catalog.firings import Batch, Claimed, Watched
 from kilonova.catalog.stretches import stretches
 from kilonova.catalog.watching import Watch
 from kilonova.errors import Busy, CatalogAway, SparkUnavailable
 from kilonova.model.event import Event, EventKind
 from kilonova.schedule.compacting import worthwhile
-from kilonova.server.messages import Done, Errand, Failed, Launched, Message, Ready
+from kilonova.server.messages import Done, Ended, Errand, Failed, Message, Ready
 from kilonova.server.workers import Heard, Worker
 from kilonova.service.project import open_project
 
@@ -86,6 +86,7 @@ class Server:
         self._event = 0
         self._watched: list[Watched] = []
         self._all = True
+        self._queued: datetime | None = None
         self._beaten = 0.0
         self._tidied = time.monotonic()
         self._stopping: float | None = None
@@ -185,9 +186,9 @@ class Server:
             return
         with self._catalog.writing() as tx:
             firings.fire(tx, looked_at)
-            claimed = firings.claim(tx, self._name, room, self._settings.per_workflow)
-        for worker, one in zip(free, claimed, strict=False):
-            worker.give(one)
+            batches, self._queued = firings.claim(tx, self._name, room, self._settings.per_workflow)
+        for worker, batch in zip(free, batches, strict=False):
+            worker.give(batch)
 
     def _beat(self) -> None:
         """Say that the server lives, and take up after those that do not."""
@@ -232,24 +233,24 @@ class Server:
             case Ready():
                 self._restart = _RESTART
                 self._log("a worker is ready", None)
-            case Launched():
-                pass
             case Done(result):
-                if worker.answer is not None:
-                    worker.answer.set_result(result)
                 if result is not None and isinstance(worker.doing, Errand) and worker.doing.what == "tidy":
                     self._tidied = 0.0  # there may be more to do
-                worker.doing = worker.answer = None
-            case Failed():
                 if worker.answer is not None:
-                    worker.answer.set_exception(Refused(message.error))
-                if not message.begun and isinstance(worker.doing, Claimed):
-                    busy = message.error["error"] == Busy.code
-                    self._give_up(
-                        worker.doing, str(message.error["problem"]), passing=message.passing, counted=not busy
-                    )
+                    worker.answer.set_result(result)
                 worker.doing = worker.answer = None
-            case Claimed() | Errand():
+            case Failed(error):
+                if worker.answer is not None:
+                    worker.answer.set_exception(Refused(error))
+                worker.doing = worker.answer = None
+            case Ended(outcomes):
+                assert isinstance(worker.doing, Batch)
+                for part, outcome in zip(worker.doing.parts, outcomes, strict=True):
+                    if outcome.error is not None and not outcome.begun:
+                        counted = outcome.error["error"] != Busy.code
+                        self._give_up(part, str(outcome.error["problem"]), passing=outcome.passing, counted=counted)
+                worker.doing = None
+            case Batch() | Errand():
                 raise AssertionError(message)
             case _:
                 assert_never(message)
@@ -259,8 +260,9 @@ class Server:
         late = worker.killed == _LATE
         with self._catalog.writing() as tx:
             runs.abandon(tx, worker.owner, f"its process ended: {worker.killed}", passing=not late)
-        if isinstance(worker.doing, Claimed):
-            self._give_up(worker.doing, worker.killed, passing=not late)
+        if isinstance(worker.doing, Batch):
+            for part in worker.doing.parts:
+                self._give_up(part, worker.killed, passing=not late)
         if worker.answer is not None:
             error = SparkUnavailable(f"the process that did it ended: {worker.killed}", hint="Try again")
             worker.answer.set_exception(Refused(error.told))
@@ -308,10 +310,8 @@ class Server:
         """For how long there is nothing to do unless something happens."""
         longest = self._settings.lease / 3
         with self._catalog.reading() as tx:
-            wake = firings.next_wake(tx)
-        if wake is None:
-            return longest
-        return min(longest, max(0.0, (wake - datetime.now(UTC)).total_seconds()))
+            wakes = [wake for wake in (firings.next_wake(tx), self._queued) if wake is not None]
+        return min([longest, *(max(0.0, (wake - datetime.now(UTC)).total_seconds()) for wake in wakes)])
 
     def _leave(self) -> None:
         """End the workers; what they had is due again."""

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kilonova.catalog.firings import Claimed
+from kilonova.catalog.firings import Batch, Claimed
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,46 +28,57 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
-    """A worker has begun a run."""
-
-    run: int
-
-
-@dataclass(frozen=True, slots=True)
 class Done:
-    """A worker has ended what it was given, with this result."""
+    """A worker has done an errand, with this result."""
 
     result: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A worker could not do what it was given.
+    """A worker could not do an errand.
 
     Attributes:
         error: the error as `KilonovaError.told` gives it.
+    """
+
+    error: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a part of a batch.
+
+    Attributes:
+        error: the error as `KilonovaError.told` gives it; None if there was none.
         passing: whether trying again may help.
         begun: whether a run had begun, which has told of it.
     """
 
-    error: dict[str, Any]
-    passing: bool
-    begun: bool
+    error: dict[str, Any] | None = None
+    passing: bool = False
+    begun: bool = False
 
 
-Work = Claimed | Errand
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A worker has ended a batch: what became of each part."""
+
+    outcomes: tuple[Outcome, ...]
+
+
+Work = Batch | Errand
 """What a worker can be given."""
 
-Message = Work | Ready | Launched | Done | Failed
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Claimed, Errand, Ready, Launched, Done, Failed)}
+Message = Work | Ready | Done | Failed | Ended
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Batch, Errand, Ready, Done, Failed, Ended)}
 
 
 def written(message: Message) -> str:
     """A message as a line.
 
-    >>> written(Launched(3))
-    '{"run": 3, "message": "Launched"}'
+    >>> written(Done(3))
+    '{"result": 3, "message": "Done"}'
     """
     return json.dumps({**asdict(message), "message": type(message).__name__})
 
@@ -75,12 +86,15 @@ def written(message: Message) -> str:
 def read(line: str) -> Message:
     """The inverse of `written`.
 
-    >>> read(written(Launched(3)))
-    Launched(run=3)
+    >>> read(written(Ended((Outcome(begun=True),))))
+    Ended(outcomes=(Outcome(error=None, passing=False, begun=True),))
     """
     fields = json.loads(line)
     kind = _KINDS[fields.pop("message")]
-    if kind is Claimed:
-        fields["firings"] = tuple(fields["firings"])
+    if kind is Batch:
+        parts = fields["parts"]
+        fields["parts"] = tuple(Claimed(**{**part, "firings": tuple(part["firings"])}) for part in parts)
+    elif kind is Ended:
+        fields["outcomes"] = tuple(Outcome(**outcome) for outcome in fields["outcomes"])
     message: Message = kind(**fields)
     return message

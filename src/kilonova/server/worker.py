@@ -12,13 +12,13 @@ import queue
 import resource
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TextIO, assert_never
 
-from kilonova.catalog.firings import Claimed
-from kilonova.engine.events import Event, Started
+from kilonova.catalog.firings import Batch, Claimed
 from kilonova.errors import KilonovaError
-from kilonova.server.messages import Done, Errand, Failed, Launched, Message, Ready, Work, read, written
+from kilonova.server.messages import Done, Ended, Errand, Failed, Message, Outcome, Ready, Work, read, written
 from kilonova.service.project import Project, RunReport, open_project
 
 
@@ -46,34 +46,54 @@ def work(directory: str, settings: str) -> None:
     os.dup2(2, 1)  # what user code prints goes where logs go
     given = queue.SimpleQueue[Work]()
     threading.Thread(target=_listen, args=(given,), name="server", daemon=True).start()
-    begun = threading.Event()
-
-    def heard(event: Event) -> None:
-        if isinstance(event, Started):
-            begun.set()
-            out.say(Launched(event.run))
-
-    with open_project(directory, listener=heard, **json.loads(settings)) as project:
+    with open_project(directory, **json.loads(settings)) as project:
         project.warm()
         if project.settings.serve.memory is not None:
             _limit(project.settings.serve.memory)
         out.say(Ready())
         while True:
-            work = given.get()
-            begun.clear()
-            try:
-                out.say(Done(_done(project, work)))
-            except KilonovaError as error:
-                out.say(Failed(error.told, error.transient, begun.is_set()))
-            except Exception as error:
-                told = {"error": "defect", "problem": f"{type(error).__name__}: {error}", "hint": None}
-                out.say(Failed(told, False, begun.is_set()))
+            out.say(_carried_out(project, given.get()))
 
 
-def _done(project: Project, work: Work) -> Any:
+def _carried_out(project: Project, work: Work) -> Done | Failed | Ended:
     match work:
-        case Claimed():
-            return _run(project.launch(work))
+        case Batch(parts=(claimed,)):
+            return Ended((_outcome(project, claimed, merged=False),))
+        case Batch(parts=parts):
+            try:
+                with project.sharing(parts), ThreadPoolExecutor(len(parts), thread_name_prefix="part") as pool:
+                    return Ended(tuple(pool.map(lambda part: _outcome(project, part, merged=True), parts)))
+            except KilonovaError as error:
+                return Ended((Outcome(error.told, True),) * len(parts))
+        case Errand():
+            try:
+                return Done(_done(project, work))
+            except KilonovaError as error:
+                return Failed(error.told)
+            except Exception as error:
+                return Failed(_defect(error))
+        case _:
+            assert_never(work)
+
+
+def _outcome(project: Project, claimed: Claimed, *, merged: bool) -> Outcome:
+    """Run what was claimed. A run that had begun tells of itself, and of its firings; a refused one does not."""
+    begun: list[int] = []
+    try:
+        project.launch(claimed, merged=merged, begun=begun.append)
+    except KilonovaError as error:
+        return Outcome(error.told, error.transient or merged, bool(begun))
+    except Exception as error:
+        return Outcome(_defect(error), merged, bool(begun))
+    return Outcome()
+
+
+def _defect(error: Exception) -> dict[str, Any]:
+    return {"error": "defect", "problem": f"{type(error).__name__}: {error}", "hint": None}
+
+
+def _done(project: Project, errand: Errand) -> Any:
+    match errand:
         case Errand("run", arguments):
             return _run(project.run(**arguments))
         case Errand("ingest", arguments):
@@ -84,10 +104,8 @@ def _done(project: Project, work: Work) -> Any:
             return _run(project.tidy(**arguments))
         case Errand("page", arguments):
             return project.page(**arguments)
-        case Errand(what):
-            raise AssertionError(what)
         case _:
-            assert_never(work)
+            raise AssertionError(errand.what)
 
 
 def _run(report: RunReport | None) -> int | None:
@@ -97,7 +115,7 @@ def _run(report: RunReport | None) -> int | None:
 def _listen(given: queue.SimpleQueue[Work]) -> None:
     for line in sys.stdin:
         message = read(line)
-        assert isinstance(message, Claimed | Errand)
+        assert isinstance(message, Batch | Errand)
         given.put(message)
     os._exit(0)
 

@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -23,7 +23,8 @@ from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.monitoring import Counts
 from kilonova.catalog.observation import observe
-from kilonova.engine.events import Listener, unheard
+from kilonova.engine.events import Event as Heard
+from kilonova.engine.events import Listener, Started, unheard
 from kilonova.errors import Busy, DeclarationError, KilonovaError, SettingsError, UnknownName, closest
 from kilonova.model.channel import Chronicle
 from kilonova.model.event import Event
@@ -392,8 +393,15 @@ class Project:
         with self.catalog.writing() as tx:
             bindings.pause(tx, binding, False)
 
-    def launch(self, claimed: Claimed) -> RunReport | None:
+    def launch(
+        self, claimed: Claimed, *, merged: bool = False, begun: Callable[[int], object] = lambda _: None
+    ) -> RunReport | None:
         """Run what a server has claimed.
+
+        Args:
+            claimed: the binding and its firings.
+            merged: whether others are launched at the same time, within `sharing`.
+            begun: told the run's number once it has begun; from then on its firings end with it.
 
         Returns:
             What it did; None if there was nothing to do.
@@ -405,13 +413,29 @@ class Project:
         """
         from kilonova.engine.occasion import Fired
 
-        return self._run(Fired(claimed))
+        def heard(event: Heard) -> None:
+            if isinstance(event, Started):
+                begun(event.run)
+            self.listener(event)
 
-    def _run(self, occasion: Occasion) -> RunReport | None:
+        return self._run(Fired(claimed, merged), heard)
+
+    @contextmanager
+    def sharing(self, parts: Sequence[Claimed]) -> Iterator[None]:
+        """Let what several claimed bindings read in common be read once, until the end of the block."""
+        from kilonova.engine.occasion import common
+
+        with self.catalog.reading() as tx:
+            readings = common(tx, parts)
+        with self.warehouse.holding(readings):
+            yield
+
+    def _run(self, occasion: Occasion, listener: Listener | None = None) -> RunReport | None:
         from kilonova.engine.tasks import Retries, run_tasks
 
         retries = Retries(attempts=self.settings.retry.attempts, wait=self.settings.retry.wait)
-        done = run_tasks(self._workplace(), self.warehouse, occasion, retries)
+        workplace = self._workplace() if listener is None else replace(self._workplace(), listener=listener)
+        done = run_tasks(workplace, self.warehouse, occasion, retries)
         return None if done is None else self._report(*done)
 
     def compact(self, channel: str) -> RunReport | None:

@@ -7,7 +7,8 @@ replaces). What a reading equals is defined by `kilonova.testing.reference`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, reduce
 from itertools import groupby, takewhile
@@ -75,9 +76,25 @@ class Warehouse:
         self.sizes = sizes
         self.functions = functions
         self._blocks = Blocks(spark, storage, identity)
+        self._held: dict[Reading, DataFrame] = {}
         self.shared = lru_cache(maxsize=_SHARED)(self._shared)
         """As `open`, or as `weighed`, for what views read: several read the same, making the frame may take longer than
         a job of it, and blocks never change. Strong deltas come as stored: rows may go and come that do not change."""
+
+    @contextmanager
+    def holding(self, readings: Iterable[Reading]) -> Iterator[None]:
+        """Keep what is put together for some readings, once it has been, until the end of the block.
+
+        Several runs that read the same then read it once (Nova, section 4.2).
+        """
+        frames = {reading: self.open(reading).persist() for reading in readings}
+        self._held |= frames
+        try:
+            yield
+        finally:
+            for reading, frame in frames.items():
+                del self._held[reading]
+                frame.unpersist()
 
     def open(self, reading: Reading) -> DataFrame:
         """The rows of a reading: those of the relation, or of a delta with its control columns.
@@ -85,6 +102,8 @@ class Warehouse:
         Args:
             reading: which blocks to put together, and how.
         """
+        if (held := self._held.get(reading)) is not None:
+            return held
         schema = reading.schema
         if schema is None:
             raise BrokenInvariant("a channel without a schema was read")
