@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from kilonova.catalog import bindings, events, firings, registry, runs, servers
+from kilonova.catalog import bindings, chains, events, firings, registry, runs, servers
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.firings import Claimed
 from kilonova.catalog.watching import Watch
@@ -255,6 +255,20 @@ def test_a_trigger_that_stays_remembers_and_a_new_one_begins(clicks: Catalog) ->
         assert set(bindings.bindings(tx)) == {"a", "c"}
         with pytest.raises(UnknownName, match="no such binding"):
             bindings.binding_id(tx, "b")
+
+
+def test_a_channel_that_is_dropped_and_comes_again_fires_again(clicks: Catalog) -> None:
+    register(clicks, a=(Arrival(channel="clicks"), Clock(schedule=Every(60))))
+    for _ in range(3):
+        ingested(clicks, "clicks")
+        look(clicks)
+    with clicks.writing() as tx:
+        chains.drop_channel(tx, "clicks")
+        bindings.forget(tx, "clicks")
+    assert look(clicks) == []
+    with_channels(clicks, "clicks")
+    ingested(clicks, "clicks")
+    assert look(clicks) == ["a"]
 
 
 def test_by_hand(clicks: Catalog) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Text, cast, insert, select, update
 
 from kilonova.catalog import codec, events, tables
 from kilonova.catalog.database import Transaction, inserted
 from kilonova.errors import UnknownName, closest
 from kilonova.model.binding import Binding
 from kilonova.model.event import EventKind
-from kilonova.model.trigger import Trigger
+from kilonova.model.trigger import Arrival, Trigger, simple
 from kilonova.schedule.firing import armed
 
 
@@ -147,6 +147,24 @@ def _put_triggers(tx: Transaction, binding: int, triggers: Iterable[Trigger]) ->
         )
     if known:
         tx.connection.execute(update(table).where(table.c.id.in_(known.values())).values(active=False, wake=None))
+
+
+def forget(tx: Transaction, channel: str) -> None:
+    """A channel is dropped: triggers that wait for its data begin anew, for it may come again with points from 1."""
+    table = tables.trigger
+    named = cast(table.c.definition, Text).contains(json.dumps(channel), autoescape=True)
+    for row in tx.connection.execute(select(table).where(table.c.active, named)).all():
+        trigger = codec.trigger_from_json(row.definition)
+        if not any(isinstance(item, Arrival) and item.channel == channel for item in simple(trigger)):
+            continue
+        tx.connection.execute(update(table).where(table.c.id == row.id).values(active=False, wake=None))
+        state = codec.state_to_json(armed(trigger, tx.now, events.newest(tx)))
+        tx.connection.execute(
+            insert(table).values(
+                binding_id=row.binding_id, definition=row.definition, state=state, wake=tx.now, active=True
+            )
+        )
+    events.tell(tx, EventKind.APPLIED, said=f"the channel {channel} was dropped")
 
 
 def pause(tx: Transaction, name: str, paused: bool) -> None:

@@ -31,6 +31,7 @@ class Workflow:
     tasks: tuple[Task, ...]
     bindings: tuple[Binding, ...] = ()
     _writers: Mapping[str, Task] = field(init=False, repr=False, compare=False)
+    _readers: Mapping[str, list[Task]] = field(init=False, repr=False, compare=False)
     _order: tuple[Task, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -58,7 +59,12 @@ class Workflow:
                         hint="Let each task write a channel of its own, and join them in a third",
                     )
                 writers[channel] = task
+        readers: dict[str, list[Task]] = {}
+        for task in self.tasks:
+            for channel in task.reads:
+                readers.setdefault(channel, []).append(task)
         object.__setattr__(self, "_writers", writers)
+        object.__setattr__(self, "_readers", readers)
         object.__setattr__(self, "_order", self._sorted())
 
     def channel(self, name: str) -> Channel:
@@ -80,6 +86,16 @@ class Workflow:
     def sources(self) -> tuple[Channel, ...]:
         """The channels that no task writes."""
         return tuple(channel for channel in self.channels if self.writer(channel.name) is None)
+
+    def downstream(self, task: Task) -> tuple[Task, ...]:
+        """The tasks that read what a task writes, and those that read what these write, and so on; nearest first."""
+        reached: dict[str, Task] = {}
+        front = [task]
+        while front:
+            after = [reader for item in front for channel in item.writes for reader in self._readers.get(channel, ())]
+            front = [item for item in after if item.name not in reached and item.name != task.name]
+            reached |= {item.name: item for item in front}
+        return tuple(reached.values())
 
     def order(self) -> tuple[Task, ...]:
         """The tasks, each after those whose output it reads."""

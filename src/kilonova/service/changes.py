@@ -146,8 +146,9 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
     )
     altered = {change.channel.name for change in channels if change.reshaped}
     tasks = [_task_change(task, workflow, registered, chronicles, altered) for task in workflow.tasks]
+    kept = {task.name for task in workflow.tasks}
     for name, known in registered.items():
-        if known.workflow == workflow.name and all(task.name != name for task in workflow.tasks):
+        if known.workflow == workflow.name and name not in kept:
             tasks.append(
                 TaskChange(
                     task=known.task,
@@ -325,7 +326,7 @@ def _task_change(
     chronicles: Mapping[str, Chronicle],
     altered: set[str],
 ) -> TaskChange:
-    downstream = tuple(_downstream(task.name, workflow))
+    downstream = tuple(other.name for other in workflow.downstream(task))
     known = registered.get(task.name)
     if known is None:
         action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
@@ -431,15 +432,6 @@ def _difference(old: Task, new: Task, altered: set[str]) -> str:
             found.append(f"the ports or result of {variant.name} changed")
     found += [f"variant {name} is gone" for name in before]
     return ", ".join(found)
-
-
-def _downstream(name: str, workflow: Workflow) -> Iterable[str]:
-    reached = {name}
-    for task in workflow.order():
-        writers = {writer.name for channel in task.reads if (writer := workflow.writer(channel))}
-        if writers & reached and task.name not in reached:
-            reached.add(task.name)
-            yield task.name
 
 
 def carry_out(tx: Transaction, plan: Plan) -> None:

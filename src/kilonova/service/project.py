@@ -276,6 +276,7 @@ class Project:
                     )
                 registry.drop_task(tx, task.name)
             chains.drop_channel(tx, channel)
+            bindings.forget(tx, channel)
         sweep(self.catalog, self._files())
         return tuple(task.name for task in writers)
 
