@@ -242,18 +242,12 @@ def _quiet(project: Project) -> None:
 def _lags(project: Project, begun: list[int], readers: int) -> list[float]:
     """Seconds from each arrival to the starts of its runs, once all have started."""
     while True:
-        time.sleep(0.05)
-        events = project.events()
-        came = {
-            event.channels[0]: event for event in events if event.run in begun and event.kind is EventKind.SUCCEEDED
-        }
         with project.catalog.reading() as tx:
             fired = firings.firings(tx, len(begun) * readers)
-        launched = {event.run: event.time for event in events if event.kind is EventKind.LAUNCHED}
-        lags = [
-            (launched[one.run] - came[channel].time).total_seconds()
-            for one in fired
-            if (channel := one.occurrence.partition("@")[0]) in came and one.run in launched
-        ]
-        if len(lags) >= len(begun) * readers:
-            return lags
+        if len(fired) == len(begun) * readers and all(one.run is not None for one in fired):
+            break
+        time.sleep(0.02 if len(begun) == 1 else 0.5)
+    events = project.events()
+    came = {event.channels[0]: event.time for event in events if event.run in begun and event.channels}
+    launched = {event.run: event.time for event in events if event.kind is EventKind.LAUNCHED}
+    return [(launched[one.run] - came[one.occurrence.partition("@")[0]]).total_seconds() for one in fired]

@@ -79,9 +79,15 @@ def next_wake(tx: Transaction) -> datetime | None:
     return None if found is None else found
 
 
-def _looked_at() -> Select[tuple[int, str, object, object]]:
+def _looked_at() -> Select[tuple[int, str, object, object, datetime]]:
     return (
-        select(tables.trigger.c.id, tables.binding.c.name, tables.trigger.c.definition, tables.trigger.c.state)
+        select(
+            tables.trigger.c.id,
+            tables.binding.c.name,
+            tables.trigger.c.definition,
+            tables.trigger.c.state,
+            tables.trigger.c.wake,
+        )
         .join(tables.binding, tables.binding.c.id == tables.trigger.c.binding_id)
         .where(tables.trigger.c.active, tables.binding.c.active, ~tables.binding.c.paused)
     )
@@ -98,15 +104,15 @@ def fire(tx: Transaction, numbers: Collection[int]) -> list[str]:
         The bindings that are due because of it.
     """
     rows = tx.connection.execute(_looked_at().where(tables.trigger.c.id.in_(numbers))).all()
-    found = [
-        (row.id, row.name, codec.trigger_from_json(row.definition), codec.state_from_json(row.state)) for row in rows
-    ]
-    happened = _happened(tx, [(trigger, state) for _, _, trigger, state in found])
+    found = [(row, codec.trigger_from_json(row.definition), codec.state_from_json(row.state)) for row in rows]
+    happened = _happened(tx, [(trigger, state) for _, trigger, state in found])
     due = []
-    for number, binding, trigger, state in found:
+    for row, trigger, state in found:
+        number, binding = row.id, row.name
         looked = look(trigger, state, happened, tx.now)
-        values = {"state": codec.state_to_json(looked.state), "wake": looked.wake}
-        tx.connection.execute(update(tables.trigger).where(tables.trigger.c.id == number).values(**values))
+        if (looked.state, looked.wake) != (state, row.wake):
+            values = {"state": codec.state_to_json(looked.state), "wake": looked.wake}
+            tx.connection.execute(update(tables.trigger).where(tables.trigger.c.id == number).values(**values))
         if looked.occurrence is not None:
             _insert(tx, binding, number, looked.occurrence.name, looked.occurrence.time)
             due.append(binding)
