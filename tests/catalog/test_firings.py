@@ -309,9 +309,10 @@ def test_events_come_in_order_and_name_what_may_have_changed(clicks: Catalog) ->
 def test_many_servers_fire_and_claim_each_occurrence_once(clicks: Catalog) -> None:
     register(clicks, **{name: (Arrival(channel="clicks"),) for name in "abc"})
     claimed: list[Claimed] = []
+    over = threading.Event()
 
     def serve(name: str) -> None:
-        for _ in range(20):
+        while not over.is_set():
             look(clicks)
             claimed.extend(claim(clicks, name, room=1))
 
@@ -320,9 +321,11 @@ def test_many_servers_fire_and_claim_each_occurrence_once(clicks: Catalog) -> No
         thread.start()
     for _ in range(5):
         ingested(clicks, "clicks")
+    over.set()
     for thread in threads:
         thread.join()
     look(clicks)
+    claimed += claim(clicks, "the last")
     with clicks.reading() as tx:
         found = firings.firings(tx, 1000)
     for name in "abc":

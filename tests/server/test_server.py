@@ -170,7 +170,7 @@ def test_user_code_cannot_take_the_server_down(project: Project, spark: SparkSes
     trap.view("fine", "SELECT count(*) AS n FROM clicks")
     project.apply(trap)
     project.ingest("clicks", clicks_of(spark, "ann"))
-    with serving(tmp_path, seconds=6.0, memory=2000):
+    with serving(tmp_path, seconds=25.0, memory=2000):
         until(lambda: all(ended(project, name) for name in ("exits", "hangs", "raises", "greedy", "fine")), 240)
     states = {firing.binding: firing.state for firing in project.operation(100).firings}
     assert states.pop("fine") is FiringState.SUCCEEDED
