@@ -171,8 +171,8 @@ def _nothing(begun: Begun[Plan]) -> Results:
     return Results(inputs=(), outputs=tuple(outputs), advances=tuple(advances))
 
 
-def _arrive(project: Project, channel: str) -> int:
-    """A block comes; the run that brought it."""
+def _arrive(project: Project, channel: str) -> tuple[int, str]:
+    """A block comes; the run that brought it, and the occurrence that it is."""
     with project.catalog.writing() as tx:
         run, points = runs.start(tx, kind=RunKind.INGEST, tasks=(), writes=(channel,), owner="feed", lease=LEASE)
         point = points[channel]
@@ -196,7 +196,7 @@ def _arrive(project: Project, channel: str) -> int:
             seconds=0.0,
         )
         runs.commit(tx, run, inputs=(), outputs=[output], advances=())
-    return run
+    return run, f"{channel}@{point}"
 
 
 def _served(project: Project, tasks: int, minutes: float) -> tuple[list[float], float, float]:
@@ -239,15 +239,17 @@ def _quiet(project: Project) -> None:
         time.sleep(0.02)
 
 
-def _lags(project: Project, begun: list[int], readers: int) -> list[float]:
+def _lags(project: Project, arrivals: list[tuple[int, str]], readers: int) -> list[float]:
     """Seconds from each arrival to the starts of its runs, once all have started."""
+    wanted, count = {occurrence for _, occurrence in arrivals}, len(arrivals) * readers
     while True:
         with project.catalog.reading() as tx:
-            fired = firings.firings(tx, len(begun) * readers)
-        if len(fired) == len(begun) * readers and all(one.run is not None for one in fired):
+            fired = [one for one in firings.firings(tx, count + 100) if one.occurrence in wanted]
+        if len(fired) == count and all(one.run is not None for one in fired):
             break
-        time.sleep(0.02 if len(begun) == 1 else 0.5)
+        time.sleep(0.02 if len(arrivals) == 1 else 0.5)
     events = project.events()
-    came = {event.channels[0]: event.time for event in events if event.run in begun and event.channels}
+    ended = {event.run: event.time for event in events if event.kind is EventKind.SUCCEEDED}
+    came = {occurrence: ended[run] for run, occurrence in arrivals}
     launched = {event.run: event.time for event in events if event.kind is EventKind.LAUNCHED}
-    return [(launched[one.run] - came[one.occurrence.partition("@")[0]]).total_seconds() for one in fired]
+    return [(launched[one.run] - came[one.occurrence]).total_seconds() for one in fired]
