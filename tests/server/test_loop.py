@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.catalog import bindings, chains, firings, registry, runs, servers
+from kilonova.catalog import bindings, chains, firings, registry, runs, servers, tables
 from kilonova.catalog.firings import Batch, Claimed
 from kilonova.model.binding import Binding
 from kilonova.model.encoding import Upsert
@@ -155,6 +155,34 @@ def test_errands_go_first_and_are_answered(project: Project) -> None:
         with pytest.raises(Refused, match="it broke"):
             third.result(5)
         until(lambda: len(stage.players) == 2)
+
+
+def test_an_errand_that_nobody_waits_for_any_more_is_left_out(project: Project) -> None:
+    with playing(project) as stage:
+        until(lambda: bool(stage.players))
+        first = stage.server.errand("page", channel="clicks")
+        stage.until_given(1)
+        assert not first.cancel()
+        second, third = stage.server.errand("run", tasks=["a"]), stage.server.errand("run", tasks=["b"])
+        assert second.cancel()
+        stage.players[0].say(Done([1, "x"]))
+        assert first.result(5) == [1, "x"]
+        assert stage.until_given(2) == Errand("run", {"tasks": ["b"]})
+        stage.players[0].say(Done(None))
+        assert third.result(5) is None
+
+
+def test_a_server_without_room_waits_for_a_worker_and_not_for_a_time_that_is_past(project: Project) -> None:
+    with project.catalog.writing() as tx:
+        for name in "ab":
+            tx.connection.execute(
+                tables.binding.update().where(tables.binding.c.name == name).values(queue=0.5 if name == "b" else None)
+            )
+    with playing(project, lease=60.0) as stage:
+        ingested(project.catalog, "clicks")
+        assert stage.until_claimed(1).binding == "a"
+        time.sleep(0.7)
+        assert stage.server._pause() > 1
 
 
 def test_what_cannot_be_begun_fails_and_what_may_pass_is_tried_again(project: Project) -> None:

@@ -75,8 +75,7 @@ def waking(tx: Transaction) -> list[int]:
 def next_wake(tx: Transaction) -> datetime | None:
     """When the time of the next trigger comes; None if none waits for a time."""
     query = _looked_at().with_only_columns(func.min(tables.trigger.c.wake))
-    found = tx.connection.execute(query).scalar()
-    return None if found is None else found
+    return tx.connection.execute(query).scalar()
 
 
 def _looked_at() -> Select[tuple[int, str, object, object, datetime]]:

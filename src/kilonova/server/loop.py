@@ -173,12 +173,15 @@ class Server:
         looked_at = self._read()
         free = [worker for worker in self._workers if worker.free and self._stopping is None]
         while free and self._errands:
-            free.pop().give(*self._errands.popleft())
+            errand, answer = self._errands.popleft()
+            if answer.set_running_or_notify_cancel():  # nobody may wait for it any more
+                free.pop().give(errand, answer)
         room = len(free)
         with self._catalog.reading() as tx:
             looked_at.update(firings.waking(tx))
             unended = firings.any_unended(tx)
         if not looked_at and not (room and unended):
+            self._queued = None  # without room there is nothing to wait for but a worker
             if self._until_idle and not unended and self._stopping is None:
                 self.stop()
             elif room and not unended:
