@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import kilonova as kn
-from kilonova.service.project import Project, RunReport
+from kilonova.service.project import Project
+from kilonova.service.records import RunReport
 from tests.databases import NOON, Clock
 
 

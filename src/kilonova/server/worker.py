@@ -19,7 +19,8 @@ from typing import Any, TextIO, assert_never
 from kilonova.catalog.firings import Batch, Claimed
 from kilonova.errors import KilonovaError
 from kilonova.server.messages import Done, Ended, Errand, Failed, Message, Outcome, Ready, Work, read, written
-from kilonova.service.project import Project, RunReport, open_project
+from kilonova.service.project import Project, open_project
+from kilonova.service.records import RunReport
 
 
 class _Out:

@@ -1,0 +1,142 @@
+"""Commands that say what there is: projects, workflows, channels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kilonova.cli import render
+from kilonova.cli.application import NOTHING_TO_DO, ChannelName, JsonFlag, common, project
+from kilonova.service.changes import Action, Plan
+from kilonova.service.project import open_project
+from kilonova.service.settings import FILE
+
+Workflows = Annotated[list[Path], typer.Argument(help="Python files that define workflows, or folders of SQL files.")]
+
+commands = typer.Typer()
+
+
+@commands.command()
+def init(
+    directory: Annotated[Path | None, typer.Argument(help="Where; the project's directory if left out.")] = None,
+) -> None:
+    """Make a project: kilonova.toml, an empty catalog and a warehouse. Also brings an older catalog up."""
+    place = directory or common.directory
+    place.mkdir(parents=True, exist_ok=True)
+    file = place / FILE
+    if not file.exists():
+        file.write_text(_SETTINGS)
+    with open_project(place, **common.given) as opened:
+        opened.create()
+        render.out.print(f"The project in {place.resolve()} is ready.", soft_wrap=True)
+
+
+_SETTINGS = """\
+# Settings of this Kilonova project; paths are relative to this file.
+# Every one can also be given in the environment, such as KILONOVA_CATALOG or KILONOVA_SPARK__MASTER.
+
+catalog = ".kilonova/catalog.db"      # or "postgresql://user:password@host/database"
+warehouse = ".kilonova/warehouse"     # or "s3://bucket/path", wherever Spark and fsspec can both go
+
+# [spark]
+# master = "local[*]"
+"""
+
+
+def load_all(files: list[Path]) -> list[Any]:
+    """The workflows that files and folders define."""
+    from kilonova.declare.load import load
+
+    return [workflow for file in files for workflow in load(file)]
+
+
+@commands.command()
+def plan(
+    files: Workflows,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 3 if anything would change.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Show what registering workflows would change, and what it would cost."""
+    with project() as opened:
+        plans = [opened.plan(workflow) for workflow in load_all(files)]
+    show_plans(plans, json)
+    if check and not all(item.empty for item in plans):
+        raise typer.Exit(NOTHING_TO_DO)
+
+
+@commands.command()
+def apply(files: Workflows, json: JsonFlag = False) -> None:
+    """Register workflows. Tasks whose definition changed are recomputed at the next run."""
+    with project() as opened:
+        plans = [opened.apply(workflow) for workflow in load_all(files)]
+    show_plans(plans, json)
+
+
+_MARKS = {Action.ADD: "+", Action.CHANGE: "~", Action.KEEP: " ", Action.DROP: "-"}
+
+
+def show_plans(plans: list[Plan], json: bool) -> None:
+    """Print what registering workflows changes."""
+    if json or common.json:
+        render.as_json(
+            [
+                {
+                    "workflow": item.workflow,
+                    "channels": [
+                        {"channel": c.channel.name, "action": c.action, "detail": c.detail} for c in item.channels
+                    ],
+                    "tasks": [
+                        {
+                            "task": t.task.name,
+                            "action": t.action,
+                            "logic": t.logic,
+                            "detail": t.detail,
+                            "rows": t.rows,
+                            "bytes": t.bytes,
+                            "downstream": t.downstream,
+                        }
+                        for t in item.tasks
+                    ],
+                }
+                for item in plans
+            ]
+        )
+        return
+    for item in plans:
+        if item.empty:
+            render.out.print(f"{item.workflow}: nothing changes.")
+            continue
+        rows: list[tuple[object, ...]] = [
+            (_MARKS[c.action], "channel", c.channel.name, c.detail, "")
+            for c in item.channels
+            if c.action is not Action.KEEP
+        ]
+        changing = {t.task.name for t in item.tasks if t.action is not Action.KEEP}
+        rows += [
+            (_MARKS[b.action], "binding", b.binding.name, b.detail, "")
+            for b in item.bindings
+            if b.action is not Action.KEEP and not (b.binding.alone and b.binding.name in changing)
+        ]
+        for t in item.tasks:
+            if t.action is Action.KEEP:
+                continue
+            cost = f"reads {render.number(t.rows)} rows, {render.size(t.bytes)}" if t.rows else ""
+            after = f"; then {', '.join(t.downstream)}" if t.downstream and t.action is Action.CHANGE else ""
+            rows.append((_MARKS[t.action], "task", t.task.name, t.detail, cost + after))
+        render.table(item.workflow, ("", "", "name", "change", "cost of the first run"), rows)
+
+
+@commands.command()
+def drop(
+    channel: ChannelName,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Take a channel and its data away, with the task that writes it."""
+    if not yes:
+        typer.confirm(f"Delete the channel {channel} and all of its data?", abort=True)
+    with project() as opened:
+        tasks = opened.drop(channel)
+    with_it = f", and the task {', '.join(tasks)}" if tasks else ""
+    render.out.print(f"Dropped the channel {channel}{with_it}.")

@@ -1,0 +1,194 @@
+"""Commands that make blocks, and delete them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kilonova.cli import render
+from kilonova.cli.application import NOTHING_TO_DO, ChannelName, JsonFlag, common, project
+from kilonova.cli.registering import load_all, show_plans
+from kilonova.errors import Busy, SettingsError
+from kilonova.service.project import Project
+from kilonova.service.records import RunReport
+
+commands = typer.Typer()
+
+
+@commands.command()
+def ingest(
+    channel: ChannelName,
+    source: Annotated[str, typer.Argument(help="A file, a directory or a URL.")],
+    format: Annotated[
+        str | None,
+        typer.Option(help="parquet, csv, json (lines), or any that Spark reads; told from the names."),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", help="An option for Spark's reader, as name=value.")
+    ] = None,
+    replace: Annotated[bool, typer.Option(help="The rows are the whole relation, not what is new.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Insert a block into a channel: all files or, if anything is wrong with one, none."""
+    pairs = [item.partition("=") for item in option or ()]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise SettingsError(f"the option {name!r} is not of the form name=value")
+    with project(watched=True) as opened:
+        report = opened.ingest(
+            channel, source, format=format, options={name: value for name, _, value in pairs}, replace=replace
+        )
+    _show_report(report, json)
+
+
+@commands.command()
+def run(
+    tasks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="The tasks; all with new input if left out. Python files and folders (models/) are applied first."
+        ),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until interrupted, running what has news.")] = False,
+    every: Annotated[float, typer.Option(help="With --watch: seconds between looks.")] = 2.0,
+    json: JsonFlag = False,
+) -> None:
+    """Run the tasks that have new input, as one run. Exit code 3 says that there was nothing to do."""
+    with project(watched=True) as opened:
+        places = [word for word in tasks or () if _is_place(word, opened)]
+        tasks = [word for word in tasks or () if word not in places]
+        plans = [opened.apply(workflow) for workflow in load_all([Path(place) for place in places])]
+        if not (json or common.json):
+            show_plans([item for item in plans if not item.empty], json)
+        report = opened.run(tasks or None)
+        if watch:
+            _watch(opened, report, tasks or None, every, json)
+            return
+    if report is None:
+        if json or common.json:
+            render.as_json(None)
+        else:
+            render.out.print("Nothing to do: no task has new input.")
+        raise typer.Exit(NOTHING_TO_DO)
+    _show_report(report, json)
+
+
+def _is_place(word: str, opened: Project) -> bool:
+    """Whether a word names files to apply rather than a task; a task goes before a folder of its name."""
+    if "/" in word or word == "." or word.endswith(".py"):
+        return True
+    return Path(word).is_dir() and word not in opened.status(0).tasks
+
+
+def _watch(opened: Project, report: RunReport | None, tasks: list[str] | None, every: float, json: bool) -> None:
+    try:
+        while True:
+            if report is not None:
+                _show_report(report, json)
+            time.sleep(every)
+            due = opened.due()
+            try:
+                report = opened.run(tasks) if (set(due) & set(tasks) if tasks else due) else None
+            except Busy:
+                report = None
+    except KeyboardInterrupt:
+        render.err.print("Stopped.", style="dim")
+
+
+def _show_report(report: RunReport, json: bool) -> None:
+    if json or common.json:
+        render.as_json(report)
+        return
+    rows = [
+        (
+            made.channel,
+            made.point if made.block is not None else "",
+            render.number(made.rows) if made.block is not None else "no change",
+            render.size(made.bytes),
+            f"{made.seconds:.1f} s",
+            made.reason,
+        )
+        for made in report.made
+    ]
+    render.table(
+        f"Run {report.run}",
+        ("channel", "point", "rows written", "size", "time", "how"),
+        rows,
+        right=("point", "rows written", "size", "time"),
+    )
+
+
+@commands.command()
+def compact(
+    channels: Annotated[list[str], typer.Argument(help="The channels.")],
+    json: JsonFlag = False,
+) -> None:
+    """Write down the newest snapshot of channels as a base, so that reading need not merge."""
+    with project(watched=True) as opened:
+        for name in channels:
+            report = opened.compact(name)
+            if report is not None:
+                _show_report(report, json)
+            elif not (json or common.json):
+                render.out.print(f"{name}: nothing to merge.")
+
+
+@commands.command()
+def gc(
+    channels: Annotated[list[str] | None, typer.Argument(help="The channels; all if left out.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and why the rest stays.")] = False,
+    provenance: Annotated[
+        str | None, typer.Option(help="Which references hold blocks back: logical or physical.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Delete the blocks that no cursor, reader, pin or provenance needs any more."""
+    if provenance not in (None, "logical", "physical"):
+        raise SettingsError(f"there is no provenance {provenance!r}", hint="Use logical or physical")
+    with project() as opened:
+        done = opened.collect_garbage(channels or None, dry_run=dry_run, provenance=provenance)
+    if json or common.json:
+        render.as_json(
+            {
+                "blocks": [
+                    {
+                        "channel": v.channel,
+                        "block": v.block.number,
+                        "kind": str(v.block.kind),
+                        "rows": v.block.statistics.rows,
+                        "bytes": v.block.statistics.bytes,
+                        "held_by": v.held_by,
+                    }
+                    for v in done.verdicts
+                ],
+                "deleted": done.swept,
+                "strangers": done.strangers,
+            }
+        )
+        return
+    going = [v for v in done.verdicts if v.goes]
+    if dry_run:
+        render.table(
+            "",
+            ("channel", "block", "", "rows", "size", "why it stays"),
+            [
+                (
+                    v.channel,
+                    v.block.number,
+                    str(v.block.kind),
+                    render.number(v.block.statistics.rows),
+                    render.size(v.block.statistics.bytes),
+                    v.held_by or "would go",
+                )
+                for v in done.verdicts
+            ],
+            right=("block", "rows", "size"),
+        )
+    freed = render.size(sum(v.block.statistics.bytes for v in going))
+    verb = "would go" if dry_run else "went"
+    render.out.print(f"{len(going)} of {len(done.verdicts)} blocks {verb}, {freed}.")
+    if done.strangers:
+        render.out.print(f"{len(done.strangers)} directories in the warehouse are not this catalog's; left alone.")

@@ -1,0 +1,273 @@
+"""What can be done to a project with its catalog alone: looking, and telling servers and people what they may do."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from kilonova.catalog import bindings, chains, events, firings, monitoring, registry, servers, tokens
+from kilonova.catalog import runs as records
+from kilonova.catalog.database import Catalog
+from kilonova.catalog.monitoring import Counts
+from kilonova.catalog.observation import observe
+from kilonova.errors import DeclarationError, closest
+from kilonova.model.channel import Chronicle
+from kilonova.model.event import Event
+from kilonova.model.firing import Firing
+from kilonova.model.role import Role
+from kilonova.model.run import Run
+from kilonova.schedule.planning import why_due
+
+if TYPE_CHECKING:
+    from kilonova.service.explanation import Kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What a run did.
+
+    Attributes:
+        run: its number.
+        made: what it made of each channel.
+    """
+
+    run: int
+    made: tuple[records.Made, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far a task is behind on a channel.
+
+    Attributes:
+        task: the task.
+        channel: the channel that it reads.
+        cursor: the point up to which it has read.
+        newest: the newest readable point.
+    """
+
+    task: str
+    channel: str
+    cursor: int
+    newest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """How things stand.
+
+    Attributes:
+        channels: the channels by name.
+        tasks: the tasks by name.
+        due: the tasks that have something to do, and why.
+        lags: how far tasks are behind.
+        runs: the last runs, newest first.
+        made: what they made.
+        waits: the tasks that are held back by their schedules, and until when.
+    """
+
+    channels: Mapping[str, Chronicle]
+    tasks: Mapping[str, registry.Registered]
+    due: Mapping[str, str]
+    lags: tuple[Lag, ...]
+    runs: tuple[Run, ...]
+    made: tuple[records.Made, ...]
+    waits: Mapping[str, datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """What runs by itself, and how that goes.
+
+    Attributes:
+        bindings: the bindings by name, with their triggers.
+        firings: the last firings, newest first.
+        servers: the servers, those that started last first.
+    """
+
+    bindings: Mapping[str, bindings.Bound]
+    firings: tuple[Firing, ...]
+    servers: tuple[servers.Server, ...]
+
+
+class Records:
+    """A project's catalog, for those who need no Spark.
+
+    Args:
+        catalog: the catalog.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+
+    # Looking
+
+    def due(self) -> dict[str, str]:
+        """The tasks that have something to do themselves, and why."""
+        with self.catalog.reading() as tx:
+            _, progress, chronicles = observe(tx)
+        return {name: why for name, item in progress.items() if (why := why_due(item, chronicles))}
+
+    def status(self, limit: int = 5) -> Status:
+        """Channels, tasks, cursors, lags and the last runs."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            _, progress, chronicles = observe(tx)
+            tasks = registry.tasks(tx)
+            history = records.history(tx, limit)
+            made = records.outputs(tx, [run.number for run in history])
+        lags = tuple(
+            Lag(task=name, channel=channel, cursor=known.cursor(channel), newest=chronicles[channel].effective)
+            for name, known in tasks.items()
+            for channel in known.task.reads
+        )
+        return Status(
+            channels=chronicles,
+            tasks=tasks,
+            due={name: why for name, item in progress.items() if (why := why_due(item, chronicles))},
+            lags=lags,
+            runs=tuple(history),
+            made=tuple(made),
+            waits={name: item.waits_until for name, item in progress.items() if item.waits_until is not None},
+        )
+
+    def operation(self, limit: int = 20, binding: str | None = None) -> Operation:
+        """What runs by itself, and how that goes.
+
+        Args:
+            limit: how many of the last firings and servers to tell of.
+            binding: a binding, to tell of its firings only.
+
+        Raises:
+            UnknownName: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            if binding is not None:
+                bindings.binding_id(tx, binding)
+            return Operation(
+                bindings=bindings.bindings(tx),
+                firings=tuple(firings.firings(tx, limit, binding)),
+                servers=tuple(servers.servers(tx, limit)),
+            )
+
+    def counts(self) -> Counts:
+        """How much there is of what, for monitoring."""
+        with self.catalog.reading() as tx:
+            return monitoring.counts(tx)
+
+    def known_channel(self, name: str) -> None:
+        """Refuse a channel that is not there.
+
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        with self.catalog.reading() as tx:
+            chains.channel_id(tx, name)
+
+    def newest_event(self) -> int:
+        """The number of the last event; 0 if there is none."""
+        with self.catalog.reading() as tx:
+            return events.newest(tx)
+
+    def events(self, since: int = 0, limit: int | None = None) -> list[Event]:
+        """What has happened after an event, in order."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return events.since(tx, since, limit)
+
+    def explain(self, view: str, runs: int = 5) -> tuple[Kept, ...]:
+        """How a view is kept up to date: see `kilonova.service.explanation`.
+
+        Args:
+            view: its name.
+            runs: how many of its last runs to tell of.
+
+        Raises:
+            UnknownName: there is no such view.
+        """
+        from kilonova.service.explanation import explain
+
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return explain(tx, view, runs)
+
+    def history(self, limit: int | None = None) -> tuple[list[Run], list[records.Made]]:
+        """The runs, newest first, and what they made."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            history = records.history(tx, limit)
+            return history, records.outputs(tx, [run.number for run in history])
+
+    # Triggers
+
+    def fire(self, binding: str) -> None:
+        """Let a server start a binding, as if one of its triggers had fired.
+
+        Raises:
+            UnknownName: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            firings.fire_by_hand(tx, binding, f"by hand, {getpass.getuser()}")
+
+    def pause(self, binding: str) -> None:
+        """Hold the triggers of a binding back until `resume`; what they wait for meanwhile they see then.
+
+        Raises:
+            UnknownName: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            bindings.pause(tx, binding, True)
+
+    def resume(self, binding: str) -> None:
+        """Let the triggers of a binding go again.
+
+        Raises:
+            UnknownName: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            bindings.pause(tx, binding, False)
+
+    # Letting in
+
+    def create_token(self, name: str, role: str) -> str:
+        """Make a token for the HTTP API.
+
+        Args:
+            name: whose it is.
+            role: what it is good for: `read`, `operate` or `admin`.
+
+        Returns:
+            The secret, which is kept nowhere.
+
+        Raises:
+            DeclarationError: there is a token of that name, or no such role.
+        """
+        self.catalog.check()
+        roles = [each.value for each in Role]
+        if role not in roles:
+            raise DeclarationError(f"there is no role {role}", hint=closest(role, roles))
+        with self.catalog.writing() as tx:
+            return tokens.create(tx, name, Role(role))
+
+    def revoke_token(self, name: str) -> None:
+        """Make a token good for nothing.
+
+        Raises:
+            UnknownName: there is no such token.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            tokens.revoke(tx, name)
+
+    def tokens(self) -> list[tokens.Token]:
+        """The tokens, by name, without their secrets."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return tokens.tokens(tx)
