@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Text, cast, insert, select, update
+from sqlalchemy import Table, Text, bindparam, cast, insert, select, update
 
 from kilonova.catalog import codec, events, tables
-from kilonova.catalog.database import Transaction, inserted
+from kilonova.catalog.database import Transaction, insert_all
 from kilonova.errors import UnknownName, closest
 from kilonova.model.binding import Binding
 from kilonova.model.event import EventKind
@@ -95,17 +95,12 @@ def put(tx: Transaction, workflow: str, bindings: Iterable[Binding]) -> None:
     A trigger that stays as it was keeps what it remembers; a new one begins now.
     """
     table = tables.binding
-    known = {
-        row.name: row
-        for row in tx.connection.execute(select(table).where(table.c.workflow == workflow, table.c.active))
-    }
     wanted = {binding.name: binding for binding in bindings}
-    for name in known.keys() - wanted.keys():
-        tx.connection.execute(update(table).where(table.c.id == known[name].id).values(active=False))
-        _put_triggers(tx, known[name].id, ())
-    tx.connection.execute(update(tables.task).where(tables.task.c.workflow == workflow).values(binding=None))
+    known = {row.name: row for row in tx.connection.execute(select(table))}
+    gone = {name for name, row in known.items() if row.workflow == workflow and row.active} - wanted.keys()
+    new, changed = [], []
     for name, binding in wanted.items():
-        values: dict[str, Any] = {
+        columns: dict[str, Any] = {
             "workflow": workflow,
             "workflowette": binding.workflowette,
             "priority": binding.priority,
@@ -113,40 +108,53 @@ def put(tx: Transaction, workflow: str, bindings: Iterable[Binding]) -> None:
             "alone": binding.alone,
             "active": True,
         }
-        number = tx.connection.execute(select(table.c.id).where(table.c.name == name)).scalar()
-        if number is None:
-            number = inserted(tx.connection.execute(insert(table).values(name=name, paused=False, **values)))
-        else:
-            tx.connection.execute(update(table).where(table.c.id == number).values(**values))
-        _put_triggers(tx, number, binding.triggers)
-        tx.connection.execute(update(tables.task).where(tables.task.c.name.in_(binding.tasks)).values(binding=name))
+        row = known.get(name)
+        if row is None:
+            new.append({"name": name, "paused": False, **columns})
+        elif any(row._mapping[column] != value for column, value in columns.items()):
+            changed.append({"key": row.id, **columns})
+    insert_all(tx, table, new)
+    _update_each(tx, table, changed)
+    _update_each(tx, table, [{"key": known[name].id, "active": False} for name in gone])
+    owner = {task: binding.name for binding in wanted.values() for task in binding.tasks}
+    tasks = tx.connection.execute(select(tables.task).where(tables.task.c.workflow == workflow))
+    moved = [row for row in tasks if row.binding != owner.get(row.name)]
+    _update_each(tx, tables.task, [{"key": row.id, "binding": owner.get(row.name)} for row in moved])
+    numbers = tx.connection.execute(select(table.c.name, table.c.id).where(table.c.workflow == workflow))
+    triggers = {row.id: wanted[row.name].triggers if row.name in wanted else () for row in numbers}
+    _put_triggers(tx, workflow, triggers)
     events.tell(tx, EventKind.APPLIED, said=workflow)
 
 
-def _put_triggers(tx: Transaction, binding: int, triggers: Iterable[Trigger]) -> None:
+def _update_each(tx: Transaction, table: Table, rows: list[dict[str, Any]]) -> None:
+    """Update rows, each given by its `id` as `key`, and the columns to change."""
+    if rows:
+        tx.connection.execute(update(table).where(table.c.id == bindparam("key")), rows)
+
+
+def _put_triggers(tx: Transaction, workflow: str, wanted: Mapping[int, Sequence[Trigger]]) -> None:
+    """Give each binding of a workflow, by number, its triggers."""
     table = tables.trigger
     known = {
-        json.dumps(row.definition, sort_keys=True): row.id
+        (row.binding_id, json.dumps(row.definition, sort_keys=True)): row.id
         for row in tx.connection.execute(
-            select(table.c.id, table.c.definition).where(table.c.binding_id == binding, table.c.active)
+            select(table.c.id, table.c.binding_id, table.c.definition)
+            .join(tables.binding, tables.binding.c.id == table.c.binding_id)
+            .where(tables.binding.c.workflow == workflow, table.c.active)
         )
     }
     event = events.newest(tx)
-    for trigger in triggers:
-        definition = codec.trigger_to_json(trigger)
-        if known.pop(json.dumps(definition, sort_keys=True), None) is not None:
-            continue
-        tx.connection.execute(
-            insert(table).values(
-                binding_id=binding,
-                definition=definition,
-                state=codec.state_to_json(armed(trigger, tx.now, event)),
-                wake=tx.now,
-                active=True,
-            )
-        )
-    if known:
-        tx.connection.execute(update(table).where(table.c.id.in_(known.values())).values(active=False, wake=None))
+    new = []
+    for binding, triggers in wanted.items():
+        for trigger in triggers:
+            definition = codec.trigger_to_json(trigger)
+            if known.pop((binding, json.dumps(definition, sort_keys=True)), None) is None:
+                state = codec.state_to_json(armed(trigger, tx.now, event))
+                new.append(
+                    {"binding_id": binding, "definition": definition, "state": state, "wake": tx.now, "active": True}
+                )
+    insert_all(tx, table, new)
+    _update_each(tx, table, [{"key": number, "active": False, "wake": None} for number in known.values()])
 
 
 def forget(tx: Transaction, channel: str) -> None:

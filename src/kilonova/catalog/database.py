@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Engine, create_engine, event, insert, select, text
+from sqlalchemy import Connection, CursorResult, Engine, Table, create_engine, event, insert, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
@@ -50,6 +50,12 @@ def inserted(result: CursorResult[Any]) -> int:
     key = result.inserted_primary_key
     assert key is not None
     return int(key[0])
+
+
+def insert_all(tx: Transaction, table: Table, rows: list[dict[str, Any]]) -> None:
+    """Insert rows, if there are any, all with the same columns."""
+    if rows:
+        tx.connection.execute(insert(table), rows)
 
 
 class Catalog:

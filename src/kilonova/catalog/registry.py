@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from sqlalchemy import Row, Text, and_, cast, delete, insert, or_, select, updat
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.chains import channel_id
-from kilonova.catalog.database import Transaction, inserted
+from kilonova.catalog.database import Transaction, insert_all
 from kilonova.errors import UnknownName, closest
 from kilonova.model.channel import Channel
 from kilonova.model.task import Function, Logic, Mode, Port, Production, Query, Sql, Task, Variant
@@ -50,14 +50,24 @@ class Registered:
 
 def add_channel(tx: Transaction, channel: Channel, workflow: str) -> None:
     """Register a channel."""
-    tx.connection.execute(
-        insert(tables.channel).values(
-            name=channel.name,
-            schema=None if channel.schema is None else codec.schema_to_json(channel.schema),
-            encoding=codec.encoding_to_json(channel.encoding),
-            workflow=workflow,
-            **_told(channel),
-        )
+    add_channels(tx, [channel], workflow)
+
+
+def add_channels(tx: Transaction, channels: Iterable[Channel], workflow: str) -> None:
+    """Register channels."""
+    insert_all(
+        tx,
+        tables.channel,
+        [
+            {
+                "name": channel.name,
+                "schema": None if channel.schema is None else codec.schema_to_json(channel.schema),
+                "encoding": codec.encoding_to_json(channel.encoding),
+                "workflow": workflow,
+                **_told(channel),
+            }
+            for channel in channels
+        ],
     )
 
 
@@ -104,51 +114,90 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
     Returns:
         The logic version that holds from now on.
     """
-    schedule = codec.schedule_to_json(task.schedule)
     row = tx.connection.execute(select(tables.task).where(tables.task.c.name == task.name)).first()
     if row is None:
-        logic = 0
-        result = tx.connection.execute(
-            insert(tables.task).values(name=task.name, workflow=workflow, logic=logic, active=True, schedule=schedule)
-        )
-        number = inserted(result)
-    else:
-        number = row.id
-        newest = tx.connection.execute(
-            select(tables.logic).where(tables.logic.c.task_id == number, tables.logic.c.version == row.logic)
-        ).one()
-        same = newest.fingerprint == task.fingerprint and not renew
-        logic = row.logic if same else row.logic + 1
-        tx.connection.execute(
-            update(tables.task)
-            .where(tables.task.c.id == number)
-            .values(logic=logic, active=True, workflow=workflow, schedule=schedule)
-        )
-        if same:
-            return int(logic)
+        _add_tasks(tx, [task], workflow)
+        return 0
+    newest = tx.connection.execute(
+        select(tables.logic.c.fingerprint).where(tables.logic.c.task_id == row.id, tables.logic.c.version == row.logic)
+    ).scalar_one()
+    same = newest == task.fingerprint and not renew
+    logic = int(row.logic) if same else int(row.logic) + 1
     tx.connection.execute(
-        insert(tables.logic).values(
-            task_id=number,
-            version=logic,
-            writes=list(task.writes),
-            fingerprint=task.fingerprint,
-            registered=tx.now,
-        )
+        update(tables.task)
+        .where(tables.task.c.id == row.id)
+        .values(logic=logic, active=True, workflow=workflow, schedule=codec.schedule_to_json(task.schedule))
     )
-    for position, variant in enumerate(task.variants):
-        tx.connection.execute(
-            insert(tables.variant).values(
-                task_id=number,
-                logic=logic,
-                name=variant.name,
-                position=position,
-                ports=[[port.name, port.channel, port.mode.value] for port in variant.ports],
-                production=variant.production.value,
-                fingerprint=variant.fingerprint,
-                **_logic_columns(variant.logic),
-            )
-        )
+    if not same:
+        _add_logics(tx, [(row.id, logic, task)])
     return logic
+
+
+def put_tasks(tx: Transaction, tasks: Iterable[Task], workflow: str) -> None:
+    """Register tasks, as `put_task` does each; many that are new at once."""
+    known = set(tx.connection.execute(select(tables.task.c.name)).scalars())
+    new = []
+    for task in tasks:
+        if task.name in known:
+            put_task(tx, task, workflow)
+        else:
+            new.append(task)
+    _add_tasks(tx, new, workflow)
+
+
+def _add_tasks(tx: Transaction, tasks: Sequence[Task], workflow: str) -> None:
+    if not tasks:
+        return
+    table = tables.task
+    rows = [
+        {
+            "name": task.name,
+            "workflow": workflow,
+            "logic": 0,
+            "active": True,
+            "schedule": codec.schedule_to_json(task.schedule),
+        }
+        for task in tasks
+    ]
+    numbers = tx.connection.execute(insert(table).returning(table.c.id, sort_by_parameter_order=True), rows).scalars()
+    _add_logics(tx, [(number, 0, task) for number, task in zip(numbers, tasks, strict=True)])
+
+
+def _add_logics(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> None:
+    """Write down logic versions: of each, the task's number in the catalog, the version and what it does."""
+    every = list(logics)
+    insert_all(
+        tx,
+        tables.logic,
+        [
+            {
+                "task_id": number,
+                "version": logic,
+                "writes": list(task.writes),
+                "fingerprint": task.fingerprint,
+                "registered": tx.now,
+            }
+            for number, logic, task in every
+        ],
+    )
+    insert_all(
+        tx,
+        tables.variant,
+        [
+            {
+                "task_id": number,
+                "logic": logic,
+                "name": variant.name,
+                "position": position,
+                "ports": [[port.name, port.channel, port.mode.value] for port in variant.ports],
+                "production": variant.production.value,
+                "fingerprint": variant.fingerprint,
+                **_logic_columns(variant.logic),
+            }
+            for number, logic, task in every
+            for position, variant in enumerate(task.variants)
+        ],
+    )
 
 
 def _logic_columns(logic: Logic) -> dict[str, Any]:

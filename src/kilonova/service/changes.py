@@ -438,17 +438,18 @@ def carry_out(tx: Transaction, plan: Plan) -> None:
     """Register what a plan proposes, in the transaction in which it was made."""
     for name, function in plan.functions.items():
         registry.put_function(tx, name, function)
+    registry.add_channels(tx, (c.channel for c in plan.channels if c.action is Action.ADD), plan.workflow)
     for change in plan.channels:
-        if change.action is Action.ADD:
-            registry.add_channel(tx, change.channel, plan.workflow)
-        elif change.reshaped:
+        if change.reshaped:
             registry.change_channel(tx, change.channel)
         elif change.action is Action.CHANGE:
             registry.tell_channel(tx, change.channel)
     declared = {change.channel.name: change.channel for change in plan.channels}
+    registry.put_tasks(tx, (item.task for item in plan.tasks if item.action is Action.ADD), plan.workflow)
     for item in plan.tasks:
+        if item.action is Action.CHANGE:
+            registry.put_task(tx, item.task, plan.workflow, renew=item.anew)
         if item.action in (Action.ADD, Action.CHANGE):
-            registry.put_task(tx, item.task, plan.workflow, renew=item.action is Action.CHANGE and item.anew)
             for name in item.task.writes:
                 if item.anew and declared[name].schema is None:
                     registry.change_channel(tx, declared[name])
