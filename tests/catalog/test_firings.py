@@ -351,3 +351,33 @@ def test_a_watch_wakes_when_something_is_committed(clicks: Catalog) -> None:
     assert woken.wait(10)
     thread.join()
     watch.close()
+
+
+def test_what_is_forgotten_is_old_and_seen_by_all(clicks: Catalog, clock: Time) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),), b=(After(binding="a"),))
+    with clicks.writing() as tx:
+        servers.enter(tx, "one", "1", timedelta(seconds=10))
+        bindings.pause(tx, "b", True)
+    ingested(clicks, "clicks")
+    look(clicks)
+    [claimed] = claim(clicks)
+    run, points = start(clicks, claimed)
+    commit(clicks, run, points)
+    clock.forward(100 * 86400)
+    with clicks.writing() as tx:
+        servers.expire(tx)
+        before = events.since(tx, 0)
+        for forget in (events.forget, firings.forget, servers.forget):
+            forget(tx, tx.now - timedelta(days=90))
+    with clicks.reading() as tx:
+        left = events.since(tx, 0)
+        assert 0 < len(left) < len(before)
+        assert any(event.kind is EventKind.SUCCEEDED and event.binding == "a" for event in left)
+        assert (firings.firings(tx, 100), servers.servers(tx, 100)) == ([], [])
+    with clicks.writing() as tx:
+        bindings.pause(tx, "b", False)
+    assert look(clicks) == ["b"]
+    with clicks.writing() as tx:
+        events.forget(tx, tx.now - timedelta(days=90))
+        assert not any(event.binding == "a" for event in events.since(tx, 0))
+        assert events.since(tx, 0)

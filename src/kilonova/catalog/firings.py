@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Row, Select, and_, func, insert, select, update
+from sqlalchemy import Row, Select, and_, delete, func, insert, select, update
 
 from kilonova.catalog import codec, events, registry, tables
 from kilonova.catalog.bindings import binding_id, tasks_of
@@ -74,7 +74,8 @@ def waking(tx: Transaction) -> list[int]:
 
 def next_wake(tx: Transaction) -> datetime | None:
     """When the time of the next trigger comes; None if none waits for a time."""
-    query = _looked_at().with_only_columns(func.min(tables.trigger.c.wake))
+    waits = _looked_at().where(tables.trigger.c.wake.is_not(None))  # the first by the index, not the least of all
+    query = waits.with_only_columns(tables.trigger.c.wake).order_by(tables.trigger.c.wake).limit(1)
     return tx.connection.execute(query).scalar()
 
 
@@ -424,6 +425,11 @@ def _move(
         tx.connection.execute(
             update(table).where(table.c.id.in_(firings), table.c.state == state.value).values(**values)
         )
+
+
+def forget(tx: Transaction, before: datetime) -> None:
+    """Forget firings that ended before a moment."""
+    tx.connection.execute(delete(tables.firing).where(tables.firing.c.ended < before))
 
 
 def firings(tx: Transaction, limit: int, binding: str | None = None) -> list[Firing]:

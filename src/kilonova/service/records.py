@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from kilonova.catalog import bindings, chains, events, firings, monitoring, registry, servers, tokens
@@ -178,6 +178,12 @@ class Records:
         self.catalog.check()
         with self.catalog.reading() as tx:
             return events.since(tx, since, limit)
+
+    def forget(self, age: timedelta) -> None:
+        """Forget events, firings that have ended and servers that have stopped longer ago than that."""
+        with self.catalog.writing() as tx:
+            for forget in (events.forget, firings.forget, servers.forget):
+                forget(tx, tx.now - age)
 
     def explain(self, view: str, runs: int = 5) -> tuple[Kept, ...]:
         """How a view is kept up to date: see `kilonova.service.explanation`.
