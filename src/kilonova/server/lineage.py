@@ -50,6 +50,8 @@ def client(transport: Mapping[str, Any]) -> OpenLineageClient:
     """
     event_v2.set_producer(f"pkg:pypi/kilonova@{version('kilonova')}")
     try:
+        if "type" not in transport:  # the client would print events
+            raise KeyError("type")
         return OpenLineageClient(transport=get_default_factory().create(dict(transport)))
     except Exception as error:
         raise SettingsError(
