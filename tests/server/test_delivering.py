@@ -19,6 +19,7 @@ from kilonova.catalog.outlets import Installed
 from kilonova.errors import Undelivered
 from kilonova.model.event import EventKind
 from kilonova.schedule.delivering import Patience
+from kilonova.server import delivering as delivering_module
 from kilonova.server.delivering import Deliverer
 from kilonova.service.project import Project, open_project
 from tests.server.receiver import receiving, until
@@ -200,6 +201,7 @@ KILLED = """
 import sys, time
 from datetime import timedelta
 from pathlib import Path
+from kilonova.server import delivering as delivering_module
 from kilonova.server.delivering import Deliverer
 from kilonova.service.project import open_project
 deliverer = Deliverer(open_project(Path(sys.argv[1])), timedelta(seconds=1))
@@ -253,3 +255,16 @@ def test_times_are_those_of_the_events(project: Project) -> None:
             until(lambda: bool(receiver.came))
     [event] = [event for event in project.events() if event.kind is EventKind.FAILED]
     assert datetime.fromisoformat(receiver.taken[0]["timestamp"]).astimezone(UTC) == event.time
+
+
+def test_what_nobody_wants_is_not_looked_at_for_ever(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivering_module, "_PAGE", 5)
+    with receiving() as receiver:
+        project.add_webhook("w", receiver.url, ["failed"])
+        unwanted = tell(project, *[EventKind.SUCCEEDED] * 12)
+        with delivering(project) as deliverer:
+            until(lambda: standing(project).standing.cursor == unwanted[-1])
+            until(lambda: standing(project).holder is None)
+            numbers = tell(project, EventKind.SUCCEEDED, EventKind.FAILED)
+            deliverer.nudge()
+            until(lambda: receiver.numbers == numbers[1:])

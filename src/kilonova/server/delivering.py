@@ -14,13 +14,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
 from kilonova.catalog import events, outlets
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.outlets import Installed
-from kilonova.errors import Busy, CatalogError, KilonovaError, SettingsError, Undelivered
+from kilonova.errors import Busy, CatalogAway, KilonovaError, SettingsError, Undelivered
 from kilonova.model.event import Event, EventKind
 from kilonova.model.outlet import Lineage, Outlet, Standing, Webhook
 from kilonova.schedule.delivering import Patience, delivered, failed, first
@@ -30,6 +31,9 @@ from kilonova.service.webhooks import message, send
 
 _PAGE = 1000
 """How many events are looked at at once."""
+
+_TROUBLED = 10.0
+"""Seconds until it is tried again to tell outlets of something where that went wrong for no known reason."""
 
 _RETRY = 0.5
 """Seconds until the catalog is asked again that could not be reached."""
@@ -93,8 +97,11 @@ class Deliverer:
             last = self._until is not None
             try:
                 pause = self._look()
-            except (Busy, CatalogError):  # the loop tells of it
+            except (Busy, CatalogAway):  # the loop tells of it
                 pause = _RETRY
+            except Exception:
+                log.exception("outlets cannot be told of anything")
+                pause = _TROUBLED
             else:
                 if last and not self._busy():
                     return
@@ -127,7 +134,9 @@ class Deliverer:
                 with self._lock:
                     if (known.outlet.name, known.created) in self._active:
                         continue
-                if self._sender(known.outlet) is None or self._next(tx, known, known.standing) is None:
+                if self._sender(known.outlet) is None:
+                    continue
+                if self._next(tx, known, known.standing) is None and not self._far(known, known.standing):
                     continue
                 held = known.lease_until if known.holder not in (None, self._holder) else None
                 free = max((moment for moment in (known.standing.retry, held) if moment is not None), default=tx.now)
@@ -147,6 +156,10 @@ class Deliverer:
                 return event
             self._seen[key] = page[-1].number
 
+    def _far(self, known: Installed, standing: Standing) -> bool:
+        """Whether so much lies behind the cursor that it is worth writing down that nothing of it is wanted."""
+        return self._seen.get((known.outlet.name, known.created), 0) - standing.cursor >= _PAGE
+
     def _serve(self, known: Installed) -> None:
         key = known.outlet.name, known.created
         with self._lock:
@@ -157,10 +170,11 @@ class Deliverer:
                 self._deliver(known)
             except KilonovaError as error:
                 log.warning("%s: %s", known.outlet.name, error)
+                return  # the next look is soon enough
             finally:
                 with self._lock:
                     self._active.discard(key)
-                self.nudge()
+            self.nudge()
 
         threading.Thread(target=work, name=f"outlet-{known.outlet.name}", daemon=True).start()
 
@@ -176,7 +190,10 @@ class Deliverer:
             while not self._late():
                 with self._catalog.reading() as tx:
                     event = self._next(tx, known, standing)
-                if event is None or (standing.retry is not None and standing.retry > tx.now):
+                if event is None:
+                    self._skip(known, standing)
+                    return
+                if standing.retry is not None and standing.retry > tx.now:
                     return
                 problem = _problem(send, event)
                 after = self._recorded(known, standing, event, problem)
@@ -187,6 +204,12 @@ class Deliverer:
         finally:
             with self._catalog.writing() as tx:
                 outlets.release(tx, known, self._holder)
+
+    def _skip(self, known: Installed, standing: Standing) -> None:
+        if self._far(known, standing):
+            seen = self._seen[known.outlet.name, known.created]
+            with self._catalog.writing() as tx:
+                outlets.record(tx, known, self._holder, replace(standing, cursor=seen))
 
     def _recorded(self, known: Installed, standing: Standing, event: Event, problem: str | None) -> Standing | None:
         """Write down what became of an event; None if the outlet is not this server's any more."""

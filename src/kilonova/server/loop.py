@@ -208,6 +208,8 @@ class Server:
         if now < self._beaten + self._settings.lease / 3:
             return
         with self._catalog.writing() as tx:
+            if not self._name:
+                self._event = events.newest(tx)  # what happens from here on is logged
             if not (self._name and servers.beat(tx, self._name, self._lease)):
                 self._name = f"{socket.gethostname()}:{uuid.uuid4().hex[:6]}"
                 servers.enter(tx, self._name, version("kilonova"), self._lease)
@@ -220,7 +222,6 @@ class Server:
         """The triggers that what has happened may make fire."""
         with self._catalog.reading() as tx:
             if self._all:
-                self._event = self._event or events.newest(tx)
                 self._watched = firings.watched(tx)
                 self._all = False
                 return {each.number for each in self._watched}
@@ -230,8 +231,7 @@ class Server:
         channels: set[str] = set()
         bindings: set[str] = set()
         for event in happened:
-            self._log(told(event), event)
-            self._event = event.number
+            self._tell(event)
             channels.update(event.channels)
             if event.binding is not None:
                 bindings.add(event.binding)
@@ -239,6 +239,10 @@ class Server:
         if self._all:
             return self._read()
         return {each.number for each in self._watched if each.channels & channels or each.bindings & bindings}
+
+    def _tell(self, event: Event) -> None:
+        self._log(told(event), event)
+        self._event = event.number
 
     def _hear(self, worker: Worker, message: Message | None) -> None:
         match message:
@@ -338,9 +342,13 @@ class Server:
             if self._name:
                 with self._catalog.writing() as tx:
                     servers.leave(tx, self._name)
+                    last = events.since(tx, self._event)
+                for event in last:
+                    self._tell(event)
         except (Busy, CatalogAway) as error:
             log.warning("others will take up after this server: %s", error)
-        self._deliverer.close(min(_LAST, self._settings.grace))
+        hurried = self._stopping == float("-inf")
+        self._deliverer.close(0.0 if hurried else min(_LAST, self._settings.grace))
         self._watch.close()
         self._project.close()
 
