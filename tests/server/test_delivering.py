@@ -268,3 +268,13 @@ def test_what_nobody_wants_is_not_looked_at_for_ever(project: Project, monkeypat
             numbers = tell(project, EventKind.SUCCEEDED, EventKind.FAILED)
             deliverer.nudge()
             until(lambda: receiver.numbers == numbers[1:])
+
+
+def test_giving_up_on_giving_up_is_not_told(project: Project) -> None:
+    patience = Patience(first=timedelta(milliseconds=10), whole=timedelta(milliseconds=50))
+    with receiving(lambda count: 400) as receiver:
+        project.add_webhook("w", receiver.url, ["failed", "undelivered"])
+        [number] = tell(project, EventKind.FAILED)
+        with delivering(project, patience):
+            until(lambda: standing(project).standing.cursor >= number + 1)
+    assert [event.kind for event in project.events()] == [EventKind.FAILED, EventKind.UNDELIVERED]
