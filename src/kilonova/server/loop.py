@@ -286,7 +286,7 @@ class Server:
             error = SparkUnavailable(f"the process that did it ended: {worker.killed}", hint="Try again")
             worker.answer.set_exception(Refused(error.told))
             worker.answer = None
-        if not worker.ready:
+        if not worker.ready and self._stopping is None:
             log.warning("a worker ended before it was ready; another is started in %.0f s", self._restart)
             self._start_at = time.monotonic() + self._restart
             self._restart = min(60.0, 2 * self._restart)
