@@ -50,7 +50,8 @@ def forget(tx: Transaction, before: datetime) -> None:
         )
         if isinstance(item, After)
     ]
-    first = min([*unseen, newest(tx)])
+    told = tx.connection.execute(select(func.min(tables.outlet.c.cursor))).scalar()
+    first = min([*unseen, newest(tx), *([] if told is None else [told + 1])])
     tx.connection.execute(delete(table).where(table.c.time < before, table.c.id < first))
 
 

@@ -282,18 +282,24 @@ def _end(
     if not result.rowcount:
         return False
     firings.end(tx, run, firing, counted=counted)
-    written = select(tables.channel.c.name).join(tables.point, tables.point.c.channel_id == tables.channel.c.id)
     events.tell(
         tx,
         _KINDS[event],
         run=run,
         binding=tx.connection.execute(select(tables.run.c.binding).where(tables.run.c.id == run)).scalar(),
-        channels=tx.connection.execute(written.where(tables.point.c.run_id == run)).scalars(),
+        channels=written_by(tx, run),
         said=error or "",
     )
     if event is not RunEvent.COMMIT:
         _release(tx, run)
     return True
+
+
+def written_by(tx: Transaction, run: int) -> list[str]:
+    """The channels on which a run has reserved a point, whatever became of it, by name."""
+    written = select(tables.channel.c.name).join(tables.point, tables.point.c.channel_id == tables.channel.c.id)
+    query = written.where(tables.point.c.run_id == run).order_by(tables.channel.c.name)
+    return list(tx.connection.execute(query).scalars())
 
 
 def _release(tx: Transaction, run: int) -> None:

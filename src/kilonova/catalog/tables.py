@@ -254,6 +254,8 @@ firing = Table(
     Column("server", String),
     Column("run_id", ForeignKey("run.id"), index=True),
     Column("ended", UtcTime),
+    Column("since", UtcTime),
+    Column("stuck", Boolean),
     UniqueConstraint("trigger_id", "occurrence", name="firing_once"),
     Index("firing_by_binding", "binding_id", "id"),
 )
@@ -288,4 +290,20 @@ event = Table(
     Column("channels", JSON, nullable=False),
     Column("text", Text, nullable=False),
     Index("event_by_binding", "binding", "id"),
+)
+
+outlet = Table(
+    "outlet",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("definition", JSON, nullable=False),
+    Column("created", UtcTime, nullable=False),
+    Column("cursor", BigInteger, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("failing", UtcTime),
+    Column("retry", UtcTime),
+    Column("problem", Text, nullable=False),
+    Column("delivered", UtcTime),
+    Column("holder", String),
+    Column("lease_until", UtcTime),
 )
