@@ -237,6 +237,23 @@ def test_a_project_without_a_catalog_says_how_to_make_one(kilonova: Command, tmp
     assert "kilonova init" in kilonova("-C", str(tmp_path / "elsewhere"), "status", code=1).stderr
 
 
+def test_when_a_channel_is_compacted_can_be_said(kilonova: Command, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(WORKFLOW)
+    kilonova("init")
+    kilonova("apply", "shop.py")
+    assert "after 5 deltas" in kilonova("policy", "orders", "--after", "5").stdout
+    assert "never" in kilonova("policy", "orders", "--never").stdout
+    assert kilonova("policy").stdout.count("\n") <= 3
+    for wrong in (
+        ("orders",),
+        ("orders", "--never", "--weigh"),
+        ("--never",),
+        ("orders", "--after", "0"),
+        ("x", "--never"),
+    ):
+        assert "Error" in kilonova("policy", *wrong, code=1).stderr
+
+
 def test_settings_that_cannot_be_are_named(kilonova: Command, tmp_path: Path) -> None:
     (tmp_path / "kilonova.toml").write_text("leese = 3\n")
     assert "leese" in kilonova("status", code=1).stderr

@@ -12,6 +12,7 @@ from kilonova.catalog.database import Transaction, inserted
 from kilonova.errors import LeaseLost, UnknownName, closest
 from kilonova.model.block import Base, Block, Delta, Statistics
 from kilonova.model.channel import Channel, Chronicle, Point, PointState
+from kilonova.model.policy import Policy
 from kilonova.model.run import RunState
 from kilonova.model.schema import Schema
 from kilonova.model.version import Version
@@ -177,6 +178,18 @@ def set_schema(tx: Transaction, name: str, schema: Schema) -> None:
     """Write down the schema of a channel that was declared without one."""
     tx.connection.execute(
         update(tables.channel).where(tables.channel.c.name == name).values(schema=codec.schema_to_json(schema))
+    )
+
+
+def set_policy(tx: Transaction, name: str, policy: Policy) -> None:
+    """Say when a channel is compacted by itself.
+
+    Raises:
+        UnknownName: there is no such channel.
+    """
+    number = channel_id(tx, name)
+    tx.connection.execute(
+        update(tables.channel).where(tables.channel.c.id == number).values(policy=codec.policy_to_json(policy))
     )
 
 

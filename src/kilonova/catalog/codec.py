@@ -10,6 +10,7 @@ from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.event import EventKind
 from kilonova.model.outlet import Lineage, Outlet, Webhook
+from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh
 from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schema import Column, Schema
 from kilonova.model.trigger import (
@@ -55,6 +56,34 @@ def encoding_to_json(encoding: Encoding) -> dict[str, Any]:
             return {"encoding": "custom", "key": list(key), "function": function}
         case _:
             assert_never(encoding)
+
+
+def policy_to_json(policy: Policy) -> dict[str, Any]:
+    """When a channel is compacted by itself."""
+    match policy:
+        case Weigh(waste=waste):
+            return {"policy": "weigh", "waste": waste}
+        case AfterDeltas(deltas=deltas):
+            return {"policy": "after", "deltas": deltas}
+        case Never():
+            return {"policy": "never"}
+        case _:
+            assert_never(policy)
+
+
+def policy_from_json(value: dict[str, Any] | None) -> Policy:
+    """The inverse of `policy_to_json`; what is weighed is the rule."""
+    match value:
+        case None:
+            return Weigh()
+        case {"policy": "weigh", "waste": waste}:
+            return Weigh(waste=waste)
+        case {"policy": "after", "deltas": deltas}:
+            return AfterDeltas(deltas=deltas)
+        case {"policy": "never"}:
+            return Never()
+        case _:
+            raise CatalogError(f"{value} is no policy that this release knows", hint="Use the release that wrote it")
 
 
 def encoding_from_json(value: dict[str, Any]) -> Encoding:

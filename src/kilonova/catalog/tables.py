@@ -62,6 +62,7 @@ channel = Table(
     Column("workflow", String, nullable=False),
     Column("description", Text),
     Column("checks", JSON(none_as_null=True)),
+    Column("policy", JSON(none_as_null=True)),
 )
 
 task = Table(

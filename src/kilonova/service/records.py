@@ -14,15 +14,18 @@ from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.monitoring import Counts
 from kilonova.catalog.observation import observe
+from kilonova.catalog.stretches import stretches
 from kilonova.errors import DeclarationError, UnknownName, closest
 from kilonova.model.channel import Chronicle
 from kilonova.model.event import Event, EventKind
 from kilonova.model.firing import Firing
 from kilonova.model.outlet import Webhook
+from kilonova.model.policy import Policy
 from kilonova.model.role import Role
 from kilonova.model.run import Input, Run
 from kilonova.model.schema import Schema
 from kilonova.model.task import Task
+from kilonova.schedule.compacting import Stretch
 from kilonova.schedule.planning import why_due
 
 if TYPE_CHECKING:
@@ -340,6 +343,24 @@ class Records:
         with self.catalog.reading() as tx:
             webhook, now = outlets.webhook(tx, name), tx.now
         send(webhook, trial(catalog, now), now, os.environ)
+
+    # Compaction
+
+    def stretches(self) -> list[Stretch]:
+        """The channels that have deltas after their newest base, and what merging them costs; by name."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return sorted(stretches(tx), key=lambda each: each.channel)
+
+    def set_policy(self, channel: str, policy: Policy) -> None:
+        """Say when a channel is compacted by itself.
+
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            chains.set_policy(tx, channel, policy)
 
     # Triggers
 
