@@ -12,6 +12,7 @@ from sqlalchemy import Row, Text, and_, cast, delete, insert, or_, select, updat
 from kilonova.catalog import codec, tables
 from kilonova.catalog.chains import channel_id
 from kilonova.catalog.database import Transaction, inserted
+from kilonova.catalog.files import rewatch
 from kilonova.errors import UnknownName, closest
 from kilonova.model.channel import Channel
 from kilonova.model.task import Function, Logic, Mode, Port, Production, Query, Sql, Task, Variant
@@ -59,6 +60,7 @@ def add_channel(tx: Transaction, channel: Channel, workflow: str) -> None:
             **_told(channel),
         )
     )
+    rewatch(tx, channel.name, channel.watch)
 
 
 def change_channel(tx: Transaction, channel: Channel) -> None:
@@ -72,11 +74,13 @@ def change_channel(tx: Transaction, channel: Channel) -> None:
             **_told(channel),
         )
     )
+    rewatch(tx, channel.name, channel.watch)
 
 
 def tell_channel(tx: Transaction, channel: Channel) -> None:
     """Change what is said of a channel beside its schema and encoding."""
     tx.connection.execute(update(tables.channel).where(tables.channel.c.name == channel.name).values(**_told(channel)))
+    rewatch(tx, channel.name, channel.watch)
 
 
 def _told(channel: Channel) -> dict[str, Any]:
