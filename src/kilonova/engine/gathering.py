@@ -7,14 +7,14 @@ not go together, such as two with rows of one key, become blocks one after the o
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
 
 from fsspec.core import url_to_fs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from kilonova.catalog import chains, files
 from kilonova.catalog.database import Transaction
@@ -44,10 +44,16 @@ class Most:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class Plan:
+    """What a run is to take: the channel, the directory, and its files, in order."""
+
     target: Target
     directory: Directory
     files: tuple[Ready, ...]
+
+
+Writes = Callable[[Plan, Sequence[Ready], int, int], Block | None]
+"""Makes the block of a number, at a point, of the rows of files; None if nothing changes."""
 
 
 def gather(
@@ -69,17 +75,40 @@ def gather(
         UnknownName: there is no such channel.
         KilonovaError: what is around the files failed: they stay ready.
     """
+
+    def write(plan: Plan, some: Sequence[Ready], point: int, number: int) -> Block | None:
+        supply = Supply(
+            rows=lambda known: _rows(warehouse.spark, some, base, plan.directory, known),
+            production=Production.DELTA,
+            bytes=sum(one.fingerprint.size for one in some),
+            source=_source(some, plan.directory),
+        )
+        return insert(warehouse, plan.target, supply, point, number)
+
     limit = most.files
-    while done := _block(workplace, warehouse, base, channel, Most(limit, most.bytes)):
+    while done := gather_block(workplace, base, channel, Most(limit, most.bytes), write):
         yield done
         taken = sum(fate.state is FileState.TAKEN for fate in done[1].fates)
         limit = min(most.files, max(4, 2 * taken))  # where files do not go together, more would be tried in vain
 
 
-def _block(
-    workplace: Workplace, warehouse: Warehouse, base: Path, channel: str, most: Most
+def gather_block(
+    workplace: Workplace, base: Path, channel: str, most: Most, write: Writes
 ) -> tuple[int, Results] | None:
-    def prepare(tx: Transaction) -> Prepared[_Plan] | None:
+    """Take the files that are ready, as far as they make one block; see `gather`.
+
+    Args:
+        workplace: where.
+        base: what the places of directories are relative to.
+        channel: the channel.
+        most: how much becomes one block.
+        write: makes the block.
+
+    Returns:
+        The run's number and what it published; None if no files are ready, or another run has them.
+    """
+
+    def prepare(tx: Transaction) -> Prepared[Plan] | None:
         directory = chains.channel(tx, channel).watch
         found = tuple(_together(files.ready(tx, channel, most.files), most.bytes))
         if directory is None or not found:
@@ -90,37 +119,28 @@ def _block(
             tasks=(),
             writes=(channel,),
             pins=into.pins,
-            plan=_Plan(into, directory, found),
+            plan=Plan(into, directory, found),
             files=tuple(one.path for one in found),
         )
 
-    def work(begun: Begun[_Plan]) -> Results:
+    def work(begun: Begun[Plan]) -> Results:
         plan, point = begun.plan, begun.points[channel]
-        source = _source(plan.files, plan.directory)
         workplace.listener(Started(run=begun.run, steps=(channel,)))
-        workplace.listener(StepStarted(run=begun.run, step=channel, reason=f"from {source}"))
+        reason = f"from {_source(plan.files, plan.directory)}"
+        workplace.listener(StepStarted(run=begun.run, step=channel, reason=reason))
         began = time.monotonic()
-        urls = {one: _spark_url(one, base) for one in plan.files}
 
         def attempt(some: Sequence[Ready]) -> Block | None:
-            supply = Supply(
-                rows=lambda known: _rows(warehouse, some, urls, plan.directory, known),
-                production=Production.DELTA,
-                bytes=sum(one.fingerprint.size for one in some),
-                source=source,
-            )
             try:
-                block = insert(warehouse, plan.target, supply, point, begun.name_block(channel))
+                block = write(plan, some, point, begun.name_block(channel))
             except KilonovaError:
                 _refuse_moved(some, base)
                 raise
             _refuse_moved(some, base)
             return block
 
-        def blamed(error: KilonovaError) -> Ready | None:
-            return next((one for one, url in urls.items() if error.path in (url, one.path)), None)
-
-        sifted = sift(plan.files, attempt, blamed)
+        urls = {name: one for one in plan.files for name in (one.path, _spark_url(one, base))}
+        sifted = sift(plan.files, attempt, lambda error: urls.get(error.path or ""))
         seconds = time.monotonic() - began
         rows = None if sifted.result is None else sifted.result.statistics.rows
         workplace.listener(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
@@ -159,9 +179,7 @@ def _spark_url(one: Ready, base: Path) -> str:
     return str(fs.unstrip_protocol(name))
 
 
-def _rows(
-    warehouse: Warehouse, some: Sequence[Ready], urls: dict[Ready, str], directory: Directory, channel: Channel
-) -> DataFrame:
+def _rows(spark: SparkSession, some: Sequence[Ready], base: Path, directory: Directory, channel: Channel) -> DataFrame:
     """The rows of files, which may be of several formats."""
 
     def told(one: Ready) -> str:
@@ -176,12 +194,12 @@ def _rows(
     for format, group in groupby(sorted(some, key=told), key=told):
         members = list(group)
         found = FileSet(
-            urls=tuple(urls[one] for one in members),
+            urls=tuple(_spark_url(one, base) for one in members),
             format=format,
             bytes=sum(one.fingerprint.size for one in members),
             options=dict(directory.options),
         )
-        frames.append(read(warehouse.spark, found, channel, Production.DELTA))
+        frames.append(read(spark, found, channel, Production.DELTA))
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
