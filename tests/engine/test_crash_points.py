@@ -176,6 +176,7 @@ def test_another_process_may_do_everything_at_any_step(world: World, scenario: s
                 other.check()
                 other.ingest(100)
                 for step in (
+                    lambda: other.gather(world.root.parent),
                     other.run,
                     lambda: other.compact("source"),
                     other.collect,
