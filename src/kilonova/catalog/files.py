@@ -167,11 +167,10 @@ def _set(tx: Transaction, channel: str, **values: object) -> None:
 def known(tx: Transaction, channel: str, paths: Collection[str]) -> dict[str, Known]:
     """What is known of files, by path."""
     keys = {key_of(path): path for path in paths}
-    rows = tx.connection.execute(
-        select(tables.file, _HELD.label("held")).where(
-            tables.file.c.channel_id == channel_id(tx, channel), tables.file.c.key.in_(keys)
-        )
-    )
+    file = tables.file.c
+    columns = (file.key, file.state, file.size, file.modified, file.tag, file.since, file.changed)
+    query = select(*columns, _HELD.label("held")).where(file.channel_id == channel_id(tx, channel), file.key.in_(keys))
+    rows = tx.connection.execute(query)
     return {
         keys[row.key]: Known(
             state=FileState(row.state),

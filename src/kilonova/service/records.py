@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kilonova.catalog import bindings, chains, events, files, firings, monitoring, registry, servers, tokens
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog
+from kilonova.catalog.files import Watched
 from kilonova.catalog.monitoring import Counts
 from kilonova.catalog.observation import observe
 from kilonova.errors import DeclarationError, UnknownName, closest
@@ -122,7 +123,7 @@ class Inbox:
         files: its files, those that wait for somebody first, then those that were modified last.
     """
 
-    watched: files.Watched | None
+    watched: Watched | None
     files: tuple[File, ...]
 
 
