@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kilonova.declare.directories import directory
     from kilonova.declare.encodings import custom, increment
     from kilonova.declare.modes import All, Base, Changes, Delta, Inserts, New, Old
     from kilonova.declare.triggers import after, all_of, arrival, cron, every
@@ -36,6 +37,7 @@ __all__ = [
     "arrival",
     "cron",
     "custom",
+    "directory",
     "every",
     "increment",
     "open_project",
@@ -47,6 +49,7 @@ _HOMES = {
     "Workflow": "kilonova.declare.workflow",
     "Workflowette": "kilonova.declare.workflowette",
     **dict.fromkeys(("after", "all_of", "arrival", "cron", "every"), "kilonova.declare.triggers"),
+    "directory": "kilonova.declare.directories",
     **dict.fromkeys(("custom", "increment"), "kilonova.declare.encodings"),
     "open_project": "kilonova.service.project",
 }

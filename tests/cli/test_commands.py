@@ -302,3 +302,36 @@ def test_webhooks_are_added_listed_tried_and_removed(kilonova: Command) -> None:
     assert "Did you mean pager?" in kilonova("webhook", "remove", "pagr", code=1).stderr
     kilonova("webhook", "remove", "pager")
     assert json.loads(kilonova("webhook", "list", "--json").stdout) == []
+
+
+def test_files_that_are_dropped_are_gathered_shown_and_tried_again(kilonova: Command, tmp_path: Path) -> None:
+    watch = ', watch=kn.directory("inbox", settle="1 second"))'
+    (tmp_path / "shop.py").write_text(WORKFLOW.replace('customer string")\nshop', f'customer string"{watch}\nshop', 1))
+    assert "takes the files of inbox/*" in kilonova("apply", "shop.py").stdout
+    nothing = kilonova("gather", code=3)
+    assert "no directory inbox" in nothing.stderr
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "inbox" / "a.csv").write_text("id,customer\n1,ada\n")
+    (tmp_path / "inbox" / "b.csv").write_text("id\n2\n")
+    assert "1 set aside" in kilonova("gather", "orders").stderr
+    shown = json.loads(kilonova("files", "orders", "--json").stdout)
+    assert [(file["path"], file["state"]) for file in shown["files"]] == [
+        ("inbox/b.csv", "set aside"),
+        ("inbox/a.csv", "taken"),
+    ]
+    assert "lacks the column" in kilonova("files", "orders", "--state", "set aside").stdout
+    assert "1 file will" in kilonova("retry", "orders").stdout
+    assert "was taken by run" in kilonova("retry", "orders", "inbox/a.csv", code=1).stderr
+    assert "takes no files" in kilonova("gather", "customers", code=1).stderr
+    assert "takes no files" in kilonova("files", "customers").stdout
+    kilonova("gather", "order", code=1)
+
+
+def test_run_takes_the_files_that_are_there_first(kilonova: Command, tmp_path: Path) -> None:
+    watch = ', watch=kn.directory("inbox", settle="0 seconds"))'
+    (tmp_path / "shop.py").write_text(WORKFLOW.replace('customer string")\nshop', f'customer string"{watch}\nshop', 1))
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "inbox" / "a.csv").write_text("id,customer\n1,ada\n")
+    shown = kilonova("run", "shop.py").stdout
+    assert "inbox/a.csv" in shown
+    assert kilonova("show", "known", "--format", "csv").stdout == "id,customer\n1,ada\n"

@@ -16,6 +16,7 @@ from kilonova.declare.modes import All, Base
 from kilonova.declare.workflow import Declared, Workflow
 from kilonova.errors import DeclarationError, KilonovaError, QueryError
 from kilonova.model.check import Condition, NotNull
+from kilonova.model.directory import Directory
 from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.model.schedule import Every
 from kilonova.service import changes
@@ -248,6 +249,25 @@ def test_only_the_workflow_of_a_channel_says_what_is_checked(catalog: Catalog) -
     other.channel("orders", "id bigint", checks={"rows": "id > 0"})
     with pytest.raises(DeclarationError, match="belongs to the workflow base"):
         apply(catalog, other)
+
+
+def test_a_table_may_take_the_files_of_a_directory(tmp_path: Path) -> None:
+    more = "watch: {place: inbox/, pattern: '**/*.csv', every: 1 hour, options: {sep: ;}}"
+    files = {
+        "a.sql": "---\nwatch: inbox\n---\nCREATE TABLE a (n INT)",
+        "b.sql": f"---\n{more}\n---\nCREATE TABLE b (n INT)",
+    }
+    a, b = declared(tmp_path, files).workflow.channels
+    assert a.watch == Directory(place="inbox")
+    assert b.watch == Directory(place="inbox", pattern="**/*.csv", every=3600, options=(("sep", ";"),))
+
+
+@pytest.mark.parametrize(
+    "watch", ["{pattern: x}", "[a]", "{place: a, settled: 1 day}", "{place: a, options: x}", "{place: a, every: soon}"]
+)
+def test_a_watch_that_cannot_be_is_one_clear_error(tmp_path: Path, watch: str) -> None:
+    with pytest.raises(DeclarationError, match="line 2"):
+        declared(tmp_path, {"a.sql": f"---\nwatch: {watch}\n---\nCREATE TABLE a (n INT)"})
 
 
 def test_workflows_cannot_form_a_cycle_together(catalog: Catalog) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,13 +18,17 @@ from typing import assert_never
 
 from kilonova.catalog import chains, registry, runs
 from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.files import Ready
 from kilonova.catalog.observation import observe
+from kilonova.engine.directories import look
 from kilonova.engine.events import unheard
+from kilonova.engine.gathering import Most, Plan, gather_block
 from kilonova.engine.reclaim import Collected, collect_garbage, sweep
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
-from kilonova.errors import StorageFailed
+from kilonova.errors import StorageFailed, UnreadableInput
 from kilonova.model.block import Base, Block, Delta, Kind, Statistics
 from kilonova.model.channel import Channel, Chronicle
+from kilonova.model.directory import Directory
 from kilonova.model.encoding import Append
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
 from kilonova.model.run import Input, Output, RunKind
@@ -166,7 +170,8 @@ def declare(catalog: Catalog) -> None:
     """Register the workflow."""
     with catalog.writing() as tx:
         for name in ("source", "copied", "counted"):
-            registry.add_channel(tx, Channel(name=name, schema=SCHEMA, encoding=Append()), "w")
+            watch = Directory(place="inbox", settle=0) if name == "source" else None
+            registry.add_channel(tx, Channel(name=name, schema=SCHEMA, encoding=Append(), watch=watch), "w")
         registry.put_task(tx, COPIED, "w")
         registry.put_task(tx, COUNTED, "w")
 
@@ -207,6 +212,23 @@ class Process:
             return Results(inputs=(), outputs=(_output("source", point, block, version, None),), advances=())
 
         carry_out(self.workplace, prepare, work)
+
+    def gather(self, base: Path) -> None:
+        """Look at the directory of `source`, and take its files, each of which holds a number per line."""
+
+        def write(plan: Plan, some: Sequence[Ready], point: int, number: int) -> Block:
+            rows = []
+            for one in some:
+                try:
+                    rows += [int(line) for line in (base / one.path).read_text().split()]
+                except ValueError as error:
+                    raise UnreadableInput(str(error), path=one.path) from error
+            self.storage.write(number, rows)
+            return _block(number, Delta(point - 1, point), rows)
+
+        look(self.catalog, base, "source", LEASE, early=True)
+        while gather_block(self.workplace, base, "source", Most(3, 100), write):
+            pass
 
     def run(self) -> bool:
         """Run what has something to do; whether anything had."""
@@ -306,15 +328,7 @@ class Process:
     def _write(self, begun: Begun[object], channel: str, kind: Kind, rows: list[int]) -> Block:  # type: ignore[type-var]
         number = begun.name_block(channel)
         self.storage.write(number, rows)
-        return Block(
-            number=number,
-            kind=kind,
-            schema=SCHEMA,
-            encoding=Append(),
-            columns=SCHEMA,
-            buckets=0,
-            statistics=Statistics(rows=len(rows), bytes=len(rows), files=2, removals=None),
-        )
+        return _block(number, kind, rows)
 
     def rows(self, reading: Reading) -> Counter[int]:
         """The rows of a relation, or those that a change adds."""
@@ -384,3 +398,15 @@ class Process:
 
 def _output(channel: str, point: int, block: Block | None, version: Version, task: str | None) -> Output:
     return Output(channel=channel, point=point, block=block, version=version, task=task, reason="", seconds=0)
+
+
+def _block(number: int, kind: Kind, rows: list[int]) -> Block:
+    return Block(
+        number=number,
+        kind=kind,
+        schema=SCHEMA,
+        encoding=Append(),
+        columns=SCHEMA,
+        buckets=0,
+        statistics=Statistics(rows=len(rows), bytes=len(rows), files=2, removals=None),
+    )

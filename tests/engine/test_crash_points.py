@@ -41,6 +41,19 @@ def collect(process: Process) -> None:
     process.collect()
 
 
+def gather(files: dict[str, str]) -> Operation:
+    """Drop files into the directory of `source`, and take what is there."""
+
+    def operation(process: Process) -> None:
+        inbox = process.storage.root.parent / "inbox"
+        for name, text in files.items():
+            if not (inbox / name).exists():  # else it was dropped before the crash
+                (inbox / name).write_text(text)
+        process.gather(inbox.parent)
+
+    return operation
+
+
 def drop(channel: str) -> Operation:
     return lambda process: process.drop(channel)
 
@@ -53,6 +66,11 @@ SCENARIOS: dict[str, tuple[list[Operation], list[Operation], list[int]]] = {
         [1, 2, 3, 4],
     ),
     "first run after compaction": ([ingest(1), ingest(2), ingest(3)], [compact("source"), collect, run], [1, 2, 3]),
+    "gather": (
+        [gather({"a": "1 2"})],
+        [gather({"b": "3", "bad": "x", "c": "4", "d": "5", "e": "6"}), run, gather({"f": "7"}), run],
+        [1, 2, 3, 4, 5, 6, 7],
+    ),
     "drop": ([ingest(1, 2), run], [drop("counted"), ingest(3), run, collect], [1, 2, 3]),
 }
 
@@ -70,6 +88,8 @@ class World:
         emptied(self._owner)
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir()
+        shutil.rmtree(self.root.parent / "inbox", ignore_errors=True)
+        (self.root.parent / "inbox").mkdir()
         declare(self._owner)
         clock = Clock()
         process = Process.started(self.url, self.root, clock)
@@ -156,6 +176,7 @@ def test_another_process_may_do_everything_at_any_step(world: World, scenario: s
                 other.check()
                 other.ingest(100)
                 for step in (
+                    lambda: other.gather(world.root.parent),
                     other.run,
                     lambda: other.compact("source"),
                     other.collect,

@@ -46,7 +46,7 @@ class Spark:
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
     shop = kn.Workflow("shop")
-    shop.channel("clicks", "user string")
+    shop.channel("clicks", "user string", watch=kn.directory("inbox", settle="0 seconds"))
     shop.view("per_user", "SELECT user, count(*) AS n FROM clicks GROUP BY user")
     with open_project(tmp_path, serve={"upload": 1, "rate": "1000000 per minute"}) as fresh:
         fresh.create()
@@ -93,6 +93,19 @@ def test_rows_go_in_by_upload_or_reference(client: TestClient) -> None:
     assert "larger than 1 MB" in large.json()["problem"]
     missing = client.post("/api/v1/channels/clicks/references?source=/nowhere.csv")
     assert (missing.status_code, missing.json()["error"]) == (422, "unreadable")
+
+
+def test_the_files_of_a_directory_are_told(client: TestClient, project: Project) -> None:
+    (project.directory / "inbox").mkdir()
+    (project.directory / "inbox" / "a.csv").write_text("user\nann\n")
+    project.look("clicks")
+    found = client.get("/api/v1/channels/clicks/files").json()
+    assert found["watched"]["directory"]["place"] == "inbox"
+    assert [(file["path"], file["state"]) for file in found["files"]] == [("inbox/a.csv", "ready")]
+    assert client.get("/api/v1/channels/clicks/files?state=taken").json()["files"] == []
+    assert client.post("/api/v1/channels/clicks/files/retry").json() == {"files": 0}
+    assert client.post("/api/v1/channels/clicks/files/retry?path=inbox/a.csv").status_code == 404
+    assert client.get("/api/v1/channels/per_user/files").json() == {"watched": None, "files": []}
 
 
 def test_a_binding_can_be_steered(client: TestClient) -> None:

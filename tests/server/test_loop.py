@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kilonova.catalog import bindings, chains, firings, registry, runs, servers, tables
+from kilonova.catalog import bindings, chains, files, firings, registry, runs, servers, tables
 from kilonova.catalog.firings import Batch, Claimed
 from kilonova.model.binding import Binding
+from kilonova.model.directory import Directory
 from kilonova.model.encoding import Upsert
 from kilonova.model.event import Event, EventKind
 from kilonova.model.firing import FiringState
@@ -25,7 +27,7 @@ from kilonova.server.loop import Refused, Server
 from kilonova.server.messages import Done, Ended, Errand, Failed, Message, Outcome, Ready, Work
 from kilonova.server.workers import Worker
 from kilonova.service.project import Project, open_project
-from tests.catalog.building import LEASE, a_channel, a_task, ingested
+from tests.catalog.building import LEASE, a_channel, a_task, begin, commit, ingested
 
 
 class Player(Worker):
@@ -294,3 +296,87 @@ def test_a_server_tells_of_what_waits_too_long(project: Project) -> None:
         time.sleep(0.5)
     stuck = [event.binding for event in project.events() if event.kind is EventKind.STUCK]
     assert sorted(map(str, stuck)) == ["a", "b"]
+
+
+def watching(project: Project, place: str = "inbox", **given: int) -> None:
+    """Let the channel `clicks` take the files of a directory."""
+    with project.catalog.writing() as tx:
+        directory = Directory(place=place, **{"every": 1, "settle": 0, **given})
+        registry.tell_channel(tx, replace(a_channel("clicks", Upsert(("id",))), watch=directory))
+
+
+def test_a_server_looks_at_directories_and_lets_a_worker_take_their_files(project: Project) -> None:
+    (project.directory / "inbox").mkdir()
+    watching(project)
+    project.pause("b")
+    with playing(project) as stage:
+        until(lambda: bool(stage.players))
+        (project.directory / "inbox" / "a.csv").write_text("id,note\n1,x\n")
+        errand = stage.until_given(1)
+        assert isinstance(errand, Errand)
+        assert (errand.what, errand.arguments["channel"]) == ("gather", "clicks")
+        ingested(project.catalog, "clicks")  # another server's doing: what fires has its turn before there is more
+        stage.players[0].say(Done(True))
+        part = stage.until_claimed(2)
+        with project.catalog.writing() as tx:
+            firings.idle(tx, part)
+        stage.players[0].say(Ended((Outcome(),)))
+        assert isinstance(again := stage.until_given(3), Errand)
+        assert again.what == "gather"
+        stage.players[0].say(Failed({"error": "storage", "problem": "the disk is full"}))
+        for number in (4, 5):  # what is still ready at the next look is asked for again
+            assert stage.until_given(number) == errand
+            stage.players[-1].kill("it broke")
+
+
+def test_a_directory_that_hangs_holds_up_nothing_else(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = threading.Event()
+    watching(project, "slow")
+    real = Project.look
+
+    def look(self: Project, channel: str) -> object:
+        if channel == "clicks":
+            hanging.wait()
+        return real(self, channel)
+
+    monkeypatch.setattr(Project, "look", look)
+    with project.catalog.writing() as tx:
+        directory = Directory(place="inbox", every=1, settle=0)
+        registry.add_channel(tx, replace(a_channel("orders"), watch=directory), "w")
+    (project.directory / "inbox").mkdir()
+    (project.directory / "inbox" / "a.csv").write_text("id,note\n1,x\n")
+    try:
+        with playing(project) as stage:
+            assert isinstance(errand := stage.until_given(1), Errand)
+            assert errand.arguments["channel"] == "orders"
+            stage.players[0].say(Done(False))
+            assert stage.server._pause() > 0
+            ingested(project.catalog, "clicks")
+            until(lambda: any(isinstance(work, Batch) for work in stage.given()))
+    finally:
+        hanging.set()
+
+
+def test_a_server_that_stops_once_nothing_is_due_takes_what_is_there(project: Project) -> None:
+    (project.directory / "inbox").mkdir()
+    (project.directory / "inbox" / "a.csv").write_text("id,note\n1,x\n")
+    watching(project, settle=1)
+    stage = Stage(project)
+    stage.server = Server(
+        project.directory, {"serve": {"workers": 1}}, lambda text, event: None, until_idle=True, hire=stage._hired
+    )
+    thread = threading.Thread(target=stage.server.run)
+    thread.start()
+    assert isinstance(stage.until_given(1), Errand)
+    with project.catalog.writing() as tx:
+        run, points = begin(tx, "clicks")
+        paths = [one.path for one in files.ready(tx, "clicks", 10)]
+        files.claim(tx, run, "clicks", paths)
+    commit(project.catalog, run, points)
+    with project.catalog.writing() as tx:
+        tx.connection.execute(tables.file.update().values(state="taken"))
+        tx.connection.execute(tables.trigger.update().values(active=False))
+        tx.connection.execute(tables.firing.delete())
+    stage.players[0].say(Done(False))
+    thread.join(20)
+    assert not thread.is_alive()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kilonova as kn
 from kilonova.model.event import Event, EventKind
+from kilonova.model.file import FileState
 from kilonova.model.firing import FiringState
 from kilonova.server.loop import Server
 from kilonova.service.project import Project
@@ -183,6 +187,55 @@ def test_user_code_cannot_take_the_server_down(project: Project, spark: SparkSes
     assert "no luck" in str(said["raises",])
     assert "MemoryError" in str(said["greedy",])
     assert "longer than" in str(said["hangs",])
+
+
+def test_files_that_are_dropped_while_servers_run_are_taken_once(project: Project, tmp_path: Path) -> None:
+    shop = kn.Workflow("shop")
+    shop.channel("orders", "id bigint", watch=kn.directory("inbox", "*.csv", every="1 second", settle="1 second"))
+    shop.view("counted", "SELECT count(*) AS n, sum(id) AS s FROM orders")
+    project.apply(shop)
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+
+    def drop(number: int) -> None:
+        (inbox / f"{number}.csv").write_text(f"id\n{number}\n" if number != 5 else "id\nfive\n")
+
+    def taken() -> int:
+        return sum(file.state is FileState.TAKEN for file in project.files("orders", 100).files)
+
+    with serving(tmp_path), serving(tmp_path) as second:
+        for number in range(5):
+            drop(number)
+        until(lambda: taken() == 5)
+        second.stop()
+        for number in range(5, 10):
+            drop(number)
+        until(lambda: taken() == 9 and project.files("orders", state=FileState.ASIDE).files != ())
+        until(lambda: not project.due() and ended(project, "counted"))
+        assert rows(project, "orders") == [(number,) for number in (0, 1, 2, 3, 4, 6, 7, 8, 9)]
+        until(lambda: rows(project, "counted") == [(9, 40)])
+
+
+def test_nothing_is_lost_or_doubled_when_who_gathers_is_killed(project: Project, tmp_path: Path) -> None:
+    """A process that takes one file after the other is killed amid it, twice; another finishes."""
+    shop = kn.Workflow("shop")
+    shop.channel("orders", "id bigint", watch=kn.directory("inbox", settle="0 seconds"))
+    project.apply(shop)
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    for number in range(40):
+        (inbox / f"{number}.csv").write_text(f"id\n{number}\n")
+    words = [sys.executable, "-m", "kilonova", "-C", str(tmp_path), "gather"]
+    environment = {**os.environ, "KILONOVA_GATHER__FILES": "1", "KILONOVA_LEASE": "2"}
+    for more in (3, 6):
+        before = len(project.files("orders", 100, FileState.TAKEN).files)
+        with subprocess.Popen(words, env=environment, start_new_session=True, stdout=subprocess.DEVNULL) as process:
+            until(lambda at=before + more: len(project.files("orders", 100, FileState.TAKEN).files) >= at)
+            os.killpg(process.pid, signal.SIGKILL)
+    until(lambda: project.take_up() is None and not project.counts().runs.get("running"))
+    while project.files("orders", 100, FileState.READY).files:
+        project.gather()
+    assert rows(project, "orders") == [(number,) for number in range(40)]
 
 
 def test_what_a_server_cannot_do_is_said_at_once(tmp_path: Path) -> None:

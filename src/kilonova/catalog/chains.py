@@ -62,6 +62,7 @@ def _channel(row: Row[Any]) -> Channel:
         encoding=codec.encoding_from_json(row.encoding),
         description=row.description or "",
         checks=codec.checks_from_json(row.checks or []),
+        watch=None if row.watch is None else codec.directory_from_json(row.watch),
     )
 
 
@@ -310,10 +311,10 @@ def block_states(tx: Transaction, numbers: Sequence[int] | None = None) -> dict[
 
 
 def drop_channel(tx: Transaction, name: str) -> None:
-    """Take a channel out of the catalog, with its points and cursors; its blocks are doomed."""
+    """Take a channel out of the catalog, with its points, cursors and files; its blocks are doomed."""
     number = channel_id(tx, name)
     connection = tx.connection
-    for table in (tables.run_output, tables.run_input, tables.cursor, tables.point):
+    for table in (tables.run_output, tables.run_input, tables.cursor, tables.point, tables.file):
         connection.execute(delete(table).where(table.c.channel_id == number))
     connection.execute(
         update(tables.block)

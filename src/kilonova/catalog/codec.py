@@ -7,6 +7,7 @@ from typing import Any, assert_never
 
 from kilonova.errors import CatalogError
 from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique
+from kilonova.model.directory import Directory
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.event import EventKind
 from kilonova.model.outlet import Lineage, Outlet, Webhook
@@ -150,6 +151,23 @@ def _check_from_json(value: dict[str, Any]) -> Check:
             return Condition(value["condition"])
         case other:
             raise CatalogError(f"the catalog names an unknown check, {other}", hint="Upgrade Kilonova")
+
+
+def directory_to_json(directory: Directory) -> dict[str, Any]:
+    """A watched directory with its parameters."""
+    return {
+        "place": directory.place,
+        "pattern": directory.pattern,
+        "format": directory.format,
+        "options": dict(directory.options),
+        "every": directory.every,
+        "settle": directory.settle,
+    }
+
+
+def directory_from_json(value: dict[str, Any]) -> Directory:
+    """The inverse of `directory_to_json`."""
+    return Directory(**{**value, "options": tuple(sorted(value["options"].items()))})
 
 
 def schedule_to_json(schedule: Schedule | None) -> dict[str, Any] | None:

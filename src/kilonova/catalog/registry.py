@@ -12,6 +12,7 @@ from sqlalchemy import Row, Text, and_, cast, delete, insert, or_, select, updat
 from kilonova.catalog import codec, tables
 from kilonova.catalog.chains import channel_id
 from kilonova.catalog.database import Transaction, insert_all
+from kilonova.catalog.files import rewatch
 from kilonova.errors import UnknownName, closest
 from kilonova.model.channel import Channel
 from kilonova.model.task import Function, Logic, Mode, Port, Production, Query, Sql, Task, Variant
@@ -55,6 +56,7 @@ def add_channel(tx: Transaction, channel: Channel, workflow: str) -> None:
 
 def add_channels(tx: Transaction, channels: Iterable[Channel], workflow: str) -> None:
     """Register channels."""
+    every = list(channels)
     insert_all(
         tx,
         tables.channel,
@@ -66,9 +68,12 @@ def add_channels(tx: Transaction, channels: Iterable[Channel], workflow: str) ->
                 "workflow": workflow,
                 **_told(channel),
             }
-            for channel in channels
+            for channel in every
         ],
     )
+    for channel in every:
+        if channel.watch is not None:
+            rewatch(tx, channel.name, channel.watch)
 
 
 def change_channel(tx: Transaction, channel: Channel) -> None:
@@ -82,11 +87,13 @@ def change_channel(tx: Transaction, channel: Channel) -> None:
             **_told(channel),
         )
     )
+    rewatch(tx, channel.name, channel.watch)
 
 
 def tell_channel(tx: Transaction, channel: Channel) -> None:
     """Change what is said of a channel beside its schema and encoding."""
     tx.connection.execute(update(tables.channel).where(tables.channel.c.name == channel.name).values(**_told(channel)))
+    rewatch(tx, channel.name, channel.watch)
 
 
 def _told(channel: Channel) -> dict[str, Any]:

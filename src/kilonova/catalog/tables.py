@@ -63,6 +63,26 @@ channel = Table(
     Column("description", Text),
     Column("checks", JSON(none_as_null=True)),
     Column("policy", JSON(none_as_null=True)),
+    Column("watch", JSON(none_as_null=True)),
+    Column("next_look", UtcTime, index=True),
+    Column("look_error", Text),
+)
+
+file = Table(
+    "file",
+    metadata,
+    Column("channel_id", ForeignKey("channel.id"), primary_key=True),
+    Column("key", String, primary_key=True),
+    Column("path", Text, nullable=False),
+    Column("state", String, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("modified", UtcTime),
+    Column("tag", String, nullable=False),
+    Column("since", UtcTime, nullable=False),
+    Column("run_id", ForeignKey("run.id"), index=True),
+    Column("error", Text),
+    Column("changed", UtcTime),
+    Index("file_by_state", "channel_id", "state", "modified"),
 )
 
 task = Table(

@@ -12,7 +12,9 @@ from kilonova.cli import render
 from kilonova.cli.application import ChannelName, JsonFlag, common, project
 from kilonova.errors import SettingsError
 from kilonova.model.block import Base
+from kilonova.model.directory import described as described_directory
 from kilonova.model.encoding import described, name_of
+from kilonova.model.file import FileState
 
 commands = typer.Typer()
 
@@ -214,3 +216,40 @@ def runs(
         render.as_json([{"run": item, "made": [m for m in made if m.run == item.number]} for item in history])
         return
     _show_runs(history, made, "Runs")
+
+
+@commands.command()
+def files(
+    channel: ChannelName,
+    state: Annotated[FileState | None, typer.Option(help="Only those that stand there.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="At most this many.")] = 20,
+    json: JsonFlag = False,
+) -> None:
+    """Show the files of a channel's watched directory: which are set aside, awaited and taken."""
+    with project() as opened:
+        found = opened.files(channel, limit, state)
+    if json or common.json:
+        render.as_json(found)
+        return
+    if found.watched is None:
+        render.out.print(f"{channel} takes no files of a directory.")
+    else:
+        watched = found.watched
+        render.out.print(f"{channel} takes the files of {described_directory(watched.directory)}.", markup=False)
+        if watched.error is not None:
+            render.out.print(f"The last look failed: {watched.error}", style="red", markup=False)
+    rows = [
+        (
+            item.path,
+            item.state.value + (", changed since" if item.changed else ""),
+            render.moment(item.since),
+            render.size(item.fingerprint.size),
+            item.run,
+            item.error,
+        )
+        for item in found.files
+    ]
+    if rows:
+        render.table("", ("file", "is", "since (UTC)", "size", "run", "why"), rows, right=("size", "run"))
+    if len(rows) == limit:
+        render.out.print(f"the first {limit}; --limit shows more", style="dim")

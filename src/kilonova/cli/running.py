@@ -14,7 +14,7 @@ from kilonova.cli.registering import load_all, show_plans
 from kilonova.errors import Busy, SettingsError
 from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh, described
 from kilonova.service.project import Project
-from kilonova.service.records import RunReport
+from kilonova.service.records import Gathered, RunReport
 
 commands = typer.Typer()
 
@@ -46,6 +46,37 @@ def ingest(
 
 
 @commands.command()
+def gather(
+    channels: Annotated[
+        list[str] | None, typer.Argument(help="The channels; all that are watched if left out.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Look at watched directories now, and take new files. Exit code 3 says that there were none."""
+    with project(watched=True) as opened:
+        done = opened.gather(channels or None)
+    _show_gathered(done, json)
+    if not done.runs:
+        if not (json or common.json):
+            render.out.print("There are no new files to take.")
+        raise typer.Exit(NOTHING_TO_DO)
+
+
+def _show_gathered(done: Gathered, json: bool) -> None:
+    if json or common.json:
+        render.as_json(done)
+        return
+    for report in done.runs:
+        _show_report(report, json)
+    for name, why in done.unseen.items():
+        render.err.print(f"{name}: {why}", style="red", markup=False, soft_wrap=True)
+    for name in done.settling:
+        render.err.print(f"{name}: some files may still be being written.", style="dim")
+    for name, count in done.aside.items():
+        render.err.print(f"{name}: {count} set aside; kilonova files {name} says why.", style="red")
+
+
+@commands.command()
 def run(
     tasks: Annotated[
         list[str] | None,
@@ -57,13 +88,17 @@ def run(
     every: Annotated[float, typer.Option(help="With --watch: seconds between looks.")] = 2.0,
     json: JsonFlag = False,
 ) -> None:
-    """Run the tasks that have new input, as one run. Exit code 3 says that there was nothing to do."""
+    """Run the tasks that have new input, as one run. Exit code 3 says that there was nothing to do.
+
+    New files of watched directories are taken first, unless tasks are named.
+    """
     with project(watched=True) as opened:
         places = [word for word in tasks or () if _is_place(word, opened)]
         tasks = [word for word in tasks or () if word not in places]
         plans = [opened.apply(workflow) for workflow in load_all([Path(place) for place in places])]
         if not (json or common.json):
             show_plans([item for item in plans if not item.empty], json)
+        taken = False if tasks else _gather(opened, json)
         report = opened.run(tasks or None)
         if watch:
             _watch(opened, report, tasks or None, every, json)
@@ -73,8 +108,16 @@ def run(
             render.as_json(None)
         else:
             render.out.print("Nothing to do: no task has new input.")
-        raise typer.Exit(NOTHING_TO_DO)
+        raise typer.Exit(0 if taken else NOTHING_TO_DO)
     _show_report(report, json)
+
+
+def _gather(opened: Project, json: bool) -> bool:
+    """Take new files of the directories that it is time to look at; whether there were some."""
+    done = opened.gather(early=False)
+    if done != Gathered() and not (json or common.json):
+        _show_gathered(done, json)
+    return bool(done.runs)
 
 
 def _is_place(word: str, opened: Project) -> bool:
@@ -90,6 +133,8 @@ def _watch(opened: Project, report: RunReport | None, tasks: list[str] | None, e
             if report is not None:
                 _show_report(report, json)
             time.sleep(every)
+            if not tasks:
+                _gather(opened, json)
             due = opened.due()
             try:
                 report = opened.run(tasks) if (set(due) & set(tasks) if tasks else due) else None

@@ -10,7 +10,7 @@ from typing import Annotated, Any, assert_never
 import typer
 
 from kilonova.cli import render
-from kilonova.cli.application import TRY_LATER, JsonFlag, common, project
+from kilonova.cli.application import TRY_LATER, ChannelName, JsonFlag, common, project
 from kilonova.errors import KilonovaError
 from kilonova.model.outlet import Lineage, Outlet, Webhook
 from kilonova.model.trigger import described as described_trigger
@@ -75,6 +75,19 @@ def resume(binding: BindingName) -> None:
     with project() as opened:
         opened.resume(binding)
     render.out.print(f"The triggers of {binding} are let go.")
+
+
+@commands.command()
+def retry(
+    channel: ChannelName,
+    file: Annotated[str | None, typer.Argument(help="The file; all that are set aside if left out.")] = None,
+) -> None:
+    """Let files of a watched directory that are set aside be tried again."""
+    with project() as opened:
+        count = opened.retry(channel, file)
+    render.out.print(
+        f"{count} file{'' if count == 1 else 's'} will be tried again: by a server, or by kilonova gather."
+    )
 
 
 @commands.command()

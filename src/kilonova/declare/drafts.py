@@ -80,7 +80,13 @@ class Drafts:
             if port not in ports:
                 raise DeclarationError(f"there is no port {port}", binding=bound.name, hint=closest(port, ports))
         written = flat.written()
-        for port in flat.channels:
+        for port, channel in flat.channels.items():
+            if channel.watch is not None:
+                raise DeclarationError(
+                    f"the port {port} takes the files of a directory",
+                    binding=bound.name,
+                    hint="Let the channel do so to which it is attached",
+                )
             if port not in written and port not in bound.ports:
                 raise DeclarationError(
                     f"the port {port} is not attached to a channel",

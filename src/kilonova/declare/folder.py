@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from sqlglot import exp
 
 from kilonova.declare.checks import checks_of
 from kilonova.declare.ddl import table_of
+from kilonova.declare.directories import directory
 from kilonova.declare.frontmatter import Field, parted
 from kilonova.declare.schedules import schedule_of
 from kilonova.declare.source import Source
@@ -23,10 +24,12 @@ from kilonova.declare.views import Maintenance, ViewDraft
 from kilonova.declare.workflow import Workflow
 from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest
 from kilonova.model.check import Check, NotNull
+from kilonova.model.directory import Directory
 from kilonova.model.schedule import Schedule
 
 _VIEW = ("key", "mode", "description", "checks", "schedule", "stored")
-_TABLE = ("description", "checks")
+_TABLE = ("description", "checks", "watch")
+_WATCH = ("place", "pattern", "format", "options", "every", "settle")
 
 
 def folder(path: Path) -> Workflow:
@@ -96,6 +99,7 @@ def _declare(workflow: Workflow, file: Path) -> None:
                 key=table.key or None,
                 description=_word(parts.fields, "description"),
                 checks=(*filled, *_checks(parts.fields)),
+                watch=_watch(parts.fields),
             )
         case _:
             raise QueryError("this is neither a query nor a CREATE TABLE", hint="Write a SELECT")
@@ -135,6 +139,23 @@ def _checks(fields: Mapping[str, Field]) -> tuple[Check, ...]:
         raise DeclarationError(f"line {field.line}: checks is a mapping", hint="Write it as checks: {not_null: [a]}")
     with _at(field):
         return checks_of(field.value)
+
+
+def _watch(fields: Mapping[str, Field]) -> Directory | None:
+    """A field that is a place, or a mapping with the parameters of `directory`."""
+    field = fields.get("watch")
+    if field is None:
+        return None
+    given = {"place": field.value} if isinstance(field.value, str) else field.value
+    with _at(field):
+        if not isinstance(given, dict) or "place" not in given:
+            raise DeclarationError("watch is a place, or a mapping with one", hint="Write it as watch: inbox")
+        for name, value in given.items():
+            if name not in _WATCH:
+                raise DeclarationError(f"watch has no {name!r}", hint=closest(name, list(_WATCH)))
+            if not isinstance(value, dict if name == "options" else str):
+                raise DeclarationError(f"{name} is {'a mapping' if name == 'options' else 'one text'}")
+        return directory(**cast(dict[str, Any], given))
 
 
 def _stored(fields: Mapping[str, Field]) -> bool:

@@ -23,6 +23,7 @@ from kilonova.declare.schedules import schedule_of
 from kilonova.declare.views import Maintenance, ViewDraft
 from kilonova.errors import DeclarationError, KilonovaError
 from kilonova.model.channel import Channel
+from kilonova.model.directory import Directory
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.schema import Schema
 from kilonova.model.task import Function, Mode, Port, Production, Sql, Variant
@@ -87,6 +88,7 @@ class Workflowette:
         encoding: Encodes = None,
         description: str = "",
         checks: Given = (),
+        watch: Directory | None = None,
     ) -> None:
         """Declare a channel.
 
@@ -98,6 +100,7 @@ class Workflowette:
                 `custom(…)`; by default append, or upsert where a key is given.
             description: what it is, for people.
             checks: what its rows must satisfy; see `view`.
+            watch: the directory whose files become part of it, each once: `directory(…)`.
 
         Raises:
             DeclarationError: the name is taken, the schema cannot be understood, or the encoding or a check does
@@ -116,6 +119,7 @@ class Workflowette:
                 encoding=self._encoding(_names(key), encoding, columns),
                 description=description,
                 checks=own,
+                watch=watch,
             )
         except KilonovaError as error:
             raise error.within(channel=name) from error.__cause__

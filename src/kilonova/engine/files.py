@@ -7,6 +7,7 @@ both are errors. Headers and footers are looked at before Spark begins; JSON's f
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -49,6 +50,15 @@ class FileSet:
     bytes: int
     options: Mapping[str, str]
 
+    @property
+    def paths(self) -> list[str]:
+        """The files as Spark takes them for what they are, and not for patterns."""
+        return [_PATTERN.sub(r"\\\g<0>", url) for url in self.urls]
+
+
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
+"""What Spark takes for a part of a pattern."""
+
 
 def find_files(path: str, format: str | None, options: Mapping[str, str]) -> FileSet:
     """The files at a path: one file, or those of one format in a directory and below.
@@ -61,8 +71,7 @@ def find_files(path: str, format: str | None, options: Mapping[str, str]) -> Fil
     Raises:
         UnreadableInput: there are no files, their format cannot be told, or they are of several.
     """
-    url = path if "://" in path else Path(path).absolute().as_uri()
-    fs, root = url_to_fs(url)
+    fs, root = url_to_fs(path if "://" in path else str(Path(path).absolute()))
     if not fs.exists(root):
         raise UnreadableInput("there is no such file or directory", path=path, hint="Check the path")
     if fs.isdir(root):
@@ -75,7 +84,7 @@ def find_files(path: str, format: str | None, options: Mapping[str, str]) -> Fil
     else:
         names = {root: int(fs.info(root)["size"] or 0)}
     if format is None:
-        formats = {SUFFIXES.get(_suffix(name)) for name in names}
+        formats = {format_of(name) for name in names}
         if not names:
             raise UnreadableInput("the directory holds no files", path=path, hint="Put the files there first")
         if len(formats) > 1 or None in formats:
@@ -92,9 +101,13 @@ def find_files(path: str, format: str | None, options: Mapping[str, str]) -> Fil
     )
 
 
-def _suffix(name: str) -> str:
-    name = name.removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
-    return Path(name).suffix.lower()
+def format_of(name: str) -> str | None:
+    """The format of a file by its name; None if that does not tell it.
+
+    >>> format_of("day.csv.gz")
+    'csv'
+    """
+    return SUFFIXES.get(Path(name.removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")).suffix.lower())
 
 
 def read(spark: SparkSession, files: FileSet, channel: Channel, production: Production) -> DataFrame:
@@ -126,7 +139,7 @@ def read(spark: SparkSession, files: FileSet, channel: Channel, production: Prod
             return _json(spark, files, wanted, optional)
         case other:
             reader = spark.read.format(other).options(**files.options)
-            return reader.schema(wanted.ddl).load(list(files.urls))
+            return reader.schema(wanted.ddl).load(files.paths)
 
 
 def _present(names: Sequence[str], wanted: Schema, optional: tuple[str, ...], url: str) -> Schema:
@@ -215,7 +228,7 @@ def _united(
     order = max(schemas, key=lambda schema: len(schema.columns))
     columns = (*order.columns, *(column for column in names if column not in order.columns))
     reader = spark.read.format(format).options(**{**options, **files.options})
-    return reader.schema(Schema(columns).ddl).load(list(files.urls))
+    return reader.schema(Schema(columns).ddl).load(files.paths)
 
 
 def _csv(spark: SparkSession, files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> DataFrame:
@@ -223,7 +236,7 @@ def _csv(spark: SparkSession, files: FileSet, wanted: Schema, optional: tuple[st
     separator = options.get("sep", options.get("delimiter", ","))
     if options["header"].lower() != "true":
         names = tuple(name for name in wanted.names if name not in optional)
-        return spark.read.options(**options).schema(wanted.only(names).ddl).csv(list(files.urls))
+        return spark.read.options(**options).schema(wanted.only(names).ddl).csv(files.paths)
 
     def look(url: str) -> list[str]:
         fs, name = url_to_fs(url)
@@ -234,15 +247,15 @@ def _csv(spark: SparkSession, files: FileSet, wanted: Schema, optional: tuple[st
             raise UnreadableInput(f"the file is not CSV: {error}", path=url) from error
 
     groups: dict[tuple[str, ...], list[str]] = {}
-    for url, found in zip(files.urls, _each(files, look), strict=True):
+    for url, path, found in zip(files.urls, files.paths, _each(files, look), strict=True):
         assert isinstance(found, list)
         _present(found, wanted, optional, url)
-        groups.setdefault(tuple(found), []).append(url)
+        groups.setdefault(tuple(found), []).append(path)
     types = {column.name.lower(): column for column in wanted.columns}
     whole: DataFrame | None = None
-    for header, urls in groups.items():
+    for header, paths in groups.items():
         schema = Schema(tuple(types[name.lower()] for name in header))
-        frame = spark.read.options(**options).schema(schema.ddl).csv(urls)
+        frame = spark.read.options(**options).schema(schema.ddl).csv(paths)
         whole = frame if whole is None else whole.unionByName(frame, allowMissingColumns=True)
     assert whole is not None
     return whole
@@ -250,7 +263,7 @@ def _csv(spark: SparkSession, files: FileSet, wanted: Schema, optional: tuple[st
 
 def _json(spark: SparkSession, files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> DataFrame:
     options = {"mode": "FAILFAST", **files.options}
-    lines = spark.read.text(list(files.urls)).where(F.length(F.trim("value")) > 0)
+    lines = spark.read.text(files.paths).where(F.length(F.trim("value")) > 0)
     parsed = F.from_json("value", wanted.ddl, options).alias("row")
     keys = F.json_object_keys("value")
     names = [name for name in wanted.names if name not in optional]

@@ -16,6 +16,7 @@ from kilonova.engine.invoke import checked, reason
 from kilonova.engine.tasks import write_output
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
 from kilonova.errors import DeclarationError, KilonovaError, UnreadableInput
+from kilonova.model.block import Block
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.encoding import Changes
 from kilonova.model.run import Output, RunKind
@@ -42,11 +43,89 @@ class Supply:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """The channel as the run found it, and whether its changes are read."""
+class Target:
+    """A source channel as a run that inserts a block finds it.
+
+    Attributes:
+        chronicle: the channel.
+        strong: whether its changes are read.
+        pins: the blocks that are read.
+    """
 
     chronicle: Chronicle
     strong: bool
+    pins: tuple[int, ...]
+
+
+def target(tx: Transaction, channel: str) -> Target:
+    """The source channel of that name.
+
+    Raises:
+        UnknownName: there is no such channel.
+        DeclarationError: a task writes the channel.
+    """
+    chronicle = chains.chronicle(tx, channel)
+    writer = registry.writer(tx, channel)
+    if writer is not None:
+        raise DeclarationError(
+            f"only the task {writer} may write the channel",
+            channel=channel,
+            hint="Ingest into a source channel, one that no task writes",
+        )
+    pins = tuple(block.number for block in chronicle.snapshot(chronicle.readable).blocks)
+    return Target(chronicle, channel in registry.followed(tx, [channel]), pins)
+
+
+def insert(warehouse: Warehouse, target: Target, supply: Supply, point: int, number: int) -> Block | None:
+    """Write rows from outside as a block; see `ingest`.
+
+    Args:
+        warehouse: the blocks.
+        target: the channel.
+        supply: the rows.
+        point: the point that is reserved for them.
+        number: the block's number.
+
+    Returns:
+        The block, or None if nothing changes.
+    """
+    chronicle = target.chronicle
+    try:
+        frame = supply.rows(chronicle.channel)
+        schema = checked(frame, chronicle.channel, supply.production, None)
+        block = write_output(
+            warehouse,
+            frame,
+            chronicle=chronicle,
+            schema=schema,
+            production=supply.production,
+            whole=supply.production is Production.BASE,
+            point=point,
+            number=number,
+            expected=supply.bytes,
+            strong=target.strong,
+        )
+        given = isinstance(chronicle.channel.encoding, Changes)  # else what goes was looked up
+        if block is not None and given and block.statistics.removals and chronicle.readable == point - 1:
+            warehouse.check_retractions(block, chronicle.snapshot(chronicle.readable))
+    except KilonovaError as error:
+        raise error.within(channel=chronicle.channel.name) from error.__cause__
+    except PySparkException as error:
+        raise UnreadableInput(f"the rows cannot be read: {reason(error)}", channel=chronicle.channel.name) from error
+    return block
+
+
+def ingested(channel: str, point: int, block: Block | None, source: str, seconds: float) -> Output:
+    """What a run makes of a source channel."""
+    return Output(
+        channel=channel,
+        point=point,
+        block=block,
+        version=Version.source(channel, point),
+        task=None,
+        reason=f"ingested from {source}",
+        seconds=seconds,
+    )
 
 
 def ingest(workplace: Workplace, warehouse: Warehouse, channel: str, supply: Supply) -> tuple[int, Results]:
@@ -69,59 +148,20 @@ def ingest(workplace: Workplace, warehouse: Warehouse, channel: str, supply: Sup
         UnreadableInput: a file cannot be read.
     """
 
-    def prepare(tx: Transaction) -> Prepared[_Plan]:
-        chronicle = chains.chronicle(tx, channel)
-        writer = registry.writer(tx, channel)
-        if writer is not None:
-            raise DeclarationError(
-                f"only the task {writer} may write the channel",
-                channel=channel,
-                hint="Ingest into a source channel, one that no task writes",
-            )
-        pins = tuple(block.number for block in chronicle.snapshot(chronicle.readable).blocks)
-        strong = channel in registry.followed(tx, [channel])
-        plan = _Plan(chronicle, strong)
-        return Prepared(kind=RunKind.INGEST, tasks=(), writes=(channel,), pins=pins, plan=plan)
+    def prepare(tx: Transaction) -> Prepared[Target]:
+        found = target(tx, channel)
+        return Prepared(kind=RunKind.INGEST, tasks=(), writes=(channel,), pins=found.pins, plan=found)
 
-    def work(begun: Begun[_Plan]) -> Results:
-        point, chronicle = begun.points[channel], begun.plan.chronicle
+    def work(begun: Begun[Target]) -> Results:
+        point = begun.points[channel]
         workplace.listener(Started(run=begun.run, steps=(channel,)))
         workplace.listener(StepStarted(run=begun.run, step=channel, reason=f"from {supply.source}"))
         began = time.monotonic()
-        try:
-            frame = supply.rows(chronicle.channel)
-            schema = checked(frame, chronicle.channel, supply.production, None)
-            block = write_output(
-                warehouse,
-                frame,
-                chronicle=chronicle,
-                schema=schema,
-                production=supply.production,
-                whole=supply.production is Production.BASE,
-                point=point,
-                number=begun.name_block(channel),
-                expected=supply.bytes,
-                strong=begun.plan.strong,
-            )
-            given = isinstance(chronicle.channel.encoding, Changes)  # else what goes was looked up
-            if block is not None and given and block.statistics.removals and chronicle.readable == point - 1:
-                warehouse.check_retractions(block, chronicle.snapshot(chronicle.readable))
-        except KilonovaError as error:
-            raise error.within(channel=channel) from error.__cause__
-        except PySparkException as error:
-            raise UnreadableInput(f"the rows cannot be read: {reason(error)}", channel=channel) from error
+        block = insert(warehouse, begun.plan, supply, point, begun.name_block(channel))
         seconds = time.monotonic() - began
         rows = None if block is None else block.statistics.rows
         workplace.listener(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
-        output = Output(
-            channel=channel,
-            point=point,
-            block=block,
-            version=Version.source(channel, point),
-            task=None,
-            reason=f"ingested from {supply.source}",
-            seconds=seconds,
-        )
+        output = ingested(channel, point, block, supply.source, seconds)
         return Results(inputs=(), outputs=(output,), advances=())
 
     done = carry_out(workplace, prepare, work)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from kilonova.catalog import chains, runs
+from kilonova.catalog import chains, files, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.firings import Claimed
 from kilonova.engine.events import Listener
@@ -20,7 +20,8 @@ from kilonova.engine.lease import Lease
 from kilonova.engine.reclaim import sweep, take_up
 from kilonova.engine.seam import Files
 from kilonova.errors import KilonovaError, LeaseLost
-from kilonova.model.run import Expired, Input, Output, RunKind, RunState
+from kilonova.model.file import Fate
+from kilonova.model.run import Committed, Expired, Input, Output, RunKind, RunState
 
 Plan = TypeVar("Plan")
 
@@ -37,6 +38,7 @@ class Prepared(Generic[Plan]):
         plan: what its work needs to know.
         claimed: the firings that it is for; None for a run that a person started.
         merged: whether it goes on together with others, which may be what makes it fail: it is tried again alone then.
+        files: the files of the watched directory of the only channel that it writes that it is going to read.
     """
 
     kind: RunKind
@@ -46,6 +48,7 @@ class Prepared(Generic[Plan]):
     plan: Plan
     claimed: Claimed | None = None
     merged: bool = False
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +70,12 @@ class Begun(Generic[Plan]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What a run is about to publish."""
+    """What a run is about to publish, and what becomes of files that it had."""
 
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
     advances: tuple[runs.Advance, ...]
+    fates: tuple[Fate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +132,8 @@ def carry_out(
             claimed=prepared.claimed,
         )
         runs.pin(tx, runs.holder_of(run), prepared.pins, workplace.lease)
+        if prepared.files:
+            files.claim(tx, run, prepared.writes[0], prepared.files)
     named: list[int] = []
 
     def name_block(channel: str) -> int:
@@ -145,6 +151,8 @@ def carry_out(
                 outcome = runs.commit(
                     tx, run, inputs=results.inputs, outputs=results.outputs, advances=results.advances
                 )
+                if results.fates and isinstance(outcome, Committed):
+                    files.settle(tx, run, prepared.writes[0], results.fates)
         if isinstance(outcome, Expired):
             raise _lost(run)
     except BaseException as error:

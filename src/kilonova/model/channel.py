@@ -15,6 +15,7 @@ from datetime import datetime
 from kilonova.errors import DeclarationError, UnknownName
 from kilonova.model.block import Base, Block, Delta
 from kilonova.model.check import Check
+from kilonova.model.directory import Directory
 from kilonova.model.encoding import (
     Append,
     Changes,
@@ -41,6 +42,7 @@ class Channel:
         encoding: how its deltas read unless a block says otherwise.
         description: what it holds, for people.
         checks: what its rows satisfy at every point since the checks are there.
+        watch: the directory whose files become part of it, if it is a source channel.
 
     Raises:
         DeclarationError: the name, the schema or the encoding cannot be.
@@ -51,6 +53,7 @@ class Channel:
     encoding: Encoding
     description: str = ""
     checks: tuple[Check, ...] = ()
+    watch: Directory | None = None
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():

@@ -22,8 +22,8 @@ class Workflow:
     """Channels and the tasks between them.
 
     Raises:
-        DeclarationError: a name occurs twice, a port or output dangles, a channel has two writers, or tasks
-            form a cycle.
+        DeclarationError: a name occurs twice, a port or output dangles, a channel has two writers, or a writer although
+            it takes the files of a directory, or tasks form a cycle.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Workflow:
     _order: tuple[Task, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        names = dict.fromkeys(channel.name for channel in self.channels)
+        names = {channel.name: channel for channel in self.channels}
         if twice := _repeated(channel.name for channel in self.channels):
             raise DeclarationError("the channel is declared twice", channel=twice)
         if twice := _repeated(task.name for task in self.tasks):
@@ -57,6 +57,13 @@ class Workflow:
                         channel=channel,
                         task=task.name,
                         hint="Let each task write a channel of its own, and join them in a third",
+                    )
+                if names[channel].watch is not None:
+                    raise DeclarationError(
+                        "the channel takes the files of a directory, so that no task can write it",
+                        channel=channel,
+                        task=task.name,
+                        hint="Let the task write a channel of its own",
                     )
                 writers[channel] = task
         readers: dict[str, list[Task]] = {}

@@ -26,6 +26,7 @@ from kilonova.errors import KilonovaError, UnreadableInput
 from kilonova.model.channel import Chronicle
 from kilonova.model.encoding import described
 from kilonova.model.event import Event
+from kilonova.model.file import FileState
 from kilonova.model.firing import Firing
 from kilonova.model.role import Role
 from kilonova.model.run import Run
@@ -35,6 +36,7 @@ from kilonova.server.loop import Refused, Server
 from kilonova.server.metrics import exposition
 from kilonova.server.webhooks_api import webhooks_api
 from kilonova.service.project import Project
+from kilonova.service.records import Inbox
 
 _STATUSES = {"unknown": 404, "busy": 409, "lease": 409, "storage": 503, "spark": 503, "catalog": 503, "invariant": 500}
 """The HTTP status of each error's code; others are 422: what was asked cannot be."""
@@ -253,6 +255,16 @@ def api(server: Server, project: Project) -> FastAPI:
         await run_in_threadpool(project.known_channel, name)
         answer = server.errand("ingest", channel=name, source=source, format=format, replace=replace)
         return Begun(await asyncio.wrap_future(answer))
+
+    @app.get("/api/v1/channels/{name}/files", tags=["channels"], dependencies=read)
+    def files(name: str, limit: Limit = 100, state: FileState | None = None) -> Inbox:
+        """The files of a channel's watched directory: which are set aside, awaited and taken."""
+        return project.files(name, limit, state)
+
+    @app.post("/api/v1/channels/{name}/files/retry", tags=["channels"], dependencies=operate)
+    def retry(name: str, path: str | None = None) -> dict[str, int]:
+        """Let files of a watched directory that are set aside be tried again: one, or all."""
+        return {"files": project.retry(name, path)}
 
     @app.post("/api/v1/channels/{name}/compaction", tags=["channels"], dependencies=operate)
     async def compact(name: str) -> Begun:

@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, assert_never
 
-from kilonova.catalog import events, firings, runs, servers
+from kilonova.catalog import events, files, firings, runs, servers
 from kilonova.catalog.firings import Batch, Claimed, Watched
 from kilonova.catalog.stretches import stretches
 from kilonova.catalog.watching import Watch
@@ -29,6 +29,7 @@ from kilonova.errors import Busy, CatalogAway, SparkUnavailable
 from kilonova.model.event import Event, EventKind
 from kilonova.schedule.compacting import worthwhile
 from kilonova.server.delivering import Deliverer
+from kilonova.server.lookout import Lookout
 from kilonova.server.messages import Done, Ended, Errand, Failed, Message, Ready
 from kilonova.server.workers import Heard, Worker
 from kilonova.service.project import open_project
@@ -90,6 +91,7 @@ class Server:
         self._workers: list[Worker] = []
         self._heard: deque[tuple[Worker, Message | None]] = deque()
         self._errands: deque[tuple[Errand, Future[Any]]] = deque()
+        self._lookout = Lookout(self._project.look, self._take, self._watch.nudge)
         self._name = ""
         self._event = 0
         self._watched: list[Watched] = []
@@ -115,7 +117,7 @@ class Server:
         """Let a worker do something that needs Spark; it goes before what has fired.
 
         Args:
-            what: which: `run`, `ingest`, `compact` or `page`.
+            what: which: `run`, `ingest`, `gather`, `compact` or `page`.
             arguments: those of the method of `Project`.
 
         Returns:
@@ -179,6 +181,8 @@ class Server:
             self._hear(*self._heard[0])
             self._heard.popleft()
         self._tend()
+        for problem in self._lookout.hear():
+            self._log(problem, None)
         looked_at = self._read()
         free = [worker for worker in self._workers if worker.free and self._stopping is None]
         while free and self._errands:
@@ -189,18 +193,24 @@ class Server:
         with self._catalog.reading() as tx:
             looked_at.update(firings.waking(tx))
             unended = firings.any_unended(tx)
+            directories = files.due(tx) if self._stopping is None else []
+            settling = self._until_idle and files.any_settling(tx)
+        self._lookout.look(directories)
         if not looked_at and not (room and unended):
             self._queued = None  # without room there is nothing to wait for but a worker
-            if self._until_idle and not unended and self._stopping is None:
+            awaited = unended or directories or settling or self._lookout.busy
+            if self._until_idle and not awaited and self._stopping is None:
                 self.stop()
             elif room and not unended:
                 self._tidy(free[0])
+            self._lookout.go_on()
             return
         with self._catalog.writing() as tx:
             firings.fire(tx, looked_at)
             batches, self._queued = firings.claim(tx, self._name, room, self._settings.per_workflow)
         for worker, batch in zip(free, batches, strict=False):
             worker.give(batch)
+        self._lookout.go_on()
 
     def _beat(self) -> None:
         """Say that the server lives, and take up after those that do not."""
@@ -311,6 +321,10 @@ class Server:
             while len(self._workers) < self._settings.workers:
                 self._workers.append(self._hire(self._directory, self._given, self._on_message))
 
+    def _take(self, channel: str) -> Future[Any]:
+        """Let a worker take the files of a directory."""
+        return self.errand("gather", channel=channel, seconds=_TURN)
+
     def _tidy(self, worker: Worker) -> None:
         """Let a worker that has nothing else to do compact a channel that is worth it, or collect garbage."""
         now = time.monotonic()
@@ -329,7 +343,12 @@ class Server:
         """For how long there is nothing to do unless something happens."""
         longest = self._settings.lease / 3
         with self._catalog.reading() as tx:
-            wakes = [wake for wake in (firings.next_wake(tx), self._queued) if wake is not None]
+            times = (
+                firings.next_wake(tx),
+                self._queued,
+                None if self._lookout.full else files.next_look(tx, self._lookout.busy),
+            )
+        wakes = [wake for wake in times if wake is not None]
         return min([longest, *(max(0.0, (wake - datetime.now(UTC)).total_seconds()) for wake in wakes)])
 
     def _leave(self) -> None:
@@ -352,6 +371,9 @@ class Server:
         self._watch.close()
         self._project.close()
 
+
+_TURN = 30.0
+"""Seconds for which files of one directory are taken before something else has its turn."""
 
 _LATE = "it took longer than serve.seconds allows"
 

@@ -99,6 +99,8 @@ def _done(project: Project, errand: Errand) -> Any:
             return _run(project.run(**arguments))
         case Errand("ingest", arguments):
             return _run(project.ingest(**arguments))
+        case Errand("gather", arguments):
+            return bool(project.take(**arguments))
         case Errand("compact", arguments):
             return _run(project.compact(**arguments))
         case Errand("tidy", arguments):

@@ -14,6 +14,7 @@ from kilonova.model.binding import Binding, refuse_impossible
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.check import Check
 from kilonova.model.check import described as check_described
+from kilonova.model.directory import described as directory_described
 from kilonova.model.encoding import described
 from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schedule import described as schedule_described
@@ -144,6 +145,13 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
         _channel_change(channel, workflow, chronicles.get(channel.name), owners.get(channel.name))
         for channel in workflow.channels
     )
+    channels += tuple(
+        _unwatched(chronicles[name].channel)
+        for name, owner in owners.items()
+        if owner == workflow.name
+        and name not in {channel.name for channel in workflow.channels}
+        and chronicles[name].channel.watch is not None
+    )
     altered = {change.channel.name for change in channels if change.reshaped}
     tasks = [_task_change(task, workflow, registered, chronicles, altered) for task in workflow.tasks]
     kept = {task.name for task in workflow.tasks}
@@ -247,6 +255,7 @@ def _channel_change(
     derived = workflow.writer(channel.name) is not None
     if chronicle is None:
         told = [check_described(check) for check in channel.checks]
+        told += [_watching(channel)] if channel.watch is not None else []
         told += [f"“{channel.description}”"] if channel.description else []
         return ChannelChange(channel=channel, action=Action.ADD, detail="; ".join((_shown(channel), *told)))
     old = chronicle.channel
@@ -262,6 +271,12 @@ def _channel_change(
             channel=channel.name,
             hint="Declare the checks there, or on a view of it",
         )
+    if owner != workflow.name and (channel.watch not in (None, old.watch) or (derived and old.watch is not None)):
+        raise DeclarationError(
+            f"the channel belongs to the workflow {owner}, which says whose files it takes",
+            channel=channel.name,
+            hint="Change it there",
+        )
     reshaped = channel.encoding != old.encoding or channel.schema not in (None, old.schema)
     found = _retold(old, channel) if owner == workflow.name else []
     if not reshaped and not found:
@@ -276,8 +291,22 @@ def _channel_change(
 def _retold(old: Channel, new: Channel) -> list[str]:
     """What differs in what is said of a channel, in words."""
     found = [] if old.description == new.description else ["its description changes"]
+    found += [] if old.watch == new.watch else [_watching(new)]
     found += [f"the check {check_described(check)} comes" for check in new.checks if check not in old.checks]
     return found + [f"the check {check_described(check)} goes" for check in old.checks if check not in new.checks]
+
+
+def _watching(channel: Channel) -> str:
+    """Which files become part of a channel, in words."""
+    if channel.watch is None:
+        return "takes no more files"
+    return f"takes the files of {directory_described(channel.watch)}"
+
+
+def _unwatched(channel: Channel) -> ChannelChange:
+    """A channel of the workflow that it declares no longer."""
+    detail = "no longer declared: takes no more files; its rows stay as they are"
+    return ChannelChange(channel=replace(channel, watch=None), action=Action.CHANGE, detail=detail)
 
 
 def _refuse_misfit(channel: Channel, old: Channel) -> None:

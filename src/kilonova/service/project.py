@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,23 +18,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kilonova.catalog import bindings, chains, registry
+from kilonova.catalog import bindings, chains, files, registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.engine.events import Event as Heard
 from kilonova.engine.events import Listener, Started, unheard
 from kilonova.errors import Busy, DeclarationError, KilonovaError, SettingsError, UnknownName
+from kilonova.model.file import FileState
 from kilonova.model.reading import Reading, Snapshot
 from kilonova.model.task import Production
 from kilonova.schedule.collection import Provenance
 from kilonova.schedule.layout import Sizes
 from kilonova.service import changes
-from kilonova.service.records import Records, RunReport
+from kilonova.service.records import Gathered, Records, RunReport
 from kilonova.service.settings import FILE, Settings, catalog_url, load_settings, warehouse_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kilonova.catalog.files import Looked
     from kilonova.catalog.firings import Claimed
     from kilonova.declare.workflow import Workflow
     from kilonova.engine.occasion import Occasion
@@ -41,6 +44,10 @@ if TYPE_CHECKING:
     from kilonova.engine.seam import Files
     from kilonova.engine.undertaking import Results, Workplace
     from kilonova.warehouse.warehouse import Warehouse
+
+
+_SOON = timedelta(minutes=1)
+"""How long a person waits for files to be complete."""
 
 
 class Project(Records):
@@ -252,6 +259,96 @@ class Project(Records):
             supply = Supply(rows=lambda _: frame, production=production, bytes=None, source="a DataFrame")
         run, results = ingest(self._workplace(), self.warehouse, channel, supply)
         return self._report(run, results)
+
+    def look(self, channel: str, *, early: bool = False) -> Looked | None:
+        """Look at the watched directory of a channel, without taking anything.
+
+        Args:
+            channel: the channel.
+            early: whether to look although it is not time yet, or somebody else is looking.
+
+        Returns:
+            How things stand; None if there is nothing to look at now.
+
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        from kilonova.engine.directories import look
+
+        self.catalog.check()
+        return look(self.catalog, self.directory, channel, timedelta(seconds=self.settings.lease), early=early)
+
+    def take(self, channel: str, *, seconds: float = float("inf")) -> tuple[RunReport, ...]:
+        """Take the files of a watched directory that are ready, as one block or a few.
+
+        Args:
+            channel: the channel.
+            seconds: begin no further block after so many.
+
+        Returns:
+            What was done.
+
+        Raises:
+            UnknownName: there is no such channel.
+            KilonovaError: Spark, the warehouse or the directory failed; the files stay ready.
+        """
+        from kilonova.engine.gathering import Most, gather
+
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            if not files.ready(tx, channel, 1):
+                return ()
+        section = self.settings.gather
+        most = Most(section.files, section.bytes)
+        runs = gather(self._workplace(), self.warehouse, self.directory, channel, most)
+        end = time.monotonic() + seconds
+        reports = []
+        for done in runs:
+            reports.append(self._report(*done))
+            if time.monotonic() > end:
+                break
+        return tuple(reports)
+
+    def gather(self, channels: Iterable[str] | None = None, *, early: bool = True) -> Gathered:
+        """Look at watched directories, and take the files that are ready.
+
+        Args:
+            channels: the channels; None for all that are watched.
+            early: whether to look although it is not time yet, and to wait once for files that will soon be complete.
+
+        Returns:
+            What was done.
+
+        Raises:
+            UnknownName: there is no such channel.
+            DeclarationError: a named channel takes no files.
+            KilonovaError: Spark or the warehouse failed; the files stay ready.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            for name in channels or ():
+                if not files.watched(tx, name):
+                    raise DeclarationError(
+                        "the channel takes no files of a directory",
+                        channel=name,
+                        hint="Declare it with watch=kilonova.directory(…)",
+                    )
+            names = tuple(channels or (each.channel for each in files.watched(tx)))
+        looked = {name: self.look(name, early=early) for name in names}
+        soon = self.catalog.clock() + _SOON
+        waiting = {name: each.settles for name, each in looked.items() if each and each.settles and each.settles < soon}
+        if early and waiting:
+            time.sleep(max(0.0, (max(waiting.values()) - self.catalog.clock()).total_seconds()))
+            looked |= {name: self.look(name, early=True) for name in waiting}
+        done = {name: self.take(name) for name in names}
+        aside = {name: sum(report.aside for report in reports) for name, reports in done.items()}
+        found = {name: each for name, each in looked.items() if each is not None}
+        return Gathered(
+            runs=tuple(report for reports in done.values() for report in reports),
+            unseen={name: each.error for name, each in found.items() if each.error is not None},
+            settling=tuple(name for name, each in found.items() if each.settles is not None),
+            aside={name: count for name, count in aside.items() if count},
+        )
 
     def run(self, tasks: Iterable[str] | None = None) -> RunReport | None:
         """Run the tasks that have something to do, or the named ones, as one run.
@@ -527,9 +624,10 @@ class Project(Records):
             listener=self.listener,
         )
 
-    def _report(self, run: int, _results: Results) -> RunReport:
+    def _report(self, run: int, results: Results) -> RunReport:
+        aside = sum(fate.state is FileState.ASIDE for fate in results.fates)
         with self.catalog.reading() as tx:
-            return RunReport(run=run, made=tuple(records.outputs(tx, [run])))
+            return RunReport(run=run, made=tuple(records.outputs(tx, [run])), aside=aside)
 
     @contextmanager
     def _reading(self, channel: str, at: int | None, since: int | None) -> Iterator[Reading]:

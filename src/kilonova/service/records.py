@@ -5,19 +5,21 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kilonova.catalog import bindings, chains, events, firings, monitoring, outlets, registry, servers, tokens
+from kilonova.catalog import bindings, chains, events, files, firings, monitoring, outlets, registry, servers, tokens
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog
+from kilonova.catalog.files import Watched
 from kilonova.catalog.monitoring import Counts
 from kilonova.catalog.observation import observe
 from kilonova.catalog.stretches import stretches
 from kilonova.errors import DeclarationError, UnknownName, closest
 from kilonova.model.channel import Chronicle
 from kilonova.model.event import Event, EventKind
+from kilonova.model.file import File, FileState
 from kilonova.model.firing import Firing
 from kilonova.model.outlet import Webhook
 from kilonova.model.policy import Policy
@@ -39,10 +41,29 @@ class RunReport:
     Attributes:
         run: its number.
         made: what it made of each channel.
+        aside: how many files it set aside.
     """
 
     run: int
     made: tuple[records.Made, ...]
+    aside: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What became of watched directories.
+
+    Attributes:
+        runs: the runs that took files.
+        unseen: the channels whose directories could not be looked at, or not everywhere, and why.
+        settling: the channels with files that are not complete yet.
+        aside: how many files of each channel were set aside.
+    """
+
+    runs: tuple[RunReport, ...] = ()
+    unseen: Mapping[str, str] = field(default_factory=dict)
+    settling: tuple[str, ...] = ()
+    aside: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +170,19 @@ class Told:
     run: Run
     steps: tuple[Step, ...]
     schemas: Mapping[str, Schema]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inbox:
+    """The watched directory of a channel, and its files.
+
+    Attributes:
+        watched: the directory, and how looking at it goes; None if the channel takes no files any more.
+        files: its files, those that wait for somebody first, then those that were modified last.
+    """
+
+    watched: Watched | None
+    files: tuple[File, ...]
 
 
 class Records:
@@ -362,6 +396,46 @@ class Records:
         with self.catalog.writing() as tx:
             chains.set_policy(tx, channel, policy)
 
+    # Files
+
+    def files(self, channel: str, limit: int = 20, state: FileState | None = None) -> Inbox:
+        """The files of a watched directory.
+
+        Args:
+            channel: the channel.
+            limit: how many to tell of at most.
+            state: tell only of those that stand there.
+
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        self.catalog.check()
+        order = (FileState.ASIDE, FileState.WAITING, FileState.READY, FileState.TAKEN)
+        with self.catalog.reading() as tx:
+            watched = files.watched(tx, channel)
+            found = [file for each in order if state in (None, each) for file in files.files(tx, channel, each, limit)]
+        return Inbox(watched=watched[0] if watched else None, files=tuple(found[:limit]))
+
+    def retry(self, channel: str, path: str | None = None) -> int:
+        """Let files that are set aside be tried again.
+
+        Args:
+            channel: the channel.
+            path: the file; None for all.
+
+        Returns:
+            How many.
+
+        Raises:
+            UnknownName: there is no such channel, or the file is not set aside.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            count = files.retry(tx, channel, path)
+            if path is not None and not count:
+                raise _not_aside(files.one(tx, channel, path), channel, path)
+            return count
+
     # Triggers
 
     def fire(self, binding: str) -> None:
@@ -464,3 +538,14 @@ def _step(
         read=tuple(Read(channel=name, point=points.get(name)) for name in reads),
         written=tuple(written.get(name, Written(channel=name)) for name in writes),
     )
+
+
+def _not_aside(file: File | None, channel: str, path: str) -> UnknownName:
+    if file is None:
+        return UnknownName(
+            "there is no such file", channel=channel, path=path, hint=f"kilonova files {channel} shows which there are"
+        )
+    taken = file.state is FileState.TAKEN
+    hint = f"To take it again nevertheless: kilonova ingest {channel} {path}" if taken else "It is going to be taken"
+    where = f"was taken by run {file.run}" if taken else f"is {file.state.value}"
+    return UnknownName(f"the file {where}", channel=channel, path=path, hint=hint)

@@ -48,6 +48,14 @@ class RetrySection(BaseModel):
     wait: float = Field(default=1.0, ge=0)
 
 
+class GatherSection(BaseModel):
+    """How much of a watched directory becomes one block at most: so many files, or bytes of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    files: int = Field(default=1000, ge=1)
+    bytes: int = Field(default=8 << 30, gt=0)
+
+
 class ServeSection(BaseModel):
     """How a server works.
 
@@ -107,6 +115,7 @@ class Settings(BaseSettings):
         spark: which Spark to use.
         retry: how failures that may pass are tried again.
         sizes: where the physical strategies change over.
+        gather: how much of a watched directory becomes one block.
         serve: how a server works.
         lineage: where OpenLineage events go; nowhere if left out.
     """
@@ -122,6 +131,7 @@ class Settings(BaseSettings):
     spark: SparkSection = Field(default_factory=SparkSection)
     retry: RetrySection = Field(default_factory=RetrySection)
     sizes: SizesSection = Field(default_factory=SizesSection)
+    gather: GatherSection = Field(default_factory=GatherSection)
     serve: ServeSection = Field(default_factory=ServeSection)
     lineage: LineageSection | None = None
 

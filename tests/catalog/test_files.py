@@ -1,0 +1,190 @@
+"""Files of watched directories: each is taken once, whoever looks, runs, dies or asks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from kilonova.catalog import events, files, registry, runs
+from kilonova.catalog.database import Catalog
+from kilonova.errors import BrokenInvariant
+from kilonova.model.directory import Directory
+from kilonova.model.event import EventKind
+from kilonova.model.file import Fate, FileState, Fingerprint
+from kilonova.schedule.gathering import Verdict
+from tests.catalog.building import LEASE, a_channel, begin
+from tests.databases import NOON, Clock
+
+INBOX = Directory(place="inbox", every=30, settle=5)
+MARK = Fingerprint(3, NOON, "x")
+
+
+@pytest.fixture
+def catalog(catalog: Catalog) -> Catalog:
+    with catalog.writing() as tx:
+        registry.add_channel(tx, replace(a_channel("orders"), watch=INBOX), "w")
+        registry.add_channel(tx, a_channel("other"), "w")
+    return catalog
+
+
+def noted(catalog: Catalog, *paths: str, verdict: Verdict = Verdict.READY, mark: Fingerprint = MARK) -> None:
+    with catalog.writing() as tx:
+        files.record(tx, "orders", {path: (mark, verdict) for path in paths})
+
+
+def ready(catalog: Catalog) -> list[str]:
+    with catalog.reading() as tx:
+        return [one.path for one in files.ready(tx, "orders", 100)]
+
+
+def started(catalog: Catalog, *paths: str) -> int:
+    with catalog.writing() as tx:
+        run, _ = begin(tx, "orders")
+        files.claim(tx, run, "orders", paths)
+    return run
+
+
+def states(catalog: Catalog) -> dict[str, FileState]:
+    with catalog.reading() as tx:
+        return {file.path: file.state for state in FileState for file in files.files(tx, "orders", state, 100)}
+
+
+def said(catalog: Catalog, kind: EventKind) -> list[str]:
+    with catalog.reading() as tx:
+        return [event.text for event in events.since(tx, 0) if event.kind is kind]
+
+
+def test_files_come_in_the_order_in_which_they_were_modified(catalog: Catalog) -> None:
+    noted(catalog, "c", "b")
+    noted(catalog, "a", mark=Fingerprint(3, NOON + timedelta(seconds=1)))
+    noted(catalog, "w", verdict=Verdict.WAIT)
+    assert ready(catalog) == ["b", "c", "a"]
+    with catalog.reading() as tx:
+        assert files.known(tx, "orders", ["a", "w", "never"]).keys() == {"a", "w"}
+        assert files.known(tx, "orders", ["b"])["b"].fingerprint == MARK
+
+
+def test_only_one_run_has_a_file(catalog: Catalog) -> None:
+    noted(catalog, "a", "b", "c")
+    run = started(catalog, "a", "b")
+    assert ready(catalog) == []
+    with catalog.writing() as tx:
+        fates = [Fate("a", FileState.TAKEN), Fate("b", FileState.ASIDE, "it is bad")]
+        runs.commit(tx, run, inputs=(), outputs=(), advances=())
+        files.settle(tx, run, "orders", fates)
+    assert states(catalog) == {"a": FileState.TAKEN, "b": FileState.ASIDE, "c": FileState.READY}
+    assert ready(catalog) == ["c"]
+    assert said(catalog, EventKind.SET_ASIDE) == ["orders: b: it is bad"]
+    with catalog.reading() as tx:
+        assert (found := files.one(tx, "orders", "b"))
+        assert (found.error, found.run) == ("it is bad", run)
+
+
+def test_what_a_run_had_that_did_not_publish_is_anybodys_again(catalog: Catalog, clock: Clock) -> None:
+    noted(catalog, "a")
+    failed = started(catalog, "a")
+    with catalog.writing() as tx:
+        runs.fail(tx, failed, "no luck")
+    assert ready(catalog) == ["a"]
+    silent = started(catalog, "a")
+    assert ready(catalog) == []
+    clock.forward(2 * LEASE.total_seconds())
+    with catalog.writing() as tx:
+        assert [run.number for run in runs.expire(tx)] == [silent]
+    assert ready(catalog) == ["a"]
+
+
+def test_a_run_cannot_take_what_it_has_not(catalog: Catalog) -> None:
+    noted(catalog, "a", "b")
+    first = started(catalog, "a")
+    with pytest.raises(BrokenInvariant), catalog.writing() as tx:
+        files.settle(tx, first, "orders", [Fate("b", FileState.TAKEN)])
+    with catalog.writing() as tx:
+        files.settle(tx, first, "orders", [Fate("a", FileState.TAKEN)])
+    with pytest.raises(BrokenInvariant), catalog.writing() as tx:
+        files.settle(tx, first, "orders", [Fate("a", FileState.TAKEN)])
+    assert states(catalog) == {"a": FileState.TAKEN, "b": FileState.READY}
+
+
+def test_a_file_that_changed_after_it_was_taken_is_told_of_once_and_stays(catalog: Catalog) -> None:
+    noted(catalog, "a")
+    run = started(catalog, "a")
+    with catalog.writing() as tx:
+        runs.commit(tx, run, inputs=(), outputs=(), advances=())
+        files.settle(tx, run, "orders", [Fate("a", FileState.TAKEN)])
+        files.record(tx, "orders", {"a": (Fingerprint(9, NOON), Verdict.TELL)})
+    with catalog.reading() as tx:
+        known = files.known(tx, "orders", ["a"])["a"]
+    assert (known.state, known.fingerprint, known.told) == (FileState.TAKEN, MARK, True)
+    assert len(said(catalog, EventKind.CHANGED)) == 1
+    with catalog.writing() as tx:
+        files.forget(tx, "orders", files.untaken(tx, "orders"))
+        registry.tell_channel(tx, replace(a_channel("orders"), watch=replace(INBOX, pattern="*.csv")))
+    assert states(catalog) == {"a": FileState.TAKEN}
+
+
+def test_what_is_set_aside_is_tried_again_when_somebody_asks(catalog: Catalog) -> None:
+    noted(catalog, "a", "b")
+    run = started(catalog, "a", "b")
+    with catalog.writing() as tx:
+        runs.commit(tx, run, inputs=(), outputs=(), advances=())
+        files.settle(tx, run, "orders", [Fate(path, FileState.ASIDE, "bad") for path in "ab"])
+    with catalog.writing() as tx:
+        assert files.retry(tx, "orders", "never") == 0
+        assert files.retry(tx, "orders", "b") == 1
+    assert ready(catalog) == ["b"]
+    with catalog.writing() as tx:
+        assert files.retry(tx, "orders", None) == 1
+    assert ready(catalog) == ["a", "b"]
+
+
+def test_another_directory_forgets_what_was_not_taken_and_no_run_has(catalog: Catalog) -> None:
+    noted(catalog, "a", "b")
+    noted(catalog, "w", verdict=Verdict.WAIT)
+    started(catalog, "a")
+    with catalog.writing() as tx:
+        registry.tell_channel(tx, replace(a_channel("orders"), watch=INBOX, description="the same directory"))
+    assert states(catalog).keys() == {"a", "b", "w"}
+    with catalog.writing() as tx:
+        registry.tell_channel(tx, a_channel("orders"))
+        assert files.watched(tx) == []
+        assert files.next_look(tx) is None
+    assert states(catalog).keys() == {"a"}
+
+
+def test_one_looks_at_a_time_unless_it_goes_silent(catalog: Catalog, clock: Clock) -> None:
+    def begun(*, early: bool = False) -> Directory | None:
+        with catalog.writing() as tx:
+            return files.begin_look(tx, "orders", LEASE, early=early)
+
+    def due() -> list[str]:
+        with catalog.reading() as tx:
+            return files.due(tx)
+
+    assert due() == ["orders"]
+    assert begun() == INBOX
+    assert due() == []
+    assert begun() is None
+    assert begun(early=True) == INBOX
+    clock.forward(LEASE.total_seconds())
+    assert due() == ["orders"]
+    assert begun() == INBOX
+    noted(catalog, "w", verdict=Verdict.WAIT)
+    with catalog.writing() as tx:
+        looked = files.end_look(tx, "orders", INBOX, tx.now, "no such directory")
+        assert files.next_look(tx) == looked.settles == clock.now + timedelta(seconds=5)
+        files.end_look(tx, "orders", INBOX, tx.now, "no such directory")
+        assert not files.end_look(tx, "orders", INBOX, tx.now - timedelta(seconds=40), None).ready
+        assert files.next_look(tx) == clock.now + timedelta(seconds=40)
+        files.forget(tx, "orders", files.untaken(tx, "orders"))
+        files.end_look(tx, "orders", INBOX, tx.now, None)
+        assert files.next_look(tx) == clock.now + timedelta(seconds=30)
+    assert said(catalog, EventKind.UNSEEN) == ["orders: no such directory"]
+
+
+def test_paths_may_be_longer_than_a_key_of_a_database(catalog: Catalog) -> None:
+    long = "inbox/" + "é/" * 2000 + "a.csv"
+    noted(catalog, long)
+    assert ready(catalog) == [long]

@@ -1,0 +1,120 @@
+"""Watched directories as they are declared, planned and registered."""
+
+from __future__ import annotations
+
+import pytest
+
+import kilonova as kn
+from kilonova.catalog import chains
+from kilonova.catalog.database import Catalog
+from kilonova.errors import DeclarationError
+from kilonova.model.directory import Directory
+from kilonova.service import changes
+from kilonova.service.changes import Action
+from tests.databases import Clock, empty_database
+
+
+@pytest.fixture
+def catalog() -> object:
+    with empty_database("sqlite") as url:
+        made = Catalog(url, Clock())
+        made.create()
+        yield made
+        made.close()
+
+
+def shop(watch: Directory | None = None, name: str = "shop", channel: str = "orders") -> kn.Workflow:
+    found = kn.Workflow(name)
+    found.channel(channel, "id bigint", watch=watch)
+    return found
+
+
+def registered(catalog: Catalog, workflow: kn.Workflow) -> list[tuple[str, Action, str]]:
+    with catalog.writing() as tx:
+        declared = workflow.declared(changes.others(tx, workflow.name))
+        plan = changes.propose(tx, declared.workflow, declared.functions)
+        changes.carry_out(tx, plan)
+    return [(item.channel.name, item.action, item.detail) for item in plan.channels]
+
+
+def watch_of(catalog: Catalog) -> Directory | None:
+    with catalog.reading() as tx:
+        return chains.channel(tx, "orders").watch
+
+
+def test_a_directory_is_planned_and_registered(catalog: Catalog) -> None:
+    inbox = kn.directory("./inbox/", "*.csv", options={"sep": ";"}, every="1 minute")
+    [(_, action, detail)] = registered(catalog, shop(inbox))
+    assert (action, "takes the files of inbox/*.csv every 1 minute" in detail) == (Action.ADD, True)
+    assert watch_of(catalog) == inbox
+    assert registered(catalog, shop(inbox))[0][1] is Action.KEEP
+    other = kn.directory("s3://bucket/inbox/", format="csv")
+    detail = "takes the files of s3://bucket/inbox/* every 30 seconds"
+    assert registered(catalog, shop(other)) == [("orders", Action.CHANGE, detail)]
+    assert watch_of(catalog) == other
+    assert registered(catalog, shop()) == [("orders", Action.CHANGE, "takes no more files")]
+    assert watch_of(catalog) is None
+
+
+def test_a_channel_that_is_declared_no_longer_takes_no_more_files(catalog: Catalog) -> None:
+    registered(catalog, shop(kn.directory("inbox")))
+    gone = registered(catalog, shop(channel="clicks"))
+    assert [(name, action) for name, action, _ in gone] == [("clicks", Action.ADD), ("orders", Action.CHANGE)]
+    assert watch_of(catalog) is None
+    assert len(registered(catalog, shop(channel="clicks"))) == 1
+
+
+def test_only_the_workflow_of_a_channel_says_whose_files_it_takes(catalog: Catalog) -> None:
+    inbox = kn.directory("inbox")
+    registered(catalog, shop(inbox))
+    registered(catalog, shop(name="reader"))
+    assert watch_of(catalog) == inbox
+    with pytest.raises(DeclarationError, match="belongs to the workflow shop"):
+        registered(catalog, shop(kn.directory("elsewhere"), name="reader"))
+    writer = shop(name="writer")
+    writer.channel("numbers", "id bigint")
+
+    @writer.task(writes="orders")
+    def filled(numbers: kn.New) -> kn.Delta:
+        return numbers
+
+    with pytest.raises(DeclarationError):
+        registered(catalog, writer)
+
+
+def test_a_channel_that_a_task_writes_takes_no_files() -> None:
+    workflow = shop(kn.directory("inbox"))
+    workflow.channel("numbers", "id bigint")
+
+    @workflow.task(writes="orders")
+    def filled(numbers: kn.New) -> kn.Delta:
+        return numbers
+
+    with pytest.raises(DeclarationError, match="takes the files of a directory"):
+        workflow.declared()
+
+
+def test_a_port_takes_no_files() -> None:
+    counting = kn.Workflowette("counting")
+    counting.channel("incoming", "id bigint", watch=kn.directory("inbox"))
+    counting.view("n", "SELECT count(*) AS n FROM incoming")
+    with pytest.raises(DeclarationError, match="the port incoming"):
+        shop().bind("counted", counting, {"incoming": "orders"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"place": " "},
+        {"pattern": ""},
+        {"pattern": "/etc/*"},
+        {"pattern": "../*.csv"},
+        {"pattern": "**.csv"},
+        {"every": "0 seconds"},
+        {"every": "soon"},
+        {"settle": "-1 second"},
+    ],
+)
+def test_a_directory_that_cannot_be_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(DeclarationError):
+        kn.directory(**{"place": "inbox", **given})
