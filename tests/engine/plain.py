@@ -19,8 +19,8 @@ from typing import assert_never
 from kilonova.catalog import chains, registry, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.observation import observe
-from kilonova.engine.events import unheard
 from kilonova.engine.reclaim import Collected, collect_garbage, sweep
+from kilonova.engine.telling import unheard
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
 from kilonova.errors import StorageFailed
 from kilonova.model.block import Base, Block, Delta, Kind, Statistics

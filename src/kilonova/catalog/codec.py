@@ -8,6 +8,7 @@ from typing import Any, assert_never
 from kilonova.errors import CatalogError
 from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
+from kilonova.model.headway import Amount, Going, Headway
 from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schema import Column, Schema
 from kilonova.model.trigger import (
@@ -211,6 +212,18 @@ def state_from_json(value: list[list[Any]]) -> State:
         )
         for seen, time, fired in value
     )
+
+
+def headway_to_json(headway: Headway) -> dict[str, Any]:
+    """How far a run has come, with [step, done, total] of what goes on."""
+    going = [[each.step, each.amount.done, each.amount.total] for each in headway.going]
+    return {"steps": headway.steps, "ended": headway.ended, "going": going}
+
+
+def headway_from_json(value: dict[str, Any]) -> Headway:
+    """The inverse of `headway_to_json`."""
+    going = tuple(Going(step, Amount(done, total)) for step, done, total in value["going"])
+    return Headway(steps=value["steps"], ended=value["ended"], going=going)
 
 
 def version_to_json(version: Version) -> list[Any]:

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 
 from kilonova.catalog import chains, registry
 from kilonova.catalog.database import Transaction
-from kilonova.engine.events import Started, StepEnded, StepStarted
 from kilonova.engine.invoke import checked, reason
 from kilonova.engine.tasks import write_output
+from kilonova.engine.telling import Started, StepEnded, StepStarted
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
 from kilonova.errors import DeclarationError, KilonovaError, UnreadableInput
 from kilonova.model.channel import Channel, Chronicle
@@ -85,34 +85,35 @@ def ingest(workplace: Workplace, warehouse: Warehouse, channel: str, supply: Sup
 
     def work(begun: Begun[_Plan]) -> Results:
         point, chronicle = begun.points[channel], begun.plan.chronicle
-        workplace.listener(Started(run=begun.run, steps=(channel,)))
-        workplace.listener(StepStarted(run=begun.run, step=channel, reason=f"from {supply.source}"))
+        begun.tell(Started(run=begun.run, steps=(channel,)))
+        begun.tell(StepStarted(run=begun.run, step=channel, reason=f"from {supply.source}"))
         began = time.monotonic()
         try:
-            frame = supply.rows(chronicle.channel)
-            schema = checked(frame, chronicle.channel, supply.production, None)
-            block = write_output(
-                warehouse,
-                frame,
-                chronicle=chronicle,
-                schema=schema,
-                production=supply.production,
-                whole=supply.production is Production.BASE,
-                point=point,
-                number=begun.name_block(channel),
-                expected=supply.bytes,
-                strong=begun.plan.strong,
-            )
-            given = isinstance(chronicle.channel.encoding, Changes)  # else what goes was looked up
-            if block is not None and given and block.statistics.removals and chronicle.readable == point - 1:
-                warehouse.check_retractions(block, chronicle.snapshot(chronicle.readable))
+            with begun.step(channel):
+                frame = supply.rows(chronicle.channel)
+                schema = checked(frame, chronicle.channel, supply.production, None)
+                block = write_output(
+                    warehouse,
+                    frame,
+                    chronicle=chronicle,
+                    schema=schema,
+                    production=supply.production,
+                    whole=supply.production is Production.BASE,
+                    point=point,
+                    number=begun.name_block(channel),
+                    expected=supply.bytes,
+                    strong=begun.plan.strong,
+                )
+                given = isinstance(chronicle.channel.encoding, Changes)  # else what goes was looked up
+                if block is not None and given and block.statistics.removals and chronicle.readable == point - 1:
+                    warehouse.check_retractions(block, chronicle.snapshot(chronicle.readable))
         except KilonovaError as error:
             raise error.within(channel=channel) from error.__cause__
         except PySparkException as error:
             raise UnreadableInput(f"the rows cannot be read: {reason(error)}", channel=channel) from error
         seconds = time.monotonic() - began
         rows = None if block is None else block.statistics.rows
-        workplace.listener(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
+        begun.tell(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
         output = Output(
             channel=channel,
             point=point,

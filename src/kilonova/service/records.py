@@ -13,12 +13,13 @@ from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.monitoring import Counts
 from kilonova.catalog.observation import observe
-from kilonova.errors import DeclarationError, closest
+from kilonova.engine.log import entry_of
+from kilonova.errors import DeclarationError, UnknownName, closest
 from kilonova.model.channel import Chronicle
 from kilonova.model.event import Event
 from kilonova.model.firing import Firing
 from kilonova.model.role import Role
-from kilonova.model.run import Run
+from kilonova.model.run import Run, RunState
 from kilonova.schedule.planning import why_due
 
 if TYPE_CHECKING:
@@ -36,6 +37,36 @@ class RunReport:
 
     run: int
     made: tuple[records.Made, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run, as the catalog knows it.
+
+    Attributes:
+        run: the run.
+        made: what it made of each channel.
+        firings: what it was started for.
+    """
+
+    run: Run
+    made: tuple[records.Made, ...]
+    firings: tuple[Firing, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLog:
+    """A run, and its log."""
+
+    run: Run
+    text: str
+
+
+def closing(run: Run) -> str:
+    """What the log of a run whose process died cannot say itself; empty for others."""
+    if run.state is not RunState.ABANDONED or run.ended is None:
+        return ""
+    return entry_of(run.ended, "run", f"abandoned: {run.error}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +232,26 @@ class Records:
         with self.catalog.reading() as tx:
             history = records.history(tx, limit)
             return history, records.outputs(tx, [run.number for run in history])
+
+    def one_run(self, number: int | None = None) -> RunRecord:
+        """A run, what it made, and what it was started for.
+
+        Args:
+            number: its number; None for the last run.
+
+        Raises:
+            UnknownName: there is no such run.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            if number is None:
+                newest = records.history(tx, 1)
+                if not newest:
+                    raise UnknownName("there are no runs yet", hint="Make one with: kilonova run")
+                number = newest[0].number
+            run = records.one(tx, number)
+            made, fired = records.outputs(tx, [number]), firings.of_run(tx, number)
+        return RunRecord(run=run, made=tuple(made), firings=tuple(fired))
 
     # Triggers
 

@@ -87,6 +87,7 @@ class Settings(BaseSettings):
         catalog: the metadata database; an SQLAlchemy URL, or a path for SQLite.
         warehouse: where blocks live; a path or a URL that Spark and fsspec share.
         lease: seconds for which a run is safe from being taken over without a heartbeat.
+        logs: days for which the logs of runs are kept.
         provenance: which provenance references hold blocks back from collection, logical or physical.
         spark: which Spark to use.
         retry: how failures that may pass are tried again.
@@ -100,6 +101,7 @@ class Settings(BaseSettings):
     catalog: str = ".kilonova/catalog.db"
     warehouse: str = ".kilonova/warehouse"
     lease: float = Field(default=30.0, gt=0)
+    logs: int = Field(default=90, ge=1)
     provenance: str = Field(default="logical", pattern="^(logical|physical)$")
     spark: SparkSection = Field(default_factory=SparkSection)
     retry: RetrySection = Field(default_factory=RetrySection)
