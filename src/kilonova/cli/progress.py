@@ -21,6 +21,7 @@ from kilonova.engine.telling import (
     Retried,
     Started,
     StepEnded,
+    StepFailed,
     StepSkipped,
     StepStarted,
     Telling,
@@ -79,6 +80,8 @@ class Watch:
                 self._progress.advance(self._bar)
                 made = "nothing changed" if rows is None else f"{number(rows)} rows"
                 err.print(f"  {step}: {made} in {seconds:.1f} s", style="dim")
+            case StepFailed(step=step):
+                self._remove(step)
             case StepSkipped():
                 self._progress.advance(self._bar)
             case Retried(step=step, attempt=attempt, error=error):

@@ -19,7 +19,7 @@ from kilonova.catalog.database import Catalog
 from kilonova.engine.log import Log, in_words, told
 from kilonova.engine.overhearing import listening, overheard, unattributed
 from kilonova.engine.seam import Counter, Counting, Files
-from kilonova.engine.telling import Listener, Started, StepEnded, StepSkipped, Telling, Underway
+from kilonova.engine.telling import Listener, Started, StepEnded, StepFailed, StepSkipped, Telling, Underway
 from kilonova.model.headway import Amount, Going, Headway
 
 _logger = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ class Attendance:
         self._steps = 0
         self._ended = 0
         self._going: dict[str, Counter] = {}
+        self._told: list[BaseException] = []
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._attend, name=f"attendance-{run}", daemon=True)
@@ -99,7 +100,7 @@ class Attendance:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Take what this thread says and asks of Spark within the block for that of a step."""
+        """Take what this thread says and asks of Spark within the block for that of a step, and what it raises."""
 
         def heard(source: str, text: str) -> None:
             self._log.add(self._catalog.clock(), name, text, source)
@@ -109,13 +110,23 @@ class Attendance:
                 self._going[name] = counter
             try:
                 yield
+            except BaseException as error:
+                self._told.append(error)
+                with suppress(Exception):
+                    self.tell(StepFailed(run=self._run, step=name, error=told(error)))
+                raise
             finally:
                 with self._lock:
                     del self._going[name]
 
     def end(self, error: BaseException | None) -> None:
         """Say in the log how the run ended, and write it for the last time."""
-        self.note("succeeded" if error is None else f"failed: {told(error)}")
+        if error is None:
+            self.note("succeeded")
+        elif any(error is each for each in self._told):
+            self.note(f"failed: {error!s}")
+        else:
+            self.note(f"failed: {told(error)}")
         self._keep()
 
     def _headway(self) -> Headway | None:

@@ -12,7 +12,17 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import assert_never
 
-from kilonova.engine.telling import Recovered, Retried, Started, StepEnded, StepSkipped, StepStarted, Telling, Underway
+from kilonova.engine.telling import (
+    Recovered,
+    Retried,
+    Started,
+    StepEnded,
+    StepFailed,
+    StepSkipped,
+    StepStarted,
+    Telling,
+    Underway,
+)
 from kilonova.errors import KilonovaError
 
 LIMIT = 1 << 20
@@ -93,6 +103,8 @@ def in_words(telling: Telling) -> tuple[str, str] | None:
         case StepEnded(step=step, rows=rows, seconds=seconds):
             made = "nothing changed" if rows is None else f"{rows:,} rows"
             return step, f"ended, {made} in {seconds:.1f} s"
+        case StepFailed(step=step, error=error):
+            return step, f"failed: {error}"
         case StepSkipped(step=step):
             return step, "left out, nothing has come for it"
         case Retried(step=step, attempt=attempt, error=error):

@@ -36,6 +36,15 @@ class StepEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepFailed:
+    """A task, an ingest or a compaction failed, and the run with it; `error` is told in full."""
+
+    run: int
+    step: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepSkipped:
     """A task was left out: nothing had come for it after all."""
 
@@ -69,7 +78,7 @@ class Recovered:
     tasks: tuple[str, ...]
 
 
-Telling = Started | StepStarted | StepEnded | StepSkipped | Retried | Underway | Recovered
+Telling = Started | StepStarted | StepEnded | StepFailed | StepSkipped | Retried | Underway | Recovered
 Listener = Callable[[Telling], None]
 
 

@@ -1,8 +1,8 @@
 """How much Spark has done of what one thread asks of it: the tasks of its jobs, done and known so far.
 
-A classic session tells it by its status tracker, for a group of jobs: the thread's jobs are put in one, which also gives
-them a name in Spark's pages. A Connect session reports each operation to the thread that waits for it. Neither starts
-a job. Where Spark does not answer nothing is counted, and nothing else happens.
+A classic session tells it by its status tracker, for a group of jobs: the thread's jobs are put in one, which also
+gives them a name in Spark's pages. A Connect session reports each operation to the thread that waits for it. Neither
+starts a job. Where Spark does not answer nothing is counted, and nothing else happens.
 """
 
 from __future__ import annotations
