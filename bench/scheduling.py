@@ -119,6 +119,10 @@ class _NoFiles:
     def blocks(self) -> list[int]:
         return []
 
+    def keep_log(self, run: int, day: object, text: str) -> None: ...
+
+    def delete_logs(self, before: object) -> None: ...
+
 
 class _Idler(Worker):
     """A worker that does nothing, and says that it is done."""

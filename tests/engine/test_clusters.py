@@ -108,7 +108,7 @@ from pathlib import Path
 import kilonova as kn
 from kilonova.engine.telling import Underway
 
-go = Path("go")
+go = Path("go").absolute()  # what waits has a directory of its own
 
 def waiting(batches):
     for batch in batches:
