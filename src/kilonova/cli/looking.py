@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -245,6 +246,9 @@ def log(
         sys.stdout.write(found.text)
         while follow and found.run.state is RunState.RUNNING:
             sys.stdout.flush()
+            if found.run.lease_until < datetime.now(UTC):
+                render.err.print("Its process has gone silent; the next run will take up after it.", style="yellow")
+                return
             time.sleep(_LOOK)
             before, found = found.text, opened.log(found.run.number)
             sys.stdout.write(continued(before, found.text))
