@@ -4,6 +4,7 @@ from kilonova.catalog import chains, registry, runs
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.stretches import stretches
 from kilonova.model.encoding import Upsert
+from kilonova.model.policy import AfterDeltas, Never, Weigh
 from kilonova.model.run import Input, RunKind
 from tests.catalog.building import LEASE, a_channel, ingested, with_channels
 
@@ -38,6 +39,11 @@ def test_readings_are_counted_by_what_they_merged(catalog: Catalog) -> None:
     users, logs = found["users"], found["logs"]
     assert (users.appended, users.base, users.deltas, sorted(users.readings)) == (False, 10, 20, [1, 2])
     assert (logs.appended, logs.base, logs.deltas, logs.readings) == (True, 0, 20, (2,))
+    assert (users.count, users.policy, logs.count) == (2, Weigh(), 2)
+    for policy in (Never(), AfterDeltas(deltas=3), Weigh(waste=2.5)):
+        with catalog.writing() as tx:
+            chains.set_policy(tx, "users", policy)
+            assert {each.channel: each.policy for each in stretches(tx)} == {"users": policy, "logs": Weigh()}
     ingested(catalog, "users", base=True)
     with catalog.reading() as tx:
         assert [each.channel for each in stretches(tx)] == ["logs"]

@@ -17,6 +17,7 @@ from typer.main import get_command
 from kilonova.cli import render
 from kilonova.cli.looking import continued
 from kilonova.cli.main import app, main
+from tests.server.receiver import receiving
 
 WORKFLOW = """
 import kilonova as kn
@@ -258,6 +259,23 @@ def test_a_project_without_a_catalog_says_how_to_make_one(kilonova: Command, tmp
     assert "kilonova init" in kilonova("-C", str(tmp_path / "elsewhere"), "status", code=1).stderr
 
 
+def test_when_a_channel_is_compacted_can_be_said(kilonova: Command, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(WORKFLOW)
+    kilonova("init")
+    kilonova("apply", "shop.py")
+    assert "after 5 deltas" in kilonova("policy", "orders", "--after", "5").stdout
+    assert "never" in kilonova("policy", "orders", "--never").stdout
+    assert kilonova("policy").stdout.count("\n") <= 3
+    for wrong in (
+        ("orders",),
+        ("orders", "--never", "--weigh"),
+        ("--never",),
+        ("orders", "--after", "0"),
+        ("x", "--never"),
+    ):
+        assert "Error" in kilonova("policy", *wrong, code=1).stderr
+
+
 def test_settings_that_cannot_be_are_named(kilonova: Command, tmp_path: Path) -> None:
     (tmp_path / "kilonova.toml").write_text("leese = 3\n")
     assert "leese" in kilonova("status", code=1).stderr
@@ -270,3 +288,39 @@ def test_every_command_explains_itself(kilonova: Command) -> None:
     assert {"init", "run", "serve", "token"} <= commands.keys()
     for name in commands:
         assert "Usage" in kilonova(name, "--help").stdout
+
+
+def test_webhooks_are_added_listed_tried_and_removed(kilonova: Command) -> None:
+    kilonova("apply", "shop.py")
+    with receiving() as receiver:
+        words = (
+            "webhook",
+            "add",
+            "pager",
+            receiver.url,
+            "--on",
+            "failed",
+            "--on",
+            "server-silent",
+            "--binding",
+            "known",
+        )
+        assert "webhook test pager" in kilonova(*words).stdout
+        [shown] = json.loads(kilonova("webhook", "list", "--json").stdout)
+        assert (shown["name"], shown["url"], shown["on"]) == ("pager", receiver.url, ["failed", "server silent"])
+        assert (shown["binding"], shown["secret_env"], shown["attempts"]) == ("known", None, 0)
+        assert "pager" in kilonova("webhook", "list").stdout
+        kilonova("webhook", "test", "pager")
+        assert receiver.taken[0]["type"] == "kilonova.test"
+        receiver.answers = lambda count: 503
+        assert "HTTP status 503" in kilonova("webhook", "test", "pager", code=1).stderr
+    assert "Remove it first" in kilonova(*words, code=1).stderr
+    assert "Did you mean failed?" in kilonova("webhook", "add", "x", "http://a", "--on", "fialed", code=1).stderr
+    assert (
+        "no such binding"
+        in kilonova("webhook", "add", "x", "http://a", "--on", "failed", "--binding", "b", code=1).stderr
+    )
+    assert "http:// or https://" in kilonova("webhook", "add", "x", "ftp://a", "--on", "failed", code=1).stderr
+    assert "Did you mean pager?" in kilonova("webhook", "remove", "pagr", code=1).stderr
+    kilonova("webhook", "remove", "pager")
+    assert json.loads(kilonova("webhook", "list", "--json").stdout) == []

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kilonova.errors import DeclarationError
+from kilonova.model.policy import AfterDeltas, Never, Weigh
 from kilonova.schedule.compacting import Stretch, worthwhile
 
 BASE, DELTA = 1_000_000, 10_000
 
 
 def a_stretch(count: int, readings: tuple[int, ...], *, appended: bool = False) -> Stretch:
-    return Stretch(channel="c", appended=appended, base=BASE, deltas=count * DELTA, readings=readings)
+    return Stretch(channel="c", appended=appended, base=BASE, count=count, deltas=count * DELTA, readings=readings)
 
 
 def merging(count: int) -> float:
@@ -64,10 +68,23 @@ def test_reading_more_makes_compacting_more_worthwhile(count: int, readings: lis
 
 def test_what_nobody_reads_is_left_alone_until_it_wastes_space() -> None:
     large = 100 << 20
-    idle = Stretch(channel="idle", appended=False, base=large, deltas=large // 2, readings=())
-    wasteful = Stretch(channel="wasteful", appended=False, base=large, deltas=2 * large, readings=())
-    appended = Stretch(channel="appended", appended=True, base=large, deltas=2 * large, readings=())
+    idle = Stretch(channel="idle", appended=False, base=large, count=1, deltas=large // 2, readings=())
+    wasteful = replace(idle, channel="wasteful", deltas=2 * large)
+    appended = replace(wasteful, channel="appended", appended=True)
     assert worthwhile([idle, appended, wasteful]) == ("wasteful",)
+    assert worthwhile([replace(wasteful, policy=Weigh(waste=3))]) == ()
+
+
+def test_a_channel_may_have_another_policy() -> None:
+    often = a_stretch(8, (8,) * 60)
+    assert worthwhile([often]) == ("c",)
+    assert worthwhile([replace(often, policy=Never())]) == ()
+    assert worthwhile([a_stretch(8, ())]) == ()
+    assert worthwhile([replace(a_stretch(8, ()), policy=AfterDeltas(deltas=8))]) == ("c",)
+    assert worthwhile([replace(a_stretch(8, ()), policy=AfterDeltas(deltas=9))]) == ()
+    for wrong in (lambda: AfterDeltas(deltas=0), lambda: Weigh(waste=0), lambda: Weigh(waste=math.nan)):
+        with pytest.raises(DeclarationError):
+            wrong()
 
 
 def test_putting_appended_rows_together_is_cheaper_than_merging() -> None:

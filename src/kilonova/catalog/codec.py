@@ -8,7 +8,10 @@ from typing import Any, assert_never
 from kilonova.errors import CatalogError
 from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
+from kilonova.model.event import EventKind
 from kilonova.model.headway import Amount, Going, Headway
+from kilonova.model.outlet import Lineage, Outlet, Webhook
+from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh
 from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schema import Column, Schema
 from kilonova.model.trigger import (
@@ -54,6 +57,34 @@ def encoding_to_json(encoding: Encoding) -> dict[str, Any]:
             return {"encoding": "custom", "key": list(key), "function": function}
         case _:
             assert_never(encoding)
+
+
+def policy_to_json(policy: Policy) -> dict[str, Any]:
+    """When a channel is compacted by itself."""
+    match policy:
+        case Weigh(waste=waste):
+            return {"policy": "weigh", "waste": waste}
+        case AfterDeltas(deltas=deltas):
+            return {"policy": "after", "deltas": deltas}
+        case Never():
+            return {"policy": "never"}
+        case _:
+            assert_never(policy)
+
+
+def policy_from_json(value: dict[str, Any] | None) -> Policy:
+    """The inverse of `policy_to_json`; what is weighed is the rule."""
+    match value:
+        case None:
+            return Weigh()
+        case {"policy": "weigh", "waste": waste}:
+            return Weigh(waste=waste)
+        case {"policy": "after", "deltas": deltas}:
+            return AfterDeltas(deltas=deltas)
+        case {"policy": "never"}:
+            return Never()
+        case _:
+            raise CatalogError(f"{value} is no policy that this release knows", hint="Use the release that wrote it")
 
 
 def encoding_from_json(value: dict[str, Any]) -> Encoding:
@@ -241,3 +272,31 @@ def version_from_json(value: list[Any]) -> Version:
             for path, entry in value
         )
     )
+
+
+def outlet_to_json(outlet: Outlet) -> dict[str, Any]:
+    """An outlet with its parameters, but its name."""
+    match outlet:
+        case Webhook(url=url, kinds=kinds, binding=binding, secret=secret):
+            named = sorted(kind.value for kind in kinds)
+            return {"outlet": "webhook", "url": url, "kinds": named, "binding": binding, "secret": secret}
+        case Lineage():
+            return {"outlet": "lineage"}
+        case _:
+            assert_never(outlet)
+
+
+def outlet_from_json(name: str, value: dict[str, Any]) -> Outlet:
+    """The inverse of `outlet_to_json`.
+
+    Raises:
+        CatalogError: the outlet is not one that this release knows.
+    """
+    match value["outlet"]:
+        case "webhook":
+            kinds = frozenset(map(EventKind, value["kinds"]))
+            return Webhook(name=name, url=value["url"], kinds=kinds, binding=value["binding"], secret=value["secret"])
+        case "lineage":
+            return Lineage()
+        case other:
+            raise CatalogError(f"the catalog names an unknown outlet, {other}", hint="Upgrade Kilonova")

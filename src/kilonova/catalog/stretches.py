@@ -26,9 +26,11 @@ def stretches(tx: Transaction) -> list[Stretch]:
         if row.start is None and row.end >= bases.get(row.channel_id, (0, 0))[0]:
             bases[row.channel_id] = (row.end, row.bytes)
     deltas: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for row in live:
         if row.start is not None and row.start >= bases.get(row.channel_id, (0, 0))[0]:
             deltas[row.channel_id] += row.bytes
+            counts[row.channel_id] += 1
     compacted = select(block.c.channel_id).join(tables.run, tables.run.c.id == block.c.run_id)
     compacted = compacted.where(
         block.c.state == WRITING,
@@ -38,14 +40,16 @@ def stretches(tx: Transaction) -> list[Stretch]:
     for number in tx.connection.execute(compacted).scalars():
         deltas.pop(number, None)
     merged = _merged(tx)
-    rows = tx.connection.execute(select(channel.c.id, channel.c.name, channel.c.encoding)).all()
+    rows = tx.connection.execute(select(channel.c.id, channel.c.name, channel.c.encoding, channel.c.policy)).all()
     return [
         Stretch(
             channel=row.name,
             appended=only_adds(codec.encoding_from_json(row.encoding)),
             base=bases.get(row.id, (0, 0))[1],
+            count=counts[row.id],
             deltas=deltas[row.id],
             readings=tuple(merged.get(row.id, ())),
+            policy=codec.policy_from_json(row.policy),
         )
         for row in rows
         if row.id in deltas

@@ -12,6 +12,7 @@ from kilonova.cli import render
 from kilonova.cli.application import NOTHING_TO_DO, ChannelName, JsonFlag, common, project
 from kilonova.cli.registering import load_all, show_plans
 from kilonova.errors import Busy, SettingsError
+from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh, described
 from kilonova.service.project import Project
 from kilonova.service.records import RunReport
 
@@ -134,6 +135,51 @@ def compact(
                 _show_report(report, json)
             elif not (json or common.json):
                 render.out.print(f"{name}: nothing to merge.")
+
+
+@commands.command()
+def policy(
+    channel: Annotated[str | None, typer.Argument(help="A channel; shows all if left out.")] = None,
+    weigh: Annotated[bool, typer.Option("--weigh", help="Compact it when that is worth it, as is the rule.")] = False,
+    waste: Annotated[float, typer.Option(help="With --weigh: how many times its base the deltas may take.")] = 1.0,
+    after: Annotated[int | None, typer.Option(help="Compact it as soon as there are so many deltas.")] = None,
+    never: Annotated[bool, typer.Option("--never", help="Compact it only when somebody asks for it.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Show or say when servers compact channels by themselves."""
+    chosen: list[Policy] = []
+    chosen += [Weigh(waste=waste)] if weigh else []
+    chosen += [] if after is None else [AfterDeltas(deltas=after)]
+    chosen += [Never()] if never else []
+    if (channel is None) is not (not chosen) or len(chosen) > 1:
+        raise SettingsError("a policy is for one channel", hint="Give a channel with one of --weigh, --after, --never")
+    with project() as opened:
+        if channel is not None:
+            opened.set_policy(channel, chosen[0])
+            render.out.print(f"{channel} is compacted {described(chosen[0])}.")
+            return
+        found = opened.stretches()
+    if json or common.json:
+        render.as_json(found)
+        return
+    render.table(
+        "",
+        ("channel", "base", "deltas", "size", "readings", "paid for merging", "compacting costs", "is compacted"),
+        [
+            (
+                item.channel,
+                render.size(item.base),
+                item.count,
+                render.size(item.deltas),
+                len(item.readings),
+                render.size(round(item.paid)),
+                render.size(round(item.price)),
+                described(item.policy),
+            )
+            for item in found
+        ],
+        right=("base", "deltas", "size", "readings", "paid for merging", "compacting costs"),
+    )
 
 
 @commands.command()

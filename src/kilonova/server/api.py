@@ -34,6 +34,7 @@ from kilonova.model.trigger import described as trigger_described
 from kilonova.server.access import Access, Denied
 from kilonova.server.loop import Refused, Server
 from kilonova.server.metrics import exposition
+from kilonova.server.webhooks_api import webhooks_api
 from kilonova.service.project import Project
 from kilonova.service.records import RunRecord
 
@@ -380,6 +381,7 @@ def api(server: Server, project: Project) -> FastAPI:
         begin = since if since is not None else int(last) if last.isdigit() else project.newest_event()
         return StreamingResponse(_streamed(project, begin, request.is_disconnected), media_type="text/event-stream")
 
+    app.include_router(webhooks_api(project, needs))
     return app
 
 
