@@ -23,8 +23,8 @@ import kilonova as kn
 from bench.report import Goal, Report, Scale
 from kilonova.catalog import chains, firings, runs
 from kilonova.catalog.runs import Advance
-from kilonova.engine.events import unheard
 from kilonova.engine.occasion import Fired, Plan, prepared
+from kilonova.engine.telling import unheard
 from kilonova.engine.undertaking import Begun, Results, Workplace, carry_out
 from kilonova.model.block import Block, Delta, Statistics
 from kilonova.model.encoding import Append
@@ -118,6 +118,10 @@ class _NoFiles:
 
     def blocks(self) -> list[int]:
         return []
+
+    def keep_log(self, run: int, day: object, text: str) -> None: ...
+
+    def delete_logs(self, before: object) -> None: ...
 
 
 class _Idler(Worker):

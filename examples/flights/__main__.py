@@ -19,7 +19,7 @@ from rich.table import Table
 import kilonova as kn
 from examples.flights import feed
 from examples.flights.workflow import wf
-from kilonova.engine.events import Event, StepStarted
+from kilonova.engine.telling import StepStarted, Telling
 from kilonova.testing import differing, recomputed
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
@@ -53,9 +53,9 @@ def main() -> None:
         )
         step = bar.add_task("starting Spark", total=len(batches))
 
-        def hear(event: Event) -> None:
-            if isinstance(event, StepStarted):
-                bar.update(step, description=f"{event.step:16}")
+        def hear(telling: Telling) -> None:
+            if isinstance(telling, StepStarted):
+                bar.update(step, description=f"{telling.step:16}")
 
         project = stack.enter_context(kn.open_project(place, listener=hear, **({"spark": spark} if spark else {})))
         project.create()

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from typer.main import get_command
 
 from kilonova.cli import render
+from kilonova.cli.looking import continued
 from kilonova.cli.main import app, main
 from tests.server.receiver import receiving
 
@@ -134,6 +137,24 @@ def test_status_and_runs_speak_json(shop: Command) -> None:
     assert [item["run"]["kind"] for item in runs] == ["ingest"]
 
 
+def test_the_log_of_a_run_is_shown(shop: Command) -> None:
+    shop("run")
+    assert "known: ended, 2 rows in " in shop("log", "--follow").stdout
+    assert "orders: begins, from orders.csv" in shop("log", "1").stdout
+    found = json.loads(shop("log", "1", "--json").stdout)
+    assert (found["run"]["number"], found["run"]["progress"]) == (1, None)
+    assert found["text"] == shop("log", "1").stdout
+
+
+@given(st.lists(st.integers(), min_size=1, unique=True).map(lambda all: [f"line {one}\n" for one in all]), st.data())
+def test_what_has_come_to_a_log_is_shown_once(lines: list[str], data: st.DataObject) -> None:
+    seen = data.draw(st.integers(1, len(lines)))
+    head = data.draw(st.integers(0, seen - 1))
+    tail = data.draw(st.integers(head, seen - 1))
+    after = "".join([*lines[:head], "… 9 entries are left out …\n", *lines[tail:]]) if tail > head else "".join(lines)
+    assert continued("".join(lines[:seen]), after) == "".join(lines[seen:])
+
+
 def test_gc_explains_what_stays(shop: Command, tmp_path: Path) -> None:
     shop("run")
     (tmp_path / "more.csv").write_text("id,customer\n4,cy\n")
@@ -209,6 +230,7 @@ def test_a_folder_of_sql_files_is_planned_applied_and_run(kilonova: Command, tmp
         (("show", "orders", "--at", "7"), "points are 0 to 1"),
         (("show", "orders", "--since", "9"), "after point 1"),
         (("run", "unknown"), "no such task"),
+        (("log", "9"), "The runs are 1 to 1"),
         (("ingest", "orders", "nowhere.csv"), "no such file"),
         (("ingest", "known", "orders.csv"), "only the task known"),
         (("ingest", "orders", "orders.csv", "-o", "sep"), "name=value"),

@@ -21,9 +21,9 @@ from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.files import Ready
 from kilonova.catalog.observation import observe
 from kilonova.engine.directories import look
-from kilonova.engine.events import unheard
 from kilonova.engine.gathering import Most, Plan, gather_block
 from kilonova.engine.reclaim import Collected, collect_garbage, sweep
+from kilonova.engine.telling import unheard
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
 from kilonova.errors import StorageFailed, UnreadableInput
 from kilonova.model.block import Base, Block, Delta, Kind, Statistics

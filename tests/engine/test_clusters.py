@@ -102,6 +102,44 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"sc://127.0.0.1:{port}"
 
 
+PROGRESS = """
+import sys, time
+from pathlib import Path
+import kilonova as kn
+from kilonova.engine.telling import Underway
+
+go = Path("go").absolute()  # what waits has a directory of its own
+
+def waiting(batches):
+    for batch in batches:
+        end = time.monotonic() + 60
+        while batch["id"][0] > 0 and not go.exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        yield batch
+
+wf = kn.Workflow("wf")
+wf.channel("numbers", "n int")
+
+@wf.task(schema="n bigint")
+def counted(numbers: kn.New) -> kn.Delta:
+    spark = numbers.sparkSession
+    return spark.range(0, 6, 1, 6).mapInPandas(waiting, "id bigint").selectExpr("id AS n").repartition(1)
+
+def hear(telling):
+    if isinstance(telling, Underway):
+        for going in telling.headway.going:
+            if going.step == "counted" and going.amount.done and going.amount.total >= 6:
+                go.touch()
+
+with kn.open_project(".", listener=hear, spark={"remote": sys.argv[1]}) as project:
+    project.create()
+    project.apply(wf)
+    project.ingest("numbers", project.warehouse.spark.createDataFrame([(1,)], "n int"))
+    project.run()
+    print(sorted(row[0] for row in project.rows("counted")[1]), "told" if go.exists() else "not told")
+"""
+
+
 def run(example: str, *words: str) -> str:
     variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "KILONOVA_SIZES__BUCKETED": "20000"}
     done = subprocess.run(
@@ -132,3 +170,11 @@ def test_flights_over_connect(remote: str) -> None:
 
 def test_news_over_connect(remote: str) -> None:
     assert "batch 5: 342 unique articles" in run("news", "--remote", remote)
+
+
+def test_progress_is_told_over_connect(remote: str, tmp_path: Path) -> None:
+    (tmp_path / "progress.py").write_text(PROGRESS)
+    words = [sys.executable, "progress.py", remote]
+    variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=400)
+    assert done.stdout.strip() == "[0, 1, 2, 3, 4, 5] told", done.stdout + done.stderr

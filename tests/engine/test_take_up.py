@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 import kilonova as kn
 from kilonova.catalog import runs
-from kilonova.engine.events import Event, StepStarted
+from kilonova.engine.telling import StepStarted, Telling
 from kilonova.model.run import RunKind, RunState
 from kilonova.service.project import Project
 
@@ -82,8 +82,8 @@ def test_what_a_later_task_may_come_to_read_is_kept_while_a_run_goes_on(project:
     project.run()
     project.ingest("x", rows("n int, _deleted boolean", (1, True)))
 
-    def compacts(event: Event) -> None:
-        if isinstance(event, StepStarted) and event.step == "a":
+    def compacts(telling: Telling) -> None:
+        if isinstance(telling, StepStarted) and telling.step == "a":
             project.compact("y")
             project.collect_garbage()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,16 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 
 import kilonova as kn
+from kilonova.catalog import runs
 from kilonova.errors import SettingsError
+from kilonova.model.headway import Amount, Going, Headway
 from kilonova.model.role import Role
+from kilonova.model.run import RunKind
 from kilonova.server.access import Needs, refuse_open
 from kilonova.server.api import api
 from kilonova.server.loop import Refused
 from kilonova.service.project import Project, open_project
+from kilonova.warehouse.storage import Storage
 
 
 class Spark:
@@ -117,8 +122,41 @@ def test_a_binding_can_be_steered(client: TestClient) -> None:
     assert firing["binding"] == "per_user"
 
 
+def test_a_run_is_told_with_its_log(client: TestClient, project: Project) -> None:
+    with project.catalog.writing() as tx:
+        number, _ = runs.start(
+            tx, kind=RunKind.INGEST, tasks=[], writes=["clicks"], owner="me", lease=timedelta(seconds=60)
+        )
+        runs.note_progress(tx, number, Headway(steps=3, ended=1, going=(Going("clicks", Amount(2, 8)),)))
+        began = tx.now
+    assert client.get(f"/api/v1/runs/{number}/log").text == ""
+    found = client.get(f"/api/v1/runs/{number}").json()
+    assert found["run"]["progress"] == {
+        "steps": 3,
+        "ended": 1,
+        "going": [{"step": "clicks", "amount": {"done": 2, "total": 8}}],
+    }
+    assert (found["made"], found["firings"]) == ([], [])
+    Storage(str(project.directory / ".kilonova" / "warehouse")).keep_log(number, began.date(), "it began\n")
+    answer = client.get(f"/api/v1/runs/{number}/log")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.text == "it began\n"
+    with project.catalog.writing() as tx:
+        runs.abandon(tx, "me", "its process ended", passing=False)
+    assert client.get(f"/api/v1/runs/{number}").json()["run"]["progress"] is None
+    assert client.get(f"/api/v1/runs/{number}/log").text.endswith("Z run: abandoned: its process ended\n")
+
+
 def test_what_is_not_there_is_told(client: TestClient) -> None:
-    for path in ("channels/click", "channels/click/rows", "bindings/per_usr", "views/per_usr", "firings?binding=x"):
+    for path in (
+        "runs/1",
+        "runs/1/log",
+        "channels/click",
+        "channels/click/rows",
+        "bindings/per_usr",
+        "views/per_usr",
+        "firings?binding=x",
+    ):
         answer = client.get(f"/api/v1/{path}")
         assert answer.status_code == 404, path
         assert answer.json()["error"] == "unknown"
@@ -132,7 +170,13 @@ def routes(app: FastAPI) -> list[tuple[str, str, Role | None]]:
         if isinstance(route, APIRoute):
             needed = [each.call.role for each in route.dependant.dependencies if isinstance(each.call, Needs)]
             for method in route.methods:
-                found.append((method, route.path.replace("{name}", "clicks"), needed[0] if needed else None))
+                found.append(
+                    (
+                        method,
+                        route.path.replace("{name}", "clicks").replace("{number}", "1"),
+                        needed[0] if needed else None,
+                    )
+                )
     return found
 
 

@@ -102,6 +102,7 @@ def test_what_reads_the_same_is_merged_and_each_reports_for_itself(
 
     @copies.task(writes="users")
     def listed(rows: kn.All) -> kn.Base:
+        print("the users are listed")
         return rows.distinct()
 
     failing = kn.Workflowette("failing")
@@ -136,6 +137,11 @@ def test_what_reads_the_same_is_merged_and_each_reports_for_itself(
     assert two.started < one.ended
     assert one.started < (two.ended or two.started)
     assert len([run for run in history if run.tasks == ("three__broken",)]) == 2
+    for run, task, other in ((one, "one__listed", "two__"), (two, "two__listed", "one__")):
+        log = project.log(run.number).text
+        assert log.count(f"{task} [stdout] the users are listed\n") == 1
+        assert other not in log
+    assert 'raise ValueError("no luck")' in project.log(first["three__broken",].number).text
 
 
 def _latencies(project: Project) -> list[float]:
@@ -159,6 +165,7 @@ def test_user_code_cannot_take_the_server_down(project: Project, spark: SparkSes
 
     @trap.task
     def hangs(clicks: kn.New) -> kn.Delta:
+        print("before it hangs")
         time.sleep(3600)
         return clicks
 
@@ -187,6 +194,10 @@ def test_user_code_cannot_take_the_server_down(project: Project, spark: SparkSes
     assert "no luck" in str(said["raises",])
     assert "MemoryError" in str(said["greedy",])
     assert "longer than" in str(said["hangs",])
+    [hung] = [run.number for run in runs if run.tasks == ("hangs",)]
+    log = project.log(hung).text
+    assert "hangs [stdout] before it hangs\n" in log
+    assert log.splitlines()[-1].endswith("run: abandoned: its process ended: it took longer than serve.seconds allows")
 
 
 def test_files_that_are_dropped_while_servers_run_are_taken_once(project: Project, tmp_path: Path) -> None:

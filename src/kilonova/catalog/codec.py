@@ -10,6 +10,7 @@ from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique
 from kilonova.model.directory import Directory
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.event import EventKind
+from kilonova.model.headway import Amount, Going, Headway
 from kilonova.model.outlet import Lineage, Outlet, Webhook
 from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh
 from kilonova.model.schedule import Cron, Every, Schedule
@@ -260,6 +261,18 @@ def state_from_json(value: list[list[Any]]) -> State:
         )
         for seen, time, fired in value
     )
+
+
+def headway_to_json(headway: Headway) -> dict[str, Any]:
+    """How far a run has come, with [step, done, total] of what goes on."""
+    going = [[each.step, each.amount.done, each.amount.total] for each in headway.going]
+    return {"steps": headway.steps, "ended": headway.ended, "going": going}
+
+
+def headway_from_json(value: dict[str, Any]) -> Headway:
+    """The inverse of `headway_to_json`."""
+    going = tuple(Going(step, Amount(done, total)) for step, done, total in value["going"])
+    return Headway(steps=value["steps"], ended=value["ended"], going=going)
 
 
 def version_to_json(version: Version) -> list[Any]:

@@ -463,17 +463,25 @@ def forget(tx: Transaction, before: datetime) -> None:
 
 def firings(tx: Transaction, limit: int, binding: str | None = None) -> list[Firing]:
     """The firings, newest first."""
+    query = _told().limit(limit)
+    if binding is not None:
+        query = query.where(tables.binding.c.name == binding)
+    return [_firing(row) for row in tx.connection.execute(query)]
+
+
+def of_run(tx: Transaction, run: int) -> list[Firing]:
+    """The firings that a run is for, newest first."""
+    return [_firing(row) for row in tx.connection.execute(_told().where(tables.firing.c.run_id == run))]
+
+
+def _told() -> Select[tuple[object, ...]]:
     table = tables.firing
-    query = (
+    return (
         select(table, tables.binding.c.name, tables.trigger.c.definition)
         .join(tables.binding, tables.binding.c.id == table.c.binding_id)
         .outerjoin(tables.trigger, tables.trigger.c.id == table.c.trigger_id)
         .order_by(table.c.id.desc())
-        .limit(limit)
     )
-    if binding is not None:
-        query = query.where(tables.binding.c.name == binding)
-    return [_firing(row) for row in tx.connection.execute(query)]
 
 
 def _firing(row: Row[tuple[object, ...]]) -> Firing:

@@ -22,7 +22,7 @@ from typing import Any
 
 from sqlalchemy import Row, Select, delete, func, insert, select, update
 
-from kilonova.catalog import events, firings, tables
+from kilonova.catalog import codec, events, firings, tables
 from kilonova.catalog.chains import DOOMED, WRITING, channel_id, publish, reserve, set_schema, settle
 from kilonova.catalog.database import Transaction, inserted
 from kilonova.catalog.firings import Claimed
@@ -31,6 +31,7 @@ from kilonova.errors import Busy, UnknownName
 from kilonova.model.channel import PointState
 from kilonova.model.event import EventKind
 from kilonova.model.firing import FiringEvent
+from kilonova.model.headway import Headway
 from kilonova.model.run import (
     CommitResult,
     Committed,
@@ -125,6 +126,15 @@ def beat(tx: Transaction, run: int, lease: timedelta) -> bool:
     )
     tx.connection.execute(update(tables.pin).where(tables.pin.c.holder == holder_of(run)).values(until=tx.now + lease))
     return bool(result.rowcount)
+
+
+def note_progress(tx: Transaction, run: int, progress: Headway) -> None:
+    """Write down how far a run has come; nothing, if it goes on no more."""
+    tx.connection.execute(
+        update(tables.run)
+        .where(tables.run.c.id == run, tables.run.c.state == RunState.RUNNING.value)
+        .values(progress=codec.headway_to_json(progress))
+    )
 
 
 def commit(
@@ -277,7 +287,7 @@ def _end(
     result = tx.connection.execute(
         update(tables.run)
         .where(tables.run.c.id == run, tables.run.c.state == RunState.RUNNING.value)
-        .values(state=after.value, ended=tx.now, error=error)
+        .values(state=after.value, ended=tx.now, error=error, progress=None)
     )
     if not result.rowcount:
         return False
@@ -360,6 +370,7 @@ def _run(row: Row[Any]) -> Run:
         ended=row.ended,
         lease_until=row.lease_until,
         error=row.error,
+        progress=None if row.progress is None else codec.headway_from_json(row.progress),
     )
 
 

@@ -184,6 +184,7 @@ run = Table(
     Column("lease_until", UtcTime, nullable=False),
     Column("error", Text),
     Column("binding", String),
+    Column("progress", JSON(none_as_null=True)),
 )
 
 run_input = Table(

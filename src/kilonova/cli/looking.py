@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from dataclasses import asdict
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -15,6 +18,7 @@ from kilonova.model.block import Base
 from kilonova.model.directory import described as described_directory
 from kilonova.model.encoding import described, name_of
 from kilonova.model.file import FileState
+from kilonova.model.run import Run, RunState
 
 commands = typer.Typer()
 
@@ -198,10 +202,17 @@ def _show_runs(history: list[Any], made: list[Any], title: str) -> None:
                 item.state.value,
                 render.moment(item.started),
                 "" if seconds is None else f"{seconds:.1f} s",
-                item.error or ", ".join(changed) or "no change",
+                item.error or ", ".join(changed) or _nothing_made(item),
             )
         )
     render.table(title, ("run", "kind", "state", "started (UTC)", "took", "made"), rows, right=("run", "took"))
+
+
+def _nothing_made(run: Run) -> str:
+    """What is said of a run that has made nothing: how far it has come, if it goes on."""
+    if run.state is not RunState.RUNNING:
+        return "no change"
+    return "" if run.progress is None else str(run.progress)
 
 
 @commands.command()
@@ -253,3 +264,43 @@ def files(
         render.table("", ("file", "is", "since (UTC)", "size", "run", "why"), rows, right=("size", "run"))
     if len(rows) == limit:
         render.out.print(f"the first {limit}; --limit shows more", style="dim")
+
+
+_LOOK = 1.0
+"""Seconds between looks at a log that is followed."""
+
+
+@commands.command()
+def log(
+    run: Annotated[int | None, typer.Argument(help="The run; the last one if left out.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Show what a run did, what its code printed and logged, and the error that ended it."""
+    with project() as opened:
+        found = opened.log(run)
+        if json or common.json:
+            render.as_json(found)
+            return
+        sys.stdout.write(found.text)
+        while follow and found.run.state is RunState.RUNNING:
+            sys.stdout.flush()
+            if found.run.lease_until < datetime.now(UTC):
+                render.err.print("Its process has gone silent; the next run will take up after it.", style="yellow")
+                return
+            time.sleep(_LOOK)
+            before, found = found.text, opened.log(found.run.number)
+            sys.stdout.write(continued(before, found.text))
+
+
+def continued(before: str, after: str) -> str:
+    r"""What has come to a log since it was last seen, though something in the middle may have been left out since.
+
+    >>> continued("a\nb\n", "a\nb\nc\n"), continued("a\nb\n", "a\n… 1 entries are left out …\nb\nc\n")
+    ('c\n', 'c\n')
+    """
+    if after.startswith(before):
+        return after[len(before) :]
+    last = before.splitlines(keepends=True)[-1]
+    _, found, rest = after.rpartition(last)
+    return rest if found else after

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import assert_never
 
 from rich.progress import (
     BarColumn,
@@ -15,11 +16,23 @@ from rich.progress import (
 )
 
 from kilonova.cli.render import err, number
-from kilonova.engine.events import Event, Recovered, Retried, Started, StepEnded, StepStarted
+from kilonova.engine.telling import (
+    Recovered,
+    Retried,
+    Started,
+    StepEnded,
+    StepFailed,
+    StepSkipped,
+    StepStarted,
+    Telling,
+    Underway,
+)
 
 
 class Watch:
     """Listens to runs and shows how they go; silent where nobody looks at the terminal.
+
+    The first line is the run, counted in steps; below is a line for each step that goes on, counted in Spark's tasks.
 
     Args:
         quiet: show nothing at all.
@@ -38,6 +51,7 @@ class Watch:
             disable=quiet or not err.is_terminal,
         )
         self._bar: TaskID | None = None
+        self._steps: dict[str, TaskID] = {}
 
     def __enter__(self) -> Watch:
         self._progress.start()
@@ -50,23 +64,38 @@ class Watch:
     ) -> None:
         self._progress.stop()
 
-    def __call__(self, event: Event) -> None:
-        """Show an event."""
-        if self._quiet:
+    def __call__(self, telling: Telling) -> None:
+        """Show what a run tells."""
+        if self._quiet or self._bar is None:
             return
-        match event:
-            case Started(steps=steps):
-                if self._bar is not None:
-                    self._progress.update(self._bar, description="starting", total=len(steps), completed=0)
+        match telling:
+            case Started(run=run, steps=steps):
+                for step in list(self._steps):
+                    self._remove(step)
+                self._progress.reset(self._bar, description=f"run {run}", total=len(steps))
             case StepStarted(step=step, reason=reason):
-                if self._bar is not None:
-                    self._progress.update(self._bar, description=f"{step}  [dim]{reason}[/dim]")
+                self._steps[step] = self._progress.add_task(f"{step}  [dim]{reason}[/dim]", total=None)
             case StepEnded(step=step, rows=rows, seconds=seconds):
-                if self._bar is not None:
-                    self._progress.advance(self._bar)
+                self._remove(step)
+                self._progress.advance(self._bar)
                 made = "nothing changed" if rows is None else f"{number(rows)} rows"
                 err.print(f"  {step}: {made} in {seconds:.1f} s", style="dim")
+            case StepFailed(step=step):
+                self._remove(step)
+            case StepSkipped():
+                self._progress.advance(self._bar)
             case Retried(step=step, attempt=attempt, error=error):
                 err.print(f"  {step}: attempt {attempt} failed, trying again: {error}", style="yellow")
+            case Underway(headway=headway):
+                for going in headway.going:
+                    if going.step in self._steps and going.amount.total:
+                        amount = going.amount
+                        self._progress.update(self._steps[going.step], completed=amount.done, total=amount.total)
             case Recovered(run=run):
                 err.print(f"  run {run} was left by a process that died; cleaned up", style="yellow")
+            case _:
+                assert_never(telling)
+
+    def _remove(self, step: str) -> None:
+        if (bar := self._steps.pop(step, None)) is not None:
+            self._progress.remove_task(bar)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from kilonova.catalog import chains
 from kilonova.catalog.database import Transaction
-from kilonova.engine.events import Started, StepEnded, StepStarted
+from kilonova.engine.telling import Started, StepEnded, StepStarted
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
 from kilonova.model.channel import Chronicle
 from kilonova.model.reading import Snapshot
@@ -42,12 +42,13 @@ def compact(workplace: Workplace, warehouse: Warehouse, channel: str) -> tuple[i
         chronicle, snapshot = begun.plan
         point = chronicle.effective
         reason = f"{len(snapshot.deltas)} deltas merged" + (" with a base" if snapshot.base else "")
-        workplace.listener(Started(run=begun.run, steps=(channel,)))
-        workplace.listener(StepStarted(run=begun.run, step=channel, reason=reason))
+        begun.tell(Started(run=begun.run, steps=(channel,)))
+        begun.tell(StepStarted(run=begun.run, step=channel, reason=reason))
         began = time.monotonic()
-        block = warehouse.compact(replace(snapshot, at=point), begun.name_block(channel))
+        with begun.step(channel):
+            block = warehouse.compact(replace(snapshot, at=point), begun.name_block(channel))
         seconds = time.monotonic() - began
-        workplace.listener(StepEnded(run=begun.run, step=channel, rows=block.statistics.rows, seconds=seconds))
+        begun.tell(StepEnded(run=begun.run, step=channel, rows=block.statistics.rows, seconds=seconds))
         output = Output(
             channel=channel,
             point=point,

@@ -20,9 +20,9 @@ from kilonova.catalog import chains, files
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.files import Ready
 from kilonova.engine.directories import moved, url_of
-from kilonova.engine.events import Started, StepEnded, StepStarted
 from kilonova.engine.files import FileSet, format_of, read
 from kilonova.engine.ingest import Supply, Target, ingested, insert, target
+from kilonova.engine.telling import Started, StepEnded, StepStarted
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
 from kilonova.errors import KilonovaError, UnreadableInput
 from kilonova.model.block import Block
@@ -125,9 +125,9 @@ def gather_block(
 
     def work(begun: Begun[Plan]) -> Results:
         plan, point = begun.plan, begun.points[channel]
-        workplace.listener(Started(run=begun.run, steps=(channel,)))
+        begun.tell(Started(run=begun.run, steps=(channel,)))
         reason = f"from {_source(plan.files, plan.directory)}"
-        workplace.listener(StepStarted(run=begun.run, step=channel, reason=reason))
+        begun.tell(StepStarted(run=begun.run, step=channel, reason=reason))
         began = time.monotonic()
 
         def attempt(some: Sequence[Ready]) -> Block | None:
@@ -140,10 +140,11 @@ def gather_block(
             return block
 
         urls = {name: one for one in plan.files for name in (one.path, _spark_url(one, base))}
-        sifted = sift(plan.files, attempt, lambda error: urls.get(error.path or ""))
+        with begun.step(channel):
+            sifted = sift(plan.files, attempt, lambda error: urls.get(error.path or ""))
         seconds = time.monotonic() - began
         rows = None if sifted.result is None else sifted.result.statistics.rows
-        workplace.listener(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
+        begun.tell(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
         source = _source(sifted.taken or plan.files, plan.directory)
         return Results(
             inputs=(),

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 
 from kilonova.catalog import chains, registry
 from kilonova.catalog.database import Transaction
-from kilonova.engine.events import Started, StepEnded, StepStarted
 from kilonova.engine.invoke import checked, reason
 from kilonova.engine.tasks import write_output
+from kilonova.engine.telling import Started, StepEnded, StepStarted
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
 from kilonova.errors import DeclarationError, KilonovaError, UnreadableInput
 from kilonova.model.block import Block
@@ -154,13 +154,14 @@ def ingest(workplace: Workplace, warehouse: Warehouse, channel: str, supply: Sup
 
     def work(begun: Begun[Target]) -> Results:
         point = begun.points[channel]
-        workplace.listener(Started(run=begun.run, steps=(channel,)))
-        workplace.listener(StepStarted(run=begun.run, step=channel, reason=f"from {supply.source}"))
+        begun.tell(Started(run=begun.run, steps=(channel,)))
+        begun.tell(StepStarted(run=begun.run, step=channel, reason=f"from {supply.source}"))
         began = time.monotonic()
-        block = insert(warehouse, begun.plan, supply, point, begun.name_block(channel))
+        with begun.step(channel):
+            block = insert(warehouse, begun.plan, supply, point, begun.name_block(channel))
         seconds = time.monotonic() - began
         rows = None if block is None else block.statistics.rows
-        workplace.listener(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
+        begun.tell(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
         output = ingested(channel, point, block, supply.source, seconds)
         return Results(inputs=(), outputs=(output,), advances=())
 

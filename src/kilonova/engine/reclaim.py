@@ -6,11 +6,12 @@ Whatever happens in between, deleting again is harmless and the next process doe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from kilonova.catalog import chains, runs, space
 from kilonova.catalog.database import Catalog
-from kilonova.engine.events import Listener, Recovered
 from kilonova.engine.seam import Files
+from kilonova.engine.telling import Listener, Recovered
 from kilonova.errors import BrokenInvariant, UnknownName
 from kilonova.schedule.collection import Provenance, Verdict, collect
 
@@ -79,6 +80,7 @@ def collect_garbage(
     *,
     channels: tuple[str, ...] | None = None,
     provenance: Provenance = Provenance.LOGICAL,
+    logs: timedelta | None = None,
     dry_run: bool = False,
 ) -> Collected:
     """Delete the blocks that nothing needs any more (logic evolution, A.2).
@@ -89,6 +91,7 @@ def collect_garbage(
         listener: hears of runs that were taken up.
         channels: the channels to collect; None for all.
         provenance: which provenance references hold blocks back.
+        logs: for how long the logs of runs are kept; None leaves them alone.
         dry_run: only say what would go.
 
     Raises:
@@ -118,6 +121,8 @@ def collect_garbage(
         states = chains.block_states(tx, on_disk)
     swept = sweep(catalog, files)
     files.delete([number for number in on_disk if states.get(number) == chains.GONE])
+    if logs is not None:
+        files.delete_logs((catalog.clock() - logs).date())
     if swept.error is not None:
         raise swept.error
     return Collected(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import date
 from typing import Protocol
+
+from kilonova.model.headway import Amount
 
 
 class Files(Protocol):
@@ -14,3 +18,22 @@ class Files(Protocol):
 
     def blocks(self) -> list[int]:
         """The numbers of the blocks that have a directory."""
+
+    def keep_log(self, run: int, day: date, text: str) -> None:
+        """Write the log of a run that began on a day, in place of what is there."""
+
+    def delete_logs(self, before: date) -> None:
+        """Delete the logs of the runs that began before a day."""
+
+
+Counter = Callable[[], Amount]
+"""Says how much Spark has done by now, of what it is known to have to do."""
+
+Counting = Callable[[str], AbstractContextManager[Counter]]
+"""Counts what this thread asks of Spark within a block, which goes by this name in Spark's own pages."""
+
+
+@contextmanager
+def uncounted(_name: str) -> Iterator[Counter]:
+    """Count nothing."""
+    yield Amount

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from kilonova.catalog.runs import Advance
-from kilonova.engine.events import Retried, Started, StepEnded, StepStarted
 from kilonova.engine.invoke import blamed, checked, invoke
 from kilonova.engine.occasion import Need, Occasion, Plan, prepared
+from kilonova.engine.telling import Retried, Started, StepEnded, StepSkipped, StepStarted
 from kilonova.engine.undertaking import Begun, Results, Workplace, carry_out
 from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName
 from kilonova.model.block import Base, Block, Delta, Kind
@@ -77,8 +77,8 @@ def run_tasks(
     """
 
     def work(begun: Begun[Plan]) -> Results:
-        workplace.listener(Started(run=begun.run, steps=tuple(p.task.name for p, _ in begun.plan.steps)))
-        return _Execution(workplace, warehouse, begun, retries).all()
+        begun.tell(Started(run=begun.run, steps=tuple(p.task.name for p, _ in begun.plan.steps)))
+        return _Execution(warehouse, begun, retries).all()
 
     return carry_out(workplace, partial(prepared, occasion=occasion), work)
 
@@ -102,8 +102,7 @@ def _feeds(one: Task, other: Task) -> bool:
 class _Execution:
     """The tasks of one run, those that do not wait for each other side by side."""
 
-    def __init__(self, workplace: Workplace, warehouse: Warehouse, begun: Begun[Plan], retries: Retries) -> None:
-        self._workplace = workplace
+    def __init__(self, warehouse: Warehouse, begun: Begun[Plan], retries: Retries) -> None:
         self._warehouse = warehouse
         self._begun = begun
         self._retries = retries
@@ -136,6 +135,7 @@ class _Execution:
 
     def _step(self, progress: Progress, need: Need) -> None:
         """Execute a task, unless nothing has come for it after all."""
+        name = progress.task.name
         due = why_due(progress, self._chronicles)
         why = due
         match need:
@@ -152,18 +152,18 @@ class _Execution:
         if why is None:
             with self._lock:
                 self._skip(progress)
+            self._begun.tell(StepSkipped(run=self._begun.run, step=name))
             return
         choice = choose(progress, self._chronicles)
-        name = progress.task.name
         reason = f"{choice.way.value}: {why}; {choice.reason}"
-        self._workplace.listener(StepStarted(run=self._begun.run, step=name, reason=reason))
+        self._begun.tell(StepStarted(run=self._begun.run, step=name, reason=reason))
         began = time.monotonic()
         try:
-            with blamed(name):
+            with self._begun.step(name), blamed(name):
                 rows = self._task(progress, choice, reason, began)
         except KilonovaError as error:
             raise error.within(task=name) from error.__cause__
-        self._workplace.listener(StepEnded(run=self._begun.run, step=name, rows=rows, seconds=time.monotonic() - began))
+        self._begun.tell(StepEnded(run=self._begun.run, step=name, rows=rows, seconds=time.monotonic() - began))
 
     def _has_input(self, progress: Progress) -> bool:
         return any(self._chronicles[name].effective for name in progress.task.reads)
@@ -252,7 +252,7 @@ class _Execution:
     def _attempted(self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]) -> dict[str, Block | None]:
         def retrying(state: RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome else None
-            self._workplace.listener(
+            self._begun.tell(
                 Retried(
                     run=self._begun.run,
                     step=progress.task.name,

@@ -7,7 +7,7 @@ so that it is the same for tasks, ingests and compactions, and can be tested at 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
@@ -15,10 +15,11 @@ from typing import Generic, TypeVar
 from kilonova.catalog import chains, files, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.firings import Claimed
-from kilonova.engine.events import Listener
+from kilonova.engine.attendance import Attendance
 from kilonova.engine.lease import Lease
 from kilonova.engine.reclaim import sweep, take_up
-from kilonova.engine.seam import Files
+from kilonova.engine.seam import Counting, Files, uncounted
+from kilonova.engine.telling import Listener
 from kilonova.errors import KilonovaError, LeaseLost
 from kilonova.model.file import Fate
 from kilonova.model.run import Committed, Expired, Input, Output, RunKind, RunState
@@ -60,12 +61,16 @@ class Begun(Generic[Plan]):
         points: the point reserved on each channel that it writes.
         plan: as prepared.
         name_block: names a block on a channel, before its first file is written.
+        tell: lets its log, and whoever listens, hear how it goes.
+        step: takes what this thread says and asks of Spark within a block for that of a step.
     """
 
     run: int
     points: dict[str, int]
     plan: Plan
     name_block: Callable[[str], int]
+    tell: Listener
+    step: Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,7 @@ class Workplace:
         owner: this process, for people.
         lease: how long a run is safe from being taken over without a heartbeat.
         listener: hears how it goes.
+        counting: counts what Spark does.
     """
 
     catalog: Catalog
@@ -95,6 +101,7 @@ class Workplace:
     owner: str
     lease: timedelta
     listener: Listener
+    counting: Counting = uncounted
 
 
 def carry_out(
@@ -134,6 +141,9 @@ def carry_out(
         runs.pin(tx, runs.holder_of(run), prepared.pins, workplace.lease)
         if prepared.files:
             files.claim(tx, run, prepared.writes[0], prepared.files)
+        began = tx.now
+    attendance = Attendance(catalog, workplace.files, workplace.counting, workplace.listener, run, began)
+    attendance.note(f"began, in the process {workplace.owner}")
     named: list[int] = []
 
     def name_block(channel: str) -> int:
@@ -144,8 +154,15 @@ def carry_out(
 
     results: Results | None = None
     try:
-        with Lease(catalog, run, workplace.lease):
-            begun = Begun(run=run, points=points, plan=prepared.plan, name_block=name_block)
+        with attendance, Lease(catalog, run, workplace.lease):
+            begun = Begun(
+                run=run,
+                points=points,
+                plan=prepared.plan,
+                name_block=name_block,
+                tell=attendance.tell,
+                step=attendance.step,
+            )
             results = work(begun)
             with catalog.writing() as tx:
                 outcome = runs.commit(
@@ -160,12 +177,15 @@ def carry_out(
         with suppress(KilonovaError):
             passing = prepared.merged or (isinstance(error, KilonovaError) and error.transient)
             state = _give_up(workplace, run, named, error, passing)
+        attendance.end(None if state is RunState.SUCCEEDED else error)
         if not isinstance(error, KilonovaError):
             raise
         if state is RunState.ABANDONED:  # then what it read may have been collected: the cause of other errors
             raise _lost(run) from error
         if state is not RunState.SUCCEEDED or results is None:
             raise error.within(run=run) from error.__cause__
+    else:
+        attendance.end(None)
     with suppress(KilonovaError):
         sweep(catalog, workplace.files)
     return run, results

@@ -19,6 +19,7 @@ from datetime import datetime
 
 from kilonova.errors import BrokenInvariant
 from kilonova.model.block import Block
+from kilonova.model.headway import Headway
 from kilonova.model.version import Version
 
 
@@ -148,7 +149,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run as the catalog keeps it."""
+    """A run as the catalog keeps it; `progress` is how far it has come, while it goes on."""
 
     number: int
     kind: RunKind
@@ -159,6 +160,7 @@ class Run:
     ended: datetime | None
     lease_until: datetime
     error: str | None
+    progress: Headway | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi import Path as PathParameter
 from fastapi.concurrency import run_in_threadpool
 from fastapi.encoders import jsonable_encoder
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from kilonova.catalog.bindings import Bound
@@ -36,13 +37,14 @@ from kilonova.server.loop import Refused, Server
 from kilonova.server.metrics import exposition
 from kilonova.server.webhooks_api import webhooks_api
 from kilonova.service.project import Project
-from kilonova.service.records import Inbox
+from kilonova.service.records import Inbox, RunRecord
 
 _STATUSES = {"unknown": 404, "busy": 409, "lease": 409, "storage": 503, "spark": 503, "catalog": 503, "invariant": 500}
 """The HTTP status of each error's code; others are 422: what was asked cannot be."""
 
 Limit = Annotated[int, Query(ge=1, le=10_000)]
 Number = Annotated[int, Query(ge=0, le=2**31)]
+RunNumber = Annotated[int, PathParameter(ge=0, le=2**31)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,6 +364,16 @@ def api(server: Server, project: Project) -> FastAPI:
             RunShown(run=run, made=[jsonable_encoder(item) for item in made if item.run == run.number])
             for run in history
         ]
+
+    @app.get("/api/v1/runs/{number}", tags=["runs"], dependencies=read)
+    def one_run(number: RunNumber) -> RunRecord:
+        """A run: how far it has come while it goes on, what it made, and what it was started for."""
+        return project.one_run(number)
+
+    @app.get("/api/v1/runs/{number}/log", tags=["runs"], dependencies=read, response_class=PlainTextResponse)
+    def log(number: RunNumber) -> str:
+        """What a run did and what its code said."""
+        return project.log(number).text
 
     @app.post("/api/v1/runs", tags=["runs"], dependencies=operate)
     async def run(task: Annotated[list[str] | None, Query()] = None) -> Begun:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,16 +22,16 @@ from typing import TYPE_CHECKING, Any
 from kilonova.catalog import bindings, chains, files, registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
-from kilonova.engine.events import Event as Heard
-from kilonova.engine.events import Listener, Started, unheard
+from kilonova.engine.telling import Listener, Started, Telling, unheard
 from kilonova.errors import Busy, DeclarationError, KilonovaError, SettingsError, UnknownName
 from kilonova.model.file import FileState
 from kilonova.model.reading import Reading, Snapshot
+from kilonova.model.run import RunState
 from kilonova.model.task import Production
 from kilonova.schedule.collection import Provenance
 from kilonova.schedule.layout import Sizes
 from kilonova.service import changes
-from kilonova.service.records import Gathered, Records, RunReport
+from kilonova.service.records import Gathered, Records, RunLog, RunReport, closing
 from kilonova.service.settings import FILE, Settings, catalog_url, load_settings, warehouse_url
 
 if TYPE_CHECKING:
@@ -404,10 +405,10 @@ class Project(Records):
         """
         from kilonova.engine.occasion import Fired
 
-        def heard(event: Heard) -> None:
-            if isinstance(event, Started):
-                begun(event.run)
-            self.listener(event)
+        def heard(telling: Telling) -> None:
+            if isinstance(telling, Started):
+                begun(telling.run)
+            self.listener(telling)
 
         return self._run(Fired(claimed, merged), heard)
 
@@ -467,10 +468,10 @@ class Project(Records):
     def collect_garbage(
         self, channels: Iterable[str] | None = None, *, dry_run: bool = False, provenance: str | None = None
     ) -> Collected:
-        """Delete the blocks that nothing needs any more.
+        """Delete the blocks that nothing needs any more, and the logs that are too old.
 
         Args:
-            channels: the channels to collect; None for all.
+            channels: the channels to collect; None for all, and logs.
             dry_run: only say what would go, and what holds the rest.
             provenance: `logical` or `physical`; None takes the project's setting.
 
@@ -486,6 +487,7 @@ class Project(Records):
             self.listener,
             channels=None if channels is None else tuple(channels),
             provenance=Provenance(provenance or self.settings.provenance),
+            logs=None if channels is not None else timedelta(days=self.settings.logs),
             dry_run=dry_run,
         )
 
@@ -545,6 +547,25 @@ class Project(Records):
         with self._reading(channel, end, since) as reading:
             write_page(self.warehouse.open(reading), file, chronicle.channel.key, offset, limit)
         return end, file
+
+    def log(self, run: int | None = None) -> RunLog:
+        """What a run did and what its code said, as far as it is known by now.
+
+        Args:
+            run: its number; None for the last run.
+
+        Raises:
+            UnknownName: there is no such run, or its log is not kept any more.
+        """
+        from kilonova.warehouse.storage import Storage
+
+        found = self.one_run(run).run
+        text = Storage(warehouse_url(self.settings, self.directory)).log(found.number, found.started.date())
+        if text is None and found.state is not RunState.RUNNING:
+            raise UnknownName(
+                "the run has no log", run=found.number, hint=f"Logs are kept for {self.settings.logs} days"
+            )
+        return RunLog(run=found, text=(text or "") + closing(found))
 
     def export(
         self, channel: str, target: str, format: str, *, at: int | None = None, since: int | None = None
@@ -615,10 +636,13 @@ class Project(Records):
 
     def _workplace(self) -> Workplace:
         from kilonova.engine.undertaking import Workplace
+        from kilonova.warehouse.counting import counted
 
+        warehouse = self.warehouse
         return Workplace(
             catalog=self.catalog,
-            files=self.warehouse,
+            files=warehouse,
+            counting=partial(counted, warehouse.spark),
             owner=f"{socket.gethostname()}:{os.getpid()}",
             lease=timedelta(seconds=self.settings.lease),
             listener=self.listener,

@@ -16,6 +16,7 @@ from kilonova.catalog.files import Watched
 from kilonova.catalog.monitoring import Counts
 from kilonova.catalog.observation import observe
 from kilonova.catalog.stretches import stretches
+from kilonova.engine.log import entry_of
 from kilonova.errors import DeclarationError, UnknownName, closest
 from kilonova.model.channel import Chronicle
 from kilonova.model.event import Event, EventKind
@@ -24,7 +25,7 @@ from kilonova.model.firing import Firing
 from kilonova.model.outlet import Webhook
 from kilonova.model.policy import Policy
 from kilonova.model.role import Role
-from kilonova.model.run import Input, Run
+from kilonova.model.run import Input, Run, RunState
 from kilonova.model.schema import Schema
 from kilonova.model.task import Task
 from kilonova.schedule.compacting import Stretch
@@ -64,6 +65,36 @@ class Gathered:
     unseen: Mapping[str, str] = field(default_factory=dict)
     settling: tuple[str, ...] = ()
     aside: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run, as the catalog knows it.
+
+    Attributes:
+        run: the run.
+        made: what it made of each channel.
+        firings: what it was started for.
+    """
+
+    run: Run
+    made: tuple[records.Made, ...]
+    firings: tuple[Firing, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLog:
+    """A run, and its log."""
+
+    run: Run
+    text: str
+
+
+def closing(run: Run) -> str:
+    """What the log of a run whose process died cannot say itself; empty for others."""
+    if run.state is not RunState.ABANDONED or run.ended is None:
+        return ""
+    return entry_of(run.ended, "run", f"abandoned: {run.error}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +330,26 @@ class Records:
         with self.catalog.reading() as tx:
             history = records.history(tx, limit)
             return history, records.outputs(tx, [run.number for run in history])
+
+    def one_run(self, number: int | None = None) -> RunRecord:
+        """A run, what it made, and what it was started for.
+
+        Args:
+            number: its number; None for the last run.
+
+        Raises:
+            UnknownName: there is no such run.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            if number is None:
+                newest = records.history(tx, 1)
+                if not newest:
+                    raise UnknownName("there are no runs yet", hint="Make one with: kilonova run")
+                number = newest[0].number
+            run = records.one(tx, number)
+            made, fired = records.outputs(tx, [number]), firings.of_run(tx, number)
+        return RunRecord(run=run, made=tuple(made), firings=tuple(fired))
 
     def told(self, number: int) -> Told:
         """A run with what its tasks read and wrote; as they are declared, for those that have published nothing.

@@ -110,6 +110,7 @@ class Settings(BaseSettings):
         catalog: the metadata database; an SQLAlchemy URL, or a path for SQLite.
         warehouse: where blocks live; a path or a URL that Spark and fsspec share.
         lease: seconds for which a run is safe from being taken over without a heartbeat.
+        logs: days for which the logs of runs are kept.
         history: days for which servers keep events, firings that have ended and servers that have stopped.
         provenance: which provenance references hold blocks back from collection, logical or physical.
         spark: which Spark to use.
@@ -126,6 +127,7 @@ class Settings(BaseSettings):
     catalog: str = ".kilonova/catalog.db"
     warehouse: str = ".kilonova/warehouse"
     lease: float = Field(default=30.0, gt=0)
+    logs: int = Field(default=90, ge=1)
     history: float = Field(default=90.0, gt=0)
     provenance: str = Field(default="logical", pattern="^(logical|physical)$")
     spark: SparkSection = Field(default_factory=SparkSection)

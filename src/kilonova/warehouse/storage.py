@@ -1,25 +1,31 @@
 """Directories and files of the warehouse, on any file system that fsspec and Spark share.
 
 A block is the directory `block_<number>`; the number comes from the catalog, so no name is ever used twice
-(Nova, section 3). Nothing here reads more than a few rows.
+(Nova, section 3). Nothing here reads more than a few rows. The logs of runs stand beside them, by the day on which the
+run began: `_logs/<day>/run_<number>.log`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pyarrow.parquet as parquet
 from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
 
 from kilonova.errors import StorageFailed
 
 _BLOCK = re.compile(r"block_(\d+)$")
+_LOGS = "_logs"  # Spark takes no notice of what begins so
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}$")
 _PART = re.compile(r"part-(\d+)-")
 
 
@@ -83,6 +89,59 @@ class Storage:
             return []
         names = (entry.rstrip("/").rsplit("/", 1)[-1] for entry in self._fs.ls(self._root, detail=False))
         return sorted(int(match[1]) for name in names if (match := _BLOCK.match(name)))
+
+    def keep_log(self, run: int, day: date, text: str) -> None:
+        """Write the log of a run that began on a day, in place of what is there."""
+        place, content = self._log(run, day), text.encode("utf-8", "backslashreplace")
+        try:
+            try:
+                self._replace(place, content)
+            except FileNotFoundError:  # the first of its day
+                self._fs.makedirs(place.rpartition("/")[0], exist_ok=True)
+                self._replace(place, content)
+        except OSError as error:
+            raise StorageFailed(f"the log cannot be written: {error}", run=run, path=self.url) from error
+
+    def log(self, run: int, day: date) -> str | None:
+        """The log of a run that began on a day; None if there is none.
+
+        Raises:
+            StorageFailed: it cannot be read.
+        """
+        try:
+            content: bytes = self._fs.cat_file(self._log(run, day))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageFailed(f"the log cannot be read: {error}", run=run, path=self.url) from error
+        return content.decode()
+
+    def delete_logs(self, before: date) -> None:
+        """Delete the logs of the runs that began before a day."""
+        place = f"{self._root}/{_LOGS}"
+        try:
+            if not self._fs.exists(place):
+                return
+            self._fs.invalidate_cache()
+            for folder in self._fs.ls(place, detail=False):
+                day = _DAY.search(folder.rstrip("/"))
+                if day is not None and date.fromisoformat(day[0]) < before:
+                    self._fs.rm(folder, recursive=True)
+        except FileNotFoundError:  # somebody else is at it
+            return
+        except OSError as error:
+            raise StorageFailed(f"logs cannot be deleted: {error}", path=self.url) from error
+
+    def _replace(self, place: str, content: bytes) -> None:
+        """Write a file, so that what was there is there until all of it is written."""
+        if isinstance(self._fs, LocalFileSystem):  # object stores do so anyway
+            self._fs.pipe_file(f"{place}.draft", content)
+            os.replace(f"{place}.draft", place)
+        else:
+            self._fs.pipe_file(place, content)
+
+    def _log(self, run: int, day: date) -> str:
+        return f"{self._root}/{_LOGS}/{day.isoformat()}/run_{run}.log"
 
     def files(self, block: int) -> Files:
         """What a block's files hold.

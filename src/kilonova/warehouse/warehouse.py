@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import date
 from functools import lru_cache, reduce
 from itertools import groupby, takewhile
 from operator import and_
@@ -461,6 +462,14 @@ class Warehouse:
     def blocks(self) -> list[int]:
         """The numbers of the blocks that have a directory."""
         return self.storage.blocks()
+
+    def keep_log(self, run: int, day: date, text: str) -> None:
+        """Write the log of a run that began on a day, in place of what is there."""
+        self.storage.keep_log(run, day, text)
+
+    def delete_logs(self, before: date) -> None:
+        """Delete the logs of the runs that began before a day."""
+        self.storage.delete_logs(before)
 
     def _snapshot(self, reading: Snapshot, schema: Schema, *, copied: bool = False) -> DataFrame:
         base, deltas = reading.base, reading.deltas

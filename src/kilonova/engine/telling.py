@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kilonova.model.headway import Headway
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
@@ -34,6 +36,23 @@ class StepEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepFailed:
+    """A task, an ingest or a compaction failed, and the run with it; `error` is told in full."""
+
+    run: int
+    step: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSkipped:
+    """A task was left out: nothing had come for it after all."""
+
+    run: int
+    step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
     """A step failed in a way that may pass, and is tried again."""
 
@@ -44,6 +63,14 @@ class Retried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Underway:
+    """How far a run has come, about once a second for as long as that changes."""
+
+    run: int
+    headway: Headway
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
     """The run of a process that died was found and cleaned up."""
 
@@ -51,9 +78,9 @@ class Recovered:
     tasks: tuple[str, ...]
 
 
-Event = Started | StepStarted | StepEnded | Retried | Recovered
-Listener = Callable[[Event], None]
+Telling = Started | StepStarted | StepEnded | StepFailed | StepSkipped | Retried | Underway | Recovered
+Listener = Callable[[Telling], None]
 
 
-def unheard(_event: Event) -> None:
+def unheard(_telling: Telling) -> None:
     """A listener that does not listen."""
