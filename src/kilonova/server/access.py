@@ -9,6 +9,8 @@ import ipaddress
 import socket
 
 from fastapi import Request
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
 from limits import RateLimitItem, parse
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
@@ -69,16 +71,14 @@ class Access:
             raise Denied(429, f"too many requests: {self._rate} are let in")
 
 
-class Needs:
-    """Refuses requests without a role; told from other dependencies by its class.
-
-    Attributes:
-        role: the role.
-    """
+class Needs(SecurityBase):
+    """Refuses requests without a role; the description of the API says which token a route needs."""
 
     def __init__(self, access: Access, role: Role) -> None:
+        self.model = HTTPBearer(description="A token of kilonova token create; none is needed while there are none.")
+        self.scheme_name = "token"
         self._access = access
-        self.role = role
+        self._role = role
 
     def __call__(self, request: Request) -> None:
         """Check a request.
@@ -86,7 +86,7 @@ class Needs:
         Raises:
             Denied: somebody may not make it.
         """
-        self._access.check(request, self.role)
+        self._access.check(request, self._role)
 
 
 def refuse_open(catalog: Catalog, host: str) -> None:
