@@ -426,8 +426,8 @@ def _move(
         )
 
 
-def firings(tx: Transaction, limit: int, binding: str | None = None) -> list[Firing]:
-    """The firings, newest first."""
+def firings(tx: Transaction, limit: int, binding: str | None = None, before: int | None = None) -> list[Firing]:
+    """The firings, of all bindings or one, newest first: those before a number, and at most so many."""
     table = tables.firing
     query = (
         select(table, tables.binding.c.name, tables.trigger.c.definition)
@@ -438,6 +438,8 @@ def firings(tx: Transaction, limit: int, binding: str | None = None) -> list[Fir
     )
     if binding is not None:
         query = query.where(tables.binding.c.name == binding)
+    if before is not None:
+        query = query.where(table.c.id < before)
     return [_firing(row) for row in tx.connection.execute(query)]
 
 

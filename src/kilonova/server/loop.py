@@ -107,11 +107,11 @@ class Server:
         """Let a worker do something that needs Spark; it goes before what has fired.
 
         Args:
-            what: which: `run`, `ingest`, `compact` or `page`.
+            what: which: `run`, `ingest`, `compact`, `export`, `page` or `apply`.
             arguments: those of the method of `Project`.
 
         Returns:
-            The result to come: a run's number, or a page; or `Refused`.
+            The result to come: a run's number, a page, or plans; or `Refused`.
         """
         answer: Future[Any] = Future()
         self._errands.append((Errand(what, arguments), answer))
@@ -328,6 +328,10 @@ class Server:
                     servers.leave(tx, self._name)
         except (Busy, CatalogAway) as error:
             self._log(f"others will take up after this server: {error}", None)
+        while self._errands:
+            _, answer = self._errands.popleft()
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(Refused(SparkUnavailable("the server was stopped", hint="Try again").told))
         self._watch.close()
         self._project.close()
 

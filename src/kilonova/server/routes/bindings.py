@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request, Response
 
 from kilonova.catalog.bindings import Bound
+from kilonova.catalog.servers import Server
 from kilonova.model.firing import Firing
 from kilonova.model.trigger import described
-from kilonova.server.routes.context import Context, Limit
+from kilonova.server.routes.context import After, Before, Context, Limit, page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,31 +37,21 @@ class BindingShown:
     paused: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerShown:
-    """A server."""
-
-    name: str
-    release: str
-    state: str
-    started: str
-    lease_until: str
-
-
 def binding_routes(context: Context) -> APIRouter:
     """The routes of bindings."""
     router = APIRouter(tags=["bindings"])
     project = context.project
 
     @router.get("/bindings", dependencies=context.read)
-    def bindings() -> list[BindingShown]:
-        """The bindings, and what starts them."""
-        return [_shown(bound) for _, bound in sorted(project.operation(1).bindings.items())]
+    def bindings(request: Request, response: Response, after: After = "", limit: Limit = 100) -> list[BindingShown]:
+        """The bindings by name, and what starts them."""
+        found = [_shown(bound) for bound in project.bindings(after, limit + 1)]
+        return page(request, response, found, limit, "after", lambda last: last.name)
 
     @router.get("/bindings/{name}", dependencies=context.read)
     def binding(name: str) -> BindingShown:
         """A binding."""
-        return _shown(project.operation(1, name).bindings[name])
+        return _shown(project.binding(name))
 
     def acting(action: Callable[[str], None], verb: str, what: str) -> None:
         def act(name: str) -> dict[str, str]:
@@ -76,24 +67,21 @@ def binding_routes(context: Context) -> APIRouter:
     acting(project.resume, "resume", "Let the triggers of a binding go again.")
 
     @router.get("/firings", dependencies=context.read)
-    def firings(binding: str | None = None, limit: Limit = 100) -> list[Firing]:
-        """The last firings, newest first."""
-        return list(project.operation(limit, binding).firings)
+    def firings(
+        request: Request,
+        response: Response,
+        binding: str | None = None,
+        before: Before = None,
+        limit: Limit = 100,
+    ) -> list[Firing]:
+        """The firings, of all bindings or one, newest first."""
+        found = project.firings(limit + 1, binding, before)
+        return page(request, response, found, limit, "before", lambda last: last.number)
 
     @router.get("/servers", dependencies=context.read)
-    def servers(limit: Limit = 100) -> list[ServerShown]:
+    def servers(limit: Limit = 100) -> list[Server]:
         """The servers, those that started last first."""
-        found: list[ServerShown] = [
-            ServerShown(
-                name=item.name,
-                release=item.release,
-                state=item.state,
-                started=item.started.isoformat(),
-                lease_until=item.lease_until.isoformat(),
-            )
-            for item in project.operation(limit).servers
-        ]
-        return found
+        return project.servers(limit)
 
     return router
 

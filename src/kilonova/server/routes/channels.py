@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
@@ -14,11 +13,21 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
 
-from kilonova.errors import UnreadableInput
-from kilonova.model.channel import Chronicle
+from kilonova.errors import SettingsError
 from kilonova.model.encoding import described
-from kilonova.server.routes.context import Begun, Context, Limit, Number
-from kilonova.service.project import Project
+from kilonova.server.receiving import received, sent_as
+from kilonova.server.routes.context import (
+    ACCEPTED,
+    After,
+    Begun,
+    Context,
+    ErrandShown,
+    Limit,
+    Number,
+    Wait,
+    page,
+)
+from kilonova.service.records import ChannelStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +43,8 @@ class ChannelShown:
         bytes: their size.
         blocks: how many there are.
         description: what it holds.
+        version: what the newest point reflects.
+        reserved: how many points after it runs are writing.
         writer: the task that writes it; None for a source.
     """
 
@@ -45,7 +56,26 @@ class ChannelShown:
     bytes: int
     blocks: int
     description: str
+    version: str
+    reserved: int
     writer: str | None
+
+
+Options = Annotated[list[str] | None, Query(description="Options for Spark's reader, each as name=value.")]
+Point = Annotated[int | None, Query(ge=0, lt=2**31)]
+
+
+_ARROW = "application/vnd.apache.arrow.stream"
+_ROWS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The rows.",
+        "headers": {"Kilonova-Point": {"description": "The point.", "schema": {"type": "integer"}}},
+        "content": {
+            "application/json": {"schema": {"type": "array", "items": {"type": "object"}}},
+            _ARROW: {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
 
 
 def channel_routes(context: Context) -> APIRouter:
@@ -54,21 +84,21 @@ def channel_routes(context: Context) -> APIRouter:
     project = context.project
 
     @router.get("/channels", dependencies=context.read)
-    def channels() -> list[ChannelShown]:
-        """The channels."""
-        return _channels(project)
+    def channels(request: Request, response: Response, after: After = "", limit: Limit = 100) -> list[ChannelShown]:
+        """The channels by name."""
+        found = [_shown(status) for status in project.channels(after, limit + 1)]
+        return page(request, response, found, limit, "after", lambda last: last.name)
 
     @router.get("/channels/{name}", dependencies=context.read)
     def channel(name: str) -> ChannelShown:
         """A channel."""
-        project.known_channel(name)
-        return next(item for item in _channels(project) if item.name == name)
+        return _shown(project.channel(name))
 
-    @router.get("/channels/{name}/rows", dependencies=context.read)
+    @router.get("/channels/{name}/rows", dependencies=context.read, response_class=Response, responses=_ROWS)
     async def rows(
         name: str,
-        at: Annotated[int | None, Query(ge=0, le=2**31)] = None,
-        since: Annotated[int | None, Query(ge=0, le=2**31)] = None,
+        at: Point = None,
+        since: Point = None,
         offset: Number = 0,
         limit: Limit = 100,
         format: Literal["json", "arrow"] = "json",
@@ -80,65 +110,96 @@ def channel_routes(context: Context) -> APIRouter:
         await run_in_threadpool(project.known_channel, name)
         with tempfile.TemporaryDirectory() as place:
             file = str(Path(place) / "page.arrow")
-            point, _ = await context.done(
+            point, _ = await context.errands.done(
                 "page", channel=name, file=file, at=at, since=since, offset=offset, limit=limit
             )
             content = await run_in_threadpool(Path(file).read_bytes)
         headers = {"Kilonova-Point": str(point)}
         if format == "arrow":
-            return Response(content, media_type="application/vnd.apache.arrow.stream", headers=headers)
+            return Response(content, media_type=_ARROW, headers=headers)
         table = pa.ipc.open_stream(content).read_all()
         return JSONResponse(jsonable_encoder(table.to_pylist(), custom_encoder={bytes: bytes.hex}), headers=headers)
 
-    @router.post("/channels/{name}/blocks", dependencies=context.operate)
+    @router.post(
+        "/channels/{name}/blocks",
+        dependencies=context.operate,
+        responses=ACCEPTED,
+        openapi_extra=sent_as("application/x-ndjson", "text/csv", "application/vnd.apache.parquet"),
+    )
     async def upload(
         name: str,
         request: Request,
+        response: Response,
         format: Literal["parquet", "csv", "json"] = "json",
+        option: Options = None,
         replace: bool = False,
-    ) -> Begun:
+        wait: Wait = True,
+    ) -> Begun | ErrandShown:
         """Insert the rows of the request's body into a source channel, as one block."""
+        options = _pairs(option)
         await run_in_threadpool(project.known_channel, name)
-        with tempfile.TemporaryDirectory() as place:
-            file = Path(place) / f"upload.{format}"
-            await _saved(request, file, project.settings.serve.upload << 20)
-            return Begun(await context.done("ingest", channel=name, source=str(file), format=format, replace=replace))
+        sent = await received(request, f"upload.{format}", project.settings.serve.upload)
+        return await context.begun(
+            response,
+            wait,
+            "ingest",
+            sent.discard,
+            channel=name,
+            source=str(sent.file),
+            format=format,
+            options=options,
+            replace=replace,
+        )
 
-    @router.post("/channels/{name}/references", dependencies=context.operate)
+    @router.post("/channels/{name}/references", dependencies=context.operate, responses=ACCEPTED)
     async def refer(
-        name: str, source: Annotated[str, Query(min_length=1)], format: str | None = None, replace: bool = False
-    ) -> Begun:
+        name: str,
+        response: Response,
+        source: Annotated[str, Query(min_length=1, description="A file, a directory or a URL, as the server sees it.")],
+        format: str | None = None,
+        option: Options = None,
+        replace: bool = False,
+        wait: Wait = True,
+    ) -> Begun | ErrandShown:
         """Insert the rows of files that the server can reach into a source channel, as one block."""
+        options = _pairs(option)
         await run_in_threadpool(project.known_channel, name)
-        return Begun(await context.done("ingest", channel=name, source=source, format=format, replace=replace))
+        return await context.begun(
+            response, wait, "ingest", channel=name, source=source, format=format, options=options, replace=replace
+        )
 
-    @router.post("/channels/{name}/compaction", dependencies=context.operate)
-    async def compact(name: str) -> Begun:
+    @router.post("/channels/{name}/compaction", dependencies=context.operate, responses=ACCEPTED)
+    async def compact(name: str, response: Response, wait: Wait = True) -> Begun | ErrandShown:
         """Write down the newest snapshot of a channel as a base."""
         await run_in_threadpool(project.known_channel, name)
-        return Begun(await context.done("compact", channel=name))
+        return await context.begun(response, wait, "compact", channel=name)
 
     @router.delete("/channels/{name}", dependencies=context.admin)
     def drop(name: str) -> dict[str, list[str]]:
         """Take a channel and its data away, and the task that writes it out of service."""
         return {"tasks": list(project.drop(name))}
 
-    @router.post("/garbage", dependencies=context.operate)
-    def garbage(dry_run: bool = False) -> dict[str, int]:
-        """Delete the blocks that nothing needs any more."""
-        done = project.collect_garbage(dry_run=dry_run)
-        return {"blocks": sum(verdict.goes for verdict in done.verdicts), "deleted": done.swept}
+    @router.post("/channels/{name}/exports", dependencies=context.admin, responses=ACCEPTED)
+    async def export(
+        name: str,
+        response: Response,
+        target: Annotated[str, Query(min_length=1, description="A new directory or URL, as the server sees it.")],
+        format: Literal["parquet", "csv", "json"] = "parquet",
+        at: Point = None,
+        since: Point = None,
+        wait: Wait = True,
+    ) -> Begun | ErrandShown:
+        """Write the rows of a channel at a point, or what changed after one, to where the server can reach."""
+        await run_in_threadpool(project.known_channel, name)
+        return await context.begun(
+            response, wait, "export", channel=name, target=target, format=format, at=at, since=since
+        )
 
     return router
 
 
-def _channels(project: Project) -> list[ChannelShown]:
-    status = project.status(0)
-    writers = {channel: name for name, known in status.tasks.items() for channel in known.task.writes}
-    return [_shown(chronicle, writers.get(name)) for name, chronicle in status.channels.items()]
-
-
-def _shown(chronicle: Chronicle, writer: str | None) -> ChannelShown:
+def _shown(status: ChannelStatus) -> ChannelShown:
+    chronicle = status.chronicle
     schema = chronicle.schema_at(chronicle.readable)
     blocks = chronicle.snapshot(chronicle.readable).blocks
     return ChannelShown(
@@ -150,24 +211,20 @@ def _shown(chronicle: Chronicle, writer: str | None) -> ChannelShown:
         bytes=sum(block.statistics.bytes for block in blocks),
         blocks=len(blocks),
         description=chronicle.channel.description,
-        writer=writer,
+        version=str(chronicle.version(chronicle.readable)),
+        reserved=len(chronicle.points) - chronicle.readable,
+        writer=status.writer,
     )
 
 
-async def _saved(request: Request, file: Path, most: int) -> None:
-    """Write a request's body to a file.
+def _pairs(options: list[str] | None) -> dict[str, str]:
+    """Options for Spark's reader, each sent as `name=value`.
 
     Raises:
-        UnreadableInput: it is too large.
+        SettingsError: one is not.
     """
-    size = 0
-    with file.open("wb") as sink:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > most:
-                raise UnreadableInput(
-                    f"the upload is larger than {most >> 20} MB",
-                    hint="Put the file where the server can read it, and insert it by reference",
-                )
-            await run_in_threadpool(sink.write, chunk)
-        os.fsync(sink.fileno())
+    pairs = [item.partition("=") for item in options or ()]
+    for name, equals, _ in pairs:
+        if not (name and equals):
+            raise SettingsError(f"the option {name!r} is not of the form name=value", hint="Send option=header=true")
+    return {name: value for name, _, value in pairs}

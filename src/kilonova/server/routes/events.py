@@ -13,8 +13,14 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from kilonova.model.event import Event
-from kilonova.server.routes.context import Context, Limit, Number
+from kilonova.server.routes.context import Context, Limit, Number, page
 from kilonova.service.project import Project
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events."""
+
+    media_type = "text/event-stream"
 
 
 def event_routes(context: Context) -> APIRouter:
@@ -23,16 +29,20 @@ def event_routes(context: Context) -> APIRouter:
     project = context.project
 
     @router.get("/events", dependencies=context.read)
-    def events(since: Number = 0, limit: Limit = 1000) -> list[Event]:
+    def events(request: Request, response: Response, since: Number = 0, limit: Limit = 1000) -> list[Event]:
         """What has happened after an event, in order."""
-        return project.events(since, limit)
+        found = project.events(since, limit + 1)
+        return page(request, response, found, limit, "since", lambda last: last.number)
 
-    @router.get("/events/stream", dependencies=context.read)
+    @router.get("/events/stream", dependencies=context.read, response_class=EventStream)
     async def stream(request: Request, since: Annotated[int | None, Query(ge=0, le=2**31)] = None) -> Response:
         """What happens, as server-sent events, from now on or after an event (also by the header `Last-Event-ID`)."""
         last = request.headers.get("last-event-id", "")
-        begin = since if since is not None else int(last) if last.isdigit() else project.newest_event()
-        return StreamingResponse(_streamed(project, begin, request.is_disconnected), media_type="text/event-stream")
+        if since is not None or last.isdecimal():
+            begin = int(last) if since is None else since
+        else:
+            begin = await run_in_threadpool(project.newest_event)
+        return EventStream(_streamed(project, begin, request.is_disconnected))
 
     return router
 

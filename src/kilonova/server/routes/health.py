@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from kilonova.errors import SparkUnavailable
 from kilonova.server.metrics import exposition
 from kilonova.server.routes.context import Context
 
@@ -19,15 +21,14 @@ def health_routes(context: Context) -> APIRouter:
         return {"status": "alive"}
 
     @router.get("/ready")
-    def ready(response: Response) -> dict[str, str]:
+    def ready() -> dict[str, str]:
         """Whether the server can do something: the catalog answers, and a worker has started."""
         context.project.catalog.check()
         if not context.server.ready:
-            response.status_code = 503
-            return {"status": "starting"}
+            raise SparkUnavailable("no worker is ready", hint="Wait until Spark has started")
         return {"status": "ready"}
 
-    @router.get("/metrics", dependencies=context.read)
+    @router.get("/metrics", dependencies=context.read, response_class=PlainTextResponse)
     def metrics() -> Response:
         """Metrics for Prometheus."""
         return Response(exposition(context.project), media_type=CONTENT_TYPE_LATEST)

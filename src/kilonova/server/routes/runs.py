@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Query
-from fastapi.encoders import jsonable_encoder
+from fastapi import APIRouter, Path, Query, Request, Response
 
+from kilonova.catalog.runs import Made
 from kilonova.model.run import Run
-from kilonova.server.routes.context import Begun, Context, Limit
+from kilonova.server.routes.context import ACCEPTED, Before, Begun, Context, ErrandShown, Limit, Wait, page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,25 +17,32 @@ class RunShown:
     """A run, and what it made of which channel."""
 
     run: Run
-    made: list[dict[str, Any]]
+    made: list[Made]
 
 
 def run_routes(context: Context) -> APIRouter:
     """The routes of runs."""
     router = APIRouter(tags=["runs"])
+    project = context.project
 
     @router.get("/runs", dependencies=context.read)
-    def runs(limit: Limit = 100) -> list[RunShown]:
-        """The last runs, newest first, and what they made."""
-        history, made = context.project.history(limit)
-        return [
-            RunShown(run=run, made=[jsonable_encoder(item) for item in made if item.run == run.number])
-            for run in history
-        ]
+    def runs(request: Request, response: Response, before: Before = None, limit: Limit = 100) -> list[RunShown]:
+        """The runs, newest first, and what they made."""
+        history, made = project.history(limit + 1, before)
+        found = [RunShown(run=run, made=[item for item in made if item.run == run.number]) for run in history]
+        return page(request, response, found, limit, "before", lambda last: last.run.number)
 
-    @router.post("/runs", dependencies=context.operate)
-    async def run(task: Annotated[list[str] | None, Query()] = None) -> Begun:
-        """Run tasks now, and answer when they have ended: all that are due, or the named ones."""
-        return Begun(await context.done("run", tasks=task))
+    @router.get("/runs/{number}", dependencies=context.read)
+    def one(number: Annotated[int, Path(ge=0, le=2**53)]) -> RunShown:
+        """A run, and what it made."""
+        run, made = project.recorded(number)
+        return RunShown(run=run, made=made)
+
+    @router.post("/runs", dependencies=context.operate, responses=ACCEPTED)
+    async def run(
+        response: Response, task: Annotated[list[str] | None, Query()] = None, wait: Wait = True
+    ) -> Begun | ErrandShown:
+        """Run tasks now: all that are due, or the named ones."""
+        return await context.begun(response, wait, "run", tasks=task)
 
     return router
