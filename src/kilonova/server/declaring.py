@@ -41,7 +41,7 @@ def declared(project: Project, file: str, format: str, places: Sequence[str]) ->
         TooLarge: the zip holds too much.
     """
     seconds = project.settings.serve.loading
-    with tempfile.TemporaryDirectory(prefix="kilonova-") as place:
+    with tempfile.TemporaryDirectory(dir=Path(file).parent) as place:  # with which it goes if this process is ended
         order = {
             "directory": str(project.directory.resolve()),
             "settings": project.settings.model_dump(mode="json"),

@@ -468,7 +468,8 @@ class Project(Records):
         """Write the rows of a channel to a directory, as `parquet`, `csv` or `json`; see `read`.
 
         Raises:
-            StorageFailed: the directory is there already or cannot be written.
+            SettingsError: there is something already.
+            StorageFailed: the directory cannot be written.
         """
         from kilonova.warehouse.jobs import export
 
