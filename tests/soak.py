@@ -206,7 +206,7 @@ class Round:
             states = chains.block_states(tx)
             history = runs.history(tx)
             left = {name: rows(tx, name) for name in ("pin", "claim")}
-            open_points = [c.channel.name for c in chains.chronicles(tx).values() if c.readable < len(c.points)]
+            open_points = [c.channel.name for c in chains.chronicles(tx).values() if c.readable < c.newest]
         tally.taken_up = sum(run.state is RunState.ABANDONED for run in history)
         live = {number for number, state in states.items() if state == chains.LIVE}
         if missing := live - on_disk:

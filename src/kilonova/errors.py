@@ -19,6 +19,7 @@
     │   └── CatalogAway         it cannot be reached now
     ├── Busy                    somebody else is at it: try again later
     ├── LeaseLost               this run was taken over by another process
+    ├── Undelivered             an outlet did not take an event
     ├── SettingsError           kilonova.toml, the environment or a flag is wrong
     └── BrokenInvariant         a defect of Kilonova itself
 
@@ -202,6 +203,13 @@ class LeaseLost(KilonovaError):
     """This run was taken over by another process, so it must not commit."""
 
     code = "lease"
+
+
+class Undelivered(KilonovaError):
+    """An outlet did not take an event; it may later."""
+
+    code = "undelivered"
+    transient = True
 
 
 class SettingsError(KilonovaError):

@@ -351,3 +351,107 @@ def test_a_watch_wakes_when_something_is_committed(clicks: Catalog) -> None:
     assert woken.wait(10)
     thread.join()
     watch.close()
+
+
+def test_what_is_forgotten_is_old_and_seen_by_all(clicks: Catalog, clock: Time) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),))
+    register(clicks, a=(Arrival(channel="clicks"),), b=(After(binding="a"),))
+    with clicks.writing() as tx:
+        servers.enter(tx, "one", "1", timedelta(seconds=10))
+        bindings.pause(tx, "b", True)
+    ingested(clicks, "clicks")
+    look(clicks)
+    [claimed] = claim(clicks)
+    run, points = start(clicks, claimed)
+    commit(clicks, run, points)
+    clock.forward(100 * 86400)
+    with clicks.writing() as tx:
+        servers.expire(tx)
+        before = events.since(tx, 0)
+        for forget in (events.forget, firings.forget, servers.forget):
+            forget(tx, tx.now - timedelta(days=90))
+    with clicks.reading() as tx:
+        left = events.since(tx, 0)
+        assert 0 < len(left) < len(before)
+        assert any(event.kind is EventKind.SUCCEEDED and event.binding == "a" for event in left)
+        assert (firings.firings(tx, 100), servers.servers(tx, 100)) == ([], [])
+    with clicks.writing() as tx:
+        bindings.pause(tx, "b", False)
+    assert look(clicks) == ["b"]
+    with clicks.writing() as tx:
+        events.forget(tx, tx.now - timedelta(days=90))
+        assert not any(event.binding == "a" for event in events.since(tx, 0))
+        assert events.since(tx, 0)
+
+
+def stuck(catalog: Catalog, patience: float = 60) -> list[str]:
+    """What is told as stuck by a look now."""
+    with catalog.writing() as tx:
+        before = events.newest(tx)
+        firings.tell_stuck(tx, timedelta(seconds=patience))
+        found = events.since(tx, before)
+    assert all(event.kind is EventKind.STUCK for event in found)
+    return [str(event.binding) for event in found]
+
+
+def test_a_firing_that_waits_too_long_is_told_of_once(clicks: Catalog, clock: Time) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),), b=(Arrival(channel="clicks"),))
+    ingested(clicks, "clicks")
+    look(clicks)
+    assert len(claim(clicks, room=1)) == 1
+    clock.forward(60)
+    assert stuck(clicks) == []
+    clock.forward(1)
+    assert sorted(stuck(clicks)) == ["a", "b"]  # a claim is no run yet
+    clock.forward(1000)
+    assert stuck(clicks) == []
+
+
+def test_a_firing_that_was_launched_waits_anew_when_its_run_is_lost(clicks: Catalog, clock: Time) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),))
+    ingested(clicks, "clicks")
+    look(clicks)
+    [claimed] = claim(clicks)
+    run, _ = start(clicks, claimed)
+    clock.forward(100)
+    assert stuck(clicks) == []
+    with clicks.writing() as tx:
+        runs.fail(tx, run, "no luck", passing=True)
+    clock.forward(59)
+    assert stuck(clicks) == []
+    [claimed] = claim(clicks)
+    with clicks.writing() as tx:
+        firings.hand_back(tx, claimed, counted=False)
+    clock.forward(2)
+    assert stuck(clicks) == ["a"]
+
+
+def test_time_counts_from_when_it_fired_and_not_from_what_it_fired_for(clicks: Catalog, clock: Time) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),))
+    ingested(clicks, "clicks")
+    clock.forward(1000)
+    look(clicks)
+    assert stuck(clicks) == []
+
+
+def test_what_is_not_bound_any_more_does_not_wait(clicks: Catalog, clock: Time) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),))
+    ingested(clicks, "clicks")
+    look(clicks)
+    register(clicks)
+    clock.forward(100)
+    assert stuck(clicks) == []
+
+
+def test_a_firing_whose_attempts_are_used_up_is_told_of(clicks: Catalog) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),))
+    ingested(clicks, "clicks")
+    look(clicks)
+    for attempt in range(firings.ATTEMPTS):
+        with clicks.reading() as tx:
+            before = events.newest(tx)
+        [claimed] = claim(clicks)
+        with clicks.writing() as tx:
+            firings.hand_back(tx, claimed, counted=True)
+            told = [(event.kind, event.binding) for event in events.since(tx, before)]
+        assert told == ([(EventKind.STUCK, "a")] if attempt + 1 == firings.ATTEMPTS else [])

@@ -337,7 +337,14 @@ class CatalogMachine(RuleBasedStateMachine):
                     for channel in ports:
                         assert known[task].cursor(channel) == self.model.cursors.get((task, channel), 0)
                 for name, chronicle in chains.chronicles(tx).items():
-                    assert [point.state.value for point in chronicle.points] == self.model.points[name]
+                    states = self.model.points[name]
+                    assert chronicle.newest == len(states)
+                    found = {point.number: point.state.value for point in chronicle.points}
+                    assert all(states[number - 1] == state for number, state in found.items())
+                    left_out = {number for number in range(1, len(states) + 1) if number not in found}
+                    assert all(n < chronicle.since or states[n - 1] == "cancelled" for n in left_out)
+                    cursors = [at for (_, channel), at in self.model.cursors.items() if channel == name]
+                    assert all(chronicle.same(chronicle.since, at) or chronicle.since < at for at in cursors)
                     assert chronicle.readable == self.model.readable(name)
                     assert all((p.time is None) is (p.state is PointState.RESERVED) for p in chronicle.points)
 

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from kilonova.cli import render
 from kilonova.cli.main import app, main
+from tests.server.receiver import receiving
 
 WORKFLOW = """
 import kilonova as kn
@@ -248,3 +249,39 @@ def test_every_command_explains_itself(kilonova: Command) -> None:
     assert {"init", "run", "serve", "token"} <= commands.keys()
     for name in commands:
         assert "Usage" in kilonova(name, "--help").stdout
+
+
+def test_webhooks_are_added_listed_tried_and_removed(kilonova: Command) -> None:
+    kilonova("apply", "shop.py")
+    with receiving() as receiver:
+        words = (
+            "webhook",
+            "add",
+            "pager",
+            receiver.url,
+            "--on",
+            "failed",
+            "--on",
+            "server-silent",
+            "--binding",
+            "known",
+        )
+        assert "webhook test pager" in kilonova(*words).stdout
+        [shown] = json.loads(kilonova("webhook", "list", "--json").stdout)
+        assert (shown["name"], shown["url"], shown["on"]) == ("pager", receiver.url, ["failed", "server silent"])
+        assert (shown["binding"], shown["secret_env"], shown["attempts"]) == ("known", None, 0)
+        assert "pager" in kilonova("webhook", "list").stdout
+        kilonova("webhook", "test", "pager")
+        assert receiver.taken[0]["type"] == "kilonova.test"
+        receiver.answers = lambda count: 503
+        assert "HTTP status 503" in kilonova("webhook", "test", "pager", code=1).stderr
+    assert "Remove it first" in kilonova(*words, code=1).stderr
+    assert "Did you mean failed?" in kilonova("webhook", "add", "x", "http://a", "--on", "fialed", code=1).stderr
+    assert (
+        "no such binding"
+        in kilonova("webhook", "add", "x", "http://a", "--on", "failed", "--binding", "b", code=1).stderr
+    )
+    assert "http:// or https://" in kilonova("webhook", "add", "x", "ftp://a", "--on", "failed", code=1).stderr
+    assert "Did you mean pager?" in kilonova("webhook", "remove", "pagr", code=1).stderr
+    kilonova("webhook", "remove", "pager")
+    assert json.loads(kilonova("webhook", "list", "--json").stdout) == []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, assert_never
 
 import pytest
@@ -221,6 +223,42 @@ def test_what_garbage_collection_leaves_reads_right_or_not_at_all(encoding: Enco
                 assert strong == reference.diff(CHANGES, schema, old, new)
             except UnknownName:
                 continue
+
+
+@every_encoding
+@some
+@given(data=st.data())
+def test_points_that_nobody_needs_are_not_missed(encoding: Encoding, data: st.DataObject) -> None:
+    whole = data.draw(histories(encoding, collected=True)).chronicle
+    cursor = data.draw(st.integers(0, whole.readable))
+    low = min([cursor, *(b.kind.start if isinstance(b.kind, Delta) else b.end for b in whole.blocks)])
+    filled = [point.number for point in whole.points if point.state is PointState.FILLED and point.number <= low]
+    since = max(filled, default=0)
+    points = (p for p in whole.points if p.state is not PointState.CANCELLED or p.number == whole.newest)
+    listed = Chronicle(whole.channel, tuple(p for p in points if p.number >= since), whole.blocks, since)
+    assert (listed.newest, listed.readable, listed.effective) == (whole.newest, whole.readable, whole.effective)
+    numbers = [0, *range(max(1, since), whole.readable + 1)]
+    for end in numbers:
+        assert listed.version(end) == whole.version(end)
+        assert listed.schema_at(end) == whole.schema_at(end)
+        assert read(lambda seen, end=end: seen.snapshot(end), listed) == read(lambda s, end=end: s.snapshot(end), whole)
+        for start in (number for number in numbers if number <= end):
+            assert listed.same(start, end) == whole.same(start, end)
+            assert listed.may_remove(start, end) == whole.may_remove(start, end)
+            for way in (Chronicle.path, Chronicle.delta, Chronicle.changes):
+                between = partial(way, start=start, end=end)
+                assert read(between, listed) == read(between, whole)
+    for number in range(1, since):
+        with pytest.raises(UnknownName, match="collection"):
+            listed.snapshot(number)
+
+
+def read(way: Callable[[Chronicle], object], chronicle: Chronicle) -> object:
+    """What a way of reading gives, or that it cannot be."""
+    try:
+        return way(chronicle)
+    except UnknownName as error:
+        return str(error)
 
 
 @some

@@ -16,6 +16,7 @@ from kilonova.catalog import bindings, chains, firings, registry, runs, servers,
 from kilonova.catalog.firings import Batch, Claimed
 from kilonova.model.binding import Binding
 from kilonova.model.encoding import Upsert
+from kilonova.model.event import Event, EventKind
 from kilonova.model.firing import FiringState
 from kilonova.model.run import Input, RunKind
 from kilonova.model.task import Mode
@@ -269,3 +270,27 @@ def test_a_server_can_stop_once_nothing_is_due(project: Project) -> None:
     thread.join(20)
     assert not thread.is_alive()
     assert [server.state for server in project.operation().servers] == ["stopped"]
+
+
+def test_what_a_server_says_begins_and_ends_with_itself(project: Project) -> None:
+    stage = Stage(project)
+    said: list[Event] = []
+    stage.server = Server(
+        project.directory,
+        {"serve": {"workers": 1, "grace": 0.0}},
+        lambda text, event: said.append(event) if event else None,
+        until_idle=True,
+        hire=stage._hired,
+    )
+    stage.server.run()
+    assert [event.kind for event in said] == [EventKind.SERVER_STARTED, EventKind.SERVER_STOPPED]
+
+
+def test_a_server_tells_of_what_waits_too_long(project: Project) -> None:
+    with playing(project, stuck=0.1, lease=0.6) as stage:
+        ingested(project.catalog, "clicks")
+        stage.until_claimed(1)  # which is never launched
+        until(lambda: sum(event.kind is EventKind.STUCK for event in project.events()) == 2)
+        time.sleep(0.5)
+    stuck = [event.binding for event in project.events() if event.kind is EventKind.STUCK]
+    assert sorted(map(str, stuck)) == ["a", "b"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Row, delete, exists, insert, select, update
+from sqlalchemy import CTE, Row, Select, case, delete, exists, func, insert, or_, select, update
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import Transaction, inserted
@@ -18,6 +18,9 @@ from kilonova.model.version import Version
 
 LIVE, WRITING, DOOMED, GONE = "live", "writing", "doomed", "gone"
 """A block's states: being written by a run, readable, to be deleted, deleted."""
+
+_AT_ONCE = 10_000
+"""How many parameters a statement is given at most."""
 
 _RUNNING = RunState.RUNNING.value
 
@@ -34,10 +37,12 @@ def channel_id(tx: Transaction, name: str) -> int:
     Raises:
         UnknownName: there is no such channel.
     """
-    found = tx.connection.execute(select(tables.channel.c.id).where(tables.channel.c.name == name)).scalar()
-    if found is None:
-        raise UnknownName("there is no such channel", channel=name, hint=closest(name, channel_names(tx)))
-    return int(found)
+    if name not in tx.channels:
+        found = tx.connection.execute(select(tables.channel.c.id).where(tables.channel.c.name == name)).scalar()
+        if found is None:
+            raise UnknownName("there is no such channel", channel=name, hint=closest(name, channel_names(tx)))
+        tx.channels[name] = int(found)
+    return tx.channels[name]
 
 
 def channel(tx: Transaction, name: str) -> Channel:
@@ -98,11 +103,9 @@ def chronicles(tx: Transaction, names: Iterable[str] | None = None) -> dict[str,
         if name not in found:
             channel_id(tx, name)
     points: dict[int, list[Point]] = {number: [] for number in rows}
-    for row in tx.connection.execute(
-        select(tables.point)
-        .where(tables.point.c.channel_id.in_(rows))
-        .order_by(tables.point.c.channel_id, tables.point.c.number)
-    ):
+    since = dict.fromkeys(rows, 0)
+    for row in tx.connection.execute(_listed(rows)):
+        since[row.channel_id] = row.since
         points[row.channel_id].append(
             Point(
                 number=row.number,
@@ -120,8 +123,55 @@ def chronicles(tx: Transaction, names: Iterable[str] | None = None) -> dict[str,
     ):
         blocks[row.channel_id].append(block_from(row))
     return {
-        row.name: Chronicle(_channel(row), tuple(points[number]), tuple(blocks[number])) for number, row in rows.items()
+        row.name: Chronicle(_channel(row), tuple(points[number]), tuple(blocks[number]), since[number])
+        for number, row in rows.items()
     }
+
+
+def _listed(channels: Collection[int]) -> Select[Any]:
+    """The points of channels that somebody may need, in order.
+
+    Those are points that are not cancelled, from the newest one on that lies before all live blocks and cursors; and
+    the newest. However long a channel's history is, there are no more of them than of what is kept or has yet to be
+    read.
+    """
+    point, bounds = tables.point, needed(channels)
+    return (
+        select(point, bounds.c.since)
+        .join(bounds, bounds.c.id == point.c.channel_id)
+        .where(
+            point.c.number >= bounds.c.since,
+            or_(point.c.state != PointState.CANCELLED.value, point.c.number == bounds.c.newest),
+        )
+        .order_by(point.c.channel_id, point.c.number)
+    )
+
+
+def needed(channels: Collection[int] | None = None) -> CTE:
+    """From which point on somebody may need a channel, and the newest: `id`, `since` and `newest` of each.
+
+    Args:
+        channels: the numbers of the channels; None for all.
+    """
+    block, cursor, here = tables.block, tables.cursor, tables.channel.c.id
+    point, older = tables.point.alias("ahead"), tables.point.alias("older")
+    kept = select(func.min(func.coalesce(block.c.start, block.c.end))).where(
+        block.c.channel_id == here, block.c.state == LIVE
+    )
+    read = select(func.min(cursor.c.point)).where(cursor.c.channel_id == here)
+    newest = select(func.max(point.c.number)).where(point.c.channel_id == here)
+    ends = select(
+        here.label("id"),
+        kept.scalar_subquery().label("kept"),
+        read.scalar_subquery().label("read"),
+        newest.scalar_subquery().label("newest"),
+    )
+    lows = (ends if channels is None else ends.where(here.in_(channels))).cte("lows")
+    low = case((lows.c.read < lows.c.kept, lows.c.read), else_=func.coalesce(lows.c.kept, lows.c.read))
+    since = select(func.max(older.c.number)).where(
+        older.c.channel_id == lows.c.id, older.c.state == PointState.FILLED.value, older.c.number <= low
+    )
+    return select(lows.c.id, func.coalesce(since.scalar_subquery(), 0).label("since"), lows.c.newest).cte("needed")
 
 
 def set_schema(tx: Transaction, name: str, schema: Schema) -> None:
@@ -235,9 +285,16 @@ def bury(tx: Transaction, numbers: Iterable[int]) -> None:
     tx.connection.execute(update(tables.block).where(tables.block.c.id.in_(list(numbers))).values(state=GONE))
 
 
-def block_states(tx: Transaction) -> dict[int, str]:
-    """The state of every block ever named."""
-    return {row.id: row.state for row in tx.connection.execute(select(tables.block.c.id, tables.block.c.state))}
+def block_states(tx: Transaction, numbers: Sequence[int] | None = None) -> dict[int, str]:
+    """The states of blocks, of those that this catalog has named; of all of them where no numbers are given."""
+    query = select(tables.block.c.id, tables.block.c.state)
+    if numbers is None:
+        return {row.id: row.state for row in tx.connection.execute(query)}
+    found: dict[int, str] = {}
+    for first in range(0, len(numbers), _AT_ONCE):
+        these = query.where(tables.block.c.id.in_(numbers[first : first + _AT_ONCE]))
+        found |= {row.id: row.state for row in tx.connection.execute(these)}
+    return found
 
 
 def drop_channel(tx: Transaction, name: str) -> None:
@@ -255,3 +312,4 @@ def drop_channel(tx: Transaction, name: str) -> None:
         update(tables.block).where(tables.block.c.channel_id == number).values(channel_id=None, state=DOOMED)
     )
     connection.execute(delete(tables.channel).where(tables.channel.c.id == number))
+    del tx.channels[name]

@@ -8,6 +8,8 @@ from typing import Any, assert_never
 from kilonova.errors import CatalogError
 from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
+from kilonova.model.event import EventKind
+from kilonova.model.outlet import Lineage, Outlet, Webhook
 from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schema import Column, Schema
 from kilonova.model.trigger import (
@@ -228,3 +230,31 @@ def version_from_json(value: list[Any]) -> Version:
             for path, entry in value
         )
     )
+
+
+def outlet_to_json(outlet: Outlet) -> dict[str, Any]:
+    """An outlet with its parameters, but its name."""
+    match outlet:
+        case Webhook(url=url, kinds=kinds, binding=binding, secret=secret):
+            named = sorted(kind.value for kind in kinds)
+            return {"outlet": "webhook", "url": url, "kinds": named, "binding": binding, "secret": secret}
+        case Lineage():
+            return {"outlet": "lineage"}
+        case _:
+            assert_never(outlet)
+
+
+def outlet_from_json(name: str, value: dict[str, Any]) -> Outlet:
+    """The inverse of `outlet_to_json`.
+
+    Raises:
+        CatalogError: the outlet is not one that this release knows.
+    """
+    match value["outlet"]:
+        case "webhook":
+            kinds = frozenset(map(EventKind, value["kinds"]))
+            return Webhook(name=name, url=value["url"], kinds=kinds, binding=value["binding"], secret=value["secret"])
+        case "lineage":
+            return Lineage()
+        case other:
+            raise CatalogError(f"the catalog names an unknown outlet, {other}", hint="Upgrade Kilonova")

@@ -7,10 +7,11 @@ long and never wait for Spark, so one at a time is enough, and what holds for on
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,12 @@ _LOCK = 0x6B696C6F6E6F7661
 NOTICE = "kilonova"
 """The channel on which a PostgreSQL catalog says that something has happened."""
 
-REVISION = "0004"
+REVISION = "0006"
 """The revision of the tables that this release works with."""
+
+
+_PATIENCE = 60
+"""Seconds for which a writer waits for others at an SQLite catalog."""
 
 
 def utc_now() -> datetime:
@@ -39,10 +44,17 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """An open transaction: a connection and the moment at which it began."""
+    """An open transaction.
+
+    Attributes:
+        connection: the connection.
+        now: the moment at which it began.
+        channels: the numbers of channels that were looked up in it, by name.
+    """
 
     connection: Connection
     now: datetime
+    channels: dict[str, int] = field(default_factory=dict)
 
 
 def inserted(result: CursorResult[Any]) -> int:
@@ -72,6 +84,7 @@ class Catalog:
     def __init__(self, url: str, clock: Callable[[], datetime] = utc_now) -> None:
         self.url = url.replace("postgresql://", "postgresql+psycopg://", 1)
         self.clock = clock
+        self._turn = threading.Lock()
         try:
             self._engine = _engine(self.url)
         except (NoSuchModuleError, SQLAlchemyError) as error:
@@ -98,7 +111,7 @@ class Catalog:
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
         """A transaction that is the only one writing; it commits at the end of the block, or not at all."""
-        with self._translated():
+        with self._translated(), self._queued():
             options: dict[str, Any] = {"kilonova_begin": "BEGIN IMMEDIATE"}
             if self.dialect == "postgresql":  # a snapshot taken before the lock is granted would be stale
                 options["isolation_level"] = "READ COMMITTED"
@@ -106,6 +119,19 @@ class Catalog:
                 if self.dialect == "postgresql":
                     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
                 yield Transaction(connection, self.clock())
+
+    @contextmanager
+    def _queued(self) -> Iterator[None]:
+        """Let the writers of this process wait in a queue: SQLite lets them poll, more and more seldom."""
+        if self.dialect != "sqlite":
+            yield
+            return
+        if not self._turn.acquire(timeout=_PATIENCE):
+            raise Busy("the catalog is locked by this process", hint="Try again")
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     def watching(self) -> Connection:
         """A connection outside of transactions, by which to see that something has been committed."""
@@ -215,7 +241,7 @@ def _alembic_config(connection: Connection) -> Any:
 def _engine(url: str) -> Engine:
     if not url.startswith("sqlite"):
         return create_engine(url, pool_pre_ping=True)
-    engine = create_engine(url, connect_args={"timeout": 60, "check_same_thread": False})
+    engine = create_engine(url, connect_args={"timeout": _PATIENCE, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _record: Any) -> None:

@@ -7,12 +7,14 @@ missed none before it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
-from sqlalchemy import func, insert, select, text
+from sqlalchemy import delete, func, insert, select, text
 
-from kilonova.catalog import tables
+from kilonova.catalog import codec, tables
 from kilonova.catalog.database import NOTICE, Transaction
 from kilonova.model.event import Event, EventKind
+from kilonova.model.trigger import After, simple
 
 
 def tell(
@@ -32,6 +34,25 @@ def tell(
     )
     if tx.connection.dialect.name == "postgresql":
         tx.connection.execute(text(f"NOTIFY {NOTICE}"))
+
+
+def forget(tx: Transaction, before: datetime) -> None:
+    """Forget events of before a moment, but those that somebody has yet to see, and the newest."""
+    table = tables.event
+    states = tx.connection.execute(
+        select(tables.trigger.c.definition, tables.trigger.c.state).where(tables.trigger.c.active)
+    )
+    unseen = [
+        one.seen + 1
+        for row in states
+        for item, one in zip(
+            simple(codec.trigger_from_json(row.definition)), codec.state_from_json(row.state), strict=True
+        )
+        if isinstance(item, After)
+    ]
+    told = tx.connection.execute(select(func.min(tables.outlet.c.cursor))).scalar()
+    first = min([*unseen, newest(tx), *([] if told is None else [told + 1])])
+    tx.connection.execute(delete(table).where(table.c.time < before, table.c.id < first))
 
 
 def newest(tx: Transaction) -> int:

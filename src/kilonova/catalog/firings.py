@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from sqlalchemy import Row, Select, and_, func, insert, select, update
+from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, insert, select, update
 
 from kilonova.catalog import codec, events, registry, tables
 from kilonova.catalog.bindings import binding_id, tasks_of
@@ -74,7 +74,8 @@ def waking(tx: Transaction) -> list[int]:
 
 def next_wake(tx: Transaction) -> datetime | None:
     """When the time of the next trigger comes; None if none waits for a time."""
-    query = _looked_at().with_only_columns(func.min(tables.trigger.c.wake))
+    waits = _looked_at().where(tables.trigger.c.wake.is_not(None))  # the first by the index, not the least of all
+    query = waits.with_only_columns(tables.trigger.c.wake).order_by(tables.trigger.c.wake).limit(1)
     return tx.connection.execute(query).scalar()
 
 
@@ -135,6 +136,8 @@ def _insert(tx: Transaction, binding: str, trigger: int | None, occurrence: str,
             occurrence=occurrence,
             time=time,
             state=FiringState.DUE.value,
+            since=tx.now,
+            stuck=False,
             attempts=0,
         )
     )
@@ -359,7 +362,32 @@ def _again(tx: Transaction, number: int, *, counted: bool) -> None:
     table = tables.firing
     attempts = tx.connection.execute(select(table.c.attempts).where(table.c.id == number)).scalar_one() + counted
     tx.connection.execute(update(table).where(table.c.id == number).values(attempts=attempts))
-    _move(tx, [number], FiringEvent.FAIL if attempts >= ATTEMPTS else FiringEvent.RELEASE)
+    if attempts < ATTEMPTS:
+        _move(tx, [number], FiringEvent.RELEASE)
+        return
+    _move(tx, [number], FiringEvent.FAIL)
+    _tell_stuck(tx, table.c.id == number, f"tried {attempts} times in vain")
+
+
+def tell_stuck(tx: Transaction, patience: timedelta) -> None:
+    """Tell of firings that have been due for longer than they should without a run that was launched, each once."""
+    table = tables.firing
+    waits = table.c.state.in_([FiringState.DUE.value, FiringState.CLAIMED.value]), table.c.since < tx.now - patience
+    _tell_stuck(tx, and_(*waits, tables.binding.c.active), f"due for more than {patience.total_seconds():g} seconds")
+
+
+def _tell_stuck(tx: Transaction, which: ColumnElement[bool], why: str) -> None:
+    """Tell of the firings of which nobody has been told."""
+    table = tables.firing
+    rows = tx.connection.execute(
+        select(table.c.id, table.c.occurrence, tables.binding.c.name)
+        .join(tables.binding, tables.binding.c.id == table.c.binding_id)
+        .where(which, table.c.stuck.is_not(True))
+        .order_by(table.c.id)
+    ).all()
+    for row in rows:
+        tx.connection.execute(update(table).where(table.c.id == row.id).values(stuck=True))
+        events.tell(tx, EventKind.STUCK, binding=row.name, said=f"firing {row.id}, for {row.occurrence}: {why}")
 
 
 def _still(tx: Transaction, claimed: Claimed) -> list[int]:
@@ -419,11 +447,18 @@ def _move(
                 values |= {"run_id": run}
             case FiringEvent.RELEASE:
                 values |= {"server": None, "run_id": None}
+                if state is FiringState.RUNNING:  # it was launched, and waits anew
+                    values |= {"since": tx.now}
             case _:
                 values |= {"ended": tx.now}
         tx.connection.execute(
             update(table).where(table.c.id.in_(firings), table.c.state == state.value).values(**values)
         )
+
+
+def forget(tx: Transaction, before: datetime) -> None:
+    """Forget firings that ended before a moment."""
+    tx.connection.execute(delete(tables.firing).where(tables.firing.c.ended < before))
 
 
 def firings(tx: Transaction, limit: int, binding: str | None = None, before: int | None = None) -> list[Firing]:

@@ -219,18 +219,24 @@ def fail(tx: Transaction, run: int, error: str, *, passing: bool = False) -> boo
     return _end(tx, run, RunEvent.FAIL, printable, FiringEvent.RELEASE if passing else FiringEvent.FAIL)
 
 
+def any_silent(tx: Transaction) -> bool:
+    """Whether `expire` has something to do."""
+    silent = _silent(tx).with_only_columns(tables.run.c.id).limit(1)
+    late = select(tables.pin.c.holder).where(tables.pin.c.until < tx.now).limit(1)
+    return tx.connection.execute(silent).first() is not None or tx.connection.execute(late).first() is not None
+
+
+def _silent(tx: Transaction) -> Select[Any]:
+    return select(tables.run).where(tables.run.c.state == RunState.RUNNING.value, tables.run.c.lease_until < tx.now)
+
+
 def expire(tx: Transaction) -> list[Run]:
     """End the runs whose lease has run out, as `fail` does.
 
     Returns:
         Those runs, as they were.
     """
-    silent = [
-        _run(row)
-        for row in tx.connection.execute(
-            select(tables.run).where(tables.run.c.state == RunState.RUNNING.value, tables.run.c.lease_until < tx.now)
-        )
-    ]
+    silent = [_run(row) for row in tx.connection.execute(_silent(tx))]
     for run in silent:
         said = f"the process {run.owner} went silent"
         _end(tx, run.number, RunEvent.EXPIRE, said, FiringEvent.RELEASE, counted=False)
@@ -276,18 +282,24 @@ def _end(
     if not result.rowcount:
         return False
     firings.end(tx, run, firing, counted=counted)
-    written = select(tables.channel.c.name).join(tables.point, tables.point.c.channel_id == tables.channel.c.id)
     events.tell(
         tx,
         _KINDS[event],
         run=run,
         binding=tx.connection.execute(select(tables.run.c.binding).where(tables.run.c.id == run)).scalar(),
-        channels=tx.connection.execute(written.where(tables.point.c.run_id == run)).scalars(),
+        channels=written_by(tx, run),
         said=error or "",
     )
     if event is not RunEvent.COMMIT:
         _release(tx, run)
     return True
+
+
+def written_by(tx: Transaction, run: int) -> list[str]:
+    """The channels on which a run has reserved a point, whatever became of it, by name."""
+    written = select(tables.channel.c.name).join(tables.point, tables.point.c.channel_id == tables.channel.c.id)
+    query = written.where(tables.point.c.run_id == run).order_by(tables.channel.c.name)
+    return list(tx.connection.execute(query).scalars())
 
 
 def _release(tx: Transaction, run: int) -> None:

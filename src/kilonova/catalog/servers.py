@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from kilonova.catalog import events, tables
 from kilonova.catalog.database import Transaction
@@ -78,6 +78,12 @@ def expire(tx: Transaction) -> list[str]:
         tx.connection.execute(update(tables.server).where(tables.server.c.name == name).values(state=SILENT))
         events.tell(tx, EventKind.SERVER_SILENT, said=name)
     return silent
+
+
+def forget(tx: Transaction, before: datetime) -> None:
+    """Forget servers that were last alive before a moment."""
+    table = tables.server
+    tx.connection.execute(delete(table).where(table.c.state != ALIVE, table.c.lease_until < before))
 
 
 def servers(tx: Transaction, limit: int) -> list[Server]:

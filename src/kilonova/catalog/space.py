@@ -8,7 +8,7 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from kilonova.catalog import tables
-from kilonova.catalog.chains import chronicles
+from kilonova.catalog.chains import chronicles, needed
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import tasks
 from kilonova.model.task import Mode
@@ -50,12 +50,14 @@ def holdings(tx: Transaction) -> Holdings:
         .where(tables.block.c.state == "live")
     )
     names = {row.id: row.name for row in tx.connection.execute(select(tables.channel))}
+    bounds = needed()
     logical = tx.connection.execute(
         select(tables.run_input, output.c.channel_id.label("made_on"), output.c.point)
         .join(
             output,
             (output.c.run_id == tables.run_input.c.run_id) & (output.c.task == tables.run_input.c.task),
         )
+        .join(bounds, (bounds.c.id == output.c.channel_id) & (output.c.point >= bounds.c.since))
         .where(output.c.block_id.is_not(None))
     )
     return Holdings(

@@ -117,14 +117,15 @@ point = Table(
     Column("state", String, nullable=False),
     Column("version", JSON, nullable=False),
     Column("time", UtcTime),
-    Column("run_id", ForeignKey("run.id"), nullable=False),
+    Column("run_id", ForeignKey("run.id"), nullable=False, index=True),
+    Index("point_by_state", "channel_id", "state", "number"),
 )
 
 block = Table(
     "block",
     metadata,
     Column("id", _number, primary_key=True, autoincrement=True),
-    Column("channel_id", ForeignKey("channel.id"), index=True),
+    Column("channel_id", ForeignKey("channel.id")),
     Column("run_id", ForeignKey("run.id"), nullable=False, index=True),
     Column("state", String, nullable=False, index=True),
     Column("start", Integer),
@@ -137,13 +138,14 @@ block = Table(
     Column("bytes", BigInteger),
     Column("files", Integer),
     Column("removals", BigInteger),
+    Index("block_by_channel", "channel_id", "state"),
 )
 
 cursor = Table(
     "cursor",
     metadata,
     Column("task_id", ForeignKey("task.id"), primary_key=True),
-    Column("channel_id", ForeignKey("channel.id"), primary_key=True),
+    Column("channel_id", ForeignKey("channel.id"), primary_key=True, index=True),
     Column("point", Integer, nullable=False),
     Column("logic", Integer, nullable=False),
 )
@@ -179,7 +181,7 @@ run_input_block = Table(
     metadata,
     Column("run_id", ForeignKey("run.id"), primary_key=True),
     Column("task", String, primary_key=True),
-    Column("block_id", ForeignKey("block.id"), primary_key=True),
+    Column("block_id", ForeignKey("block.id"), primary_key=True, index=True),
 )
 
 run_output = Table(
@@ -196,6 +198,7 @@ run_output = Table(
     Column("change_bytes", BigInteger),
     Column("whole_bytes", BigInteger),
     Index("run_output_by_point", "channel_id", "point"),
+    Index("run_output_by_task", "task", "run_id"),
 )
 
 claim = Table(
@@ -251,7 +254,10 @@ firing = Table(
     Column("server", String),
     Column("run_id", ForeignKey("run.id"), index=True),
     Column("ended", UtcTime),
+    Column("since", UtcTime),
+    Column("stuck", Boolean),
     UniqueConstraint("trigger_id", "occurrence", name="firing_once"),
+    Index("firing_by_binding", "binding_id", "id"),
 )
 
 server = Table(
@@ -284,4 +290,20 @@ event = Table(
     Column("channels", JSON, nullable=False),
     Column("text", Text, nullable=False),
     Index("event_by_binding", "binding", "id"),
+)
+
+outlet = Table(
+    "outlet",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("definition", JSON, nullable=False),
+    Column("created", UtcTime, nullable=False),
+    Column("cursor", BigInteger, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("failing", UtcTime),
+    Column("retry", UtcTime),
+    Column("problem", Text, nullable=False),
+    Column("delivered", UtcTime),
+    Column("holder", String),
+    Column("lease_until", UtcTime),
 )

@@ -122,7 +122,7 @@ def status(json: JsonFlag = False) -> None:
                     {
                         "channel": name,
                         "point": item.effective,
-                        "reserved": len(item.points) - item.readable,
+                        "reserved": item.newest - item.readable,
                         "encoding": described(item.channel.encoding),
                         "bases": sum(isinstance(block.kind, Base) for block in item.blocks),
                         "deltas": sum(not isinstance(block.kind, Base) for block in item.blocks),

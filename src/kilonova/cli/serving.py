@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import signal
 import sys
-from datetime import UTC, datetime
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any, assert_never
 
 import typer
 
 from kilonova.cli import render
-from kilonova.cli.application import JsonFlag, common, project
-from kilonova.model.event import Event
+from kilonova.cli.application import TRY_LATER, JsonFlag, common, project
+from kilonova.errors import KilonovaError
+from kilonova.model.outlet import Lineage, Outlet, Webhook
 from kilonova.model.trigger import described as described_trigger
 
 commands = typer.Typer()
@@ -27,31 +28,26 @@ def serve(
 ) -> None:
     """Fire triggers and start what is due, until interrupted. Any number of servers can share a catalog."""
     from kilonova.server.listening import listening
+    from kilonova.server.logs import log, logging_to, say
     from kilonova.server.loop import Server
 
     given = common.given | ({"serve": {"workers": workers}} if workers is not None else {})
-
-    def log(text: str, event: Event | None) -> None:
-        if json or common.json:
-            render.as_json_lines(("time", "event", "kind", "run", "binding", "text"), [_logged(text, event)])
-            sys.stdout.flush()
-        else:
-            when = datetime.now(UTC) if event is None else event.time
-            render.out.print(f"{when:%Y-%m-%dT%H:%M:%SZ} {text}", highlight=False, markup=False, soft_wrap=True)
-
-    server = Server(common.directory, given, log, until_idle=until_idle)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: server.stop())
-    server.attend()
-    with project() as opened, listening(server, opened) as address:
-        log(f"the API is at {address}/api/docs", None)
-        server.run()
-
-
-def _logged(text: str, event: Event | None) -> tuple[object, ...]:
-    if event is None:
-        return datetime.now(UTC).isoformat(), None, None, None, None, text
-    return event.time.isoformat(), event.number, event.kind.value, event.run, event.binding, event.text
+    server: Server | None = None
+    as_json = json or common.json
+    with logging_to(sys.stdout, lambda: "" if server is None else server.name, as_json=as_json):
+        try:
+            server = begun = Server(common.directory, given, say, until_idle=until_idle)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: begun.stop())
+            server.attend()
+            with project() as opened, listening(server, opened) as address:
+                say(f"the API is at {address}/api/docs", None)
+                server.run()
+        except KilonovaError as error:
+            if not as_json:
+                raise
+            log.error("%s", error)
+            raise typer.Exit(TRY_LATER if error.code == "busy" else 1) from None
 
 
 BindingName = Annotated[str, typer.Argument(help="The binding: a workflowette, or a task or view that is in none.")]
@@ -160,3 +156,70 @@ def list_tokens(json: JsonFlag = False) -> None:
         return
     rows = [(item.name, item.role.value, f"{item.created:%Y-%m-%d %H:%M:%S}") for item in found]
     render.table("", ("token", "role", "made"), rows)
+
+
+webhook_app = typer.Typer(help="HTTP endpoints that servers tell of events.", no_args_is_help=True)
+commands.add_typer(webhook_app, name="webhook")
+WebhookName = Annotated[str, typer.Argument(help="The webhook.")]
+
+
+@webhook_app.command("add")
+def add_webhook(
+    name: WebhookName,
+    url: Annotated[str, typer.Argument(help="Where events are sent.")],
+    on: Annotated[list[str], typer.Option(help="A kind of events, such as failed or stuck; may be repeated.")],
+    binding: Annotated[str | None, typer.Option(help="Tell of the events of this binding only.")] = None,
+    secret_env: Annotated[
+        str | None, typer.Option(help="The variable in the servers' environment with the secret by which to sign.")
+    ] = None,
+) -> None:
+    """Let servers tell an HTTP endpoint of chosen events from now on."""
+    with project() as opened:
+        opened.add_webhook(name, url, on, binding, secret_env)
+    render.out.print(f"{name} is told of what happens from now on; try it with: kilonova webhook test {name}")
+
+
+@webhook_app.command("remove")
+def remove_webhook(name: WebhookName) -> None:
+    """Tell a webhook of nothing more."""
+    with project() as opened:
+        opened.remove_webhook(name)
+    render.out.print(f"{name} is told of nothing more.")
+
+
+@webhook_app.command("test")
+def try_webhook(name: WebhookName) -> None:
+    """Send a message to a webhook, from this machine and with its environment."""
+    with project() as opened:
+        opened.try_webhook(name)
+    render.out.print(f"{name} has taken a message.")
+
+
+@webhook_app.command("list")
+def list_webhooks(json: JsonFlag = False) -> None:
+    """Show where events are told to, and how that goes."""
+    with project() as opened:
+        found = opened.outlets()
+    if json or common.json:
+        render.as_json([{"name": each.outlet.name, **_aimed(each.outlet), **asdict(each.standing)} for each in found])
+        return
+    rows = []
+    for each in found:
+        aimed, standing = _aimed(each.outlet), each.standing
+        failing = f"{standing.attempts} since {render.moment(standing.failing)}" if standing.attempts else ""
+        told = ", ".join(aimed["on"])
+        delivered = render.moment(standing.delivered)
+        rows.append((each.outlet.name, aimed["url"], told, aimed["binding"], delivered, failing, standing.problem))
+    render.table("", ("webhook", "url", "is told of", "in", "last delivery", "failures", "last problem"), rows)
+
+
+def _aimed(outlet: Outlet) -> dict[str, Any]:
+    """Where an outlet sends what."""
+    match outlet:
+        case Webhook(url=url, kinds=kinds, binding=binding, secret=secret):
+            told = sorted(kind.value for kind in kinds)
+            return {"url": url, "on": told, "binding": binding, "secret_env": secret}
+        case Lineage():
+            return {"url": None, "on": ["runs"], "binding": None, "secret_env": None}
+        case _:
+            assert_never(outlet)

@@ -22,6 +22,9 @@ def take_up(catalog: Catalog, files: Files, listener: Listener) -> None:
 
 
 def _end_silent(catalog: Catalog, listener: Listener) -> None:
+    with catalog.reading() as tx:
+        if not runs.any_silent(tx):
+            return
     with catalog.writing() as tx:
         silent = runs.expire(tx)
     for run in silent:
@@ -112,7 +115,7 @@ def collect_garbage(
                 raise BrokenInvariant("the newest point could not be read any more", channel=name) from None
     on_disk = files.blocks()
     with catalog.reading() as tx:
-        states = chains.block_states(tx)
+        states = chains.block_states(tx, on_disk)
     swept = sweep(catalog, files)
     files.delete([number for number in on_disk if states.get(number) == chains.GONE])
     if swept.error is not None:

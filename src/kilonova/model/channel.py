@@ -8,6 +8,7 @@ reserved (Nova, footnote 7).
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -103,27 +104,36 @@ class Point:
     run: int
 
 
+def _number(point: Point) -> int:
+    return point.number
+
+
 @dataclass(frozen=True, slots=True)
 class Chronicle:
     """A channel with its points and live blocks, as one reader sees them at one moment.
 
     Attributes:
         channel: the declaration.
-        points: points 1, 2, … in order, without gaps.
+        points: points in order; cancelled ones other than the newest may be left out, and those before `since`.
         blocks: the live blocks, in any order.
+        since: the oldest point that is listed, where older ones are not because nobody needs them any more; else 0.
     """
 
     channel: Channel
     points: tuple[Point, ...]
     blocks: tuple[Block, ...]
+    since: int = 0
+
+    @property
+    def newest(self) -> int:
+        """The newest point, whatever its state; 0 if there is none."""
+        return self.points[-1].number if self.points else 0
 
     @property
     def readable(self) -> int:
         """The newest readable point: the one below the lowest that is still reserved."""
-        for point in self.points:
-            if point.state is PointState.RESERVED:
-                return point.number - 1
-        return len(self.points)
+        reserved = (point.number - 1 for point in self.points if point.state is PointState.RESERVED)
+        return next(reserved, self.newest)
 
     @property
     def effective(self) -> int:
@@ -132,9 +142,10 @@ class Chronicle:
 
     def _settled(self, number: int) -> int:
         """The oldest point that equals point `number`: back over cancelled points."""
-        while number > 0 and self.points[number - 1].state is PointState.CANCELLED:
-            number -= 1
-        return number
+        index = bisect_right(self.points, number, key=_number)
+        while index and self.points[index - 1].state is PointState.CANCELLED:
+            index -= 1
+        return self.points[index - 1].number if index else 0
 
     @property
     def size(self) -> int:
@@ -159,7 +170,7 @@ class Chronicle:
     def version(self, number: int) -> Version:
         """What a point reflects; the empty version for point 0."""
         settled = self._settled(number)
-        return self.points[settled - 1].version if settled else Version()
+        return self.points[bisect_left(self.points, settled, key=_number)].version if settled else Version()
 
     def schema_at(self, number: int) -> Schema | None:
         """The relation's schema at a point: that of the newest block up to it, else the declared one."""
@@ -175,14 +186,10 @@ class Chronicle:
         Points that others have reserved below it count as cancelled, and nothing above it shows.
         """
         number = block.end
-        earlier = (
-            replace(point, state=PointState.CANCELLED) if point.state is PointState.RESERVED else point
-            for point in self.points[: number - 1]
-        )
+        earlier = (point for point in self.points if point.number < number and point.state is not PointState.RESERVED)
         own = Point(number=number, state=PointState.FILLED, version=version, time=None, run=run)
-        points = (*earlier, own)
         below = tuple(other for other in self.blocks if other.end < number)
-        return Chronicle(self.channel, points, (*below, block))
+        return replace(self, points=(*earlier, own), blocks=(*below, block))
 
     def path(self, start: int, end: int) -> tuple[Block, ...] | None:
         """The fewest delta blocks that lead from one point to another, or None if none do."""
@@ -225,12 +232,7 @@ class Chronicle:
                 return Snapshot(at=at, schema=schema, encoding=self.channel.encoding, base=base, deltas=deltas)
         deltas = self.path(0, at)
         if deltas is None:
-            raise UnknownName(
-                "the point can no longer be read: garbage collection took its blocks",
-                channel=self.channel.name,
-                point=at,
-                hint="Read a newer point",
-            )
+            raise self._collected(at)
         return Snapshot(at=at, schema=schema, encoding=self.channel.encoding, base=None, deltas=deltas)
 
     def delta(self, start: int, end: int) -> Reading:
@@ -273,7 +275,17 @@ class Chronicle:
             return True
         return any(not only_adds(block.encoding) and block.removes for block in path)
 
+    def _collected(self, number: int) -> UnknownName:
+        return UnknownName(
+            "the point can no longer be read: garbage collection took its blocks",
+            channel=self.channel.name,
+            point=number,
+            hint="Read a newer point",
+        )
+
     def _check(self, number: int) -> None:
+        if 0 < number < self.since:
+            raise self._collected(number)
         if not 0 <= number <= self.readable:
             raise UnknownName(
                 "there is no such point to read",

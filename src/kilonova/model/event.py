@@ -11,7 +11,11 @@ from datetime import datetime
 
 
 class EventKind(enum.Enum):
-    """What has happened."""
+    """What has happened.
+
+    STUCK: a firing has been due for too long, or has been tried in vain as often as firings are. UNDELIVERED: an outlet
+    has given an event up.
+    """
 
     LAUNCHED = "launched"
     SUCCEEDED = "succeeded"
@@ -25,6 +29,8 @@ class EventKind(enum.Enum):
     SERVER_STARTED = "server started"
     SERVER_STOPPED = "server stopped"
     SERVER_SILENT = "server silent"
+    STUCK = "stuck"
+    UNDELIVERED = "undelivered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,7 +135,7 @@ def _needed(block: Block, chronicle: Chronicle, holdings: Holdings, name: str) -
     newest = chronicle.readable
     if block in chronicle.snapshot(newest).blocks:
         return f"part of the newest snapshot, at point {newest}"
-    if any(point.number > newest for point in chronicle.points) and block.end > newest:
+    if chronicle.newest > newest and block.end > newest:
         return "not readable yet"
     for consumer in holdings.consumers.get(name, ()):
         if not consumer.started:

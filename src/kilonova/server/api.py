@@ -22,6 +22,7 @@ from kilonova.server.routes.health import health_routes
 from kilonova.server.routes.runs import run_routes
 from kilonova.server.routes.tasks import task_routes
 from kilonova.server.routes.tokens import token_routes
+from kilonova.server.routes.webhooks import webhook_routes
 from kilonova.server.routes.workflows import workflow_routes
 from kilonova.service.project import Project
 
@@ -35,6 +36,7 @@ _ROUTES = (
     errand_routes,
     event_routes,
     token_routes,
+    webhook_routes,
 )
 
 

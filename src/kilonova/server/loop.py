@@ -9,6 +9,7 @@ makes fire and claim what there is room for. A step that fails for want of a dat
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 import uuid
@@ -27,6 +28,7 @@ from kilonova.catalog.watching import Watch
 from kilonova.errors import Busy, CatalogAway, SparkUnavailable
 from kilonova.model.event import Event, EventKind
 from kilonova.schedule.compacting import worthwhile
+from kilonova.server.delivering import Deliverer
 from kilonova.server.messages import Done, Ended, Errand, Failed, Message, Ready
 from kilonova.server.workers import Heard, Worker
 from kilonova.service.project import open_project
@@ -34,11 +36,16 @@ from kilonova.service.project import open_project
 _RETRY = 0.5
 """Seconds until a step is taken again that failed for want of a database."""
 
+_LAST = 10.0
+"""Seconds that outlets have at most to be told of what happened before the end."""
+
 _RESTART = 1.0
 """Seconds until a worker is replaced that ended before it was ready; they double each time, up to a minute."""
 
+log = logging.getLogger(__name__)
+
 Log = Callable[[str, Event | None], None]
-"""Hears what happens: a sentence, and the event behind it if it is one of the catalog."""
+"""Hears what happens: a sentence, and the event behind it if it is one of the catalog. What is amiss goes to `log`."""
 
 
 class Refused(Exception):
@@ -79,6 +86,7 @@ class Server:
         self._until_idle = until_idle
         self._hire = hire
         self._watch = Watch(self._catalog)
+        self._deliverer = Deliverer(self._project, self._lease)
         self._workers: list[Worker] = []
         self._heard: deque[tuple[Worker, Message | None]] = deque()
         self._errands: deque[tuple[Errand, Future[Any]]] = deque()
@@ -130,13 +138,14 @@ class Server:
             CatalogError: there is no catalog, or one that this release cannot work with.
         """
         self.attend()
+        self._deliverer.start()
         try:
             while not self._ended():
                 try:
                     self._step()
                     pause = self._pause()
                 except (Busy, CatalogAway) as error:
-                    self._log(f"waiting for the catalog: {error}", None)
+                    log.warning("waiting for the catalog: %s", error)
                     time.sleep(_RETRY)
                 else:
                     self._watch.wait(pause)
@@ -153,7 +162,7 @@ class Server:
             try:
                 self._catalog.check()
             except (Busy, CatalogAway) as error:
-                self._log(f"waiting for the catalog: {error}", None)
+                log.warning("waiting for the catalog: %s", error)
                 time.sleep(_RETRY)
             else:
                 return
@@ -199,10 +208,13 @@ class Server:
         if now < self._beaten + self._settings.lease / 3:
             return
         with self._catalog.writing() as tx:
+            if not self._name:
+                self._event = events.newest(tx)  # what happens from here on is logged
             if not (self._name and servers.beat(tx, self._name, self._lease)):
                 self._name = f"{socket.gethostname()}:{uuid.uuid4().hex[:6]}"
                 servers.enter(tx, self._name, version("kilonova"), self._lease)
             firings.release(tx, servers.expire(tx))
+            firings.tell_stuck(tx, timedelta(seconds=self._settings.stuck))
         self._project.take_up()
         self._beaten = now
 
@@ -210,16 +222,16 @@ class Server:
         """The triggers that what has happened may make fire."""
         with self._catalog.reading() as tx:
             if self._all:
-                self._event = self._event or events.newest(tx)
                 self._watched = firings.watched(tx)
                 self._all = False
                 return {each.number for each in self._watched}
             happened = events.since(tx, self._event)
+        if happened:
+            self._deliverer.nudge()
         channels: set[str] = set()
         bindings: set[str] = set()
         for event in happened:
-            self._log(told(event), event)
-            self._event = event.number
+            self._tell(event)
             channels.update(event.channels)
             if event.binding is not None:
                 bindings.add(event.binding)
@@ -227,6 +239,10 @@ class Server:
         if self._all:
             return self._read()
         return {each.number for each in self._watched if each.channels & channels or each.bindings & bindings}
+
+    def _tell(self, event: Event) -> None:
+        self._log(told(event), event)
+        self._event = event.number
 
     def _hear(self, worker: Worker, message: Message | None) -> None:
         match message:
@@ -270,8 +286,8 @@ class Server:
             error = SparkUnavailable(f"the process that did it ended: {worker.killed}", hint="Try again")
             worker.answer.set_exception(Refused(error.told))
             worker.answer = None
-        if not worker.ready:
-            self._log(f"a worker ended before it was ready; another is started in {self._restart:.0f} s", None)
+        if not worker.ready and self._stopping is None:
+            log.warning("a worker ended before it was ready; another is started in %.0f s", self._restart)
             self._start_at = time.monotonic() + self._restart
             self._restart = min(60.0, 2 * self._restart)
         self._project.take_up()
@@ -326,8 +342,13 @@ class Server:
             if self._name:
                 with self._catalog.writing() as tx:
                     servers.leave(tx, self._name)
+                    last = events.since(tx, self._event)
+                for event in last:
+                    self._tell(event)
         except (Busy, CatalogAway) as error:
-            self._log(f"others will take up after this server: {error}", None)
+            log.warning("others will take up after this server: %s", error)
+        hurried = self._stopping == float("-inf")
+        self._deliverer.close(0.0 if hurried else min(_LAST, self._settings.grace))
         while self._errands:
             _, answer = self._errands.popleft()
             if answer.set_running_or_notify_cancel():

@@ -213,7 +213,7 @@ def refuse_unseen(tx: Transaction, plan: Plan, seen: Mapping[str, int]) -> None:
     for change in plan.channels:
         if change.unseen:
             chronicle = chains.chronicle(tx, change.channel.name)
-            if chronicle.readable < len(chronicle.points) or not chronicle.same(
+            if chronicle.readable < chronicle.newest or not chronicle.same(
                 seen.get(change.channel.name, 0), chronicle.readable
             ):
                 raise Busy(

@@ -204,7 +204,7 @@ class Project(Records):
                 raise DeclarationError(
                     f"the channel is read by {', '.join(readers)}", channel=channel, hint="Drop those first"
                 )
-            if chronicle.readable < len(chronicle.points):
+            if chronicle.readable < chronicle.newest:
                 raise Busy("a run is writing the channel", channel=channel, hint="Wait until it has ended")
             writers = [known.task for known in tasks.values() if channel in known.task.writes]
             for task in writers:
@@ -368,7 +368,7 @@ class Project(Records):
         return None if done is None else self._report(*done)
 
     def tidy(self, channel: str | None) -> RunReport | None:
-        """Compact a channel, if one is given, and collect garbage, there or everywhere.
+        """Compact a channel, if one is given, and collect garbage, there or everywhere; then also forget old events.
 
         Returns:
             What the compaction did; None if there was nothing to merge.
@@ -378,6 +378,8 @@ class Project(Records):
         """
         report = None if channel is None else self.compact(channel)
         self.collect_garbage(None if channel is None else [channel])
+        if channel is None:
+            self.forget(timedelta(days=self.settings.history))
         return report
 
     def collect_garbage(

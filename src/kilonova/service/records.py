@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kilonova.catalog import bindings, chains, events, firings, monitoring, registry, servers, tokens
+from kilonova.catalog import bindings, chains, events, firings, monitoring, outlets, registry, servers, tokens
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.monitoring import Counts
 from kilonova.catalog.observation import observe
-from kilonova.errors import DeclarationError, closest
+from kilonova.errors import DeclarationError, UnknownName, closest
 from kilonova.model.channel import Chronicle
-from kilonova.model.event import Event
+from kilonova.model.event import Event, EventKind
 from kilonova.model.firing import Firing
+from kilonova.model.outlet import Webhook
 from kilonova.model.role import Role
-from kilonova.model.run import Run
+from kilonova.model.run import Input, Run
+from kilonova.model.schema import Schema
+from kilonova.model.task import Task
 from kilonova.schedule.planning import why_due
 
 if TYPE_CHECKING:
@@ -121,6 +125,57 @@ class Operation:
     bindings: Mapping[str, bindings.Bound]
     firings: tuple[Firing, ...]
     servers: tuple[servers.Server, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """A channel that a task reads, and up to which point; None if that is not known."""
+
+    channel: str
+    point: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A channel that a run writes, and what it has published there; None for what it has not.
+
+    Attributes:
+        channel: the channel.
+        point: the point.
+        rows: rows in the block.
+        bytes: its size.
+    """
+
+    channel: str
+    point: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A task within a run; None for what an ingest does."""
+
+    task: str | None
+    read: tuple[Read, ...] = ()
+    written: tuple[Written, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A run with what its tasks read and wrote, for those outside.
+
+    Attributes:
+        catalog: the identity of the catalog.
+        run: the run.
+        steps: its tasks.
+        schemas: the schemas of the channels, as far as they are known.
+    """
+
+    catalog: str
+    run: Run
+    steps: tuple[Step, ...]
+    schemas: Mapping[str, Schema]
 
 
 class Records:
@@ -273,6 +328,12 @@ class Records:
         with self.catalog.reading() as tx:
             return events.since(tx, since, limit)
 
+    def forget(self, age: timedelta) -> None:
+        """Forget events, firings that have ended and servers that have stopped longer ago than that."""
+        with self.catalog.writing() as tx:
+            for forget in (events.forget, firings.forget, servers.forget):
+                forget(tx, tx.now - age)
+
     def explain(self, view: str, runs: int = 5) -> tuple[Kept, ...]:
         """How a view is kept up to date: see `kilonova.service.explanation`.
 
@@ -305,6 +366,84 @@ class Records:
         self.catalog.check()
         with self.catalog.reading() as tx:
             return records.one(tx, run), records.outputs(tx, [run])
+
+    def told(self, number: int) -> Told:
+        """A run with what its tasks read and wrote; as they are declared, for those that have published nothing.
+
+        Raises:
+            UnknownName: there is no such run.
+        """
+        catalog = self.catalog.check()
+        with self.catalog.reading() as tx:
+            run = records.one(tx, number)
+            made = records.outputs(tx, [number])
+            read = [item for _, item in records.inputs(tx, [number])]
+            reserved = records.written_by(tx, number)
+            try:
+                declared = {name: known.task for name, known in registry.tasks(tx, run.tasks).items()}
+            except UnknownName:  # one was taken out of service in the meantime
+                declared = {}
+            steps = tuple(_step(task, made, read, declared.get(task or ""), reserved) for task in run.tasks or (None,))
+            named = {each.channel for step in steps for each in step.read}
+            named |= {each.channel for step in steps for each in step.written}
+            present = named & set(chains.channel_names(tx))
+            schemas = {name: chains.channel(tx, name).schema for name in present}
+        known = {name: schema for name, schema in schemas.items() if schema is not None}
+        return Told(catalog=catalog, run=run, steps=steps, schemas=known)
+
+    # Telling the outside
+
+    def add_webhook(
+        self, name: str, url: str, on: Iterable[str], binding: str | None = None, secret: str | None = None
+    ) -> None:
+        """Let servers tell an HTTP endpoint of what happens from now on.
+
+        Args:
+            name: the webhook's name.
+            url: where events are sent.
+            on: the kinds of events, such as `failed`.
+            binding: a binding, to tell of its events only.
+            secret: the variable in the servers' environment that holds the secret by which to sign; None not to.
+
+        Raises:
+            DeclarationError: there is a webhook of that name, or it cannot be.
+            UnknownName: there is no such kind or binding.
+        """
+        self.catalog.check()
+        kinds = frozenset(map(_kind, on))
+        webhook = Webhook(name=name, url=url, kinds=kinds, binding=binding, secret=secret)
+        with self.catalog.writing() as tx:
+            outlets.add(tx, webhook)
+
+    def remove_webhook(self, name: str) -> None:
+        """Tell a webhook of nothing more.
+
+        Raises:
+            UnknownName: there is no such webhook.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            outlets.remove(tx, name)
+
+    def outlets(self) -> list[outlets.Installed]:
+        """The webhooks, and OpenLineage if servers have told it of something, with how far each has come."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return outlets.outlets(tx)
+
+    def try_webhook(self, name: str) -> None:
+        """Send a message to a webhook from here.
+
+        Raises:
+            UnknownName: there is no such webhook.
+            Undelivered: it was not taken.
+        """
+        from kilonova.service.webhooks import send, trial
+
+        catalog = self.catalog.check()
+        with self.catalog.reading() as tx:
+            webhook, now = outlets.webhook(tx, name), tx.now
+        send(webhook, trial(catalog, now), now, os.environ)
 
     # Triggers
 
@@ -399,3 +538,36 @@ def _tasks(tx: Transaction, names: Sequence[str]) -> list[TaskStatus]:
         )
         for name in names
     ]
+
+
+def _kind(name: str) -> EventKind:
+    """A kind of events by its name, in which blanks may be dashes."""
+    names = [kind.value.replace(" ", "-") for kind in EventKind]
+    if name.replace(" ", "-") not in names:
+        raise UnknownName(f"there are no events {name}", hint=closest(name, names))
+    return EventKind(name.replace("-", " "))
+
+
+def _step(
+    task: str | None,
+    made: Sequence[records.Made],
+    read: Sequence[Input],
+    declared: Task | None,
+    reserved: Sequence[str],
+) -> Step:
+    """What a task of a run read and wrote, as it is recorded; as it is declared, where nothing is."""
+    points = {item.channel: item.end for item in read if item.task == task}
+    written = {
+        item.channel: Written(channel=item.channel, point=item.point, rows=item.rows, bytes=item.bytes)
+        if item.block is not None
+        else Written(channel=item.channel)
+        for item in made
+        if item.task == task
+    }
+    reads = list(points) or list(declared.reads if declared else ())
+    writes = list(written) or (list(declared.writes if declared else ()) if task is not None else reserved)
+    return Step(
+        task=task,
+        read=tuple(Read(channel=name, point=points.get(name)) for name in reads),
+        written=tuple(written.get(name, Written(channel=name)) for name in writes),
+    )

@@ -61,6 +61,7 @@ class ServeSection(BaseModel):
         memory: how many megabytes a run's Python may take beside Spark; any amount if left out.
         lease: seconds for which a server is taken to be alive without a heartbeat.
         grace: seconds that runs have to end when the server is asked to.
+        stuck: seconds for which a firing may be due before it is told of as stuck.
         tidy: seconds between looks for channels that are worth compacting, and garbage; only while nothing else is to
             be done. Never if it is 0.
         host: where it listens; other machines are let in only with tokens.
@@ -78,6 +79,7 @@ class ServeSection(BaseModel):
     memory: int | None = Field(default=None, gt=0)
     lease: float = Field(default=10.0, gt=0)
     grace: float = Field(default=60.0, ge=0)
+    stuck: float = Field(default=3600.0, gt=0)
     tidy: float = Field(default=60.0, ge=0)
     host: str = "127.0.0.1"
     port: int = Field(default=8620, ge=0, le=65535)
@@ -87,6 +89,19 @@ class ServeSection(BaseModel):
     loading: int = Field(default=60, gt=0)
 
 
+class LineageSection(BaseModel):
+    """Where OpenLineage events go.
+
+    Attributes:
+        transport: what the OpenLineage client is given as its transport: a `type`, and what belongs to that.
+        namespace: the namespace of the jobs.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    transport: dict[str, Any]
+    namespace: str = Field(default="kilonova", min_length=1)
+
+
 class Settings(BaseSettings):
     """The settings of a project.
 
@@ -94,11 +109,13 @@ class Settings(BaseSettings):
         catalog: the metadata database; an SQLAlchemy URL, or a path for SQLite.
         warehouse: where blocks live; a path or a URL that Spark and fsspec share.
         lease: seconds for which a run is safe from being taken over without a heartbeat.
+        history: days for which servers keep events, firings that have ended and servers that have stopped.
         provenance: which provenance references hold blocks back from collection, logical or physical.
         spark: which Spark to use.
         retry: how failures that may pass are tried again.
         sizes: where the physical strategies change over.
         serve: how a server works.
+        lineage: where OpenLineage events go; nowhere if left out.
     """
 
     model_config = SettingsConfigDict(
@@ -107,11 +124,13 @@ class Settings(BaseSettings):
     catalog: str = ".kilonova/catalog.db"
     warehouse: str = ".kilonova/warehouse"
     lease: float = Field(default=30.0, gt=0)
+    history: float = Field(default=90.0, gt=0)
     provenance: str = Field(default="logical", pattern="^(logical|physical)$")
     spark: SparkSection = Field(default_factory=SparkSection)
     retry: RetrySection = Field(default_factory=RetrySection)
     sizes: SizesSection = Field(default_factory=SizesSection)
     serve: ServeSection = Field(default_factory=ServeSection)
+    lineage: LineageSection | None = None
 
     @classmethod
     def settings_customise_sources(

@@ -212,7 +212,7 @@ def _shown(status: ChannelStatus) -> ChannelShown:
         blocks=len(blocks),
         description=chronicle.channel.description,
         version=str(chronicle.version(chronicle.readable)),
-        reserved=len(chronicle.points) - chronicle.readable,
+        reserved=chronicle.newest - chronicle.readable,
         writer=status.writer,
     )
 

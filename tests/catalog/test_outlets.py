@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from kilonova.catalog import events, outlets
+from kilonova.catalog.database import Catalog
+from kilonova.catalog.outlets import Installed
+from kilonova.errors import CatalogError, DeclarationError, UnknownName
+from kilonova.model.event import EventKind
+from kilonova.model.outlet import Lineage, Standing, Webhook
+from tests.catalog.building import LEASE
+from tests.databases import Clock
+
+HOOK = Webhook(
+    name="w", url="https://example.com/x", kinds=frozenset({EventKind.FAILED, EventKind.STUCK}), secret="SECRET"
+)
+
+
+def add(catalog: Catalog, webhook: Webhook = HOOK) -> Installed:
+    with catalog.writing() as tx:
+        outlets.add(tx, webhook)
+        [known] = [each for each in outlets.outlets(tx) if each.outlet == webhook]
+    return known
+
+
+def claim(catalog: Catalog, known: Installed, holder: str) -> Standing | None:
+    with catalog.writing() as tx:
+        return outlets.claim(tx, known, holder, LEASE)
+
+
+def record(catalog: Catalog, known: Installed, holder: str, standing: Standing) -> bool:
+    with catalog.writing() as tx:
+        return outlets.record(tx, known, holder, standing)
+
+
+def test_an_outlet_is_told_of_what_happens_from_now_on(catalog: Catalog) -> None:
+    with catalog.writing() as tx:
+        events.tell(tx, EventKind.FAILED)
+        outlets.add_lineage(tx)
+        events.tell(tx, EventKind.FAILED)
+        outlets.add_lineage(tx)
+    add(catalog)
+    with catalog.reading() as tx:
+        found = {each.outlet: each.standing.cursor for each in outlets.outlets(tx)}
+    assert found == {Lineage(): 1, HOOK: 2}
+
+
+def test_names_are_given_once_and_known(catalog: Catalog) -> None:
+    add(catalog)
+    with pytest.raises(DeclarationError, match="there is a webhook w already"):
+        add(catalog)
+    with pytest.raises(UnknownName, match="no such binding"):
+        add(catalog, replace(HOOK, name="v", binding="nowhere"))
+    with catalog.writing() as tx:
+        outlets.add_lineage(tx)
+        for name in ("ww", "lineage"):
+            with pytest.raises(UnknownName, match="no webhook"):
+                outlets.remove(tx, name)
+        outlets.remove(tx, "w")
+        assert [each.outlet for each in outlets.outlets(tx)] == [Lineage()]
+
+
+def test_one_at_a_time_serves_an_outlet_and_another_takes_over_when_it_goes_silent(
+    catalog: Catalog, clock: Clock
+) -> None:
+    known = add(catalog)
+    assert claim(catalog, known, "one") == Standing(cursor=0)
+    assert claim(catalog, known, "two") is None
+    after = Standing(cursor=3, attempts=2, failing=clock.now, retry=clock.now, problem="x", delivered=clock.now)
+    assert record(catalog, known, "one", after)
+    assert not record(catalog, known, "two", Standing(cursor=9))
+    clock.forward(LEASE.total_seconds() - 1)
+    with catalog.writing() as tx:
+        outlets.renew(tx, "one", LEASE)
+    clock.forward(2)
+    assert claim(catalog, known, "two") is None
+    clock.forward(LEASE.total_seconds())
+    assert claim(catalog, known, "two") == after
+    assert not record(catalog, known, "one", Standing(cursor=9))
+    with catalog.writing() as tx:
+        outlets.release(tx, known, "one")
+    assert claim(catalog, known, "one") is None
+    with catalog.writing() as tx:
+        outlets.release(tx, known, "two")
+    assert claim(catalog, known, "one") == after
+
+
+def test_a_webhook_that_was_made_anew_is_another_one(catalog: Catalog, clock: Clock) -> None:
+    known = add(catalog)
+    assert claim(catalog, known, "one") is not None
+    with catalog.writing() as tx:
+        outlets.remove(tx, "w")
+    clock.forward(1)
+    again = add(catalog)
+    assert claim(catalog, known, "one") is None
+    assert not record(catalog, known, "one", Standing(cursor=9))
+    assert claim(catalog, again, "two") == Standing(cursor=0)
+    with catalog.writing() as tx:
+        outlets.release(tx, known, "one")
+    assert claim(catalog, again, "three") is None
+
+
+def test_an_outlet_of_a_later_release_is_refused(catalog: Catalog) -> None:
+    add(catalog)
+    with catalog.writing() as tx:
+        tx.connection.execute(outlets._TABLE.update().values(definition={"outlet": "pigeon"}))
+        with pytest.raises(CatalogError, match="unknown outlet, pigeon"):
+            outlets.outlets(tx)
+
+
+def test_a_lease_is_no_longer_than_it_says(catalog: Catalog, clock: Clock) -> None:
+    known = add(catalog)
+    claim(catalog, known, "one")
+    with catalog.reading() as tx:
+        [held] = outlets.outlets(tx)
+    assert (held.holder, held.lease_until) == ("one", clock.now + timedelta(seconds=10))
