@@ -11,6 +11,7 @@
     ├── QueryError              SQL that cannot be understood, or that names what is not there
     ├── UnknownName             a channel, task, point or run that is not there
     ├── UnreadableInput         files that cannot be read
+    ├── TooLarge                an upload of more than the server takes
     ├── TaskFailed              user code that raised or returned the wrong thing
     ├── StorageFailed           the warehouse could not be written or read
     ├── SparkUnavailable        Spark could not start, or died
@@ -151,6 +152,12 @@ class UnreadableInput(KilonovaError):
     """Files that cannot be read."""
 
     code = "unreadable"
+
+
+class TooLarge(KilonovaError):
+    """An upload of more than the server takes."""
+
+    code = "large"
 
 
 class TaskFailed(KilonovaError):

@@ -1,106 +1,213 @@
-"""The HTTP API without a worker: what needs Spark is answered by a stand-in for the loop."""
+"""The HTTP API as a whole, by its own description: who may do what, and that nothing makes it fail."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from concurrent.futures import Future
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import schemathesis
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from starlette.routing import BaseRoute, Mount, Route
 
-import kilonova as kn
 from kilonova.catalog import runs
-from kilonova.errors import SettingsError
 from kilonova.model.headway import Amount, Going, Headway
 from kilonova.model.role import Role
 from kilonova.model.run import RunKind
-from kilonova.server.access import Needs, refuse_open
 from kilonova.server.api import api
-from kilonova.server.loop import Refused
 from kilonova.service.project import Project, open_project
 from kilonova.warehouse.storage import Storage
+from tests.databases import DIALECTS, empty_database
+from tests.server.conftest import opened_shop
+from tests.server.standing_in import Prompt, Slow
+
+OPEN = {"/health", "/ready"}
+"""The routes that anybody may ask."""
+
+ENDLESS = "/api/v1/events/stream"
 
 
-class Spark:
-    """Does errands at once: a page is two rows, and everything else is refused."""
-
-    ready = True
-
-    def errand(self, what: str, **arguments: Any) -> Future[Any]:
-        answer: Future[Any] = Future()
-        if what == "page":
-            table = pa.table({"user": ["ann", "bob"]})
-            with pa.OSFile(arguments["file"], "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table)
-            answer.set_result([7, arguments["file"]])
-        elif what == "ingest" and "nowhere" in arguments["source"]:
-            answer.set_exception(Refused({"error": "unreadable", "problem": "there is no such file", "hint": None}))
-        else:
-            answer.set_result(3)
-        return answer
+def routes(app: FastAPI) -> list[tuple[str, str, Role | None]]:
+    """Method, path and role of every route, those last that take something away; no role for those that are open."""
+    found = []
+    for path, methods in app.openapi()["paths"].items():
+        for method, operation in methods.items():
+            [needed] = operation.get("security", [{"token": [None]}])
+            [role] = needed["token"]
+            named = path.replace("{number}", "1").replace("{name}", "clicks")
+            found.append((method.upper(), named, role and Role(role)))
+    return sorted(found, key=lambda route: route[0] == "DELETE")
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
-    shop = kn.Workflow("shop")
-    shop.channel("clicks", "user string", watch=kn.directory("inbox", settle="0 seconds"))
-    shop.view("per_user", "SELECT user, count(*) AS n FROM clicks GROUP BY user")
-    with open_project(tmp_path, serve={"upload": 1, "rate": "1000000 per minute"}) as fresh:
-        fresh.create()
-        fresh.apply(shop)
-        yield fresh
+def bearing(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
 
 
-@pytest.fixture
-def app(project: Project) -> FastAPI:
-    return api(Spark(), project)  # type: ignore[arg-type]
+def test_every_role_may_do_what_it_is_for_and_no_more(app: FastAPI, client: TestClient, shop: Project) -> None:
+    secrets = {role: shop.create_token(role.value, role.value) for role in Role}
+    checked = 0
+    for method, path, needed in routes(app):
+        assert (needed is None) == (path in OPEN), f"{method} {path} does not say which role it needs"
+        if needed is None:
+            continue
+        for headers in ({}, bearing("nonsense"), {"Authorization": f"Basic {secrets[Role.ADMIN]}"}):
+            refused = client.request(method, path, headers=headers)
+            assert refused.status_code == 401, (method, path)
+            assert refused.headers["WWW-Authenticate"] == "Bearer"
+        for role, secret in secrets.items():
+            if path == ENDLESS and role.may(needed):
+                continue
+            status = client.request(method, path, headers=bearing(secret)).status_code
+            assert (status != 403) == role.may(needed), (method, path, role)
+            assert status < 500, (method, path)
+            checked += 1
+    assert checked > 70
+    shop.revoke_token("read")
+    assert client.get("/api/v1/channels", headers=bearing(secrets[Role.READ])).status_code == 401
 
 
-@pytest.fixture
-def client(app: FastAPI) -> TestClient:
-    return TestClient(app)
+def described(route: BaseRoute) -> Iterator[str]:
+    """The paths of a route that its description does not show."""
+    match route:
+        case Mount(path=path):
+            yield path
+        case Route(path=path, include_in_schema=False):
+            yield path
+    for inner in getattr(getattr(route, "original_router", None), "routes", ()):
+        yield from described(inner)
 
 
-def test_what_the_command_line_shows_is_there(client: TestClient) -> None:
-    assert {item["name"] for item in client.get("/api/v1/channels").json()} == {"clicks", "per_user"}
-    assert client.get("/api/v1/channels/clicks").json()["columns"] == {"user": "string"}
-    assert [item["name"] for item in client.get("/api/v1/tasks").json()] == ["per_user"]
-    assert client.get("/api/v1/bindings/per_user").json()["triggers"] == ["clicks has new data"]
-    assert client.get("/api/v1/views/per_user").json()[0]["channel"] == "per_user"
-    assert client.get("/api/v1/runs").json() == []
-    assert client.get("/health").json() == {"status": "alive"}
-    assert client.get("/ready").json() == {"status": "ready"}
-    assert 'kilonova_runs{state="running"}' not in client.get("/metrics").text
-    assert "kilonova_channel_rows" in client.get("/metrics").text
+def test_what_the_description_does_not_show_is_the_description_alone(app: FastAPI) -> None:
+    hidden = {path for route in app.routes for path in described(route)}
+    assert hidden == {"/api/openapi.json", "/api/docs", "/api/docs/files"}
 
 
-def test_rows_come_as_json_or_arrow(client: TestClient) -> None:
-    answer = client.get("/api/v1/channels/clicks/rows")
-    assert answer.headers["kilonova-point"] == "7"
-    assert answer.json() == [{"user": "ann"}, {"user": "bob"}]
-    stream = client.get("/api/v1/channels/clicks/rows?format=arrow").content
-    assert pa.ipc.open_stream(stream).read_all().to_pydict() == {"user": ["ann", "bob"]}
+def test_every_route_says_how_it_tells_errors(app: FastAPI) -> None:
+    for path, methods in app.openapi()["paths"].items():
+        for operation in methods.values():
+            for status in ("401", "403", "404", "409", "413", "422", "429", "503"):
+                [content] = operation["responses"][status]["content"].values()
+                assert content["schema"] == {"$ref": "#/components/schemas/Error"}, (path, status)
 
 
-def test_rows_go_in_by_upload_or_reference(client: TestClient) -> None:
-    answer = client.post("/api/v1/channels/clicks/blocks", content=b'{"user": "ann"}')
-    assert answer.json() == {"run": 3}
-    large = client.post("/api/v1/channels/clicks/blocks", content=b" " * (2 << 20))
-    assert large.status_code == 422
-    assert "larger than 1 MB" in large.json()["problem"]
-    missing = client.post("/api/v1/channels/clicks/references?source=/nowhere.csv")
-    assert (missing.status_code, missing.json()["error"]) == (422, "unreadable")
+def test_the_page_that_describes_it_loads_nothing_from_elsewhere(client: TestClient) -> None:
+    page = client.get("/api/docs")
+    assert "https://" not in page.text
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert len(loaded) == 3
+    for name in loaded:
+        assert client.get(f"/api/{name}").status_code == 200, name
+    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
 
 
-def test_the_files_of_a_directory_are_told(client: TestClient, project: Project) -> None:
+@contextmanager
+def fuzzed(dialect: str, place: Path) -> Iterator[tuple[schemathesis.BaseSchema, str]]:
+    """The described API over a kind of database, and the token of an admin."""
+    with empty_database(dialect) as url, opened_shop(place, catalog=url) as project:
+        described = schemathesis.openapi.from_asgi("/api/openapi.json", api(Prompt(), project))
+        yield described, project.create_token("fuzzer", "admin")
+
+
+@pytest.mark.parametrize(("dialect", "examples"), list(zip(DIALECTS, (15, 5), strict=True)))
+def test_no_request_makes_the_server_fail(dialect: str, examples: int, tmp_path: Path) -> None:
+    checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+    checked = 0
+    with fuzzed(dialect, tmp_path) as (described, secret):
+        for result in described.exclude(path=ENDLESS).get_all_operations():
+            operation = result.ok()
+
+            @given(case=operation.as_strategy())
+            @settings(
+                max_examples=examples,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+                database=None,
+                derandomize=True,
+                phases=[Phase.explicit, Phase.generate],
+            )
+            def check(case: schemathesis.Case) -> None:
+                headers = bearing(secret)
+                case.validate_response(case.call(headers=headers), checks=checks, headers=headers)
+
+            check()
+            checked += 1
+    assert checked > 30
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/api/v1/nowhere", "/api/v1/channels/clicks/rows/1"])
+def test_a_path_that_is_not_there_is_told_as_any_other_error(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, answer.json()["error"]) == (404, "not found")
+    assert client.put("/api/v1/channels").json()["error"] == "method not allowed"
+
+
+def test_parameters_that_cannot_be_are_told_by_name(client: TestClient) -> None:
+    answer = client.get("/api/v1/channels/clicks/rows?limit=0")
+    assert (answer.status_code, answer.json()["path"]) == (422, "limit")
+    assert client.post("/api/v1/channels/clicks/references").json()["problem"] == "source: Field required"
+
+
+def test_a_defect_is_told_and_logged(shop: Project, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Prompt):
+        def errand(self, what: str, **arguments: Any) -> Any:
+            raise ZeroDivisionError("oh")
+
+    client = TestClient(api(Broken(), shop), base_url="http://localhost", raise_server_exceptions=False)
+    answer = client.post("/api/v1/runs")
+    assert (answer.status_code, answer.json()["error"]) == (500, "defect")
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_catalog_of_another_release_is_told(client: TestClient, shop: Project) -> None:
+    with shop.catalog.writing() as tx:
+        tx.connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    for path in ("/ready", "/api/v1/channels", "/metrics"):
+        answer = client.get(path)
+        assert (answer.status_code, answer.json()["error"]) == (503, "catalog")
+        assert "newer release" in answer.json()["problem"]
+        assert "Retry-After" not in answer.headers
+    assert client.get("/health").status_code == 200
+
+
+def test_a_catalog_that_is_away_may_be_asked_again(tmp_path: Path) -> None:
+    with open_project(tmp_path, catalog="postgresql://localhost:1/nothing?connect_timeout=2") as project:
+        client = TestClient(api(Slow(), project), base_url="http://localhost")
+        for path in ("/ready", "/api/v1/channels"):
+            answer = client.get(path)
+            assert (answer.status_code, answer.json()["error"]) == (503, "catalog")
+            assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_a_catalog_that_has_gone_is_told_and_not_made_anew(client: TestClient, shop: Project) -> None:
+    file = shop.directory / shop.settings.catalog
+    shop.catalog.close()
+    for part in file.parent.glob(f"{file.name}*"):
+        part.unlink()
+    answer = client.get("/api/v1/channels")
+    assert (answer.status_code, answer.json()["hint"]) == (503, "Make one with: kilonova init")
+    assert not file.exists()
+
+
+def test_a_server_without_a_worker_is_not_ready(shop: Project) -> None:
+    answer = TestClient(api(Slow(), shop), base_url="http://localhost").get("/ready")
+    assert (answer.status_code, answer.json()["error"]) == (503, "spark")
+    assert "Retry-After" in answer.headers
+
+
+def test_the_files_of_a_directory_are_told(client: TestClient, shop: Project) -> None:
+    project = shop
     (project.directory / "inbox").mkdir()
     (project.directory / "inbox" / "a.csv").write_text("user\nann\n")
     project.look("clicks")
@@ -111,15 +218,6 @@ def test_the_files_of_a_directory_are_told(client: TestClient, project: Project)
     assert client.post("/api/v1/channels/clicks/files/retry").json() == {"files": 0}
     assert client.post("/api/v1/channels/clicks/files/retry?path=inbox/a.csv").status_code == 404
     assert client.get("/api/v1/channels/per_user/files").json() == {"watched": None, "files": []}
-
-
-def test_a_binding_can_be_steered(client: TestClient) -> None:
-    for verb in ("fire", "pause", "resume"):
-        assert client.post(f"/api/v1/bindings/per_user/{verb}").json() == {"binding": "per_user", "done": verb}
-    kinds = [event["kind"] for event in client.get("/api/v1/events").json()]
-    assert kinds == ["applied", "fired", "paused", "resumed"]
-    [firing] = client.get("/api/v1/firings").json()
-    assert firing["binding"] == "per_user"
 
 
 def test_a_run_is_told_with_its_log(client: TestClient, project: Project) -> None:
@@ -147,117 +245,10 @@ def test_a_run_is_told_with_its_log(client: TestClient, project: Project) -> Non
     assert client.get(f"/api/v1/runs/{number}/log").text.endswith("Z run: abandoned: its process ended\n")
 
 
-def test_what_is_not_there_is_told(client: TestClient) -> None:
-    for path in (
-        "runs/1",
-        "runs/1/log",
-        "channels/click",
-        "channels/click/rows",
-        "bindings/per_usr",
-        "views/per_usr",
-        "firings?binding=x",
-    ):
-        answer = client.get(f"/api/v1/{path}")
-        assert answer.status_code == 404, path
-        assert answer.json()["error"] == "unknown"
-    assert client.get("/api/v1/channels/clicks/rows?limit=0").status_code == 422
-
-
-def routes(app: FastAPI) -> list[tuple[str, str, Role | None]]:
-    """Method, path and role of every route; None for those that are open."""
-    found = []
-    for route in app.routes:
-        if isinstance(route, APIRoute):
-            needed = [each.call.role for each in route.dependant.dependencies if isinstance(each.call, Needs)]
-            for method in route.methods:
-                found.append(
-                    (
-                        method,
-                        route.path.replace("{name}", "clicks").replace("{number}", "1"),
-                        needed[0] if needed else None,
-                    )
-                )
-    return found
-
-
-OPEN = {"/health", "/ready"}
-
-
-def test_every_role_may_do_what_it_is_for_and_no_more(app: FastAPI, client: TestClient, project: Project) -> None:
-    secrets = {role: project.create_token(role.value, role.value) for role in Role}
-    checked = 0
-    for method, path, needed in sorted(routes(app), key=lambda route: route[0] == "DELETE"):
-        if path.endswith("/stream"):
-            continue
-        assert (needed is None) == (path in OPEN), path
-        if needed is None:
-            continue
-        assert client.request(method, path).status_code == 401, path
-        wrong = {"Authorization": "Bearer nonsense"}
-        assert client.request(method, path, headers=wrong).status_code == 401, path
-        for role, secret in secrets.items():
-            status = client.request(method, path, headers={"Authorization": f"Bearer {secret}"}).status_code
-            assert (status != 403) == role.may(needed), (path, role)
-            assert status < 500, path
-            checked += 1
-    assert checked > 50
-    project.revoke_token("read")
-    stale = {"Authorization": f"Bearer {secrets[Role.READ]}"}
-    assert client.get("/api/v1/channels", headers=stale).status_code == 401
-
-
-def test_too_many_requests_are_refused(project: Project) -> None:
-    with open_project(project.directory, serve={"rate": "2 per minute"}) as strict:
-        client = TestClient(api(Spark(), strict))  # type: ignore[arg-type]
-        statuses = [client.post("/api/v1/bindings/per_user/fire").status_code for _ in range(3)]
-        assert statuses == [200, 200, 429]
-        assert client.get("/api/v1/channels").status_code == 200
-
-
-def test_a_server_does_not_listen_to_everybody_without_tokens(project: Project) -> None:
-    refuse_open(project.catalog, "127.0.0.1")
-    refuse_open(project.catalog, "localhost")
-    with pytest.raises(SettingsError, match="no tokens"):
-        refuse_open(project.catalog, "0.0.0.0")
-    project.create_token("me", "admin")
-    refuse_open(project.catalog, "0.0.0.0")
-
-
-@pytest.fixture
-def described(app: FastAPI) -> schemathesis.BaseSchema:
-    return schemathesis.openapi.from_asgi("/api/openapi.json", app)
-
-
-def test_no_request_makes_the_server_fail(described: schemathesis.BaseSchema) -> None:
-    checked = 0
-    for result in described.exclude(path="/api/v1/events/stream").get_all_operations():
-        operation = result.ok()
-
-        @given(case=operation.as_strategy())
-        @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-        def check(case: schemathesis.Case) -> None:
-            answer = case.call()
-            assert answer.status_code < 500, (case.as_curl_command(), answer.text)
-
-        check()
-        checked += 1
-    assert checked > 20
-
-
-def test_webhooks_are_made_by_who_may_and_shown_without_secrets(client: TestClient) -> None:
-    hook = {"name": "pager", "url": "https://example.com/t0ken", "on": ["failed", "stuck"], "secret_env": "PAGER"}
-    assert client.post("/api/v1/webhooks", json=hook).json() == {"webhook": "pager"}
-    answer = client.get("/api/v1/webhooks")
-    [shown] = answer.json()
-    assert (shown["name"], shown["origin"], shown["on"]) == ("pager", "https://example.com", ["failed", "stuck"])
-    assert shown["signed"] is True
-    assert "t0ken" not in answer.text
-    assert "PAGER" not in answer.text
-    again = client.post("/api/v1/webhooks", json=hook)
-    assert (again.status_code, again.json()["error"]) == (422, "declaration")
-    inside = client.post("/api/v1/webhooks", json={**hook, "name": "x", "url": "file:///etc/passwd"})
-    assert inside.status_code == 422
-    assert client.post("/api/v1/webhooks", json={**hook, "name": "x", "on": ["fialed"]}).status_code == 404
-    assert client.delete("/api/v1/webhooks/pagr").status_code == 404
-    assert client.delete("/api/v1/webhooks/pager").json() == {"webhook": "pager"}
-    assert client.get("/api/v1/webhooks").json() == []
+def test_when_a_channel_is_compacted_can_be_said(client: TestClient, shop: Project) -> None:
+    assert client.get("/api/v1/policies").json() == []
+    place = "/api/v1/channels/clicks/policy"
+    assert client.put(f"{place}?rule=after&deltas=5").json() == {"channel": "clicks", "policy": "after 5 deltas"}
+    assert client.put(f"{place}?rule=never").json()["policy"] == "never by itself"
+    assert client.put(f"{place}?rule=after&deltas=0").status_code == 422
+    assert client.put("/api/v1/channels/click/policy?rule=weigh").status_code == 404

@@ -10,17 +10,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import httpx2
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import kilonova as kn
+from kilonova.catalog import firings
 from kilonova.model.event import Event, EventKind
 from kilonova.model.file import FileState
 from kilonova.model.firing import FiringState
+from kilonova.server.listening import listening
 from kilonova.server.loop import Server
-from kilonova.service.project import Project
+from kilonova.service.project import Project, open_project
 
 
 @contextmanager
@@ -31,7 +36,7 @@ def serving(place: Path, **settings: object) -> Iterator[Server]:
     def log(text: str, _event: Event | None) -> None:
         said.append(text)
 
-    server = Server(place, {"serve": {"workers": 1, "grace": 5.0, **settings}, "spark": {"master": "local[2]"}}, log)
+    server = Server(place, {"serve": settings, "spark": {"master": "local[2]"}}, log)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -43,6 +48,43 @@ def serving(place: Path, **settings: object) -> Iterator[Server]:
         assert not thread.is_alive()
 
 
+@dataclass(frozen=True)
+class Served:
+    """A project with a server, and a client of its API for an admin."""
+
+    project: Project
+    client: httpx2.Client
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Served]:
+    """Two workers are shared by all tests: starting one takes longer than most of what they do."""
+    place = tmp_path_factory.mktemp("served")
+    settings = {
+        "workers": 2, "grace": 5.0, "tidy": 0.0, "seconds": 20.0, "memory": 2000, "loading": 4, "port": 0, "upload": 1,
+    }  # fmt: skip
+    with open_project(place, session=spark, retry={"wait": 0}, serve=settings) as project:
+        project.create()
+        bearing = {"Authorization": f"Bearer {project.create_token('tests', 'admin')}"}
+        with (
+            serving(place, **settings) as server,
+            listening(server, project) as address,
+            httpx2.Client(base_url=address, headers=bearing, timeout=120) as client,
+        ):
+            yield Served(project, client)
+        assert [each.state for each in project.servers(10)] == ["stopped"]
+
+
+@pytest.fixture
+def project(served: Served) -> Project:
+    return served.project
+
+
+@pytest.fixture
+def client(served: Served) -> httpx2.Client:
+    return served.client
+
+
 def until(condition: Callable[[], bool], seconds: float = 90) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -51,8 +93,8 @@ def until(condition: Callable[[], bool], seconds: float = 90) -> None:
 
 
 def ended(project: Project, binding: str, times: int = 1) -> bool:
-    firings = project.operation(100, binding).firings
-    return sum(firing.state.ended for firing in firings) >= times and all(firing.state.ended for firing in firings)
+    found = project.firings(100, binding)
+    return sum(firing.state.ended for firing in found) >= times and all(firing.state.ended for firing in found)
 
 
 def rows(project: Project, channel: str) -> list[tuple[object, ...]]:
@@ -63,7 +105,7 @@ def clicks_of(spark: SparkSession, *users: str) -> DataFrame:
     return spark.createDataFrame([(user,) for user in users], "user string")
 
 
-def test_a_project_runs_by_itself(project: Project, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_project_runs_by_itself(project: Project, spark: SparkSession) -> None:
     shop = kn.Workflow("shop")
     shop.channel("clicks", "user string")
     shop.view("per_user", "SELECT user, count(*) AS n FROM clicks GROUP BY user")
@@ -73,29 +115,25 @@ def test_a_project_runs_by_itself(project: Project, spark: SparkSession, tmp_pat
     shop.bind("all_clicks", counting, {"incoming": "clicks"}, on=kn.after("per_user"))
     project.apply(shop)
     project.ingest("clicks", clicks_of(spark, "ann", "bob"))
-    with serving(tmp_path):
-        until(lambda: ended(project, "all_clicks"))
-        assert rows(project, "per_user") == [("ann", 1), ("bob", 1)]
-        assert rows(project, "all_clicks__total") == [(2,)]
-        project.pause("per_user")
-        project.ingest("clicks", clicks_of(spark, "ann"))
-        project.fire("all_clicks")
-        until(lambda: ended(project, "all_clicks", 2))
-        assert rows(project, "per_user") == [("ann", 1), ("bob", 1)]
-        assert rows(project, "all_clicks__total") == [(3,)]
-        project.resume("per_user")
-        until(lambda: ended(project, "per_user", 2) and ended(project, "all_clicks", 3))
-        assert rows(project, "per_user") == [("ann", 2), ("bob", 1)]
-        firings = project.operation(100).firings
-        assert {firing.state for firing in firings} == {FiringState.SUCCEEDED, FiringState.IDLE}
-        late = _latencies(project)
-        assert late, "no run was launched for an arrival"
-    assert [server.state for server in project.operation().servers] == ["stopped"]
+    until(lambda: ended(project, "all_clicks"))
+    assert rows(project, "per_user") == [("ann", 1), ("bob", 1)]
+    assert rows(project, "all_clicks__total") == [(2,)]
+    project.pause("per_user")
+    project.ingest("clicks", clicks_of(spark, "ann"))
+    project.fire("all_clicks")
+    until(lambda: ended(project, "all_clicks", 2))
+    assert rows(project, "per_user") == [("ann", 1), ("bob", 1)]
+    assert rows(project, "all_clicks__total") == [(3,)]
+    project.resume("per_user")
+    until(lambda: ended(project, "per_user", 2) and ended(project, "all_clicks", 3))
+    assert rows(project, "per_user") == [("ann", 2), ("bob", 1)]
+    fired = [*project.firings(100, "per_user"), *project.firings(100, "all_clicks")]
+    assert {firing.state for firing in fired} == {FiringState.SUCCEEDED, FiringState.IDLE}
+    launched = {event.run for event in project.events() if event.kind is EventKind.LAUNCHED}
+    assert launched >= {firing.run for firing in fired if firing.run is not None} > set()
 
 
-def test_what_reads_the_same_is_merged_and_each_reports_for_itself(
-    project: Project, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_what_reads_the_same_is_merged_and_each_reports_for_itself(project: Project, spark: SparkSession) -> None:
     copies = kn.Workflowette("copies")
     copies.channel("rows", "user string")
     copies.channel("users", "user string")
@@ -113,17 +151,16 @@ def test_what_reads_the_same_is_merged_and_each_reports_for_itself(
     def broken(rows: kn.All) -> kn.Base:
         raise ValueError("no luck")
 
-    shop = kn.Workflow("shop")
-    shop.channel("clicks", "user string")
+    merging = kn.Workflow("merging")
+    merging.channel("seen", "user string")
     for name in ("one", "two"):
-        shop.bind(name, copies, {"rows": "clicks"}, on=kn.arrival("clicks"), mergeable="2 seconds")
-    shop.bind("three", failing, {"rows": "clicks"}, on=kn.arrival("clicks"), mergeable="1 minute")
-    project.apply(shop)
-    project.ingest("clicks", clicks_of(spark, "ann", "bob", "ann"))
-    with serving(tmp_path):
-        until(lambda: all(ended(project, name) for name in ("one", "two", "three")))
+        merging.bind(name, copies, {"rows": "seen"}, on=kn.arrival("seen"), mergeable="1 second")
+    merging.bind("three", failing, {"rows": "seen"}, on=kn.arrival("seen"), mergeable="1 minute")
+    project.apply(merging)
+    project.ingest("seen", clicks_of(spark, "ann", "bob", "ann"))
+    until(lambda: all(ended(project, name) for name in ("one", "two", "three")))
     assert rows(project, "one__users") == rows(project, "two__users") == [("ann",), ("bob",)]
-    found = {firing.binding: firing for firing in project.operation(100).firings}
+    found = {name: project.firings(1, name)[0] for name in ("one", "two", "three")}
     assert {name: firing.state for name, firing in found.items()} == {
         "one": FiringState.SUCCEEDED,
         "two": FiringState.SUCCEEDED,
@@ -144,51 +181,97 @@ def test_what_reads_the_same_is_merged_and_each_reports_for_itself(
     assert 'raise ValueError("no luck")' in project.log(first["three__broken",].number).text
 
 
-def _latencies(project: Project) -> list[float]:
-    """Seconds from a firing to the launch of its run."""
-    events = project.events()
-    launched = {event.run: event.time for event in events if event.kind is EventKind.LAUNCHED}
-    return [
-        (launched[firing.run] - firing.time).total_seconds()
-        for firing in project.operation(100).firings
-        if firing.run is not None
-    ]
+SALES = b"""
+import kilonova as kn
+
+print("what code prints when it is loaded disturbs nobody")
+sales = kn.Workflow("sales")
+sales.channel("sold", "id bigint, item string", key="id")
+sales.view("items", "SELECT item, count(*) AS n FROM sold GROUP BY item")
+"""
 
 
-def test_user_code_cannot_take_the_server_down(project: Project, spark: SparkSession, tmp_path: Path) -> None:
+def test_everything_can_be_done_by_http(client: httpx2.Client, tmp_path: Path) -> None:
+    assert client.get("/ready").status_code == 200
+    [plan] = client.post("/api/v1/workflows?dry_run=true", content=SALES).json()
+    assert [change["action"] for change in plan["tasks"]] == ["add"]
+    assert client.get("/api/v1/channels/sold").status_code == 404
+    assert client.post("/api/v1/workflows", content=SALES).json() == [plan]
+    [again] = client.post("/api/v1/workflows", content=SALES).json()
+    assert again["empty"]
+    assert client.post("/api/v1/bindings/items/pause").status_code == 200
+    sold = b"id;item\n1;book\n2;pen\n3;pen\n"
+    [run] = client.post("/api/v1/channels/sold/blocks?format=csv&option=sep=;", content=sold).json().values()
+    assert client.get(f"/api/v1/runs/{run}").json()["made"][0]["rows"] == 3
+    assert client.get("/api/v1/tasks/items").json()["due"]
+    place = client.post("/api/v1/runs?task=items&wait=false").headers["Location"]
+    until(lambda: client.get(place).json()["state"] == "done")
+    assert client.get("/api/v1/tasks/items").json()["due"] is None
+    first = client.get("/api/v1/channels/items/rows")
+    assert sorted(row["n"] for row in first.json()) == [1, 2]
+    arrow = client.get("/api/v1/channels/items/rows?format=arrow&limit=1&offset=1").content
+    assert pa.ipc.open_stream(arrow).read_all().num_rows == 1
+    export = f"/api/v1/channels/items/exports?format=json&target={tmp_path / 'out'}"
+    assert client.post(export).status_code == 200
+    assert len(list((tmp_path / "out").glob("*.json"))) == 1
+    assert client.post(export).json()["error"] == "settings"
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "error"),
+    [
+        ("csv", b"id,item\nx,book\n", "unreadable"),
+        ("csv", b"\xff\xfe\x00", "unreadable"),
+        ("json", b'{"id": 1, "item": ', "unreadable"),
+        ("json", b'{"id": 1, "thing": "x"}', "schema"),
+        ("parquet", b"PAR1 is not all that it takes", "unreadable"),
+    ],
+)
+def test_what_cannot_be_read_is_told_and_changes_nothing(
+    client: httpx2.Client, format: str, content: bytes, error: str
+) -> None:
+    before = client.get("/api/v1/channels/sold").json()["rows"]
+    answer = client.post(f"/api/v1/channels/sold/blocks?format={format}", content=content)
+    assert (answer.status_code, answer.json()["error"], answer.json()["channel"]) == (422, error, "sold")
+    assert client.get("/api/v1/channels/sold").json()["rows"] == before
+
+
+def test_user_code_cannot_take_the_server_down(
+    project: Project, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firings, "ATTEMPTS", 2)
     trap = kn.Workflow("trap")
-    trap.channel("clicks", "user string")
+    trap.channel("bait", "user string")
 
     @trap.task
-    def exits(clicks: kn.New) -> kn.Delta:
+    def exits(bait: kn.New) -> kn.Delta:
         os._exit(3)
 
     @trap.task
-    def hangs(clicks: kn.New) -> kn.Delta:
+    def hangs(bait: kn.New) -> kn.Delta:
         print("before it hangs")
         time.sleep(3600)
-        return clicks
+        return bait
 
     @trap.task
-    def raises(clicks: kn.New) -> kn.Delta:
+    def raises(bait: kn.New) -> kn.Delta:
         raise ValueError("no luck")
 
     @trap.task
-    def greedy(clicks: kn.New) -> kn.Delta:
+    def greedy(bait: kn.New) -> kn.Delta:
         assert len(bytearray(3 << 30)) > 0
-        return clicks
+        return bait
 
-    trap.view("fine", "SELECT count(*) AS n FROM clicks")
+    trap.view("fine", "SELECT count(*) AS n FROM bait")
     project.apply(trap)
-    project.ingest("clicks", clicks_of(spark, "ann"))
-    with serving(tmp_path, seconds=25.0, memory=2000):
-        until(lambda: all(ended(project, name) for name in ("exits", "hangs", "raises", "greedy", "fine")), 240)
-    states = {firing.binding: firing.state for firing in project.operation(100).firings}
-    assert states.pop("fine") is FiringState.SUCCEEDED
-    assert states == dict.fromkeys(states, FiringState.FAILED)
-    attempts = {firing.binding: firing.attempts for firing in project.operation(100).firings}
-    assert attempts["exits"] > 1
-    assert attempts["hangs"] == 0
+    project.ingest("bait", clicks_of(spark, "ann"))
+    names = ("exits", "hangs", "raises", "greedy", "fine")
+    until(lambda: all(ended(project, name) for name in names), 240)
+    found = {name: project.firings(1, name)[0] for name in names}
+    assert found.pop("fine").state is FiringState.SUCCEEDED
+    assert {firing.state for firing in found.values()} == {FiringState.FAILED}
+    assert found["exits"].attempts == 2
+    assert found["hangs"].attempts == 0
     runs, _ = project.history()
     said = {run.tasks: run.error for run in runs if run.error}
     assert "no luck" in str(said["raises",])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Table, Text, bindparam, cast, insert, select, update
+from sqlalchemy import Table, Text, bindparam, cast, exists, insert, select, update
 
 from kilonova.catalog import codec, events, tables
 from kilonova.catalog.database import Transaction, insert_all
@@ -33,23 +33,28 @@ class Bound:
     paused: bool
 
 
-def bindings(tx: Transaction) -> dict[str, Bound]:
-    """All active bindings by name."""
+def bindings(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, Bound]:
+    """Active bindings by name; all of them where no names are given.
+
+    Raises:
+        UnknownName: a name is not that of an active binding.
+    """
+    wanted = None if names is None else list(dict.fromkeys(names))
+    binding, task, trigger = tables.binding, tables.task, tables.trigger
+    bound = select(binding).where(binding.c.active)
+    done = select(task.c.name, task.c.binding).where(task.c.active, task.c.binding.is_not(None))
+    started = select(trigger.c.binding_id, trigger.c.definition).where(trigger.c.active)
+    if wanted is not None:
+        bound = bound.where(binding.c.name.in_(wanted))
+        done = done.where(task.c.binding.in_(wanted))
+        started = started.join(binding, binding.c.id == trigger.c.binding_id).where(binding.c.name.in_(wanted))
     tasks: dict[str, list[str]] = {}
-    for row in tx.connection.execute(
-        select(tables.task.c.name, tables.task.c.binding)
-        .where(tables.task.c.active, tables.task.c.binding.is_not(None))
-        .order_by(tables.task.c.id)
-    ):
+    for row in tx.connection.execute(done.order_by(task.c.id)):
         tasks.setdefault(row.binding, []).append(row.name)
     triggers: dict[int, list[Trigger]] = {}
-    for row in tx.connection.execute(
-        select(tables.trigger.c.binding_id, tables.trigger.c.definition)
-        .where(tables.trigger.c.active)
-        .order_by(tables.trigger.c.id)
-    ):
+    for row in tx.connection.execute(started.order_by(trigger.c.id)):
         triggers.setdefault(row.binding_id, []).append(codec.trigger_from_json(row.definition))
-    return {
+    found = {
         row.name: Bound(
             binding=Binding(
                 name=row.name,
@@ -63,9 +68,21 @@ def bindings(tx: Transaction) -> dict[str, Bound]:
             workflow=row.workflow,
             paused=row.paused,
         )
-        for row in tx.connection.execute(select(tables.binding).where(tables.binding.c.active))
+        for row in tx.connection.execute(bound.order_by(binding.c.name))
         if row.name in tasks
     }
+    for name in wanted or ():
+        if name not in found:
+            raise _unknown(tx, name)
+    return found
+
+
+def binding_names(tx: Transaction, after: str = "", limit: int | None = None) -> list[str]:
+    """The names of the active bindings, sorted: those after a name, and at most so many."""
+    name = tables.binding.c.name
+    busy = exists().where(tables.task.c.binding == name, tables.task.c.active)
+    query = select(name).where(tables.binding.c.active, busy, name > after).order_by(name).limit(limit)
+    return list(tx.connection.execute(query).scalars())
 
 
 def binding_id(tx: Transaction, name: str) -> int:
@@ -77,9 +94,12 @@ def binding_id(tx: Transaction, name: str) -> int:
     table = tables.binding
     found = tx.connection.execute(select(table.c.id).where(table.c.name == name, table.c.active)).scalar()
     if found is None:
-        names = tx.connection.execute(select(table.c.name).where(table.c.active)).scalars()
-        raise UnknownName("there is no such binding", binding=name, hint=closest(name, list(names)))
+        raise _unknown(tx, name)
     return int(found)
+
+
+def _unknown(tx: Transaction, name: str) -> UnknownName:
+    return UnknownName("there is no such binding", binding=name, hint=closest(name, binding_names(tx)))
 
 
 def tasks_of(tx: Transaction, name: str) -> tuple[str, ...]:

@@ -26,9 +26,10 @@ _AT_ONCE = 10_000
 _RUNNING = RunState.RUNNING.value
 
 
-def channel_names(tx: Transaction) -> list[str]:
-    """The names of all channels, sorted."""
-    return list(tx.connection.execute(select(tables.channel.c.name).order_by(tables.channel.c.name)).scalars())
+def channel_names(tx: Transaction, after: str = "", limit: int | None = None) -> list[str]:
+    """The names of the channels, sorted: those after a name, and at most so many."""
+    name = tables.channel.c.name
+    return list(tx.connection.execute(select(name).where(name > after).order_by(name).limit(limit)).scalars())
 
 
 def channel_id(tx: Transaction, name: str) -> int:

@@ -18,10 +18,10 @@ from typing import Any
 
 from sqlalchemy import Connection, CursorResult, Engine, Table, create_engine, event, insert, select, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from kilonova.catalog import tables
-from kilonova.errors import Busy, CatalogAway, CatalogError, KilonovaError
+from kilonova.errors import Busy, CatalogAway, CatalogError, DeclarationError, KilonovaError
 
 _LOCK = 0x6B696C6F6E6F7661
 """The advisory lock that writers of a PostgreSQL catalog take; one catalog has one database."""
@@ -214,6 +214,8 @@ class Catalog:
                 f"the catalog at {self.shown_url} cannot be reached: {error.orig}",
                 hint="Check that the database runs and that the URL is right",
             ) from error
+        except DataError as error:
+            raise DeclarationError(f"the catalog cannot hold a value: {error.orig}", hint="Use another name") from None
         except DBAPIError as error:
             if "malformed" in str(error.orig) or "not a database" in str(error.orig):
                 raise CatalogError(f"{self.shown_url} is not a catalog: {error.orig}") from error

@@ -461,11 +461,13 @@ def forget(tx: Transaction, before: datetime) -> None:
     tx.connection.execute(delete(tables.firing).where(tables.firing.c.ended < before))
 
 
-def firings(tx: Transaction, limit: int, binding: str | None = None) -> list[Firing]:
-    """The firings, newest first."""
+def firings(tx: Transaction, limit: int, binding: str | None = None, before: int | None = None) -> list[Firing]:
+    """The firings, of all bindings or one, newest first: those before a number, and at most so many."""
     query = _told().limit(limit)
     if binding is not None:
         query = query.where(tables.binding.c.name == binding)
+    if before is not None:
+        query = query.where(tables.firing.c.id < before)
     return [_firing(row) for row in tx.connection.execute(query)]
 
 

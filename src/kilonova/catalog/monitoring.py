@@ -48,17 +48,19 @@ def counts(tx: Transaction) -> Counts:
         .where(block.c.state == LIVE)
         .group_by(channel.c.name)
     ).all()
-    newest = tx.connection.execute(
-        select(channel.c.name, func.max(point.c.number).label("number"))
-        .join(point, point.c.channel_id == channel.c.id)
-        .where(point.c.state == PointState.FILLED.value)
-        .group_by(channel.c.name)
+    last = (  # by the key of points: however many a channel has had, one is looked at
+        select(point.c.number)
+        .where(point.c.channel_id == channel.c.id, point.c.state == PointState.FILLED.value)
+        .order_by(point.c.number.desc())
+        .limit(1)
+        .scalar_subquery()
     )
+    newest = tx.connection.execute(select(channel.c.name, last.label("number")))
     return Counts(
         runs=by(tables.run.c.state),
         firings=by(tables.firing.c.state),
         servers=by(tables.server.c.state),
         rows={row.name: int(row.rows) for row in live},
         bytes={row.name: int(row.bytes) for row in live},
-        points={row.name: row.number for row in newest},
+        points={row.name: row.number for row in newest if row.number is not None},
     )

@@ -329,6 +329,13 @@ def logic_version(tx: Transaction, name: str, version: int) -> Task:
     return Task(name=name, writes=tuple(row.writes), variants=tuple(_variant(item) for item in found))
 
 
+def task_names(tx: Transaction, after: str = "", limit: int | None = None) -> list[str]:
+    """The names of the active tasks, sorted: those after a name, and at most so many."""
+    name = tables.task.c.name
+    query = select(name).where(tables.task.c.active, name > after).order_by(name).limit(limit)
+    return list(tx.connection.execute(query).scalars())
+
+
 def task_id(tx: Transaction, name: str) -> int:
     """The catalog's number of a task.
 
@@ -342,22 +349,33 @@ def task_id(tx: Transaction, name: str) -> int:
 
 
 def _unknown(tx: Transaction, name: str) -> UnknownName:
-    names = tx.connection.execute(select(tables.task.c.name).where(tables.task.c.active)).scalars()
-    return UnknownName("there is no such task", task=name, hint=closest(name, list(names)))
+    return UnknownName("there is no such task", task=name, hint=closest(name, task_names(tx)))
 
 
 def writer(tx: Transaction, channel: str) -> str | None:
     """The active task that writes a channel; None for source channels."""
-    rows = tx.connection.execute(
+    return writers(tx, [channel]).get(channel)
+
+
+def writers(tx: Transaction, channels: Iterable[str]) -> dict[str, str]:
+    """The active tasks that write some channels, by channel; source channels are left out."""
+    wanted = list(channels)
+    if not wanted:
+        return {}
+    text = cast(tables.logic.c.writes, Text)
+    query = (
         select(tables.task.c.name, tables.logic.c.writes)
         .join(tables.logic, tables.logic.c.task_id == tables.task.c.id)
-        .where(
-            tables.logic.c.version == tables.task.c.logic,
-            tables.task.c.active,
-            cast(tables.logic.c.writes, Text).contains(json.dumps(channel), autoescape=True),
-        )
+        .where(tables.logic.c.version == tables.task.c.logic, tables.task.c.active)
     )
-    return next((row.name for row in rows if channel in row.writes), None)
+    if len(wanted) <= _FEW:
+        query = query.where(or_(*(text.contains(json.dumps(name), autoescape=True) for name in wanted)))
+    found = {channel: row.name for row in tx.connection.execute(query) for channel in row.writes}
+    return {channel: found[channel] for channel in wanted if channel in found}
+
+
+_FEW = 10
+"""For more channels than these, reading what all tasks write is quicker than looking for each."""
 
 
 def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[str, int]]) -> None:

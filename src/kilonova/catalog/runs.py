@@ -374,10 +374,11 @@ def _run(row: Row[Any]) -> Run:
     )
 
 
-def history(tx: Transaction, limit: int | None = None) -> list[Run]:
-    """The runs, newest first."""
-    query = select(tables.run).order_by(tables.run.c.id.desc())
-    return [_run(row) for row in tx.connection.execute(query if limit is None else query.limit(limit))]
+def history(tx: Transaction, limit: int | None = None, before: int | None = None) -> list[Run]:
+    """The runs, newest first: those before a number, and at most so many."""
+    query = select(tables.run).order_by(tables.run.c.id.desc()).limit(limit)
+    earlier = query if before is None else query.where(tables.run.c.id < before)
+    return [_run(row) for row in tx.connection.execute(earlier)]
 
 
 def one(tx: Transaction, number: int) -> Run:
@@ -423,13 +424,25 @@ class Made:
 
 def outputs(tx: Transaction, runs: Iterable[int]) -> list[Made]:
     """What runs made, by run and channel."""
-    rows = tx.connection.execute(
+    output = tables.run_output.c
+    return _made(tx, _outputs().where(output.run_id.in_(list(runs))).order_by(output.run_id, tables.channel.c.name))
+
+
+def last_outputs(tx: Transaction, channel: str, limit: int) -> list[Made]:
+    """What the last runs made of a channel, newest first."""
+    of_it = _outputs().where(tables.channel.c.name == channel)
+    return _made(tx, of_it.order_by(tables.run_output.c.run_id.desc()).limit(limit))
+
+
+def _outputs() -> Select[Any]:
+    return (
         select(tables.run_output, tables.channel.c.name, tables.block.c.rows, tables.block.c.bytes)
         .join(tables.channel, tables.channel.c.id == tables.run_output.c.channel_id)
         .outerjoin(tables.block, tables.block.c.id == tables.run_output.c.block_id)
-        .where(tables.run_output.c.run_id.in_(list(runs)))
-        .order_by(tables.run_output.c.run_id, tables.channel.c.name)
     )
+
+
+def _made(tx: Transaction, query: Select[Any]) -> list[Made]:
     return [
         Made(
             run=row.run_id,
@@ -442,7 +455,7 @@ def outputs(tx: Transaction, runs: Iterable[int]) -> list[Made]:
             reason=row.reason,
             seconds=row.seconds,
         )
-        for row in rows
+        for row in tx.connection.execute(query)
     ]
 
 

@@ -6,6 +6,7 @@ A token has 256 random bits, so that a plain digest of it gives nothing away.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
@@ -69,10 +70,18 @@ def tokens(tx: Transaction) -> list[Token]:
     return [Token(name=row.name, role=Role(row.role), created=row.created) for row in rows]
 
 
+def any_token(tx: Transaction) -> bool:
+    """Whether there are tokens."""
+    return tx.connection.execute(select(tables.token.c.name).limit(1)).first() is not None
+
+
 def holder(tx: Transaction, secret: str) -> Token | None:
-    """Whose token a secret is; None if it is nobody's."""
-    row = tx.connection.execute(select(tables.token).where(tables.token.c.digest == _digest(secret))).first()
-    return None if row is None else Token(name=row.name, role=Role(row.role), created=row.created)
+    """Whose token a secret is; None if it is nobody's. The time that it takes does not tell how near a guess is."""
+    digest, found = _digest(secret), None
+    for row in tx.connection.execute(select(tables.token)):
+        if hmac.compare_digest(row.digest, digest):
+            found = Token(name=row.name, role=Role(row.role), created=row.created)
+    return found
 
 
 def _digest(secret: str) -> str:

@@ -80,29 +80,7 @@ _MARKS = {Action.ADD: "+", Action.CHANGE: "~", Action.KEEP: " ", Action.DROP: "-
 def show_plans(plans: list[Plan], json: bool) -> None:
     """Print what registering workflows changes."""
     if json or common.json:
-        render.as_json(
-            [
-                {
-                    "workflow": item.workflow,
-                    "channels": [
-                        {"channel": c.channel.name, "action": c.action, "detail": c.detail} for c in item.channels
-                    ],
-                    "tasks": [
-                        {
-                            "task": t.task.name,
-                            "action": t.action,
-                            "logic": t.logic,
-                            "detail": t.detail,
-                            "rows": t.rows,
-                            "bytes": t.bytes,
-                            "downstream": t.downstream,
-                        }
-                        for t in item.tasks
-                    ],
-                }
-                for item in plans
-            ]
-        )
+        render.as_json([item.told for item in plans])
         return
     for item in plans:
         if item.empty:

@@ -1,22 +1,36 @@
 """Who may do what by HTTP: tokens with roles, and how many requests somebody may make.
 
-Where there are no tokens, whoever reaches the server may do everything; it listens to this machine alone then.
+Where there are no tokens, whoever reaches the server may do everything but send code and make tokens; it listens to
+this machine alone then, and takes no requests that a browser makes for a page of somebody else's.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import math
+import re
 import socket
+import time
+from collections import OrderedDict
 
 from fastapi import Request
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
 from limits import RateLimitItem, parse
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 
 from kilonova.catalog import tokens
 from kilonova.catalog.database import Catalog
+from kilonova.catalog.tokens import Token
 from kilonova.errors import SettingsError
 from kilonova.model.role import Role
+from kilonova.service.settings import ServeSection
+
+_REMEMBERED = 10_000
+"""How many pairs of an address and a token that it has shown are remembered."""
+
+MAKE_TOKEN = "Make one with: kilonova token create NAME --role admin"
 
 
 class Denied(Exception):
@@ -25,12 +39,16 @@ class Denied(Exception):
     Attributes:
         status: the HTTP status: 401, 403 or 429.
         problem: why, one sentence.
+        hint: what to do about it.
+        wait: seconds after which it may be tried again, if that helps.
     """
 
-    def __init__(self, status: int, problem: str) -> None:
+    def __init__(self, status: int, problem: str, *, hint: str | None = None, wait: int | None = None) -> None:
         super().__init__(problem)
         self.status = status
         self.problem = problem
+        self.hint = hint
+        self.wait = wait
 
 
 class Access:
@@ -38,55 +56,116 @@ class Access:
 
     Args:
         catalog: where the tokens are.
-        rate: how many requests that change something somebody may make, such as `"60 per minute"`.
+        settings: how many requests are let in, and where the server listens.
     """
 
-    def __init__(self, catalog: Catalog, rate: str) -> None:
+    def __init__(self, catalog: Catalog, settings: ServeSection) -> None:
         self._catalog = catalog
-        self._rate: RateLimitItem = parse(rate)
+        self._rate = parse(settings.rate)
+        self._guesses = parse(settings.guesses)
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
+        self._alone = only_this_machine(settings.host)
+        self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def needs(self, role: Role) -> Needs:
-        """A check that a request comes from somebody with a role; a dependency of a route."""
-        return Needs(self, role)
+    def needs(self, role: Role, *, token: bool = False) -> Needs:
+        """A check that a request comes from somebody with a role; a dependency of a route.
 
-    def check(self, request: Request, needed: Role) -> None:
+        Args:
+            role: the role.
+            token: whether a token is needed even as long as there are none.
+        """
+        return Needs(self, role, token)
+
+    def check(self, request: Request, needed: Role, *, token: bool) -> None:
         """Refuse a request that somebody may not make.
 
         Raises:
             Denied: there is no token, a wrong one, one of too low a role, or there were too many requests.
+            CatalogError: the catalog cannot be used, so that nobody knows.
         """
+        address = request.client.host if request.client else ""
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        given = secret if scheme.lower() == "bearer" else ""
+        self._catalog.check()
         with self._catalog.reading() as tx:
-            token = tokens.holder(tx, secret) if secret and scheme.lower() == "bearer" else None
-            guarded = bool(tokens.tokens(tx))
-        if guarded and token is None:
-            raise Denied(401, "a valid token is needed: send Authorization: Bearer TOKEN")
-        if token is not None and not token.role.may(needed):
-            raise Denied(403, f"the token {token.name} may {token.role.value}, and this needs {needed.value}")
-        who = token.name if token is not None else (request.client.host if request.client else "")
-        if needed is not Role.READ and not self._limiter.hit(self._rate, who):
-            raise Denied(429, f"too many requests: {self._rate} are let in")
+            holder = tokens.holder(tx, given) if given else None
+            guarded = not self._alone or tokens.any_token(tx)
+        if holder is not None:
+            self._refuse_guessed(address, holder)
+            if not holder.role.may(needed):
+                raise Denied(403, f"the token {holder.name} may {holder.role.value}, and this needs {needed.value}")
+        elif guarded:
+            if given:
+                self._limited(self._guesses, "wrong tokens", address)
+            raise Denied(401, "a valid token is needed", hint="Send Authorization: Bearer TOKEN")
+        elif token:
+            raise Denied(401, "this needs a token, and there are none yet", hint=MAKE_TOKEN)
+        else:
+            _refuse_foreign(request)
+        if needed is not Role.READ:
+            self._limited(self._rate, "requests that change something", holder.name if holder else f"at {address}")
+
+    def _refuse_guessed(self, address: str, holder: Token) -> None:
+        """A right token after many wrong ones is a guess, unless it has come from there before."""
+        pair = (address, holder.name)
+        if pair not in self._seen:
+            if not self._limiter.test(self._guesses, "wrong tokens", address):
+                raise self._too_many(self._guesses, "wrong tokens", address)
+            self._seen[pair] = None
+            while len(self._seen) > _REMEMBERED:
+                self._seen.popitem(last=False)
+
+    def _limited(self, rate: RateLimitItem, what: str, who: str) -> None:
+        if not self._limiter.hit(rate, what, who):
+            raise self._too_many(rate, what, who)
+
+    def _too_many(self, rate: RateLimitItem, what: str, who: str) -> Denied:
+        wait = self._limiter.get_window_stats(rate, what, who).reset_time - time.time()
+        return Denied(429, f"too many {what}: {rate} are let in", hint="Try again later", wait=max(1, math.ceil(wait)))
 
 
-class Needs:
-    """Refuses requests without a role; told from other dependencies by its class.
+class Needs(SecurityBase):
+    """Refuses requests without a role; the description of the API says which token a route needs."""
 
-    Attributes:
-        role: the role.
-    """
-
-    def __init__(self, access: Access, role: Role) -> None:
+    def __init__(self, access: Access, role: Role, token: bool) -> None:
+        self.model = HTTPBearer(description="A token of kilonova token create, with the role that the route names.")
+        self.scheme_name = "token"
         self._access = access
-        self.role = role
+        self._role = role
+        self._token = token
 
     def __call__(self, request: Request) -> None:
         """Check a request.
 
         Raises:
             Denied: somebody may not make it.
+            CatalogError: the catalog cannot be used, so that nobody knows.
         """
-        self._access.check(request, self.role)
+        self._access.check(request, self._role, token=self._token)
+
+
+def _refuse_foreign(request: Request) -> None:
+    """Refuse what a browser on this machine sends for a page of somebody else's.
+
+    Such a page can name this machine (`Origin` is another then), or have its own name resolved to it (`Host` is).
+
+    Raises:
+        Denied: the request is one of those.
+    """
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    if not _is_this_machine(re.sub(r":\d*$", "", host).strip("[]")):
+        raise Denied(403, "without tokens the server is spoken to as localhost only", hint=MAKE_TOKEN)
+    if origin is not None and origin.partition("://")[2] != host:
+        raise Denied(403, "without tokens no requests of other pages are taken", hint=MAKE_TOKEN)
+
+
+def _is_this_machine(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def refuse_open(catalog: Catalog, host: str) -> None:
@@ -95,19 +174,24 @@ def refuse_open(catalog: Catalog, host: str) -> None:
     Raises:
         SettingsError: there are none, and the host is not this machine's own.
     """
-    if all(ipaddress.ip_address(str(address[4][0])).is_loopback for address in _addresses(host)):
+    if only_this_machine(host):
         return
     with catalog.reading() as tx:
-        guarded = bool(tokens.tokens(tx))
+        guarded = tokens.any_token(tx)
     if not guarded:
         raise SettingsError(
-            f"the server would listen on {host} to everybody, because there are no tokens",
-            hint="Make one with: kilonova token create NAME --role admin",
+            f"the server would listen on {host} to everybody, because there are no tokens", hint=MAKE_TOKEN
         )
 
 
-def _addresses(host: str) -> list[tuple[object, object, object, object, tuple[object, ...]]]:
+def only_this_machine(host: str) -> bool:
+    """Whether nobody but this machine reaches what listens on a host.
+
+    Raises:
+        SettingsError: there is no such host.
+    """
     try:
-        return list(socket.getaddrinfo(host or "0.0.0.0", None))
+        addresses = socket.getaddrinfo(host or "0.0.0.0", None)
     except OSError as error:
         raise SettingsError(f"the server cannot listen on {host}: {error}", hint="Set serve.host") from None
+    return all(ipaddress.ip_address(str(address[4][0])).is_loopback for address in addresses)

@@ -117,11 +117,11 @@ class Server:
         """Let a worker do something that needs Spark; it goes before what has fired.
 
         Args:
-            what: which: `run`, `ingest`, `gather`, `compact` or `page`.
+            what: which: `run`, `ingest`, `gather`, `compact`, `export`, `page` or `apply`.
             arguments: those of the method of `Project`.
 
         Returns:
-            The result to come: a run's number, or a page; or `Refused`.
+            The result to come: a run's number, a page, or plans; or `Refused`.
         """
         answer: Future[Any] = Future()
         self._errands.append((Errand(what, arguments), answer))
@@ -368,6 +368,10 @@ class Server:
             log.warning("others will take up after this server: %s", error)
         hurried = self._stopping == float("-inf")
         self._deliverer.close(0.0 if hurried else min(_LAST, self._settings.grace))
+        while self._errands:
+            _, answer = self._errands.popleft()
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(Refused(SparkUnavailable("the server was stopped", hint="Try again").told))
         self._watch.close()
         self._project.close()
 

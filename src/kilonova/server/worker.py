@@ -18,6 +18,7 @@ from typing import Any, TextIO, assert_never
 
 from kilonova.catalog.firings import Batch, Claimed
 from kilonova.errors import KilonovaError
+from kilonova.server.declaring import declared
 from kilonova.server.messages import Done, Ended, Errand, Failed, Message, Outcome, Ready, Work, read, written
 from kilonova.service.project import Project, open_project
 from kilonova.service.records import RunReport
@@ -107,8 +108,18 @@ def _done(project: Project, errand: Errand) -> Any:
             return _run(project.tidy(**arguments))
         case Errand("page", arguments):
             return project.page(**arguments)
+        case Errand("export", arguments):
+            return project.export(**arguments)
+        case Errand("apply", arguments):
+            return _applied(project, **arguments)
         case _:
             raise AssertionError(errand.what)
+
+
+def _applied(project: Project, *, dry_run: bool, **sent: Any) -> list[dict[str, Any]]:
+    """The plans of workflows that somebody has sent, carried out one after the other unless they are only asked for."""
+    carry_out = project.plan if dry_run else project.apply
+    return [carry_out(workflow).told for workflow in declared(project, **sent)]
 
 
 def _run(report: RunReport | None) -> int | None:

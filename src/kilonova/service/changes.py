@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Any, assert_never
 
 from kilonova.catalog import bindings, chains, registry
 from kilonova.catalog.database import Transaction
@@ -106,6 +106,34 @@ class Plan:
         """Whether nothing would change."""
         actions = [item.action for part in (self.channels, self.tasks, self.bindings) for item in part]
         return all(action is Action.KEEP for action in actions)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The plan for machines."""
+        return {
+            "workflow": self.workflow,
+            "empty": self.empty,
+            "channels": [
+                {"channel": item.channel.name, "action": item.action.value, "detail": item.detail}
+                for item in self.channels
+            ],
+            "tasks": [
+                {
+                    "task": item.task.name,
+                    "action": item.action.value,
+                    "logic": item.logic,
+                    "detail": item.detail,
+                    "rows": item.rows,
+                    "bytes": item.bytes,
+                    "downstream": list(item.downstream),
+                }
+                for item in self.tasks
+            ],
+            "bindings": [
+                {"binding": item.binding.name, "action": item.action.value, "detail": item.detail}
+                for item in self.bindings
+            ],
+        }
 
 
 def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Function]) -> Plan:

@@ -22,9 +22,6 @@ from kilonova.query.tasks import delta_of, known_of, way_of
 from kilonova.schedule.costs import learned
 from kilonova.schedule.planning import Progress, choose, extent, why_due
 
-_RUNS = 200
-"""How far back the last runs of a view are looked for."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
@@ -72,32 +69,43 @@ def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[Kept, ...]:
     Raises:
         UnknownName: there is no such view.
     """
-    tasks = registry.tasks(tx)
-    views = [each for each, known in tasks.items() if _text(known) is not None]
-    if name not in views:
-        raise UnknownName("there is no such view", task=name, hint=closest(name, views))
-    _, progress, chronicles = observe(tx)
+    names = registry.task_names(tx)
+    if name not in names:
+        raise UnknownName("there is no such view", task=name, hint=closest(name, names))
+    tasks = parts(tx, name)
+    if _text(tasks[name]) is None:
+        raise UnknownName("the task is not a view", task=name, hint="What views do can be explained, because it is SQL")
+    _, progress, chronicles = observe(tx, tasks)
     channels = {
         each: replace(chronicle.channel, schema=chronicle.schema_at(chronicle.readable))
         for each, chronicle in chronicles.items()
     }
-    made = records.outputs(tx, [run.number for run in records.history(tx, _RUNS)])
     return tuple(
         _kept(
             tasks[each],
             progress[each],
             channels,
             chronicles,
-            tuple([item for item in reversed(made) if item.channel == each][:runs]),
+            tuple(records.last_outputs(tx, each, runs)),
         )
-        for each in parts(tasks, name)
+        for each in tasks
     )
 
 
-def parts(tasks: Mapping[str, Registered], name: str) -> tuple[str, ...]:
-    """A task's name after those of the tasks that keep what it needs, if it is a view."""
-    mine = (each for each in tasks if each.rpartition("__")[0] == name and each.rpartition("__")[2].isdigit())
-    return (*(each for each in mine if _text(tasks[each]) is not None), name)
+def parts(tx: Transaction, name: str) -> dict[str, Registered]:
+    """A task after the tasks that keep what it needs, if it is a view; by name.
+
+    Raises:
+        UnknownName: there is no such task.
+    """
+    mine = [
+        each
+        for each in registry.task_names(tx)
+        if each.rpartition("__")[0] == name and each.rpartition("__")[2].isdigit()
+    ]
+    found = registry.tasks(tx, [*mine, name])
+    kept = {each: known for each, known in found.items() if each != name and _text(known) is not None}
+    return {**kept, name: found[name]}
 
 
 def _text(known: Registered) -> str | None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from kilonova.catalog.files import Looked
     from kilonova.catalog.firings import Claimed
-    from kilonova.declare.workflow import Workflow
+    from kilonova.declare.workflow import Declared, Workflow
     from kilonova.engine.occasion import Occasion
     from kilonova.engine.reclaim import Collected
     from kilonova.engine.seam import Files
@@ -116,18 +116,38 @@ class Project(Records):
         self.catalog.create()
         Storage(warehouse_url(self.settings, self.directory)).create()
 
-    def plan(self, workflow: Workflow) -> changes.Plan:
+    def declared(self, workflows: Iterable[Workflow]) -> tuple[Declared, ...]:
+        """Workflows as values: each may read what is registered, and what those before it declare.
+
+        Raises:
+            DeclarationError: a workflow cannot be.
+        """
+        self.catalog.check()
+        found: list[Declared] = []
+        for workflow in workflows:
+            with self.catalog.reading() as tx:
+                others = {channel.name: channel for channel in changes.others(tx, workflow.name)}
+            others |= {channel.name: channel for earlier in found for channel in earlier.workflow.channels}
+            found.append(workflow.declared(others.values()))
+        return tuple(found)
+
+    def plan(self, workflow: Workflow | Declared) -> changes.Plan:
         """What registering a workflow would change.
 
         Raises:
             DeclarationError: the workflow cannot be, or does not fit what is registered.
         """
         self.catalog.check()
+        declared = self._declared(workflow)
         with self.catalog.reading() as tx:
-            declared = workflow.declared(changes.others(tx, workflow.name))
             return changes.propose(tx, declared.workflow, declared.functions)
 
-    def apply(self, workflow: Workflow) -> changes.Plan:
+    def _declared(self, workflow: Workflow | Declared) -> Declared:
+        from kilonova.declare.workflow import Declared
+
+        return workflow if isinstance(workflow, Declared) else self.declared([workflow])[0]
+
+    def apply(self, workflow: Workflow | Declared) -> changes.Plan:
         """Register a workflow; tasks whose definition changed get a new logic version.
 
         Checks that come to rows which stay are tried on those rows first.
@@ -141,9 +161,7 @@ class Project(Records):
             Busy: a run is writing rows to which a check comes.
         """
         self.catalog.check()
-        with self.catalog.reading() as tx:
-            others = changes.others(tx, workflow.name)
-        declared = workflow.declared(others)
+        declared = self._declared(workflow)
         with self.catalog.reading() as tx:
             plan = changes.propose(tx, declared.workflow, declared.functions)
         seen = {item.channel.name: self._verify(item) for item in plan.channels if item.unseen}
@@ -378,11 +396,8 @@ class Project(Records):
             return self._run(Due()) if self.due() else None
         names: list[str] = []
         with self.catalog.reading() as tx:
-            known, bound = registry.tasks(tx), bindings.bindings(tx)
             for name in tasks:
-                if name not in bound:
-                    registry.task_id(tx, name)
-                names += bound[name].binding.tasks if name in bound else parts(known, name)
+                names += bindings.tasks_of(tx, name) or parts(tx, name)
         return self._run(Asked(tuple(dict.fromkeys(names))))
 
     def launch(
@@ -573,7 +588,8 @@ class Project(Records):
         """Write the rows of a channel to a directory, as `parquet`, `csv` or `json`; see `read`.
 
         Raises:
-            StorageFailed: the directory is there already or cannot be written.
+            SettingsError: there is something already.
+            StorageFailed: the directory cannot be written.
         """
         from kilonova.warehouse.jobs import export
 

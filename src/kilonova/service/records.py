@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kilonova.catalog import bindings, chains, events, files, firings, monitoring, outlets, registry, servers, tokens
 from kilonova.catalog import runs as records
-from kilonova.catalog.database import Catalog
+from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.files import Watched
 from kilonova.catalog.monitoring import Counts
 from kilonova.catalog.observation import observe
@@ -112,6 +112,36 @@ class Lag:
     channel: str
     cursor: int
     newest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelStatus:
+    """How a channel stands.
+
+    Attributes:
+        chronicle: its points and blocks.
+        writer: the task that writes it; None for a source.
+    """
+
+    chronicle: Chronicle
+    writer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStatus:
+    """How a task stands.
+
+    Attributes:
+        registered: the task, and how far it has read.
+        due: why it has something to do; None if it has not.
+        lags: how far it is behind on each channel that it reads.
+        waits_until: until when its schedule holds it back; None if it does not.
+    """
+
+    registered: registry.Registered
+    due: str | None
+    lags: tuple[Lag, ...]
+    waits_until: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,12 +287,56 @@ class Records:
             waits={name: item.waits_until for name, item in progress.items() if item.waits_until is not None},
         )
 
-    def operation(self, limit: int = 20, binding: str | None = None) -> Operation:
-        """What runs by itself, and how that goes.
+    def channel(self, name: str) -> ChannelStatus:
+        """How a channel stands.
 
-        Args:
-            limit: how many of the last firings and servers to tell of.
-            binding: a binding, to tell of its firings only.
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return _channels(tx, [name])[0]
+
+    def channels(self, after: str = "", limit: int | None = None) -> list[ChannelStatus]:
+        """How the channels stand, by name: those after a name, and at most so many."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return _channels(tx, chains.channel_names(tx, after, limit))
+
+    def task(self, name: str) -> TaskStatus:
+        """How a task stands.
+
+        Raises:
+            UnknownName: there is no such task.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return _tasks(tx, [name])[0]
+
+    def tasks(self, after: str = "", limit: int | None = None) -> list[TaskStatus]:
+        """How the tasks stand, by name: those after a name, and at most so many."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return _tasks(tx, registry.task_names(tx, after, limit))
+
+    def binding(self, name: str) -> bindings.Bound:
+        """A binding.
+
+        Raises:
+            UnknownName: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return bindings.bindings(tx, [name])[name]
+
+    def bindings(self, after: str = "", limit: int | None = None) -> list[bindings.Bound]:
+        """The bindings by name: those after a name, and at most so many."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return list(bindings.bindings(tx, bindings.binding_names(tx, after, limit)).values())
+
+    def firings(self, limit: int, binding: str | None = None, before: int | None = None) -> list[Firing]:
+        """The firings, of all bindings or one, newest first: those before a number, and at most so many.
 
         Raises:
             UnknownName: there is no such binding.
@@ -271,8 +345,28 @@ class Records:
         with self.catalog.reading() as tx:
             if binding is not None:
                 bindings.binding_id(tx, binding)
+            return firings.firings(tx, limit, binding, before)
+
+    def servers(self, limit: int) -> list[servers.Server]:
+        """The servers, those that started last first."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return servers.servers(tx, limit)
+
+    def operation(self, limit: int = 20, binding: str | None = None) -> Operation:
+        """What runs by itself, and how that goes.
+
+        Args:
+            limit: how many of the last firings and servers to tell of.
+            binding: a binding, to tell of it and its firings only.
+
+        Raises:
+            UnknownName: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
             return Operation(
-                bindings=bindings.bindings(tx),
+                bindings=bindings.bindings(tx, None if binding is None else [binding]),
                 firings=tuple(firings.firings(tx, limit, binding)),
                 servers=tuple(servers.servers(tx, limit)),
             )
@@ -324,11 +418,11 @@ class Records:
         with self.catalog.reading() as tx:
             return explain(tx, view, runs)
 
-    def history(self, limit: int | None = None) -> tuple[list[Run], list[records.Made]]:
-        """The runs, newest first, and what they made."""
+    def history(self, limit: int | None = None, before: int | None = None) -> tuple[list[Run], list[records.Made]]:
+        """The runs, newest first, and what they made: those before a number, and at most so many."""
         self.catalog.check()
         with self.catalog.reading() as tx:
-            history = records.history(tx, limit)
+            history = records.history(tx, limit, before)
             return history, records.outputs(tx, [run.number for run in history])
 
     def one_run(self, number: int | None = None) -> RunRecord:
@@ -556,6 +650,30 @@ class Records:
         self.catalog.check()
         with self.catalog.reading() as tx:
             return tokens.tokens(tx)
+
+
+def _channels(tx: Transaction, names: Sequence[str]) -> list[ChannelStatus]:
+    found, writers = chains.chronicles(tx, names), registry.writers(tx, names)
+    return [ChannelStatus(chronicle=found[name], writer=writers.get(name)) for name in names]
+
+
+def _tasks(tx: Transaction, names: Sequence[str]) -> list[TaskStatus]:
+    _, progress, chronicles = observe(tx, names)
+    known = registry.tasks(tx, names)
+    return [
+        TaskStatus(
+            registered=known[name],
+            due=why_due(progress[name], chronicles),
+            lags=tuple(
+                Lag(
+                    task=name, channel=channel, cursor=known[name].cursor(channel), newest=chronicles[channel].effective
+                )
+                for channel in known[name].task.reads
+            ),
+            waits_until=progress[name].waits_until,
+        )
+        for name in names
+    ]
 
 
 def _kind(name: str) -> EventKind:

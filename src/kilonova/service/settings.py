@@ -48,6 +48,9 @@ class RetrySection(BaseModel):
     wait: float = Field(default=1.0, ge=0)
 
 
+_RATE = r"^[1-9]\d* per (second|minute|hour|day)$"
+
+
 class GatherSection(BaseModel):
     """How much of a watched directory becomes one block at most: so many files, or bytes of them."""
 
@@ -73,6 +76,8 @@ class ServeSection(BaseModel):
         port: the port on which it listens; 0 takes a free one.
         upload: how many megabytes an upload has at most.
         rate: how many requests that change something a token, or an address, may make.
+        guesses: how many wrong tokens an address may send before no new one is taken from it.
+        loading: how many seconds the code of a workflow that is sent may take to be loaded.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -87,7 +92,9 @@ class ServeSection(BaseModel):
     host: str = "127.0.0.1"
     port: int = Field(default=8620, ge=0, le=65535)
     upload: int = Field(default=100, gt=0)
-    rate: str = Field(default="600 per minute", pattern=r"^\d+ per (second|minute|hour|day)$")
+    rate: str = Field(default="600 per minute", pattern=_RATE)
+    guesses: str = Field(default="10 per minute", pattern=_RATE)
+    loading: int = Field(default=60, gt=0)
 
 
 class LineageSection(BaseModel):

@@ -26,6 +26,7 @@ from kilonova.errors import (
     KeyViolation,
     KilonovaError,
     SchemaMismatch,
+    SettingsError,
     SparkUnavailable,
     StorageFailed,
     UnreadableInput,
@@ -296,13 +297,16 @@ def export(frame: DataFrame, target: str, format: str) -> None:
     """Write rows to a directory outside the warehouse.
 
     Raises:
-        StorageFailed: the directory is there already or cannot be written.
+        SettingsError: there is something already.
+        StorageFailed: the directory cannot be written.
     """
     writer = frame.coalesce(1).write.format(format)
     try:
         with translated(target):
             (writer.option("header", "true") if format == "csv" else writer).save(target)
     except PySparkException as error:
+        if error.getCondition() == "PATH_ALREADY_EXISTS":
+            raise SettingsError("there is something already", path=target, hint="Name a new directory") from None
         raise StorageFailed(f"the rows cannot be written: {_first_line(str(error))}", path=target) from error
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from fastapi import APIRouter
 
 from kilonova.catalog.outlets import Installed
 from kilonova.model.outlet import Webhook
-from kilonova.model.role import Role
-from kilonova.service.records import Records
+from kilonova.server.routes.context import Context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,32 +58,27 @@ class WebhookShown:
     problem: str
 
 
-def webhooks_api(records: Records, needs: Callable[[Role], Any]) -> APIRouter:
-    """The routes.
+def webhook_routes(context: Context) -> APIRouter:
+    """The routes of webhooks."""
+    router = APIRouter(tags=["webhooks"])
+    project = context.project
 
-    Args:
-        records: the project's catalog.
-        needs: gives the dependencies of a route that needs a role.
-    """
-    router = APIRouter(prefix="/api/v1/webhooks", tags=["webhooks"])
-    read, admin = needs(Role.READ), needs(Role.ADMIN)
-
-    @router.get("", dependencies=read)
+    @router.get("/webhooks", dependencies=context.read)
     def webhooks() -> list[WebhookShown]:
         """The webhooks, and how far each has come."""
-        found = ((each.outlet, each) for each in records.outlets())
+        found = ((each.outlet, each) for each in project.outlets())
         return [_shown(outlet, each) for outlet, each in found if isinstance(outlet, Webhook)]
 
-    @router.post("", dependencies=admin)
+    @router.post("/webhooks", dependencies=context.admin)
     def add(webhook: NewWebhook) -> dict[str, str]:
         """Tell an HTTP endpoint of chosen events from now on."""
-        records.add_webhook(webhook.name, webhook.url, webhook.on, webhook.binding, webhook.secret_env)
+        project.add_webhook(webhook.name, webhook.url, webhook.on, webhook.binding, webhook.secret_env)
         return {"webhook": webhook.name}
 
-    @router.delete("/{name}", dependencies=admin)
+    @router.delete("/webhooks/{name}", dependencies=context.admin)
     def remove(name: str) -> dict[str, str]:
         """Tell a webhook of nothing more."""
-        records.remove_webhook(name)
+        project.remove_webhook(name)
         return {"webhook": name}
 
     return router

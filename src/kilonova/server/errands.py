@@ -1,0 +1,96 @@
+"""What the API lets workers do, for those who wait for the outcome and those who come back for it.
+
+Outcomes are kept by the server that was asked, and no longer than it lives: what was done stands in the catalog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from kilonova.errors import Busy, UnknownName
+from kilonova.server.loop import Server
+
+_UNENDED = 100
+"""How many may wait or be done at once."""
+
+_ENDED = 1000
+"""How many outcomes are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """An errand that somebody has asked for.
+
+    Attributes:
+        name: by which to ask what became of it; nobody can guess it.
+        what: what is done.
+        outcome: the result to come, or `kilonova.server.loop.Refused`.
+    """
+
+    name: str
+    what: str
+    outcome: Future[Any]
+
+
+class Errands:
+    """The errands that somebody has asked a server for.
+
+    Args:
+        server: the server.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._asked: dict[str, Asked] = {}
+        self._lock = threading.Lock()
+
+    def ask(self, what: str, then: Callable[[], None] = lambda: None, **arguments: Any) -> Asked:
+        """Let a worker do something.
+
+        Args:
+            what: see `kilonova.server.loop.Server.errand`.
+            then: called when it has ended, however it did, or if it is not taken on.
+            arguments: its arguments.
+
+        Raises:
+            Busy: too many errands wait already.
+        """
+        with ExitStack() as after, self._lock:
+            after.callback(then)
+            ended = [name for name, asked in self._asked.items() if asked.outcome.done()]
+            if len(self._asked) - len(ended) >= _UNENDED:
+                raise Busy(f"{_UNENDED} errands wait for workers already", hint="Try again later")
+            for name in ended[: max(0, len(ended) - _ENDED)]:
+                del self._asked[name]
+            asked = Asked(name=uuid.uuid4().hex, what=what, outcome=self._server.errand(what, **arguments))
+            self._asked[asked.name] = asked
+            after.pop_all()
+        asked.outcome.add_done_callback(lambda _: then())
+        return asked
+
+    async def done(self, what: str, then: Callable[[], None] = lambda: None, **arguments: Any) -> Any:
+        """Let a worker do something, and wait for the result; see `ask`.
+
+        Raises:
+            Refused: it could not be done.
+            Busy: too many errands wait already.
+        """
+        return await asyncio.wrap_future(self.ask(what, then, **arguments).outcome)
+
+    def asked(self, name: str) -> Asked:
+        """An errand that was asked for.
+
+        Raises:
+            UnknownName: nobody has asked this server for it, or that was long ago.
+        """
+        try:
+            return self._asked[name]
+        except KeyError:
+            raise UnknownName("there is no such errand", hint="Ask the server that took it; see the runs") from None

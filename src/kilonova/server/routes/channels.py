@@ -1,0 +1,297 @@
+"""Channels: what they are, their rows, and blocks that are put into them."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.encoders import jsonable_encoder
+from fastapi.responses import JSONResponse
+
+from kilonova.errors import SettingsError
+from kilonova.model.encoding import described
+from kilonova.model.file import FileState
+from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh
+from kilonova.model.policy import described as policy_described
+from kilonova.server.receiving import received, sent_as
+from kilonova.server.routes.context import (
+    ACCEPTED,
+    After,
+    Begun,
+    Context,
+    ErrandShown,
+    Limit,
+    Number,
+    Wait,
+    page,
+)
+from kilonova.service.records import ChannelStatus, Inbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelShown:
+    """A channel.
+
+    Attributes:
+        name: its name.
+        encoding: how its changes are written, in words.
+        columns: its columns and their types; none while they are not known.
+        point: the newest readable point.
+        rows: rows in the blocks of the newest snapshot.
+        bytes: their size.
+        blocks: how many there are.
+        description: what it holds.
+        version: what the newest point reflects.
+        reserved: how many points after it runs are writing.
+        writer: the task that writes it; None for a source.
+    """
+
+    name: str
+    encoding: str
+    columns: dict[str, str]
+    point: int
+    rows: int
+    bytes: int
+    blocks: int
+    description: str
+    version: str
+    reserved: int
+    writer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StretchShown:
+    """The newest base of a channel and what came after it.
+
+    Attributes:
+        channel: the channel.
+        base: the bytes of the base.
+        deltas: how many deltas are after it.
+        bytes: their bytes.
+        readings: how often they were merged.
+        paid: what that has cost, in bytes.
+        price: what compacting costs, in bytes.
+        policy: when it is compacted by itself, in words.
+    """
+
+    channel: str
+    base: int
+    deltas: int
+    bytes: int
+    readings: int
+    paid: float
+    price: float
+    policy: str
+
+
+Options = Annotated[list[str] | None, Query(description="Options for Spark's reader, each as name=value.")]
+Point = Annotated[int | None, Query(ge=0, lt=2**31)]
+
+
+_ARROW = "application/vnd.apache.arrow.stream"
+_ROWS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The rows.",
+        "headers": {"Kilonova-Point": {"description": "The point.", "schema": {"type": "integer"}}},
+        "content": {
+            "application/json": {"schema": {"type": "array", "items": {"type": "object"}}},
+            _ARROW: {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+
+
+def channel_routes(context: Context) -> APIRouter:
+    """The routes of channels."""
+    router = APIRouter(tags=["channels"])
+    project = context.project
+
+    @router.get("/channels", dependencies=context.read)
+    def channels(request: Request, response: Response, after: After = "", limit: Limit = 100) -> list[ChannelShown]:
+        """The channels by name."""
+        found = [_shown(status) for status in project.channels(after, limit + 1)]
+        return page(request, response, found, limit, "after", lambda last: last.name)
+
+    @router.get("/channels/{name}", dependencies=context.read)
+    def channel(name: str) -> ChannelShown:
+        """A channel."""
+        return _shown(project.channel(name))
+
+    @router.get("/channels/{name}/rows", dependencies=context.read, response_class=Response, responses=_ROWS)
+    async def rows(
+        name: str,
+        at: Point = None,
+        since: Point = None,
+        offset: Number = 0,
+        limit: Limit = 100,
+        format: Literal["json", "arrow"] = "json",
+    ) -> Response:
+        """A page of the rows of a channel at a point, or of what changed after one.
+
+        The header `Kilonova-Point` says the point: ask for it with `at`, and further pages are of the same.
+        """
+        await run_in_threadpool(project.known_channel, name)
+        with tempfile.TemporaryDirectory() as place:
+            file = str(Path(place) / "page.arrow")
+            point, _ = await context.errands.done(
+                "page", channel=name, file=file, at=at, since=since, offset=offset, limit=limit
+            )
+            content = await run_in_threadpool(Path(file).read_bytes)
+        headers = {"Kilonova-Point": str(point)}
+        if format == "arrow":
+            return Response(content, media_type=_ARROW, headers=headers)
+        table = pa.ipc.open_stream(content).read_all()
+        return JSONResponse(jsonable_encoder(table.to_pylist(), custom_encoder={bytes: bytes.hex}), headers=headers)
+
+    @router.post(
+        "/channels/{name}/blocks",
+        dependencies=context.operate,
+        responses=ACCEPTED,
+        openapi_extra=sent_as("application/x-ndjson", "text/csv", "application/vnd.apache.parquet"),
+    )
+    async def upload(
+        name: str,
+        request: Request,
+        response: Response,
+        format: Literal["parquet", "csv", "json"] = "json",
+        option: Options = None,
+        replace: bool = False,
+        wait: Wait = True,
+    ) -> Begun | ErrandShown:
+        """Insert the rows of the request's body into a source channel, as one block."""
+        options = _pairs(option)
+        await run_in_threadpool(project.known_channel, name)
+        sent = await received(request, f"upload.{format}", project.settings.serve.upload)
+        return await context.begun(
+            response,
+            wait,
+            "ingest",
+            sent.discard,
+            channel=name,
+            source=str(sent.file),
+            format=format,
+            options=options,
+            replace=replace,
+        )
+
+    @router.post("/channels/{name}/references", dependencies=context.operate, responses=ACCEPTED)
+    async def refer(
+        name: str,
+        response: Response,
+        source: Annotated[str, Query(min_length=1, description="A file, a directory or a URL, as the server sees it.")],
+        format: str | None = None,
+        option: Options = None,
+        replace: bool = False,
+        wait: Wait = True,
+    ) -> Begun | ErrandShown:
+        """Insert the rows of files that the server can reach into a source channel, as one block."""
+        options = _pairs(option)
+        await run_in_threadpool(project.known_channel, name)
+        return await context.begun(
+            response, wait, "ingest", channel=name, source=source, format=format, options=options, replace=replace
+        )
+
+    @router.get("/channels/{name}/files", dependencies=context.read)
+    def files(name: str, limit: Limit = 100, state: FileState | None = None) -> Inbox:
+        """The files of a channel's watched directory: which are set aside, awaited and taken."""
+        return project.files(name, limit, state)
+
+    @router.post("/channels/{name}/files/retry", dependencies=context.operate)
+    def retry(name: str, path: str | None = None) -> dict[str, int]:
+        """Let files of a watched directory that are set aside be tried again: one, or all."""
+        return {"files": project.retry(name, path)}
+
+    @router.post("/channels/{name}/compaction", dependencies=context.operate, responses=ACCEPTED)
+    async def compact(name: str, response: Response, wait: Wait = True) -> Begun | ErrandShown:
+        """Write down the newest snapshot of a channel as a base."""
+        await run_in_threadpool(project.known_channel, name)
+        return await context.begun(response, wait, "compact", channel=name)
+
+    @router.get("/policies", dependencies=context.read)
+    def policies() -> list[StretchShown]:
+        """The channels with deltas to merge: what that has cost, what compacting costs, and when it is done by itself."""
+        return [
+            StretchShown(
+                channel=each.channel,
+                base=each.base,
+                deltas=each.count,
+                bytes=each.deltas,
+                readings=len(each.readings),
+                paid=each.paid,
+                price=each.price,
+                policy=policy_described(each.policy),
+            )
+            for each in project.stretches()
+        ]
+
+    @router.put("/channels/{name}/policy", dependencies=context.operate)
+    def policy(
+        name: str,
+        rule: Literal["weigh", "after", "never"],
+        waste: Annotated[float, Query(gt=0, description="How many times its base the deltas may take (weigh).")] = 1.0,
+        deltas: Annotated[int, Query(ge=1, lt=2**31, description="After how many deltas (after).")] = 1,
+    ) -> dict[str, str]:
+        """Say when a channel is compacted by itself."""
+        rules: dict[str, Policy] = {"weigh": Weigh(waste=waste), "after": AfterDeltas(deltas=deltas), "never": Never()}
+        project.set_policy(name, rules[rule])
+        return {"channel": name, "policy": policy_described(rules[rule])}
+
+    @router.delete("/channels/{name}", dependencies=context.admin)
+    def drop(name: str) -> dict[str, list[str]]:
+        """Take a channel and its data away, and the task that writes it out of service."""
+        return {"tasks": list(project.drop(name))}
+
+    @router.post("/channels/{name}/exports", dependencies=context.admin, responses=ACCEPTED)
+    async def export(
+        name: str,
+        response: Response,
+        target: Annotated[str, Query(min_length=1, description="A new directory or URL, as the server sees it.")],
+        format: Literal["parquet", "csv", "json"] = "parquet",
+        at: Point = None,
+        since: Point = None,
+        wait: Wait = True,
+    ) -> Begun | ErrandShown:
+        """Write the rows of a channel at a point, or what changed after one, to where the server can reach."""
+        await run_in_threadpool(project.known_channel, name)
+        return await context.begun(
+            response, wait, "export", channel=name, target=target, format=format, at=at, since=since
+        )
+
+    return router
+
+
+def _shown(status: ChannelStatus) -> ChannelShown:
+    chronicle = status.chronicle
+    schema = chronicle.schema_at(chronicle.readable)
+    blocks = chronicle.snapshot(chronicle.readable).blocks
+    return ChannelShown(
+        name=chronicle.channel.name,
+        encoding=described(chronicle.channel.encoding),
+        columns={column.name: column.type for column in schema.columns} if schema else {},
+        point=chronicle.readable,
+        rows=sum(block.statistics.rows for block in blocks),
+        bytes=sum(block.statistics.bytes for block in blocks),
+        blocks=len(blocks),
+        description=chronicle.channel.description,
+        version=str(chronicle.version(chronicle.readable)),
+        reserved=chronicle.newest - chronicle.readable,
+        writer=status.writer,
+    )
+
+
+def _pairs(options: list[str] | None) -> dict[str, str]:
+    """Options for Spark's reader, each sent as `name=value`.
+
+    Raises:
+        SettingsError: one is not.
+    """
+    pairs = [item.partition("=") for item in options or ()]
+    for name, equals, _ in pairs:
+        if not (name and equals):
+            raise SettingsError(f"the option {name!r} is not of the form name=value", hint="Send option=header=true")
+    return {name: value for name, _, value in pairs}

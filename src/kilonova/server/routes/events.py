@@ -1,0 +1,68 @@
+"""What has happened, and what happens while somebody listens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.encoders import jsonable_encoder
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from kilonova.model.event import Event
+from kilonova.server.routes.context import Context, Limit, Number, page
+from kilonova.service.project import Project
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events."""
+
+    media_type = "text/event-stream"
+
+
+def event_routes(context: Context) -> APIRouter:
+    """The routes of events."""
+    router = APIRouter(tags=["events"])
+    project = context.project
+
+    @router.get("/events", dependencies=context.read)
+    def events(request: Request, response: Response, since: Number = 0, limit: Limit = 1000) -> list[Event]:
+        """What has happened after an event, in order."""
+        found = project.events(since, limit + 1)
+        return page(request, response, found, limit, "since", lambda last: last.number)
+
+    @router.get("/events/stream", dependencies=context.read, response_class=EventStream)
+    async def stream(request: Request, since: Annotated[int | None, Query(ge=0, le=2**31)] = None) -> Response:
+        """What happens, as server-sent events, from now on or after an event (also by the header `Last-Event-ID`)."""
+        last = request.headers.get("last-event-id", "")
+        if since is not None or last.isdecimal():
+            begin = int(last) if since is None else since
+        else:
+            begin = await run_in_threadpool(project.newest_event)
+        return EventStream(_streamed(project, begin, request.is_disconnected))
+
+    return router
+
+
+_LOOK = 0.2
+"""Seconds between looks for events to stream."""
+
+_ALIVE = 15.0
+"""Seconds after which a stream says that it is alive."""
+
+
+async def _streamed(project: Project, since: int, gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[str]:
+    spoken = time.monotonic()
+    while not await gone():
+        for event in await run_in_threadpool(project.events, since, 1000):
+            since = event.number
+            body = JSONResponse(jsonable_encoder(event)).body
+            yield f"id: {event.number}\nevent: {event.kind.value}\ndata: {bytes(body).decode()}\n\n"
+            spoken = time.monotonic()
+        if time.monotonic() - spoken > _ALIVE:
+            yield ": alive\n\n"
+            spoken = time.monotonic()
+        await asyncio.sleep(_LOOK)

@@ -1,0 +1,56 @@
+"""Runs: those that have been, and one that is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import PlainTextResponse
+
+from kilonova.catalog.runs import Made
+from kilonova.model.run import Run
+from kilonova.server.routes.context import ACCEPTED, Before, Begun, Context, ErrandShown, Limit, Wait, page
+from kilonova.service.records import RunRecord
+
+Number = Annotated[int, Path(ge=0, le=2**53)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunShown:
+    """A run, and what it made of which channel."""
+
+    run: Run
+    made: list[Made]
+
+
+def run_routes(context: Context) -> APIRouter:
+    """The routes of runs."""
+    router = APIRouter(tags=["runs"])
+    project = context.project
+
+    @router.get("/runs", dependencies=context.read)
+    def runs(request: Request, response: Response, before: Before = None, limit: Limit = 100) -> list[RunShown]:
+        """The runs, newest first, and what they made."""
+        history, made = project.history(limit + 1, before)
+        found = [RunShown(run=run, made=[item for item in made if item.run == run.number]) for run in history]
+        return page(request, response, found, limit, "before", lambda last: last.run.number)
+
+    @router.get("/runs/{number}", dependencies=context.read)
+    def one(number: Number) -> RunRecord:
+        """A run: how far it has come while it goes on, what it made, and what it was started for."""
+        return project.one_run(number)
+
+    @router.get("/runs/{number}/log", dependencies=context.read, response_class=PlainTextResponse)
+    def log(number: Number) -> str:
+        """What a run did and what its code said."""
+        return project.log(number).text
+
+    @router.post("/runs", dependencies=context.operate, responses=ACCEPTED)
+    async def run(
+        response: Response, task: Annotated[list[str] | None, Query()] = None, wait: Wait = True
+    ) -> Begun | ErrandShown:
+        """Run tasks now: all that are due, or the named ones."""
+        return await context.begun(response, wait, "run", tasks=task)
+
+    return router

@@ -1,0 +1,64 @@
+"""A project with a channel and a view of it, and its API without a worker."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+import kilonova as kn
+from kilonova.server.api import api
+from kilonova.service.project import Project, open_project
+from tests.server.standing_in import Prompt
+
+OFTEN = "1000000 per minute"
+
+
+@contextmanager
+def opened_shop(place: Path, **settings: Any) -> Iterator[Project]:
+    """The project in a directory, made if it is not there yet."""
+    workflow = kn.Workflow("shop")
+    workflow.channel("clicks", "user string")
+    workflow.view("per_user", "SELECT user, count(*) AS n FROM clicks GROUP BY user")
+    with open_project(place, serve={"upload": 1, "rate": OFTEN, "guesses": OFTEN}, **settings) as project:
+        project.create()
+        project.apply(workflow)
+        yield project
+
+
+@pytest.fixture(scope="session")
+def shop_as_made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("shop")
+    with opened_shop(place):
+        return place
+
+
+@pytest.fixture
+def shop(shop_as_made: Path) -> Iterator[Project]:
+    memory = Path("/dev/shm")  # where waiting for the disk costs nothing
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
+        shutil.copytree(shop_as_made, place, dirs_exist_ok=True)
+        with open_project(place, serve={"upload": 1, "rate": OFTEN, "guesses": OFTEN}) as project:
+            yield project
+
+
+@pytest.fixture
+def prompt() -> Prompt:
+    return Prompt()
+
+
+@pytest.fixture
+def app(prompt: Prompt, shop: Project) -> FastAPI:
+    return api(prompt, shop)
+
+
+@pytest.fixture
+def client(app: FastAPI) -> TestClient:
+    return TestClient(app, base_url="http://localhost:8620")

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from fastapi.testclient import TestClient
+
+from kilonova.service.project import Project
+from tests.catalog.building import ingested
+from tests.server.standing_in import Prompt
+
+
+def test_a_channel_is_shown_with_its_newest_point(client: TestClient, shop: Project) -> None:
+    assert client.get("/api/v1/channels/clicks").json()["point"] == 0
+    ingested(shop.catalog, "clicks")
+    shown = client.get("/api/v1/channels/clicks").json()
+    assert (shown["point"], shown["rows"], shown["blocks"], shown["reserved"]) == (1, 1, 1, 0)
+    assert shown["columns"] == {"id": "bigint", "note": "string"}
+    assert shown["writer"] is None
+    assert client.get("/api/v1/channels/per_user").json()["writer"] == "per_user"
+
+
+def test_channels_come_page_by_page(client: TestClient) -> None:
+    first = client.get("/api/v1/channels?limit=1")
+    assert [item["name"] for item in first.json()] == ["clicks"]
+    assert first.headers["Link"] == '</api/v1/channels?limit=1&after=clicks>; rel="next"'
+    second = client.get(first.links["next"]["url"])
+    assert [item["name"] for item in second.json()] == ["per_user"]
+    assert "Link" not in second.headers
+    assert client.get("/api/v1/channels?after=zzz").json() == []
+
+
+def test_rows_come_as_json_or_arrow(client: TestClient) -> None:
+    answer = client.get("/api/v1/channels/clicks/rows")
+    assert answer.headers["kilonova-point"] == "7"
+    assert answer.json() == [{"user": "ann"}, {"user": "bob"}]
+    stream = client.get("/api/v1/channels/clicks/rows?format=arrow").content
+    assert pa.ipc.open_stream(stream).read_all().to_pydict() == {"user": ["ann", "bob"]}
+
+
+def test_which_rows_are_asked_for_is_told_to_the_worker(client: TestClient, prompt: Prompt) -> None:
+    client.get("/api/v1/channels/clicks/rows?at=3&since=1&offset=20&limit=10")
+    [(what, arguments)] = prompt.asked
+    assert what == "page"
+    assert {**arguments, "file": ""} == {
+        "channel": "clicks", "file": "", "at": 3, "since": 1, "offset": 20, "limit": 10,
+    }  # fmt: skip
+
+
+def test_rows_go_in_by_upload(client: TestClient, prompt: Prompt) -> None:
+    answer = client.post("/api/v1/channels/clicks/blocks?format=csv&option=sep=;&option=header=", content=b"user\nann")
+    assert answer.json() == {"run": 3}
+    assert prompt.sent == [b"user\nann"]
+    [(_, arguments)] = prompt.asked
+    assert (arguments["format"], arguments["options"]) == ("csv", {"sep": ";", "header": ""})
+    wrong = client.post("/api/v1/channels/clicks/blocks?option=sep", content=b"")
+    assert (wrong.status_code, wrong.json()["error"]) == (422, "settings")
+
+
+def test_rows_go_in_by_reference(client: TestClient) -> None:
+    assert client.post("/api/v1/channels/clicks/references?source=/some.csv").json() == {"run": 3}
+    missing = client.post("/api/v1/channels/clicks/references?source=/nowhere.csv")
+    assert (missing.status_code, missing.json()["error"]) == (422, "unreadable")
+
+
+def test_what_is_too_large_is_refused_before_it_is_sent(client: TestClient, prompt: Prompt) -> None:
+    sent = 0
+
+    def body() -> object:
+        nonlocal sent
+        for _ in range(20):
+            sent += 1
+            yield b" " * (1 << 18)
+
+    told = client.post("/api/v1/channels/clicks/blocks", content=body(), headers={"Content-Length": str(5 << 20)})  # type: ignore[arg-type]
+    assert (told.status_code, told.json()["error"]) == (413, "large")
+    untold = client.post("/api/v1/channels/clicks/blocks", content=body())  # type: ignore[arg-type]
+    assert (untold.status_code, untold.json()["error"]) == (413, "large")
+    assert "larger than 1 MB" in untold.json()["problem"]
+    assert prompt.asked == []
+
+
+def test_rows_are_exported_to_where_the_server_can_write(client: TestClient, prompt: Prompt) -> None:
+    assert client.post("/api/v1/channels/clicks/exports?target=/out&format=csv&since=1").status_code == 200
+    [(what, arguments)] = prompt.asked
+    assert (what, arguments["target"], arguments["format"], arguments["since"]) == ("export", "/out", "csv", 1)
+
+
+@pytest.mark.parametrize("path", ["", "/rows"])
+def test_a_channel_that_is_not_there_is_told(client: TestClient, path: str) -> None:
+    answer = client.get(f"/api/v1/channels/click{path}")
+    assert (answer.status_code, answer.json()["hint"]) == (404, "Did you mean clicks?")
+    assert client.post("/api/v1/channels/click/blocks", content=b"x" * (9 << 20)).status_code == 404
+
+
+def test_a_channel_is_dropped_unless_it_is_read(client: TestClient, shop: Project) -> None:
+    assert client.delete("/api/v1/channels/clicks").json()["error"] == "declaration"
+    assert client.delete("/api/v1/channels/per_user").json() == {"tasks": ["per_user"]}
+    assert client.delete("/api/v1/channels/clicks").json() == {"tasks": []}
+    assert shop.channels() == []
+    assert client.get("/api/v1/bindings/per_user").status_code == 404
+
+
+def test_garbage_is_told_before_it_goes(client: TestClient, shop: Project) -> None:
+    ingested(shop.catalog, "clicks")
+    ingested(shop.catalog, "clicks", base=True)
+    would = client.post("/api/v1/garbage?dry_run=true").json()
+    assert [(block["channel"], block["held_by"] is None) for block in would["looked_at"]] == [
+        ("clicks", True), ("clicks", False),
+    ]  # fmt: skip
+    assert would["blocks"] == 1
+    assert client.post("/api/v1/garbage?channel=per_user").json()["blocks"] == 0
+    done = client.post("/api/v1/garbage?channel=clicks").json()
+    assert (done["blocks"], done["deleted"], len(done["looked_at"])) == (1, 1, 1)
+    assert client.post("/api/v1/garbage?channel=click").status_code == 404

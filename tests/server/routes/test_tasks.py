@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from fastapi.testclient import TestClient
+
+from kilonova.service.project import Project
+from tests.catalog.building import ingested
+
+
+def test_a_task_says_how_far_it_is_behind_and_why_it_is_due(client: TestClient, shop: Project) -> None:
+    [task] = client.get("/api/v1/tasks").json()
+    assert (task["name"], task["due"], task["waits_until"]) == ("per_user", None, None)
+    ingested(shop.catalog, "clicks")
+    task = client.get("/api/v1/tasks/per_user").json()
+    assert task["due"] == "its logic has not run yet"
+    assert task["reads"] == {"clicks": {"point": 0, "newest": 1}}
+    assert task["writes"] == ["per_user"]
+
+
+def test_tasks_come_page_by_page(client: TestClient) -> None:
+    assert client.get("/api/v1/tasks?after=per_user").json() == []
+    assert "Link" not in client.get("/api/v1/tasks?limit=1").headers
+
+
+def test_a_view_is_explained(client: TestClient) -> None:
+    [kept] = client.get("/api/v1/views/per_user").json()
+    assert (kept["channel"], kept["reads"]) == ("per_user", ["clicks"])
+    assert "count(*)" in kept["query"].lower()
+
+
+def test_what_is_not_there_is_told(client: TestClient) -> None:
+    for path in ("tasks/per_usr", "views/per_usr"):
+        answer = client.get(f"/api/v1/{path}")
+        assert (answer.status_code, answer.json()["hint"]) == (404, "Did you mean per_user?")
