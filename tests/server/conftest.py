@@ -25,7 +25,7 @@ OFTEN = "1000000 per minute"
 def opened_shop(place: Path, **settings: Any) -> Iterator[Project]:
     """The project in a directory, made if it is not there yet."""
     workflow = kn.Workflow("shop")
-    workflow.channel("clicks", "user string")
+    workflow.channel("clicks", "user string", watch=kn.directory("inbox", settle="0 seconds"))
     workflow.view("per_user", "SELECT user, count(*) AS n FROM clicks GROUP BY user")
     with open_project(place, serve={"upload": 1, "rate": OFTEN, "guesses": OFTEN}, **settings) as project:
         project.create()

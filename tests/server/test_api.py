@@ -207,10 +207,9 @@ def test_a_server_without_a_worker_is_not_ready(shop: Project) -> None:
 
 
 def test_the_files_of_a_directory_are_told(client: TestClient, shop: Project) -> None:
-    project = shop
-    (project.directory / "inbox").mkdir()
-    (project.directory / "inbox" / "a.csv").write_text("user\nann\n")
-    project.look("clicks")
+    (shop.directory / "inbox").mkdir()
+    (shop.directory / "inbox" / "a.csv").write_text("user\nann\n")
+    shop.look("clicks")
     found = client.get("/api/v1/channels/clicks/files").json()
     assert found["watched"]["directory"]["place"] == "inbox"
     assert [(file["path"], file["state"]) for file in found["files"]] == [("inbox/a.csv", "ready")]
@@ -220,8 +219,8 @@ def test_the_files_of_a_directory_are_told(client: TestClient, shop: Project) ->
     assert client.get("/api/v1/channels/per_user/files").json() == {"watched": None, "files": []}
 
 
-def test_a_run_is_told_with_its_log(client: TestClient, project: Project) -> None:
-    with project.catalog.writing() as tx:
+def test_a_run_is_told_with_its_log(client: TestClient, shop: Project) -> None:
+    with shop.catalog.writing() as tx:
         number, _ = runs.start(
             tx, kind=RunKind.INGEST, tasks=[], writes=["clicks"], owner="me", lease=timedelta(seconds=60)
         )
@@ -235,11 +234,11 @@ def test_a_run_is_told_with_its_log(client: TestClient, project: Project) -> Non
         "going": [{"step": "clicks", "amount": {"done": 2, "total": 8}}],
     }
     assert (found["made"], found["firings"]) == ([], [])
-    Storage(str(project.directory / ".kilonova" / "warehouse")).keep_log(number, began.date(), "it began\n")
+    Storage(str(shop.directory / ".kilonova" / "warehouse")).keep_log(number, began.date(), "it began\n")
     answer = client.get(f"/api/v1/runs/{number}/log")
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.text == "it began\n"
-    with project.catalog.writing() as tx:
+    with shop.catalog.writing() as tx:
         runs.abandon(tx, "me", "its process ended", passing=False)
     assert client.get(f"/api/v1/runs/{number}").json()["run"]["progress"] is None
     assert client.get(f"/api/v1/runs/{number}/log").text.endswith("Z run: abandoned: its process ended\n")

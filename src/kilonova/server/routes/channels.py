@@ -214,7 +214,7 @@ def channel_routes(context: Context) -> APIRouter:
 
     @router.get("/policies", dependencies=context.read)
     def policies() -> list[StretchShown]:
-        """The channels with deltas to merge: what that has cost, what compacting costs, and when it is done by itself."""
+        """The channels with deltas to merge: what that has cost, what compacting costs, and when it is done."""
         return [
             StretchShown(
                 channel=each.channel,

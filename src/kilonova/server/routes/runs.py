@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -14,6 +14,9 @@ from kilonova.server.routes.context import ACCEPTED, Before, Begun, Context, Err
 from kilonova.service.records import RunRecord
 
 Number = Annotated[int, Path(ge=0, le=2**53)]
+_LOG: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The log.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +44,10 @@ def run_routes(context: Context) -> APIRouter:
         """A run: how far it has come while it goes on, what it made, and what it was started for."""
         return project.one_run(number)
 
-    @router.get("/runs/{number}/log", dependencies=context.read, response_class=PlainTextResponse)
-    def log(number: Number) -> str:
+    @router.get("/runs/{number}/log", dependencies=context.read, response_class=Response, responses=_LOG)
+    def log(number: Number) -> PlainTextResponse:
         """What a run did and what its code said."""
-        return project.log(number).text
+        return PlainTextResponse(project.log(number).text)
 
     @router.post("/runs", dependencies=context.operate, responses=ACCEPTED)
     async def run(
