@@ -19,7 +19,7 @@ from kilonova.model.directory import Directory
 from kilonova.model.event import EventKind
 from kilonova.model.file import FileState
 from kilonova.service.project import Project
-from kilonova.service.records import Gathered
+from kilonova.service.reports import Gathered
 
 
 def watching(project: Project, **given: object) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import kilonova as kn
 from kilonova.service.project import Project
-from kilonova.service.records import RunReport
+from kilonova.service.reports import RunReport
 from tests.databases import NOON, Clock
 
 

@@ -14,7 +14,7 @@ from kilonova.cli.registering import load_all, show_plans
 from kilonova.errors import Busy, SettingsError
 from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh, described
 from kilonova.service.project import Project
-from kilonova.service.records import Gathered, RunReport
+from kilonova.service.reports import Gathered, RunReport
 
 commands = typer.Typer()
 

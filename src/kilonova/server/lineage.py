@@ -29,7 +29,7 @@ from kilonova.errors import SettingsError
 from kilonova.model.event import Event, EventKind
 from kilonova.model.run import RunKind
 from kilonova.model.schema import Schema
-from kilonova.service.records import Read, Step, Told, Written
+from kilonova.service.reports import Read, Step, Told, Written
 
 _STATES = {
     EventKind.LAUNCHED: event_v2.RunState.START,

@@ -21,7 +21,7 @@ from kilonova.errors import KilonovaError
 from kilonova.server.declaring import declared
 from kilonova.server.messages import Done, Ended, Errand, Failed, Message, Outcome, Ready, Work, read, written
 from kilonova.service.project import Project, open_project
-from kilonova.service.records import RunReport
+from kilonova.service.reports import RunReport
 
 
 class _Out:

@@ -31,8 +31,9 @@ from kilonova.model.task import Production
 from kilonova.schedule.collection import Provenance
 from kilonova.schedule.layout import Sizes
 from kilonova.service import changes
-from kilonova.service.records import Gathered, Records, RunLog, RunReport, closing
+from kilonova.service.reports import Gathered, RunLog, RunReport, closing
 from kilonova.service.settings import FILE, Settings, catalog_url, load_settings, warehouse_url
+from kilonova.service.steering import Steering
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +52,7 @@ _SOON = timedelta(minutes=1)
 """How long a person waits for files to be complete."""
 
 
-class Project(Records):
+class Project(Steering):
     """A catalog and a warehouse.
 
     Args:

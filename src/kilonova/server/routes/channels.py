@@ -30,7 +30,7 @@ from kilonova.server.routes.context import (
     Wait,
     page,
 )
-from kilonova.service.records import ChannelStatus, Inbox
+from kilonova.service.reports import ChannelStatus, Inbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

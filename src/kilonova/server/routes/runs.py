@@ -11,7 +11,7 @@ from fastapi.responses import PlainTextResponse
 from kilonova.catalog.runs import Made
 from kilonova.model.run import Run
 from kilonova.server.routes.context import ACCEPTED, Before, Begun, Context, ErrandShown, Limit, Wait, page
-from kilonova.service.records import RunRecord
+from kilonova.service.reports import RunRecord
 
 Number = Annotated[int, Path(ge=0, le=2**53)]
 _LOG: dict[int | str, dict[str, Any]] = {

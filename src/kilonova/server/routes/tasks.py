@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from kilonova.server.routes.context import After, Context, Limit, page
 from kilonova.service.explanation import Kept
-from kilonova.service.records import TaskStatus
+from kilonova.service.reports import TaskStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

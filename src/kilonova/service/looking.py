@@ -1,32 +1,21 @@
-"""What can be done to a project with its catalog alone: looking, and telling servers and people what they may do."""
+"""Looking at a project, for which its catalog is enough."""
 
 from __future__ import annotations
 
-import getpass
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kilonova.catalog import bindings, chains, events, files, firings, monitoring, outlets, registry, servers, tokens
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
-from kilonova.catalog.files import Watched
 from kilonova.catalog.monitoring import Counts
 from kilonova.catalog.observation import observe
 from kilonova.catalog.stretches import stretches
-from kilonova.engine.log import entry_of
-from kilonova.errors import DeclarationError, UnknownName, closest
-from kilonova.model.channel import Chronicle
-from kilonova.model.event import Event, EventKind
-from kilonova.model.file import File, FileState
+from kilonova.errors import UnknownName
+from kilonova.model.event import Event
+from kilonova.model.file import FileState
 from kilonova.model.firing import Firing
-from kilonova.model.outlet import Webhook
-from kilonova.model.policy import Policy
-from kilonova.model.role import Role
-from kilonova.model.run import Input, Run, RunState
-from kilonova.model.schema import Schema
+from kilonova.model.run import Input, Run
 from kilonova.model.task import Task
 from kilonova.schedule.compacting import Stretch
 from kilonova.schedule.planning import why_due
@@ -35,219 +24,23 @@ if TYPE_CHECKING:
     from kilonova.service.explanation import Kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunReport:
-    """What a run did.
-
-    Attributes:
-        run: its number.
-        made: what it made of each channel.
-        aside: how many files it set aside.
-    """
-
-    run: int
-    made: tuple[records.Made, ...]
-    aside: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """What became of watched directories.
-
-    Attributes:
-        runs: the runs that took files.
-        unseen: the channels whose directories could not be looked at, or not everywhere, and why.
-        settling: the channels with files that are not complete yet.
-        aside: how many files of each channel were set aside.
-    """
-
-    runs: tuple[RunReport, ...] = ()
-    unseen: Mapping[str, str] = field(default_factory=dict)
-    settling: tuple[str, ...] = ()
-    aside: Mapping[str, int] = field(default_factory=dict)
+from kilonova.service.reports import (
+    ChannelStatus,
+    Inbox,
+    Lag,
+    Operation,
+    Read,
+    RunRecord,
+    Status,
+    Step,
+    TaskStatus,
+    Told,
+    Written,
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
-    """A run, as the catalog knows it.
-
-    Attributes:
-        run: the run.
-        made: what it made of each channel.
-        firings: what it was started for.
-    """
-
-    run: Run
-    made: tuple[records.Made, ...]
-    firings: tuple[Firing, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLog:
-    """A run, and its log."""
-
-    run: Run
-    text: str
-
-
-def closing(run: Run) -> str:
-    """What the log of a run whose process died cannot say itself; empty for others."""
-    if run.state is not RunState.ABANDONED or run.ended is None:
-        return ""
-    return entry_of(run.ended, "run", f"abandoned: {run.error}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lag:
-    """How far a task is behind on a channel.
-
-    Attributes:
-        task: the task.
-        channel: the channel that it reads.
-        cursor: the point up to which it has read.
-        newest: the newest readable point.
-    """
-
-    task: str
-    channel: str
-    cursor: int
-    newest: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelStatus:
-    """How a channel stands.
-
-    Attributes:
-        chronicle: its points and blocks.
-        writer: the task that writes it; None for a source.
-    """
-
-    chronicle: Chronicle
-    writer: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskStatus:
-    """How a task stands.
-
-    Attributes:
-        registered: the task, and how far it has read.
-        due: why it has something to do; None if it has not.
-        lags: how far it is behind on each channel that it reads.
-        waits_until: until when its schedule holds it back; None if it does not.
-    """
-
-    registered: registry.Registered
-    due: str | None
-    lags: tuple[Lag, ...]
-    waits_until: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """How things stand.
-
-    Attributes:
-        channels: the channels by name.
-        tasks: the tasks by name.
-        due: the tasks that have something to do, and why.
-        lags: how far tasks are behind.
-        runs: the last runs, newest first.
-        made: what they made.
-        waits: the tasks that are held back by their schedules, and until when.
-    """
-
-    channels: Mapping[str, Chronicle]
-    tasks: Mapping[str, registry.Registered]
-    due: Mapping[str, str]
-    lags: tuple[Lag, ...]
-    runs: tuple[Run, ...]
-    made: tuple[records.Made, ...]
-    waits: Mapping[str, datetime]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """What runs by itself, and how that goes.
-
-    Attributes:
-        bindings: the bindings by name, with their triggers.
-        firings: the last firings, newest first.
-        servers: the servers, those that started last first.
-    """
-
-    bindings: Mapping[str, bindings.Bound]
-    firings: tuple[Firing, ...]
-    servers: tuple[servers.Server, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """A channel that a task reads, and up to which point; None if that is not known."""
-
-    channel: str
-    point: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """A channel that a run writes, and what it has published there; None for what it has not.
-
-    Attributes:
-        channel: the channel.
-        point: the point.
-        rows: rows in the block.
-        bytes: its size.
-    """
-
-    channel: str
-    point: int | None = None
-    rows: int | None = None
-    bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A task within a run; None for what an ingest does."""
-
-    task: str | None
-    read: tuple[Read, ...] = ()
-    written: tuple[Written, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """A run with what its tasks read and wrote, for those outside.
-
-    Attributes:
-        catalog: the identity of the catalog.
-        run: the run.
-        steps: its tasks.
-        schemas: the schemas of the channels, as far as they are known.
-    """
-
-    catalog: str
-    run: Run
-    steps: tuple[Step, ...]
-    schemas: Mapping[str, Schema]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inbox:
-    """The watched directory of a channel, and its files.
-
-    Attributes:
-        watched: the directory, and how looking at it goes; None if the channel takes no files any more.
-        files: its files, those that wait for somebody first, then those that were modified last.
-    """
-
-    watched: Watched | None
-    files: tuple[File, ...]
-
-
-class Records:
-    """A project's catalog, for those who need no Spark.
+class Looking:
+    """How things stand, as the catalog says.
 
     Args:
         catalog: the catalog.
@@ -255,8 +48,6 @@ class Records:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-
-    # Looking
 
     def due(self) -> dict[str, str]:
         """The tasks that have something to do themselves, and why."""
@@ -396,12 +187,6 @@ class Records:
         with self.catalog.reading() as tx:
             return events.since(tx, since, limit)
 
-    def forget(self, age: timedelta) -> None:
-        """Forget events, firings that have ended and servers that have stopped longer ago than that."""
-        with self.catalog.writing() as tx:
-            for forget in (events.forget, firings.forget, servers.forget):
-                forget(tx, tx.now - age)
-
     def explain(self, view: str, runs: int = 5) -> tuple[Kept, ...]:
         """How a view is kept up to date: see `kilonova.service.explanation`.
 
@@ -469,79 +254,17 @@ class Records:
         known = {name: schema for name, schema in schemas.items() if schema is not None}
         return Told(catalog=catalog, run=run, steps=steps, schemas=known)
 
-    # Telling the outside
-
-    def add_webhook(
-        self, name: str, url: str, on: Iterable[str], binding: str | None = None, secret: str | None = None
-    ) -> None:
-        """Let servers tell an HTTP endpoint of what happens from now on.
-
-        Args:
-            name: the webhook's name.
-            url: where events are sent.
-            on: the kinds of events, such as `failed`.
-            binding: a binding, to tell of its events only.
-            secret: the variable in the servers' environment that holds the secret by which to sign; None not to.
-
-        Raises:
-            DeclarationError: there is a webhook of that name, or it cannot be.
-            UnknownName: there is no such kind or binding.
-        """
-        self.catalog.check()
-        kinds = frozenset(map(_kind, on))
-        webhook = Webhook(name=name, url=url, kinds=kinds, binding=binding, secret=secret)
-        with self.catalog.writing() as tx:
-            outlets.add(tx, webhook)
-
-    def remove_webhook(self, name: str) -> None:
-        """Tell a webhook of nothing more.
-
-        Raises:
-            UnknownName: there is no such webhook.
-        """
-        self.catalog.check()
-        with self.catalog.writing() as tx:
-            outlets.remove(tx, name)
-
     def outlets(self) -> list[outlets.Installed]:
         """The webhooks, and OpenLineage if servers have told it of something, with how far each has come."""
         self.catalog.check()
         with self.catalog.reading() as tx:
             return outlets.outlets(tx)
 
-    def try_webhook(self, name: str) -> None:
-        """Send a message to a webhook from here.
-
-        Raises:
-            UnknownName: there is no such webhook.
-            Undelivered: it was not taken.
-        """
-        from kilonova.service.webhooks import send, trial
-
-        catalog = self.catalog.check()
-        with self.catalog.reading() as tx:
-            webhook, now = outlets.webhook(tx, name), tx.now
-        send(webhook, trial(catalog, now), now, os.environ)
-
-    # Compaction
-
     def stretches(self) -> list[Stretch]:
         """The channels that have deltas after their newest base, and what merging them costs; by name."""
         self.catalog.check()
         with self.catalog.reading() as tx:
             return sorted(stretches(tx), key=lambda each: each.channel)
-
-    def set_policy(self, channel: str, policy: Policy) -> None:
-        """Say when a channel is compacted by itself.
-
-        Raises:
-            UnknownName: there is no such channel.
-        """
-        self.catalog.check()
-        with self.catalog.writing() as tx:
-            chains.set_policy(tx, channel, policy)
-
-    # Files
 
     def files(self, channel: str, limit: int = 20, state: FileState | None = None) -> Inbox:
         """The files of a watched directory.
@@ -560,90 +283,6 @@ class Records:
             watched = files.watched(tx, channel)
             found = [file for each in order if state in (None, each) for file in files.files(tx, channel, each, limit)]
         return Inbox(watched=watched[0] if watched else None, files=tuple(found[:limit]))
-
-    def retry(self, channel: str, path: str | None = None) -> int:
-        """Let files that are set aside be tried again.
-
-        Args:
-            channel: the channel.
-            path: the file; None for all.
-
-        Returns:
-            How many.
-
-        Raises:
-            UnknownName: there is no such channel, or the file is not set aside.
-        """
-        self.catalog.check()
-        with self.catalog.writing() as tx:
-            count = files.retry(tx, channel, path)
-            if path is not None and not count:
-                raise _not_aside(files.one(tx, channel, path), channel, path)
-            return count
-
-    # Triggers
-
-    def fire(self, binding: str) -> None:
-        """Let a server start a binding, as if one of its triggers had fired.
-
-        Raises:
-            UnknownName: there is no such binding.
-        """
-        self.catalog.check()
-        with self.catalog.writing() as tx:
-            firings.fire_by_hand(tx, binding, f"by hand, {getpass.getuser()}")
-
-    def pause(self, binding: str) -> None:
-        """Hold the triggers of a binding back until `resume`; what they wait for meanwhile they see then.
-
-        Raises:
-            UnknownName: there is no such binding.
-        """
-        self.catalog.check()
-        with self.catalog.writing() as tx:
-            bindings.pause(tx, binding, True)
-
-    def resume(self, binding: str) -> None:
-        """Let the triggers of a binding go again.
-
-        Raises:
-            UnknownName: there is no such binding.
-        """
-        self.catalog.check()
-        with self.catalog.writing() as tx:
-            bindings.pause(tx, binding, False)
-
-    # Letting in
-
-    def create_token(self, name: str, role: str) -> str:
-        """Make a token for the HTTP API.
-
-        Args:
-            name: whose it is.
-            role: what it is good for: `read`, `operate` or `admin`.
-
-        Returns:
-            The secret, which is kept nowhere.
-
-        Raises:
-            DeclarationError: there is a token of that name, or no such role.
-        """
-        self.catalog.check()
-        roles = [each.value for each in Role]
-        if role not in roles:
-            raise DeclarationError(f"there is no role {role}", hint=closest(role, roles))
-        with self.catalog.writing() as tx:
-            return tokens.create(tx, name, Role(role))
-
-    def revoke_token(self, name: str) -> None:
-        """Make a token good for nothing.
-
-        Raises:
-            UnknownName: there is no such token.
-        """
-        self.catalog.check()
-        with self.catalog.writing() as tx:
-            tokens.revoke(tx, name)
 
     def tokens(self) -> list[tokens.Token]:
         """The tokens, by name, without their secrets."""
@@ -676,14 +315,6 @@ def _tasks(tx: Transaction, names: Sequence[str]) -> list[TaskStatus]:
     ]
 
 
-def _kind(name: str) -> EventKind:
-    """A kind of events by its name, in which blanks may be dashes."""
-    names = [kind.value.replace(" ", "-") for kind in EventKind]
-    if name.replace(" ", "-") not in names:
-        raise UnknownName(f"there are no events {name}", hint=closest(name, names))
-    return EventKind(name.replace("-", " "))
-
-
 def _step(
     task: str | None,
     made: Sequence[records.Made],
@@ -707,14 +338,3 @@ def _step(
         read=tuple(Read(channel=name, point=points.get(name)) for name in reads),
         written=tuple(written.get(name, Written(channel=name)) for name in writes),
     )
-
-
-def _not_aside(file: File | None, channel: str, path: str) -> UnknownName:
-    if file is None:
-        return UnknownName(
-            "there is no such file", channel=channel, path=path, hint=f"kilonova files {channel} shows which there are"
-        )
-    taken = file.state is FileState.TAKEN
-    hint = f"To take it again nevertheless: kilonova ingest {channel} {path}" if taken else "It is going to be taken"
-    where = f"was taken by run {file.run}" if taken else f"is {file.state.value}"
-    return UnknownName(f"the file {where}", channel=channel, path=path, hint=hint)

@@ -1,0 +1,232 @@
+"""What a project tells of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from kilonova.catalog import bindings, registry, servers
+from kilonova.catalog import runs as records
+from kilonova.catalog.files import Watched
+from kilonova.engine.log import entry_of
+from kilonova.model.channel import Chronicle
+from kilonova.model.file import File
+from kilonova.model.firing import Firing
+from kilonova.model.run import Run, RunState
+from kilonova.model.schema import Schema
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What a run did.
+
+    Attributes:
+        run: its number.
+        made: what it made of each channel.
+        aside: how many files it set aside.
+    """
+
+    run: int
+    made: tuple[records.Made, ...]
+    aside: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What became of watched directories.
+
+    Attributes:
+        runs: the runs that took files.
+        unseen: the channels whose directories could not be looked at, or not everywhere, and why.
+        settling: the channels with files that are not complete yet.
+        aside: how many files of each channel were set aside.
+    """
+
+    runs: tuple[RunReport, ...] = ()
+    unseen: Mapping[str, str] = field(default_factory=dict)
+    settling: tuple[str, ...] = ()
+    aside: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run, as the catalog knows it.
+
+    Attributes:
+        run: the run.
+        made: what it made of each channel.
+        firings: what it was started for.
+    """
+
+    run: Run
+    made: tuple[records.Made, ...]
+    firings: tuple[Firing, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLog:
+    """A run, and its log."""
+
+    run: Run
+    text: str
+
+
+def closing(run: Run) -> str:
+    """What the log of a run whose process died cannot say itself; empty for others."""
+    if run.state is not RunState.ABANDONED or run.ended is None:
+        return ""
+    return entry_of(run.ended, "run", f"abandoned: {run.error}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far a task is behind on a channel.
+
+    Attributes:
+        task: the task.
+        channel: the channel that it reads.
+        cursor: the point up to which it has read.
+        newest: the newest readable point.
+    """
+
+    task: str
+    channel: str
+    cursor: int
+    newest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelStatus:
+    """How a channel stands.
+
+    Attributes:
+        chronicle: its points and blocks.
+        writer: the task that writes it; None for a source.
+    """
+
+    chronicle: Chronicle
+    writer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStatus:
+    """How a task stands.
+
+    Attributes:
+        registered: the task, and how far it has read.
+        due: why it has something to do; None if it has not.
+        lags: how far it is behind on each channel that it reads.
+        waits_until: until when its schedule holds it back; None if it does not.
+    """
+
+    registered: registry.Registered
+    due: str | None
+    lags: tuple[Lag, ...]
+    waits_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """How things stand.
+
+    Attributes:
+        channels: the channels by name.
+        tasks: the tasks by name.
+        due: the tasks that have something to do, and why.
+        lags: how far tasks are behind.
+        runs: the last runs, newest first.
+        made: what they made.
+        waits: the tasks that are held back by their schedules, and until when.
+    """
+
+    channels: Mapping[str, Chronicle]
+    tasks: Mapping[str, registry.Registered]
+    due: Mapping[str, str]
+    lags: tuple[Lag, ...]
+    runs: tuple[Run, ...]
+    made: tuple[records.Made, ...]
+    waits: Mapping[str, datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """What runs by itself, and how that goes.
+
+    Attributes:
+        bindings: the bindings by name, with their triggers.
+        firings: the last firings, newest first.
+        servers: the servers, those that started last first.
+    """
+
+    bindings: Mapping[str, bindings.Bound]
+    firings: tuple[Firing, ...]
+    servers: tuple[servers.Server, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """A channel that a task reads, and up to which point; None if that is not known."""
+
+    channel: str
+    point: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A channel that a run writes, and what it has published there; None for what it has not.
+
+    Attributes:
+        channel: the channel.
+        point: the point.
+        rows: rows in the block.
+        bytes: its size.
+    """
+
+    channel: str
+    point: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A task within a run; None for what an ingest does."""
+
+    task: str | None
+    read: tuple[Read, ...] = ()
+    written: tuple[Written, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A run with what its tasks read and wrote, for those outside.
+
+    Attributes:
+        catalog: the identity of the catalog.
+        run: the run.
+        steps: its tasks.
+        schemas: the schemas of the channels, as far as they are known.
+    """
+
+    catalog: str
+    run: Run
+    steps: tuple[Step, ...]
+    schemas: Mapping[str, Schema]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inbox:
+    """The watched directory of a channel, and its files.
+
+    Attributes:
+        watched: the directory, and how looking at it goes; None if the channel takes no files any more.
+        files: its files, those that wait for somebody first, then those that were modified last.
+    """
+
+    watched: Watched | None
+    files: tuple[File, ...]
