@@ -6,7 +6,7 @@ PYTEST_OPTIONS ?= -n 2 --dist worksteal -m "not slow"
 STAMP := .venv/.installed
 
 
-.PHONY: demo test slow check static bench soak docs format clean
+.PHONY: demo test slow check static bench soak soak-servers docs format clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.flights
@@ -32,6 +32,10 @@ bench: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.soak
+
+# Servers that are killed every few seconds, and their database too.
+soak-servers: $(STAMP)
+	$(BIN)/python -m tests.soak_servers --minutes 3 --seed 3
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -283,12 +283,12 @@ def test_user_code_cannot_take_the_server_down(
     assert log.splitlines()[-1].endswith("run: abandoned: its process ended: it took longer than serve.seconds allows")
 
 
-def test_files_that_are_dropped_while_servers_run_are_taken_once(project: Project, tmp_path: Path) -> None:
-    shop = kn.Workflow("shop")
-    shop.channel("orders", "id bigint", watch=kn.directory("inbox", "*.csv", every="1 second", settle="1 second"))
-    shop.view("counted", "SELECT count(*) AS n, sum(id) AS s FROM orders")
-    project.apply(shop)
-    inbox = tmp_path / "inbox"
+def test_files_that_are_dropped_while_servers_run_are_taken_once(project: Project) -> None:
+    post = kn.Workflow("post")
+    post.channel("orders", "id bigint", watch=kn.directory("inbox", "*.csv", every="1 second", settle="1 second"))
+    post.view("counted", "SELECT count(*) AS n, sum(id) AS s FROM orders")
+    project.apply(post)
+    inbox = project.directory / "inbox"
     inbox.mkdir()
 
     def drop(number: int) -> None:
@@ -297,7 +297,7 @@ def test_files_that_are_dropped_while_servers_run_are_taken_once(project: Projec
     def taken() -> int:
         return sum(file.state is FileState.TAKEN for file in project.files("orders", 100).files)
 
-    with serving(tmp_path), serving(tmp_path) as second:
+    with serving(project.directory, workers=1) as second:
         for number in range(5):
             drop(number)
         until(lambda: taken() == 5)
@@ -310,8 +310,16 @@ def test_files_that_are_dropped_while_servers_run_are_taken_once(project: Projec
         until(lambda: rows(project, "counted") == [(9, 40)])
 
 
-def test_nothing_is_lost_or_doubled_when_who_gathers_is_killed(project: Project, tmp_path: Path) -> None:
+@pytest.fixture
+def unserved(tmp_path: Path, spark: SparkSession) -> Iterator[Project]:
+    with open_project(tmp_path, session=spark) as project:
+        project.create()
+        yield project
+
+
+def test_nothing_is_lost_or_doubled_when_who_gathers_is_killed(unserved: Project, tmp_path: Path) -> None:
     """A process that takes one file after the other is killed amid it, twice; another finishes."""
+    project = unserved
     shop = kn.Workflow("shop")
     shop.channel("orders", "id bigint", watch=kn.directory("inbox", settle="0 seconds"))
     project.apply(shop)
@@ -326,7 +334,7 @@ def test_nothing_is_lost_or_doubled_when_who_gathers_is_killed(project: Project,
         with subprocess.Popen(words, env=environment, start_new_session=True, stdout=subprocess.DEVNULL) as process:
             until(lambda at=before + more: len(project.files("orders", 100, FileState.TAKEN).files) >= at)
             os.killpg(process.pid, signal.SIGKILL)
-    until(lambda: project.take_up() is None and not project.counts().runs.get("running"))
+        until(lambda: project.take_up() is None and not project.counts().runs.get("running"))
     while project.files("orders", 100, FileState.READY).files:
         project.gather()
     assert rows(project, "orders") == [(number,) for number in range(40)]

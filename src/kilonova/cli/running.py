@@ -58,7 +58,7 @@ def gather(
     _show_gathered(done, json)
     if not done.runs:
         if not (json or common.json):
-            render.out.print("There are no new files to take.")
+            render.out.print("There are no new files to take, or another run is taking them.")
         raise typer.Exit(NOTHING_TO_DO)
 
 
