@@ -315,6 +315,10 @@ def _check_catalog(project: Project, tally: Tally) -> None:
         tally.problems.append(f"runs {going} still go on")
 
 
+# Restarting the database forks, and gRPC's handlers for that may abort the child.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.soak_servers", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=30)
