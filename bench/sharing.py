@@ -115,8 +115,8 @@ def _at_once(project: Project, parts: list[Claimed]) -> None:
 
 
 def _merged(project: Project, parts: list[Claimed]) -> None:
-    with project.sharing(parts), ThreadPoolExecutor(len(parts)) as pool:
-        list(pool.map(partial(project.launch, merged=True), parts))
+    with project.sharing(parts) as joint, ThreadPoolExecutor(len(parts)) as pool:
+        list(pool.map(partial(project.launch, joint=joint), parts))
 
 
 _LAUNCH: dict[str, Callable[[Project, list[Claimed]], None]] = {

@@ -315,15 +315,12 @@ def _check_catalog(project: Project, tally: Tally) -> None:
         tally.problems.append(f"runs {going} still go on")
 
 
-# Restarting the database forks, and gRPC's handlers for that may abort the child.
-os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.soak_servers", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # its handlers may abort the child that restarts the database
     tally = soak(60 * given.minutes, given.seed)
     print(tally)
     sys.exit(bool(tally.problems))

@@ -20,6 +20,7 @@ from kilonova.engine.telling import (
     Recovered,
     Retried,
     Started,
+    StepCopied,
     StepEnded,
     StepFailed,
     StepSkipped,
@@ -82,6 +83,8 @@ class Watch:
                 err.print(f"  {step}: {made} in {seconds:.1f} s", style="dim")
             case StepFailed(step=step):
                 self._remove(step)
+            case StepCopied():
+                pass
             case StepSkipped():
                 self._progress.advance(self._bar)
             case Retried(step=step, attempt=attempt, error=error):

@@ -16,6 +16,7 @@ from kilonova.engine.telling import (
     Recovered,
     Retried,
     Started,
+    StepCopied,
     StepEnded,
     StepFailed,
     StepSkipped,
@@ -105,6 +106,8 @@ def in_words(telling: Telling) -> tuple[str, str] | None:
             return step, f"ended, {made} in {seconds:.1f} s"
         case StepFailed(step=step, error=error):
             return step, f"failed: {error}"
+        case StepCopied(step=step):
+            return step, "a run that is merged with this one has done the same, which is copied"
         case StepSkipped(step=step):
             return step, "left out, nothing has come for it"
         case Retried(step=step, attempt=attempt, error=error):

@@ -13,6 +13,7 @@ from kilonova.catalog.bindings import tasks_of
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.firings import Claimed, idle
 from kilonova.catalog.observation import observe
+from kilonova.engine.joint import Joint
 from kilonova.engine.undertaking import Prepared
 from kilonova.model.channel import Chronicle
 from kilonova.model.reading import Reading
@@ -39,11 +40,11 @@ class Fired:
 
     Attributes:
         claimed: the binding and its firings.
-        merged: whether others go on in the same process, and read the same.
+        joint: what it has in common with others that go on in the same process; None if it goes alone.
     """
 
     claimed: Claimed
-    merged: bool = False
+    joint: Joint | None = None
 
 
 Occasion = Due | Asked | Fired
@@ -126,7 +127,7 @@ def prepared(tx: Transaction, occasion: Occasion) -> Prepared[Plan] | None:
         pins=tuple(sorted(pins)),
         plan=plan,
         claimed=claimed,
-        merged=isinstance(occasion, Fired) and occasion.merged,
+        merged=isinstance(occasion, Fired) and occasion.joint is not None,
     )
 
 

@@ -15,8 +15,9 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_at
 
 from kilonova.catalog.runs import Advance
 from kilonova.engine.invoke import blamed, checked, invoke
-from kilonova.engine.occasion import Need, Occasion, Plan, prepared
-from kilonova.engine.telling import Retried, Started, StepEnded, StepSkipped, StepStarted
+from kilonova.engine.joint import Blocks, Joint, Target
+from kilonova.engine.occasion import Fired, Need, Occasion, Plan, prepared
+from kilonova.engine.telling import Retried, Started, StepCopied, StepEnded, StepSkipped, StepStarted
 from kilonova.engine.undertaking import Begun, Results, Workplace, carry_out
 from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName
 from kilonova.model.block import Base, Block, Delta, Kind
@@ -78,7 +79,8 @@ def run_tasks(
 
     def work(begun: Begun[Plan]) -> Results:
         begun.tell(Started(run=begun.run, steps=tuple(p.task.name for p, _ in begun.plan.steps)))
-        return _Execution(warehouse, begun, retries).all()
+        joint = occasion.joint if isinstance(occasion, Fired) else None
+        return _Execution(warehouse, begun, retries, joint).all()
 
     return carry_out(workplace, partial(prepared, occasion=occasion), work)
 
@@ -102,10 +104,11 @@ def _feeds(one: Task, other: Task) -> bool:
 class _Execution:
     """The tasks of one run, those that do not wait for each other side by side."""
 
-    def __init__(self, warehouse: Warehouse, begun: Begun[Plan], retries: Retries) -> None:
+    def __init__(self, warehouse: Warehouse, begun: Begun[Plan], retries: Retries, joint: Joint | None) -> None:
         self._warehouse = warehouse
         self._begun = begun
         self._retries = retries
+        self._joint = joint
         self._chronicles = dict(begun.plan.chronicles)
         self._inputs: list[Input] = []
         self._outputs: list[Output] = []
@@ -191,7 +194,9 @@ class _Execution:
                 channel=unknown[0],
                 hint="Declare its schema, or run the task that writes it first",
             )
-        blocks = self._attempted(progress, choice, fed)
+        blocks, copied = self._once(progress, choice, fed)
+        if copied:
+            reason = f"{reason}; a run that was merged with this one did the same"
         seconds = time.monotonic() - began
         size = extent(progress, self._chronicles)
         with self._lock:
@@ -248,6 +253,46 @@ class _Execution:
             )
         points = tuple((channel, self._chronicles[channel].readable) for channel in progress.task.reads)
         self._advances.append(Advance(task=name, logic=progress.logic, points=points))
+
+    def _once(self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]) -> tuple[dict[str, Block | None], bool]:
+        """Execute a task, unless a run that goes on together with this one does the same: then copy what that made."""
+        task = progress.task
+        name = (
+            None
+            if self._joint is None
+            else self._joint.name(
+                choice.variant, [feed.reading for feed in fed], [self._target(each, choice) for each in task.writes]
+            )
+        )
+        if self._joint is None or name is None:
+            return self._attempted(progress, choice, fed), False
+
+        def do() -> Blocks:
+            made = self._attempted(progress, choice, fed)
+            return tuple(made[channel] for channel in task.writes)
+
+        def copy(blocks: Blocks) -> Blocks | None:
+            copies = [self._copied(*pair) for pair in zip(blocks, task.writes, strict=True)]
+            gone = any(copy is None and block is not None for copy, block in zip(copies, blocks, strict=True))
+            return None if gone else tuple(copies)
+
+        blocks, copied = self._joint.done(name, do, copy)
+        if copied:
+            self._begun.tell(StepCopied(run=self._begun.run, step=task.name))
+        return dict(zip(task.writes, blocks, strict=True)), copied
+
+    def _target(self, channel: str, choice: Choice) -> Target:
+        chronicle, point = self._chronicles[channel], self._begun.points[channel]
+        anew = choice.variant.production is Production.BASE or choice.way.renews
+        empty = chronicle.readable == point - 1 and chronicle.effective == 0
+        return Target(channel=self._channel(channel), anew=anew, empty=empty)
+
+    def _copied(self, block: Block | None, channel: str) -> Block | None:
+        if block is None:
+            return None
+        point = self._begun.points[channel]
+        kind = Base(point) if isinstance(block.kind, Base) else Delta(point - 1, point)
+        return self._warehouse.copied(block, self._begun.name_block(channel), kind)
 
     def _attempted(self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]) -> dict[str, Block | None]:
         def retrying(state: RetryCallState) -> None:

@@ -53,6 +53,14 @@ class StepSkipped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepCopied:
+    """A task was not executed, because a run that is merged with this one has done the same; it ends as others do."""
+
+    run: int
+    step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
     """A step failed in a way that may pass, and is tried again."""
 
@@ -78,7 +86,7 @@ class Recovered:
     tasks: tuple[str, ...]
 
 
-Telling = Started | StepStarted | StepEnded | StepFailed | StepSkipped | Retried | Underway | Recovered
+Telling = Started | StepStarted | StepEnded | StepFailed | StepSkipped | StepCopied | Retried | Underway | Recovered
 Listener = Callable[[Telling], None]
 
 

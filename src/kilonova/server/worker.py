@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO, assert_never
 
 from kilonova.catalog.firings import Batch, Claimed
+from kilonova.engine.joint import Joint
 from kilonova.errors import KilonovaError
 from kilonova.server.declaring import declared
 from kilonova.server.messages import Done, Ended, Errand, Failed, Message, Outcome, Ready, Work, read, written
@@ -60,11 +61,14 @@ def work(directory: str, settings: str) -> None:
 def _carried_out(project: Project, work: Work) -> Done | Failed | Ended:
     match work:
         case Batch(parts=(claimed,)):
-            return Ended((_outcome(project, claimed, merged=False),))
+            return Ended((_outcome(project, claimed, None),))
         case Batch(parts=parts):
             try:
-                with project.sharing(parts), ThreadPoolExecutor(len(parts), thread_name_prefix="part") as pool:
-                    return Ended(tuple(pool.map(lambda part: _outcome(project, part, merged=True), parts)))
+                with (
+                    project.sharing(parts) as joint,
+                    ThreadPoolExecutor(len(parts), thread_name_prefix="part") as pool,
+                ):
+                    return Ended(tuple(pool.map(lambda part: _outcome(project, part, joint), parts)))
             except KilonovaError as error:
                 return Ended((Outcome(error.told, True),) * len(parts))
         case Errand():
@@ -78,15 +82,15 @@ def _carried_out(project: Project, work: Work) -> Done | Failed | Ended:
             assert_never(work)
 
 
-def _outcome(project: Project, claimed: Claimed, *, merged: bool) -> Outcome:
+def _outcome(project: Project, claimed: Claimed, joint: Joint | None) -> Outcome:
     """Run what was claimed. A run that had begun tells of itself, and of its firings; a refused one does not."""
     begun: list[int] = []
     try:
-        project.launch(claimed, merged=merged, begun=begun.append)
+        project.launch(claimed, joint=joint, begun=begun.append)
     except KilonovaError as error:
-        return Outcome(error.told, error.transient or merged, bool(begun))
+        return Outcome(error.told, error.transient or joint is not None, bool(begun))
     except Exception as error:
-        return Outcome(_defect(error), merged, bool(begun))
+        return Outcome(_defect(error), joint is not None, bool(begun))
     return Outcome()
 
 

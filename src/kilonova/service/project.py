@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kilonova.catalog.files import Looked
     from kilonova.catalog.firings import Claimed
     from kilonova.declare.workflow import Declared, Workflow
+    from kilonova.engine.joint import Joint
     from kilonova.engine.occasion import Occasion
     from kilonova.engine.reclaim import Collected
     from kilonova.engine.seam import Files
@@ -402,13 +403,13 @@ class Project(Steering):
         return self._run(Asked(tuple(dict.fromkeys(names))))
 
     def launch(
-        self, claimed: Claimed, *, merged: bool = False, begun: Callable[[int], object] = lambda _: None
+        self, claimed: Claimed, *, joint: Joint | None = None, begun: Callable[[int], object] = lambda _: None
     ) -> RunReport | None:
         """Run what a server has claimed.
 
         Args:
             claimed: the binding and its firings.
-            merged: whether others are launched at the same time, within `sharing`.
+            joint: what it has in common with others that are launched at the same time: see `sharing`.
             begun: told the run's number once it has begun; from then on its firings end with it.
 
         Returns:
@@ -426,17 +427,18 @@ class Project(Steering):
                 begun(telling.run)
             self.listener(telling)
 
-        return self._run(Fired(claimed, merged), heard)
+        return self._run(Fired(claimed, joint), heard)
 
     @contextmanager
-    def sharing(self, parts: Sequence[Claimed]) -> Iterator[None]:
-        """Let what several claimed bindings read in common be read once, until the end of the block."""
+    def sharing(self, parts: Sequence[Claimed]) -> Iterator[Joint]:
+        """Let what several claimed bindings read or do in common be read or done once, until the end of the block."""
+        from kilonova.engine.joint import Joint
         from kilonova.engine.occasion import common
 
         with self.catalog.reading() as tx:
             readings = common(tx, parts)
         with self.warehouse.holding(readings):
-            yield
+            yield Joint()
 
     def _run(self, occasion: Occasion, listener: Listener | None = None) -> RunReport | None:
         from kilonova.engine.tasks import Retries, run_tasks

@@ -163,6 +163,23 @@ class Storage:
             raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
         return Files(rows=rows, bytes=sum(entry["size"] for entry in entries), count=len(entries))
 
+    def copy(self, block: int, to: int) -> None:
+        """Give another block the files of a block; those that go meanwhile are left out.
+
+        Raises:
+            StorageFailed: a file cannot be copied.
+        """
+        origin, target = (f"{self._root}/block_{number}" for number in (block, to))
+        try:
+            self._fs.invalidate_cache()
+            self._fs.makedirs(target, exist_ok=True)
+            for name in self._fs.ls(origin, detail=False):
+                self._fs.cp_file(name, f"{target}/{name.rpartition('/')[2]}")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageFailed(f"the block cannot be copied: {error}", path=self.path(to)) from error
+
     def first_rows(self, block: int, columns: Sequence[str], count: int) -> list[dict[str, Any]]:
         """Some columns of at most `count` rows of a block, those of one file that come first.
 

@@ -262,6 +262,26 @@ class Warehouse:
             self._refuse_repeated(unique, block, old)
         return block
 
+    def copied(self, block: Block, number: int, kind: Kind) -> Block | None:
+        """A block with the rows of another, of the same kind, that another run may take away meanwhile.
+
+        Args:
+            block: the other one.
+            number: the number of the block to be.
+            kind: between which points it stands.
+
+        Returns:
+            The block; None if the other one has gone.
+
+        Raises:
+            StorageFailed: it cannot be copied.
+        """
+        self.storage.copy(block.number, number)
+        found, told = self.storage.files(number), block.statistics
+        if (found.rows, found.bytes, found.count) != (told.rows, told.bytes, told.files):
+            return None
+        return replace(block, number=number, kind=kind)
+
     def verify(self, snapshot: Snapshot, checks: tuple[Check, ...]) -> None:
         """Refuse checks that the rows which are there do not satisfy.
 
