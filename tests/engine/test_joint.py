@@ -13,6 +13,7 @@ import kilonova as kn
 from kilonova.catalog import chains, firings
 from kilonova.catalog.firings import Claimed
 from kilonova.engine.joint import Blocks, Joint, Target
+from kilonova.engine.occasion import common
 from kilonova.errors import TaskFailed
 from kilonova.model.block import Base, Block, Delta, Statistics
 from kilonova.model.channel import Channel
@@ -194,6 +195,28 @@ def test_copies_of_a_workflowette_do_once_what_they_have_in_common(project: Proj
     assert [sorted(project.rows(f"{name}__known")[1]) for name in ("one", "two")] == [
         sorted(project.rows("three__known")[1])
     ] * 2
+
+
+def test_what_several_definitions_read_is_kept_and_what_one_reads_is_not(project: Project) -> None:
+    other = kn.Workflowette("other")
+    other.channel("articles", "id bigint, site string")
+
+    @other.task(schema="id bigint")
+    def ids(articles: kn.All) -> kn.Base:
+        return articles.select("id")
+
+    workflow = kn.Workflow("several")
+    workflow.channel("articles", "id bigint, site string")
+    for name, bound in (("one", copies), ("two", copies), ("three", other)):
+        workflow.bind(name, bound, {"articles": "articles"})
+    project.apply(workflow)
+    project.ingest("articles", project.warehouse.spark.createDataFrame([(1, "a")], "id long, site string"))
+    parts = {name: Claimed(binding=name, firings=(), server="server") for name in ("one", "two", "three")}
+    with project.catalog.reading() as tx:
+        whole = chains.chronicle(tx, "articles").snapshot(1)
+        assert common(tx, [parts["one"], parts["two"]]) == ()
+        assert common(tx, [parts["one"], parts["three"]]) == (whole,)
+        assert common(tx, [parts["three"]]) == ()
 
 
 def test_a_copy_of_blocks_that_have_gone_is_refused(project: Project) -> None:

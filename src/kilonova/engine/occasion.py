@@ -134,9 +134,11 @@ def prepared(tx: Transaction, occasion: Occasion) -> Prepared[Plan] | None:
 def common(tx: Transaction, parts: Iterable[Claimed]) -> tuple[Reading, ...]:
     """What several claimed bindings would read now that others of them would read too (Nova, section 4.2).
 
-    What views read is left out: they read columns and rows of their own choice, straight from the files.
+    What views read is left out: they read columns and rows of their own choice, straight from the files. So is what one
+    definition alone reads, however often: that is executed once (`kilonova.engine.joint`).
     """
     counts: Counter[Reading] = Counter()
+    readers: dict[Reading, set[str]] = {}
     for part in parts:
         workflow, progress, chronicles = observe(tx, tasks_of(tx, part.binding))
         progress = _let_go(progress)
@@ -144,11 +146,15 @@ def common(tx: Transaction, parts: Iterable[Claimed]) -> tuple[Reading, ...]:
         for name in selected(workflow, progress, chronicles):
             choice = choose(progress[name], chronicles)
             if not isinstance(choice.variant.logic, Query):
-                fed = feeds(choice, progress[name], chronicles)
-                found |= {feed.reading for feed in fed if feed.port.channel not in progress[name].task.writes}
+                for feed in feeds(choice, progress[name], chronicles):
+                    if feed.port.channel not in progress[name].task.writes:
+                        found.add(feed.reading)
+                        readers.setdefault(feed.reading, set()).add(choice.variant.fingerprint)
         counts.update(found)
     return tuple(
-        reading for reading, count in counts.items() if count > 1 and reading.blocks and reading.schema is not None
+        reading
+        for reading, count in counts.items()
+        if count > 1 and len(readers[reading]) > 1 and reading.blocks and reading.schema is not None
     )
 
 
