@@ -1,8 +1,9 @@
 """How much Spark has done of what one thread asks of it: the tasks of its jobs, done and known so far.
 
 A classic session tells it by its status tracker, for a group of jobs: the thread's jobs are put in one, which also
-gives them a name in Spark's pages. A Connect session reports each operation to the thread that waits for it. Neither
-starts a job. Where Spark does not answer nothing is counted, and nothing else happens.
+gives them a name in Spark's pages, and a pool, so that a large step leaves others their share. A Connect session
+reports each operation to the thread that waits for it. Neither starts a job. Where Spark does not answer nothing is
+counted, and nothing else happens.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -22,8 +24,13 @@ if TYPE_CHECKING:
     from pyspark import SparkContext, StatusTracker
     from pyspark.sql.connect.shell.progress import StageInfo
 
-_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+_POOL = "spark.scheduler.pool"
+
+_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel", _POOL)
 """What Spark keeps of a thread's group of jobs."""
+
+_POOLS = 16
+"""Among how many pools what goes on at once is spread; Spark keeps each that it has ever heard of."""
 
 
 @contextmanager
@@ -82,6 +89,7 @@ def _grouped(context: SparkContext, name: str) -> Iterator[_Jobs]:
     with suppress(Exception):  # a Spark that has died fails what follows, with an error of its own
         before = {key: context.getLocalProperty(key) for key in _GROUP}
         context.setJobGroup(group, name)
+        context.setLocalProperty(_POOL, f"kilonova-{crc32(name.encode()) % _POOLS}")
     try:
         yield _Jobs(context.statusTracker(), group)
     finally:

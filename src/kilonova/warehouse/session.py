@@ -156,6 +156,7 @@ def session_options(settings: SparkSettings, java_options: str) -> dict[str, str
     options = {
         "spark.app.name": "kilonova",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.scheduler.mode": "FAIR",  # several runs and tasks go on at once
         "spark.sql.codegen.cache.maxEntries": "5000",  # a thousand are too few for a workflow of twenty tasks
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.session.timeZone": "UTC",
