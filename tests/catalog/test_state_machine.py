@@ -293,7 +293,9 @@ class CatalogMachine(RuleBasedStateMachine):
     def garbage_is_collected(self, provenance: Provenance) -> None:
         def doom(tx: Transaction) -> frozenset[int]:
             runs.expire(tx)
-            gone = frozenset(v.block.number for v in collect(space.holdings(tx), None, provenance) if v.goes)
+            gone = frozenset(
+                v.block.number for v in collect(space.holdings(tx, provenance), None, provenance) if v.goes
+            )
             chains.doom(tx, gone)
             return gone
 

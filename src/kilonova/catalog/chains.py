@@ -173,7 +173,8 @@ def needed(channels: Collection[int] | None = None) -> CTE:
     since = select(func.max(older.c.number)).where(
         older.c.channel_id == lows.c.id, older.c.state == PointState.FILLED.value, older.c.number <= low
     )
-    return select(lows.c.id, func.coalesce(since.scalar_subquery(), 0).label("since"), lows.c.newest).cte("needed")
+    bounds = select(lows.c.id, func.coalesce(since.scalar_subquery(), 0).label("since"), lows.c.newest)
+    return bounds.cte("needed").prefix_with("MATERIALIZED")  # or it is reckoned anew for each point
 
 
 def set_schema(tx: Transaction, name: str, schema: Schema) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from sqlalchemy import delete, func, insert, select, text
+from sqlalchemy import ColumnElement, and_, delete, func, insert, select, text
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import NOTICE, Transaction
 from kilonova.model.event import Event, EventKind
-from kilonova.model.trigger import After, simple
+from kilonova.model.trigger import After, Reached, simple
 
 
 def tell(
@@ -36,20 +36,36 @@ def tell(
         tx.connection.execute(text(f"NOTIFY {NOTICE}"))
 
 
+_KINDS = {
+    Reached.LAUNCHED: (EventKind.LAUNCHED,),
+    Reached.SUCCEEDED: (EventKind.SUCCEEDED, EventKind.IDLE),
+    Reached.FAILED: (EventKind.FAILED,),
+}
+
+
+def reaches(binding: str, reached: Reached, seen: int) -> ColumnElement[bool]:
+    """The events after one by which runs of a binding got somewhere."""
+    table = tables.event
+    return and_(
+        table.c.binding == binding, table.c.id > seen, table.c.kind.in_([kind.value for kind in _KINDS[reached]])
+    )
+
+
 def forget(tx: Transaction, before: datetime) -> None:
     """Forget events of before a moment, but those that somebody has yet to see, and the newest."""
     table = tables.event
     states = tx.connection.execute(
         select(tables.trigger.c.definition, tables.trigger.c.state).where(tables.trigger.c.active)
     )
-    unseen = [
-        one.seen + 1
-        for row in states
-        for item, one in zip(
-            simple(codec.trigger_from_json(row.definition)), codec.state_from_json(row.state), strict=True
-        )
-        if isinstance(item, After)
-    ]
+    unseen: list[int] = []
+    for row in states.all():
+        items = zip(simple(codec.trigger_from_json(row.definition)), codec.state_from_json(row.state), strict=True)
+        for item, one in items:
+            if isinstance(item, After):
+                awaited = reaches(item.binding, item.reached, one.seen)
+                unseen += tx.connection.execute(
+                    select(table.c.id).where(awaited).order_by(table.c.id).limit(1)
+                ).scalars()
     told = tx.connection.execute(select(func.min(tables.outlet.c.cursor))).scalar()
     first = min([*unseen, newest(tx), *([] if told is None else [told + 1])])
     tx.connection.execute(delete(table).where(table.c.time < before, table.c.id < first))

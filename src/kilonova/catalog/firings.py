@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, insert, or_, select, update
 
 from kilonova.catalog import codec, events, registry, tables
 from kilonova.catalog.bindings import binding_id, tasks_of
@@ -188,23 +188,10 @@ def _arrived(tx: Transaction, channel: str, seen: int) -> tuple[Arrived, ...]:
     return tuple(found)
 
 
-_KINDS = {
-    Reached.LAUNCHED: (EventKind.LAUNCHED,),
-    Reached.SUCCEEDED: (EventKind.SUCCEEDED, EventKind.IDLE),
-    Reached.FAILED: (EventKind.FAILED,),
-}
-
-
 def _reached(tx: Transaction, binding: str, reached: Reached, seen: int) -> tuple[tuple[int, datetime], ...]:
     table = tables.event
     rows = tx.connection.execute(
-        select(table.c.id, table.c.time)
-        .where(
-            table.c.binding == binding,
-            table.c.id > seen,
-            table.c.kind.in_([kind.value for kind in _KINDS[reached]]),
-        )
-        .order_by(table.c.id)
+        select(table.c.id, table.c.time).where(events.reaches(binding, reached, seen)).order_by(table.c.id)
     )
     return tuple((row.id, row.time) for row in rows)
 
@@ -316,8 +303,15 @@ _NOW = -1
 def any_unended(tx: Transaction) -> bool:
     """Whether something becomes of a firing yet."""
     states = [state.value for state in FiringState if not state.ended]
-    query = select(tables.firing.c.id).where(tables.firing.c.state.in_(states)).limit(1)
-    return tx.connection.execute(query).first() is not None
+    query = (
+        select(tables.firing.c.id)
+        .join(tables.binding, tables.binding.c.id == tables.firing.c.binding_id)
+        .where(
+            tables.firing.c.state.in_(states),
+            or_(tables.firing.c.state != FiringState.DUE.value, tables.binding.c.active),
+        )
+    )
+    return tx.connection.execute(query.limit(1)).first() is not None
 
 
 def launch(tx: Transaction, claimed: Claimed, run: int) -> None:
@@ -404,13 +398,19 @@ def _still(tx: Transaction, claimed: Claimed) -> list[int]:
     )
 
 
-def release(tx: Transaction, silent: Collection[str]) -> None:
-    """Let others take on what servers that have gone silent have claimed; their runs have leases of their own."""
+def release(tx: Transaction, servers: Collection[str], held: Collection[int] = ()) -> None:
+    """Let others take on what servers have claimed and will not begin; their runs have leases of their own.
+
+    Args:
+        tx: a writing transaction.
+        servers: servers that have gone, or whose claims may have been made without their knowing that.
+        held: the firings that they know of, which stay theirs.
+    """
     table = tables.firing
     numbers = tx.connection.execute(
-        select(table.c.id).where(table.c.server.in_(silent), table.c.state == FiringState.CLAIMED.value)
+        select(table.c.id).where(table.c.server.in_(servers), table.c.state == FiringState.CLAIMED.value)
     ).scalars()
-    _move(tx, list(numbers), FiringEvent.RELEASE)
+    _move(tx, [number for number in numbers if number not in held], FiringEvent.RELEASE)
 
 
 def end(tx: Transaction, run: int, event: FiringEvent, *, counted: bool = True) -> None:

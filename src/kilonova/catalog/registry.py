@@ -379,16 +379,23 @@ _FEW = 10
 
 
 def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[str, int]]) -> None:
-    """Write down the points up to which a logic version of a task has now read its channels."""
-    number = task_id(tx, task)
-    for channel, point in points:
-        key = {"task_id": number, "channel_id": channel_id(tx, channel)}
-        tx.connection.execute(
-            delete(tables.cursor).where(
-                tables.cursor.c.task_id == key["task_id"], tables.cursor.c.channel_id == key["channel_id"]
-            )
-        )
-        tx.connection.execute(insert(tables.cursor).values(**key, point=point, logic=logic))
+    """Write down the points up to which a logic version of a task has now read its channels, which are all that it has.
+
+    A task that was dropped meanwhile gets none.
+    """
+    active = select(tables.task.c.id).where(tables.task.c.name == task, tables.task.c.active)
+    number = tx.connection.execute(active).scalar()
+    if number is None:
+        return
+    tx.connection.execute(delete(tables.cursor).where(tables.cursor.c.task_id == number))
+    insert_all(
+        tx,
+        tables.cursor,
+        [
+            {"task_id": number, "channel_id": channel_id(tx, channel), "point": point, "logic": logic}
+            for channel, point in points
+        ],
+    )
 
 
 def drop_task(tx: Transaction, name: str) -> None:

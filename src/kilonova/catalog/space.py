@@ -12,11 +12,11 @@ from kilonova.catalog.chains import chronicles, needed
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import tasks
 from kilonova.model.task import Mode
-from kilonova.schedule.collection import Consumer, Holdings, Reference
+from kilonova.schedule.collection import Consumer, Holdings, Provenance, Reference
 
 
-def holdings(tx: Transaction) -> Holdings:
-    """Every channel with its consumers, pins and provenance."""
+def holdings(tx: Transaction, provenance: Provenance) -> Holdings:
+    """Every channel with its consumers, pins and the references that count."""
     consumers: dict[str, list[Consumer]] = {}
     running = set(
         tx.connection.execute(
@@ -43,12 +43,13 @@ def holdings(tx: Transaction) -> Holdings:
         pins.setdefault(row.block_id, []).append(row.holder)
     inputs = tables.run_input_block
     output = tables.run_output
-    physical = tx.connection.execute(
+    made = (
         select(inputs.c.block_id, output.c.block_id.label("made"))
         .join(output, (output.c.run_id == inputs.c.run_id) & (output.c.task == inputs.c.task))
         .join(tables.block, tables.block.c.id == output.c.block_id)
         .where(tables.block.c.state == "live")
     )
+    physical = tx.connection.execute(made).all() if provenance is Provenance.PHYSICAL else []
     names = {row.id: row.name for row in tx.connection.execute(select(tables.channel))}
     bounds = needed()
     logical = tx.connection.execute(

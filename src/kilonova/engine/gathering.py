@@ -83,7 +83,11 @@ def gather(
             bytes=sum(one.fingerprint.size for one in some),
             source=_source(some, plan.directory),
         )
-        return insert(warehouse, plan.target, supply, point, number)
+        try:
+            return insert(warehouse, plan.target, supply, point, number)
+        except UnreadableInput:
+            warehouse.probe()  # or all files were set aside while Spark is ill
+            raise
 
     limit = most.files
     while done := gather_block(workplace, base, channel, Most(limit, most.bytes), write):

@@ -1,8 +1,8 @@
 """Steps that the runs of a merged batch have in common: done once, and their blocks copied (Nova, section 4.2).
 
-Two steps are the same if one definition does both, what they read is the same, and what they write is declared alike
-and does not depend on what was there before. To read the same is to read the same blocks, or blocks that were made by
-steps that are the same. So copies of a workflowette that read one channel cost little more than one.
+Two steps are the same if one definition does both, to the byte, what they read is the same, and what they write is
+declared alike and does not depend on what was there before. To read the same is to read the same blocks, or blocks that
+were made by steps that are the same. So copies of a workflowette that read one channel cost little more than one.
 
 A run that waits for the step of another, which then fails, does it itself; so does one whose copy went wrong, as
 the other run's blocks go when it fails.
@@ -22,7 +22,7 @@ from kilonova.errors import KilonovaError
 from kilonova.model.block import Block
 from kilonova.model.channel import Channel
 from kilonova.model.check import Unique
-from kilonova.model.encoding import Append
+from kilonova.model.encoding import Append, key_of
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
 from kilonova.model.task import Query, Variant
 
@@ -48,7 +48,8 @@ class Target:
     def free(self) -> bool:
         """Whether what is written does not depend on what was there before."""
         added = isinstance(self.channel.encoding, Append)
-        return self.anew or self.empty or (added and not any(isinstance(one, Unique) for one in self.channel.checks))
+        alone = added and not any(isinstance(one, Unique) for one in self.channel.checks)
+        return self.anew or alone or (self.empty and bool(key_of(self.channel.encoding)))
 
 
 class Joint:
@@ -76,7 +77,7 @@ class Joint:
             (target.channel.schema, target.channel.encoding, target.channel.checks, target.anew, target.empty)
             for target in targets
         ]
-        what = (type(variant.logic).__name__, variant.fingerprint, variant.production, ports, outputs)
+        what = (variant.logic, variant.fingerprint, variant.production, ports, outputs)
         return hashlib.sha256(repr(what).encode()).hexdigest()
 
     def _told(self, reading: Reading) -> object:

@@ -103,15 +103,16 @@ def collect_garbage(
         with catalog.reading() as tx:
             for name in channels or ():
                 chains.channel_id(tx, name)
-            return Collected(verdicts=collect(space.holdings(tx), channels, provenance), swept=0, strangers=())
+            return Collected(
+                verdicts=collect(space.holdings(tx, provenance), channels, provenance), swept=0, strangers=()
+            )
     _end_silent(catalog, listener)
     with catalog.writing() as tx:
         for name in channels or ():
             chains.channel_id(tx, name)
-        verdicts = collect(space.holdings(tx), channels, provenance)
+        verdicts = collect(space.holdings(tx, provenance), channels, provenance)
         chains.doom(tx, [verdict.block.number for verdict in verdicts if verdict.goes])
-        for name in sorted({verdict.channel for verdict in verdicts}):
-            after = chains.chronicle(tx, name)
+        for name, after in chains.chronicles(tx, {verdict.channel for verdict in verdicts if verdict.goes}).items():
             try:
                 after.snapshot(after.readable)
             except UnknownName:

@@ -202,20 +202,24 @@ class Chronicle:
         for block in self.blocks:
             if isinstance(block.kind, Delta):
                 steps.setdefault(self._settled(block.kind.start), []).append(block)
-        arrived: dict[int, tuple[Block, ...]] = {begin: ()}
+        came: dict[int, tuple[int, Block] | None] = {begin: None}
         frontier = [begin]
-        while frontier:
-            if goal in arrived:
-                return arrived[goal]
+        while frontier and goal not in came:
             reached: list[int] = []
             for number in frontier:
                 for block in steps.get(number, ()):
                     end = self._settled(block.end)
-                    if end not in arrived and end <= goal:
-                        arrived[end] = (*arrived[number], block)
+                    if end not in came and end <= goal:
+                        came[end] = (number, block)
                         reached.append(end)
             frontier = reached
-        return None
+        if goal not in came:
+            return None
+        path: list[Block] = []
+        while (step := came[goal]) is not None:
+            goal = step[0]
+            path.append(step[1])
+        return tuple(reversed(path))
 
     def snapshot(self, at: int) -> Snapshot:
         """How the relation at a point is put together: from the newest base that leads there.

@@ -93,7 +93,10 @@ class Server:
         self._errands: deque[tuple[Errand, Future[Any]]] = deque()
         self._lookout = Lookout(self._project.look, self._take, self._watch.nudge)
         self._name = ""
+        self._chores: deque[tuple[Errand, Future[Any]]] = deque()
         self._event = 0
+        self._look_at: set[int] = set()
+        self._compacted: set[str] = set()
         self._watched: list[Watched] = []
         self._all = True
         self._queued: datetime | None = None
@@ -183,7 +186,7 @@ class Server:
         self._tend()
         for problem in self._lookout.hear():
             self._log(problem, None)
-        looked_at = self._read()
+        self._look_at |= self._read()
         free = [worker for worker in self._workers if worker.free and self._stopping is None]
         while free and self._errands:
             errand, answer = self._errands.popleft()
@@ -191,25 +194,29 @@ class Server:
                 free.pop().give(errand, answer)
         room = len(free)
         with self._catalog.reading() as tx:
-            looked_at.update(firings.waking(tx))
+            self._look_at.update(firings.waking(tx))
             unended = firings.any_unended(tx)
             directories = files.due(tx) if self._stopping is None else []
             settling = self._until_idle and files.any_settling(tx)
         self._lookout.look(directories)
-        if not looked_at and not (room and unended):
+        if self._look_at or (room and unended):
+            with self._catalog.writing() as tx:
+                firings.fire(tx, self._look_at)
+                batches, self._queued = firings.claim(tx, self._name, room, self._settings.per_workflow)
+            self._look_at.clear()  # not before all of it is written down
+            for batch in batches:
+                free.pop().give(batch)
+        else:
             self._queued = None  # without room there is nothing to wait for but a worker
             awaited = unended or directories or settling or self._lookout.busy
             if self._until_idle and not awaited and self._stopping is None:
                 self.stop()
-            elif room and not unended:
-                self._tidy(free[0])
-            self._lookout.go_on()
-            return
-        with self._catalog.writing() as tx:
-            firings.fire(tx, looked_at)
-            batches, self._queued = firings.claim(tx, self._name, room, self._settings.per_workflow)
-        for worker, batch in zip(free, batches, strict=False):
-            worker.give(batch)
+        while free and self._chores:
+            errand, answer = self._chores.popleft()
+            if answer.set_running_or_notify_cancel():
+                free.pop().give(errand, answer)
+        if free and self._stopping is None:
+            self._tidy(free[0], _OVERDUE if unended else 1)
         self._lookout.go_on()
 
     def _beat(self) -> None:
@@ -224,9 +231,15 @@ class Server:
                 self._name = f"{socket.gethostname()}:{uuid.uuid4().hex[:6]}"
                 servers.enter(tx, self._name, version("kilonova"), self._lease)
             firings.release(tx, servers.expire(tx))
+            firings.release(tx, [self._name], self._held())  # of which it does not know that it has claimed them
             firings.tell_stuck(tx, timedelta(seconds=self._settings.stuck))
         self._project.take_up()
         self._beaten = now
+
+    def _held(self) -> list[int]:
+        """The firings that workers have."""
+        doing = [worker.doing for worker in self._workers]
+        return [number for work in doing if isinstance(work, Batch) for part in work.parts for number in part.firings]
 
     def _read(self) -> set[int]:
         """The triggers that what has happened may make fire."""
@@ -322,17 +335,29 @@ class Server:
                 self._workers.append(self._hire(self._directory, self._given, self._on_message))
 
     def _take(self, channel: str) -> Future[Any]:
-        """Let a worker take the files of a directory."""
-        return self.errand("gather", channel=channel, seconds=_TURN)
+        """Let a worker take the files of a directory, after what has fired."""
+        answer: Future[Any] = Future()
+        self._chores.append((Errand("gather", {"channel": channel, "seconds": _TURN}), answer))
+        self._watch.nudge()
+        return answer
 
-    def _tidy(self, worker: Worker) -> None:
-        """Let a worker that has nothing else to do compact a channel that is worth it, or collect garbage."""
+    def _tidy(self, worker: Worker, patience: int) -> None:
+        """Let a worker that has nothing else to do compact a channel that is worth it, or collect garbage.
+
+        Args:
+            worker: the worker.
+            patience: how many times later than usual.
+        """
         now = time.monotonic()
-        if not self._settings.tidy or now < self._tidied + self._settings.tidy:
+        if not self._settings.tidy or now < self._tidied + patience * self._settings.tidy:
             return
-        self._tidied = now
         with self._catalog.reading() as tx:
-            channels = worthwhile(stretches(tx))
+            channels = [name for name in worthwhile(stretches(tx)) if name not in self._compacted]
+        self._tidied = now
+        if channels:
+            self._compacted.add(channels[0])
+        else:  # each had its turn, even one that cannot be compacted
+            self._compacted.clear()
         worker.give(Errand("tidy", {"channel": channels[0] if channels else None}))
 
     def _on_message(self, worker: Worker, message: Message | None) -> None:
@@ -346,7 +371,7 @@ class Server:
             times = (
                 firings.next_wake(tx),
                 self._queued,
-                None if self._lookout.full else files.next_look(tx, self._lookout.busy),
+                None if self._lookout.full or self._stopping is not None else files.next_look(tx, self._lookout.busy),
             )
         wakes = [wake for wake in times if wake is not None]
         return min([longest, *(max(0.0, (wake - datetime.now(UTC)).total_seconds()) for wake in wakes)])
@@ -361,6 +386,7 @@ class Server:
             if self._name:
                 with self._catalog.writing() as tx:
                     servers.leave(tx, self._name)
+                    firings.release(tx, [self._name])
                     last = events.since(tx, self._event)
                 for event in last:
                     self._tell(event)
@@ -368,8 +394,7 @@ class Server:
             log.warning("others will take up after this server: %s", error)
         hurried = self._stopping == float("-inf")
         self._deliverer.close(0.0 if hurried else min(_LAST, self._settings.grace))
-        while self._errands:
-            _, answer = self._errands.popleft()
+        for _, answer in (*self._errands, *self._chores):
             if answer.set_running_or_notify_cancel():
                 answer.set_exception(Refused(SparkUnavailable("the server was stopped", hint="Try again").told))
         self._watch.close()
@@ -378,6 +403,9 @@ class Server:
 
 _TURN = 30.0
 """Seconds for which files of one directory are taken before something else has its turn."""
+
+_OVERDUE = 10
+"""How many times later than usual channels are compacted and garbage is collected where something always goes on."""
 
 _LATE = "it took longer than serve.seconds allows"
 

@@ -55,13 +55,14 @@ class Worker:
         return self.ready and self.doing is None and not self.killed
 
     def give(self, work: Work, answer: Future[Any] | None = None) -> None:
-        """Give it something to do.
+        """Give it something to do; if it has just ended, that is heard later, as if it had begun.
 
         Args:
             work: what.
             answer: who waits for the result, if somebody does.
         """
-        assert self.free
+        assert self.ready
+        assert self.doing is None
         assert self._process.stdin is not None
         self.doing, self.answer, self.since = work, answer, time.monotonic()
         try:

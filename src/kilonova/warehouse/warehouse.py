@@ -15,10 +15,11 @@ from functools import lru_cache, reduce
 from itertools import groupby, takewhile
 from operator import and_
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kilonova.errors import BrokenInvariant, Busy, EncodingError
+from kilonova.errors import BrokenInvariant, Busy, EncodingError, SparkUnavailable
 from kilonova.model.block import Base, Block, Kind, Statistics
 from kilonova.model.check import Check, RowCheck, Unique, across_rows, of_rows, refuse_unknown
 from kilonova.model.encoding import (
@@ -472,6 +473,17 @@ class Warehouse:
     def as_changes(self, rows: DataFrame) -> DataFrame:
         """Rows as a strong delta that adds them."""
         return algebra.strong(rows, rows, Append(), Schema(()), Strategy.SHUFFLED, self.functions)
+
+    def probe(self) -> None:
+        """Have Spark do something small.
+
+        Raises:
+            SparkUnavailable: it does nothing any more.
+        """
+        try:
+            jobs.fetch(self.spark.range(1).toDF("n"))
+        except PySparkException as error:
+            raise SparkUnavailable(f"Spark carries nothing out: {error}", hint="Try again") from error
 
     def delete(self, numbers: Iterable[int]) -> None:
         """Delete the files of blocks."""
