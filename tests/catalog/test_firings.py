@@ -16,7 +16,7 @@ from kilonova.model.firing import FiringState
 from kilonova.model.run import RunKind
 from kilonova.model.schedule import Every
 from kilonova.model.task import Mode
-from kilonova.model.trigger import After, Arrival, Clock, Trigger
+from kilonova.model.trigger import After, Arrival, Clock, Reached, Trigger
 from tests.catalog.building import LEASE, a_task, commit, ingested, with_channels
 from tests.databases import Clock as Time
 
@@ -455,3 +455,43 @@ def test_a_firing_whose_attempts_are_used_up_is_told_of(clicks: Catalog) -> None
             firings.hand_back(tx, claimed, counted=True)
             told = [(event.kind, event.binding) for event in events.since(tx, before)]
         assert told == ([(EventKind.STUCK, "a")] if attempt + 1 == firings.ATTEMPTS else [])
+
+
+def test_what_a_server_does_not_know_of_is_given_back(clicks: Catalog) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),), b=(Arrival(channel="clicks"),))
+    ingested(clicks, "clicks")
+    look(clicks)
+    one, other = claim(clicks)
+    with clicks.writing() as tx:
+        firings.release(tx, ["one"], one.firings)
+    assert states(clicks) == [FiringState.CLAIMED, FiringState.DUE]
+    assert [each.binding for each in claim(clicks, "two")] == [other.binding]
+    with clicks.writing() as tx:
+        firings.release(tx, ["one"])
+    assert states(clicks) == [FiringState.DUE, FiringState.CLAIMED]
+
+
+def test_what_is_due_of_a_binding_that_is_gone_waits_for_nobody(clicks: Catalog) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),), b=(Arrival(channel="clicks"),))
+    ingested(clicks, "clicks")
+    look(clicks)
+    [claimed] = claim(clicks, room=1)
+    with clicks.writing() as tx:
+        bindings.put(tx, "w", [])
+        assert firings.any_unended(tx)  # what was begun ends
+        firings.idle(tx, claimed)
+        assert not firings.any_unended(tx)
+    register(clicks, a=(Arrival(channel="clicks"),), b=(Arrival(channel="clicks"),))
+    assert len(claim(clicks)) == 1
+
+
+def test_events_that_nobody_waits_for_are_forgotten_though_somebody_waits(clicks: Catalog, clock: Time) -> None:
+    register(clicks, a=(Arrival(channel="clicks"),), b=(After(binding="a", reached=Reached.FAILED),))
+    ingested(clicks, "clicks")
+    look(clicks)
+    [claimed] = claim(clicks)
+    commit(clicks, *start(clicks, claimed))
+    clock.forward(100 * 86400)
+    with clicks.writing() as tx:
+        events.forget(tx, tx.now - timedelta(days=90))
+        assert len(events.since(tx, 0)) == 1

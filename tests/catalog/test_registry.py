@@ -118,6 +118,20 @@ def test_cursors_belong_to_a_logic_version(catalog: Catalog) -> None:
         assert (known.cursor("a"), known.started, known.has_run) == (0, False, True)
 
 
+def test_a_task_has_cursors_on_what_it_reads_and_none_once_it_is_dropped(catalog: Catalog) -> None:
+    with_channels(catalog, "a", "b", "c")
+    task = a_task("c", {"a": Mode.NEW, "b": Mode.NEW}, ("c",))
+    with catalog.writing() as tx:
+        registry.put_task(tx, task, "w")
+        registry.move_cursors(tx, "c", 0, [("a", 3), ("b", 1)])
+        registry.move_cursors(tx, "c", 1, [("a", 4)])
+        assert registry.tasks(tx)["c"].cursors == (("a", 4, 1),)
+        registry.drop_task(tx, "c")
+        registry.move_cursors(tx, "c", 1, [("a", 5)])
+        registry.put_task(tx, task, "w")
+        assert not registry.tasks(tx)["c"].has_run
+
+
 def test_a_dropped_task_can_come_back_and_begins_anew(catalog: Catalog) -> None:
     with_channels(catalog, "a", "b")
     task = a_task("b", {"a": Mode.NEW}, ("b",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,12 +14,15 @@ from typing import Any
 import pytest
 
 from kilonova.catalog import bindings, chains, files, firings, registry, runs, servers, tables
+from kilonova.catalog.database import Transaction
 from kilonova.catalog.firings import Batch, Claimed
+from kilonova.errors import CatalogAway
 from kilonova.model.binding import Binding
 from kilonova.model.directory import Directory
 from kilonova.model.encoding import Upsert
 from kilonova.model.event import Event, EventKind
 from kilonova.model.firing import FiringState
+from kilonova.model.policy import AfterDeltas
 from kilonova.model.run import Input, RunKind
 from kilonova.model.task import Mode
 from kilonova.model.trigger import Arrival
@@ -138,6 +141,59 @@ def test_what_fires_is_given_to_who_is_free_and_the_rest_waits(project: Project)
         second = stage.until_claimed(2)
         assert {first.binding, second.binding} == {"a", "b"}
     assert states(project) == ["due", "idle"]  # what was not begun is handed back
+
+
+def test_what_was_claimed_without_the_server_knowing_is_claimed_again(project: Project) -> None:
+    with playing(project, workers=2, lease=0.6) as stage:
+        until(lambda: bool(stage.server.name))
+        with project.catalog.writing() as tx:
+            firings.fire_by_hand(tx, "a", "me")
+            [[batch], _] = firings.claim(tx, stage.server.name, 9, None)
+        assert stage.until_claimed(1) == batch.parts[0]
+
+
+def test_what_was_to_be_looked_at_is_looked_at_when_the_database_is_back(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failures = firings.fire, []
+
+    def fire(tx: Transaction, numbers: Collection[int]) -> list[str]:
+        if numbers and len(failures) < 2:
+            failures.append(set(numbers))
+            raise CatalogAway("the connection was lost")
+        return real(tx, numbers)
+
+    with playing(project, workers=2) as stage:
+        until(lambda: len(stage.players) == 2)
+        time.sleep(0.2)
+        monkeypatch.setattr(firings, "fire", fire)
+        ingested(project.catalog, "clicks")
+        assert {stage.until_claimed(number).binding for number in (1, 2)} == {"a", "b"}
+    assert len(failures) == 2
+
+
+def test_tidying_comes_to_every_channel_and_to_garbage_whatever_fails(project: Project) -> None:
+    for name in "ab":
+        project.pause(name)
+        project.set_policy(f"{name}_out", AfterDeltas(deltas=1))
+        ingested(project.catalog, f"{name}_out")
+    with playing(project, tidy=0.05) as stage:
+        given = []
+        for number in range(1, 5):
+            errand = stage.until_given(number)
+            assert isinstance(errand, Errand)
+            given.append(errand.arguments["channel"])
+            stage.players[0].say(Failed({"error": "storage", "problem": "the disk is full"}))
+    assert given == ["a_out", "b_out", None, "a_out"]
+
+
+def test_something_is_tidied_though_something_always_goes_on(project: Project) -> None:
+    project.pause("b")
+    ingested(project.catalog, "clicks")
+    with playing(project, workers=2, tidy=0.05) as stage:
+        until(lambda: len(stage.given()) == 2)
+        assert sum(isinstance(work, Batch) for work in stage.given()) == 1  # which never ends
+        assert Errand("tidy", {"channel": None}) in stage.given()
 
 
 def test_errands_go_first_and_are_answered(project: Project) -> None:
