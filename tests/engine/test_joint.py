@@ -70,6 +70,7 @@ def test_steps_are_the_same_if_they_do_the_same_to_the_same() -> None:
     chain = Chain(start=0, end=1, schema=SCHEMA, encoding=Append(), deltas=(a_block(1), a_block(2)))
     other = [
         joint.name(replace(VARIANT, fingerprint="g"), [a_snapshot(1, 2)], [TARGET]),
+        joint.name(replace(VARIANT, logic=Sql(text="SELECT id FROM {rows}")), [a_snapshot(1, 2)], [TARGET]),
         joint.name(replace(VARIANT, production=Production.DELTA), [a_snapshot(1, 2)], [TARGET]),
         joint.name(replace(VARIANT, ports=(Port("rows", "one", Mode.NEW),)), [a_snapshot(1, 2)], [TARGET]),
         joint.name(replace(VARIANT, ports=(Port("lines", "one", Mode.ALL),)), [a_snapshot(1, 2)], [TARGET]),
