@@ -105,4 +105,4 @@ def ingested(catalog: Catalog, channel: str, *, base: bool = False) -> tuple[int
 def with_channels(catalog: Catalog, *names: str) -> None:
     with catalog.writing() as tx:
         for name in names:
-            registry.add_channel(tx, a_channel(name), "w")
+            registry.add_channels(tx, [a_channel(name)], "w")

@@ -24,8 +24,8 @@ MARK = Fingerprint(3, NOON, "x")
 @pytest.fixture
 def catalog(catalog: Catalog) -> Catalog:
     with catalog.writing() as tx:
-        registry.add_channel(tx, replace(a_channel("orders"), watch=INBOX), "w")
-        registry.add_channel(tx, a_channel("other"), "w")
+        registry.add_channels(tx, [replace(a_channel("orders"), watch=INBOX)], "w")
+        registry.add_channels(tx, [a_channel("other")], "w")
     return catalog
 
 

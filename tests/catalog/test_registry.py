@@ -34,7 +34,7 @@ WIDE = Schema.of(("id", "bigint"), ("naïve “ñame”", "struct<a:int,b:array<
 def test_channels_come_back_as_they_were_declared(catalog: Catalog, encoding: Encoding, schema: Schema | None) -> None:
     declared = a_channel("c", encoding, schema)
     with catalog.writing() as tx:
-        registry.add_channel(tx, declared, "w")
+        registry.add_channels(tx, [declared], "w")
     with catalog.reading() as tx:
         assert chains.channel(tx, "c") == declared
         assert registry.channel_owners(tx) == {"c": "w"}

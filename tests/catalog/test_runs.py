@@ -256,7 +256,7 @@ def test_a_block_that_was_named_in_vain_is_doomed(clicks: Catalog) -> None:
 
 def test_a_channel_without_a_schema_takes_that_of_its_first_block(catalog: Catalog) -> None:
     with catalog.writing() as tx:
-        registry.add_channel(tx, a_channel("free", schema=None), "w")
+        registry.add_channels(tx, [a_channel("free", schema=None)], "w")
     ingested(catalog, "free")
     with catalog.reading() as tx:
         assert chains.channel(tx, "free").schema == SCHEMA
@@ -289,7 +289,7 @@ def test_a_block_of_a_channel_that_was_dropped_meanwhile_is_not_published(clicks
     with clicks.writing() as tx:
         registry.drop_task(tx, "joined")
         chains.drop_channel(tx, "clicks")
-        registry.add_channel(tx, a_channel("clicks"), "w")
+        registry.add_channels(tx, [a_channel("clicks")], "w")
     output = an_output("clicks", 1, a_block(block, Base(1)), "compaction")
     with pytest.raises(UnknownName), clicks.writing() as tx:
         runs.commit(tx, run, inputs=(), outputs=(output,), advances=())
@@ -366,7 +366,7 @@ def test_a_dropped_channel_leaves_nothing_but_its_doomed_blocks(clicks: Catalog)
                 assert number not in left.all(), table.name
         assert sorted(chains.block_states(tx).values()) == [chains.DOOMED, chains.GONE]
     with clicks.writing() as tx:
-        registry.add_channel(tx, a_channel("clicks", schema=Schema.of(("other", "int"))), "w")
+        registry.add_channels(tx, [a_channel("clicks", schema=Schema.of(("other", "int")))], "w")
     with clicks.reading() as tx:
         assert chains.chronicle(tx, "clicks").points == ()
 

@@ -108,7 +108,7 @@ class CatalogMachine(RuleBasedStateMachine):
             emptied(catalog)
             with catalog.writing() as tx:
                 for name in CHANNELS:
-                    registry.add_channel(tx, a_channel(name), "w")
+                    registry.add_channels(tx, [a_channel(name)], "w")
                 for name, ports in READS.items():
                     registry.put_task(tx, a_task(name, ports, (name,)), "w")
 

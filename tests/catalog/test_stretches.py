@@ -22,7 +22,7 @@ def read(catalog: Catalog, channel: str, *, since: int = 0) -> None:
 def test_readings_are_counted_by_what_they_merged(catalog: Catalog) -> None:
     with_channels(catalog, "logs", "quiet")
     with catalog.writing() as tx:
-        registry.add_channel(tx, a_channel("users", Upsert(("id",))), "w")
+        registry.add_channels(tx, [a_channel("users", Upsert(("id",)))], "w")
     ingested(catalog, "users", base=True)
     read(catalog, "users")
     ingested(catalog, "users")

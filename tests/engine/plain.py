@@ -171,7 +171,7 @@ def declare(catalog: Catalog) -> None:
     with catalog.writing() as tx:
         for name in ("source", "copied", "counted"):
             watch = Directory(place="inbox", settle=0) if name == "source" else None
-            registry.add_channel(tx, Channel(name=name, schema=SCHEMA, encoding=Append(), watch=watch), "w")
+            registry.add_channels(tx, [Channel(name=name, schema=SCHEMA, encoding=Append(), watch=watch)], "w")
         registry.put_task(tx, COPIED, "w")
         registry.put_task(tx, COUNTED, "w")
 

@@ -32,7 +32,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
         fresh.create()
         with fresh.catalog.writing() as tx:
             for name in ("clicks", "users", "totals"):
-                registry.add_channel(tx, a_channel(name), "w")
+                registry.add_channels(tx, [a_channel(name)], "w")
             registry.put_task(tx, a_task("users", {"clicks": Mode.NEW}, ("users",)), "w")
             registry.put_task(tx, a_task("totals", {"users": Mode.ALL}, ("totals",)), "w")
             bindings.put(tx, "w", [Binding(name="report", tasks=("users", "totals"), triggers=())])

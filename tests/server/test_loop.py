@@ -112,9 +112,9 @@ def project(tmp_path: Path) -> Iterator[Project]:
     with open_project(tmp_path) as fresh:
         fresh.create()
         with fresh.catalog.writing() as tx:
-            registry.add_channel(tx, a_channel("clicks", Upsert(("id",))), "w")
+            registry.add_channels(tx, [a_channel("clicks", Upsert(("id",)))], "w")
             for name in "ab":
-                registry.add_channel(tx, a_channel(f"{name}_out"), "w")
+                registry.add_channels(tx, [a_channel(f"{name}_out")], "w")
                 registry.put_task(tx, a_task(f"{name}_task", {"clicks": Mode.NEW}, (f"{name}_out",)), "w")
             bindings.put(
                 tx,
@@ -398,7 +398,7 @@ def test_a_directory_that_hangs_holds_up_nothing_else(project: Project, monkeypa
     monkeypatch.setattr(Project, "look", look)
     with project.catalog.writing() as tx:
         directory = Directory(place="inbox", every=1, settle=0)
-        registry.add_channel(tx, replace(a_channel("orders"), watch=directory), "w")
+        registry.add_channels(tx, [replace(a_channel("orders"), watch=directory)], "w")
     (project.directory / "inbox").mkdir()
     (project.directory / "inbox" / "a.csv").write_text("id,note\n1,x\n")
     try:

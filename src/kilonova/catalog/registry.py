@@ -49,11 +49,6 @@ class Registered:
         return bool(self.cursors)
 
 
-def add_channel(tx: Transaction, channel: Channel, workflow: str) -> None:
-    """Register a channel."""
-    add_channels(tx, [channel], workflow)
-
-
 def add_channels(tx: Transaction, channels: Iterable[Channel], workflow: str) -> None:
     """Register channels."""
     every = list(channels)

@@ -120,7 +120,7 @@ class Server:
         """Let a worker do something that needs Spark; it goes before what has fired.
 
         Args:
-            what: which: `run`, `ingest`, `gather`, `compact`, `export`, `page` or `apply`.
+            what: which: `run`, `ingest`, `compact`, `export`, `page` or `apply`.
             arguments: those of the method of `Project`.
 
         Returns:

@@ -19,11 +19,6 @@ from kilonova.model.run import Input, Run
 from kilonova.model.task import Task
 from kilonova.schedule.compacting import Stretch
 from kilonova.schedule.planning import why_due
-
-if TYPE_CHECKING:
-    from kilonova.service.explanation import Kept
-
-
 from kilonova.service.reports import (
     ChannelStatus,
     Inbox,
@@ -37,6 +32,9 @@ from kilonova.service.reports import (
     Told,
     Written,
 )
+
+if TYPE_CHECKING:
+    from kilonova.service.explanation import Kept
 
 
 class Looking:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from kilonova.catalog import bindings, registry, servers
 from kilonova.catalog import runs as records
@@ -16,9 +15,6 @@ from kilonova.model.file import File
 from kilonova.model.firing import Firing
 from kilonova.model.run import Run, RunState
 from kilonova.model.schema import Schema
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ import getpass
 import os
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from kilonova.catalog import bindings, chains, events, files, firings, outlets, servers, tokens
 from kilonova.errors import DeclarationError, UnknownName, closest
@@ -15,11 +14,6 @@ from kilonova.model.file import File, FileState
 from kilonova.model.outlet import Webhook
 from kilonova.model.policy import Policy
 from kilonova.model.role import Role
-
-if TYPE_CHECKING:
-    pass
-
-
 from kilonova.service.looking import Looking
 
 
