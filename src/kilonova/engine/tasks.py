@@ -257,14 +257,11 @@ class _Execution:
     def _once(self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]) -> tuple[dict[str, Block | None], bool]:
         """Execute a task, unless a run that goes on together with this one does the same: then copy what that made."""
         task = progress.task
-        name = (
-            None
-            if self._joint is None
-            else self._joint.name(
-                choice.variant, [feed.reading for feed in fed], [self._target(each, choice) for each in task.writes]
-            )
-        )
-        if self._joint is None or name is None:
+        if self._joint is None:
+            return self._attempted(progress, choice, fed), False
+        targets = [self._target(channel, choice) for channel in task.writes]
+        name = self._joint.name(choice.variant, [feed.reading for feed in fed], targets)
+        if name is None:
             return self._attempted(progress, choice, fed), False
 
         def do() -> Blocks:
