@@ -27,6 +27,9 @@ from kilonova.errors import SettingsError
 from kilonova.model.role import Role
 from kilonova.service.settings import ServeSection
 
+COOKIE = "kilonova"
+"""The cookie in which a browser keeps the token of whoever has signed in."""
+
 _REMEMBERED = 10_000
 """How many pairs of an address and a token that it has shown are remembered."""
 
@@ -76,8 +79,11 @@ class Access:
         """
         return Needs(self, role, token)
 
-    def check(self, request: Request, needed: Role, *, token: bool) -> None:
+    def check(self, request: Request, needed: Role, *, token: bool = False) -> Token | None:
         """Refuse a request that somebody may not make.
+
+        Returns:
+            The token that it came with; None as long as there are none.
 
         Raises:
             Denied: there is no token, a wrong one, one of too low a role, or there were too many requests.
@@ -85,7 +91,8 @@ class Access:
         """
         address = request.client.host if request.client else ""
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-        given = secret if scheme.lower() == "bearer" else ""
+        cookie = request.cookies.get(COOKIE, "")
+        given = secret if scheme.lower() == "bearer" else cookie
         self._catalog.check()
         with self._catalog.reading() as tx:
             holder = tokens.holder(tx, given) if given else None
@@ -94,6 +101,8 @@ class Access:
             self._refuse_guessed(address, holder)
             if not holder.role.may(needed):
                 raise Denied(403, f"the token {holder.name} may {holder.role.value}, and this needs {needed.value}")
+            if given == cookie:
+                _refuse_other_pages(request)
         elif guarded:
             if given:
                 self._limited(self._guesses, "wrong tokens", address)
@@ -104,6 +113,24 @@ class Access:
             _refuse_foreign(request)
         if needed is not Role.READ:
             self._limited(self._rate, "requests that change something", holder.name if holder else f"at {address}")
+        return holder
+
+    def admit(self, request: Request, secret: str) -> Token:
+        """Whose a token is, for somebody who signs in with it.
+
+        Raises:
+            Denied: it is a wrong one, or there were too many.
+            CatalogError: the catalog cannot be used, so that nobody knows.
+        """
+        address = request.client.host if request.client else ""
+        self._catalog.check()
+        with self._catalog.reading() as tx:
+            holder = tokens.holder(tx, secret) if secret else None
+        if holder is None:
+            self._limited(self._guesses, "wrong tokens", address)
+            raise Denied(401, "this is not a valid token", hint=MAKE_TOKEN)
+        self._refuse_guessed(address, holder)
+        return holder
 
     def _refuse_guessed(self, address: str, holder: Token) -> None:
         """A right token after many wrong ones is a guess, unless it has come from there before."""
@@ -152,11 +179,21 @@ def _refuse_foreign(request: Request) -> None:
     Raises:
         Denied: the request is one of those.
     """
-    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    host = request.headers.get("host", "")
     if not _is_this_machine(re.sub(r":\d*$", "", host).strip("[]")):
         raise Denied(403, "without tokens the server is spoken to as localhost only", hint=MAKE_TOKEN)
+    _refuse_other_pages(request)
+
+
+def _refuse_other_pages(request: Request) -> None:
+    """Refuse what a browser sends for a page of somebody else's, with what it keeps for this one.
+
+    Raises:
+        Denied: the request is one of those.
+    """
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != host:
-        raise Denied(403, "without tokens no requests of other pages are taken", hint=MAKE_TOKEN)
+        raise Denied(403, "no requests of other pages are taken", hint="Send Authorization: Bearer TOKEN")
 
 
 def _is_this_machine(host: str) -> bool:

@@ -6,12 +6,14 @@ Each route says which role it needs: see `kilonova.server.access`; what fails: s
 from __future__ import annotations
 
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from kilonova.server.access import Access
 from kilonova.server.answers import ERRORS, tell_errors
 from kilonova.server.description import describe
 from kilonova.server.errands import Errands
 from kilonova.server.loop import Server
+from kilonova.server.page.site import site
 from kilonova.server.routes.bindings import binding_routes
 from kilonova.server.routes.channels import channel_routes
 from kilonova.server.routes.context import Context
@@ -56,4 +58,16 @@ def api(server: Server, project: Project) -> FastAPI:
 
     tell_errors(app)
     describe(app)
+    _beside(app, site(context))
     return app
+
+
+def _beside(app: FastAPI, pages: FastAPI) -> None:
+    """Let the web page answer what the API does not."""
+    unknown = app.router.default
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        asked = pages if scope["type"] == "http" and not scope["path"].startswith("/api/") else unknown
+        await asked(scope, receive, send)
+
+    app.router.default = answer

@@ -10,11 +10,13 @@ from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.monitoring import Counts
 from kilonova.catalog.observation import observe
+from kilonova.catalog.overview import Overview, headways, overview
 from kilonova.catalog.stretches import stretches
 from kilonova.errors import UnknownName
 from kilonova.model.event import Event
 from kilonova.model.file import FileState
 from kilonova.model.firing import Firing
+from kilonova.model.headway import Headway
 from kilonova.model.run import Input, Run
 from kilonova.model.task import Task
 from kilonova.schedule.compacting import Stretch
@@ -184,6 +186,17 @@ class Looking:
         self.catalog.check()
         with self.catalog.reading() as tx:
             return events.since(tx, since, limit)
+
+    def overview(self) -> Overview:
+        """All channels and tasks at a glance."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return overview(tx)
+
+    def running(self) -> dict[int, Headway | None]:
+        """The runs that go on, and how far they have come, if that is known."""
+        with self.catalog.reading() as tx:
+            return headways(tx)
 
     def explain(self, view: str, runs: int = 5) -> tuple[Kept, ...]:
         """How a view is kept up to date: see `kilonova.service.explanation`.

@@ -1,0 +1,280 @@
+"""The workflow as a picture: channels as cylinders, tasks as boxes, modes on the edges, workflowettes as frames.
+
+A task and the channels that it writes stay together, because a channel has one writer; a frame is drawn around the
+tasks of a workflowette, and around each workflow where there are several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from kilonova.catalog.overview import ChannelGlance, Following, Overview, TaskGlance
+from kilonova.server.page.nesting import Nested, Rectangle, nested
+from kilonova.server.page.placing import Point, Size
+
+_LETTER = 6.9
+"""Pixels that a letter takes."""
+
+_LETTERS = 26
+"""How many letters of a name are shown at most."""
+
+_MARGIN = 40.0
+"""Pixels beside the letters of a name, where marks are."""
+
+_LEAST = 128.0
+"""How wide a task is at least."""
+
+_HOLDING = 172.0
+"""How wide a channel is at least, so that what it holds can be read."""
+
+_HIGH = 44.0
+"""How high a box or a cylinder is."""
+
+_ARROW = 34.0
+"""Pixels between a task and what it writes."""
+
+_ROW = 10.0
+"""Pixels between the channels that one task writes."""
+
+_GAP = 84.0
+"""Pixels between layers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A line from a channel to a task that reads it.
+
+    Attributes:
+        task: the task.
+        following: how it reads which channel.
+        path: the line, as SVG has it.
+        label: where its modes are written.
+    """
+
+    task: str
+    following: Following
+    path: str
+    label: Point
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """A line from a task to a channel that it writes.
+
+    Attributes:
+        task: the task.
+        channel: the channel.
+        path: the line, as SVG has it.
+        back: a line back, where its code reads what it has written; else empty.
+    """
+
+    task: str
+    channel: str
+    path: str
+    back: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """A frame around tasks and what they write.
+
+    Attributes:
+        name: the binding, or the workflow.
+        binding: whether it is a binding.
+        place: where it is.
+    """
+
+    name: str
+    binding: bool
+    place: Rectangle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A picture of channels and tasks.
+
+    Attributes:
+        width: in pixels.
+        height: in pixels.
+        channels: where each channel is.
+        tasks: where each task is.
+        frames: the frames, those around others first.
+        links: who reads what.
+        writings: who writes what.
+    """
+
+    width: float
+    height: float
+    channels: Mapping[str, Rectangle]
+    tasks: Mapping[str, Rectangle]
+    frames: tuple[Frame, ...]
+    links: tuple[Link, ...]
+    writings: tuple[Writing, ...]
+
+
+def shortened(name: str) -> str:
+    """A name as it is shown in a picture.
+
+    >>> shortened("articles"), shortened("articles_per_site_and_week_of_year")
+    ('articles', 'articles_per_site_and_wee…')
+    """
+    return name if len(name) <= _LETTERS else name[: _LETTERS - 1] + "…"
+
+
+def drawn(overview: Overview) -> Drawing:
+    """Draw channels and tasks."""
+    tasks, channels = overview.tasks, overview.channels
+    writer = {channel: task.name for task in tasks.values() for channel in task.writes if channel in channels}
+    units: dict[str, Size] = {name: _size(name, _HOLDING) for name in channels if name not in writer}
+    units |= {_unit(task.name): _joint(task) for task in tasks.values()}
+    frames = _framed(overview, writer)
+    edges = {
+        (_unit(writer[each.channel]) if each.channel in writer else each.channel, _unit(task.name))
+        for task in tasks.values()
+        for each in task.reads
+        if each.channel in channels
+    }
+    return _composed(overview, _arranged(_Frozen(units, frames, tuple(sorted(edges)))), writer)
+
+
+@dataclass(frozen=True)
+class _Frozen:
+    """What a picture's places depend on."""
+
+    units: Mapping[str, Size]
+    frames: Mapping[str, tuple[str, ...]]
+    edges: tuple[tuple[str, str], ...]
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.units.items()), tuple(self.frames.items()), self.edges))
+
+
+@lru_cache(maxsize=16)
+def _arranged(what: _Frozen) -> Nested:
+    """Places are looked for once, as long as no channel or task comes or goes."""
+    return nested(what.units, what.frames, what.edges, _GAP)
+
+
+def _unit(task: str) -> str:
+    """The name under which a task is placed together with what it writes; a channel may have the task's name."""
+    return f"\1{task}"
+
+
+def _size(name: str, least: float = _LEAST) -> Size:
+    return max(least, len(shortened(name)) * _LETTER + _MARGIN), _HIGH
+
+
+def _joint(task: TaskGlance) -> Size:
+    """The size of a task together with what it writes."""
+    outputs = max(_size(channel, _HOLDING)[0] for channel in task.writes)
+    return _size(task.name)[0] + _ARROW + outputs, len(task.writes) * (_HIGH + _ROW) - _ROW
+
+
+def _framed(overview: Overview, writer: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """The frames around tasks, and around source channels, which lie in that of their workflow."""
+    shown = {task.workflow for task in overview.tasks.values()} | {each.workflow for each in overview.channels.values()}
+    several = len(shown) > 1
+    found: dict[str, tuple[str, ...]] = {}
+    for task in overview.tasks.values():
+        binding = overview.bindings.get(task.binding)
+        inner = (task.binding,) if binding is not None and not binding.alone else ()
+        found[_unit(task.name)] = ((task.workflow,) if several else ()) + inner
+    if several:
+        found |= {each.name: (each.workflow,) for each in overview.channels.values() if each.name not in writer}
+    return found
+
+
+def _composed(overview: Overview, places: Nested, writer: Mapping[str, str]) -> Drawing:
+    channels = {name: box for name, box in places.boxes.items() if name in overview.channels}
+    tasks: dict[str, Rectangle] = {}
+    writings = []
+    for task in overview.tasks.values():
+        unit = places.boxes[_unit(task.name)]
+        width = _size(task.name)[0]
+        box = tasks[task.name] = Rectangle(unit.x, unit.y + (unit.height - _HIGH) / 2, width, _HIGH)
+        for number, channel in enumerate(task.writes):
+            left, top = unit.x + width + _ARROW, unit.y + number * (_HIGH + _ROW)
+            place = channels[channel] = Rectangle(left, top, unit.width - width - _ARROW, _HIGH)
+            writings.append(_written(task, channel, box, place))
+    links = tuple(
+        _linked(task, each, channels[each.channel], tasks[task.name], places, writer)
+        for task in overview.tasks.values()
+        for each in task.reads
+        if each.channel in channels
+    )
+    shown = tuple(
+        Frame(name=name[-1], binding=_is_binding(overview, name), place=box) for name, box in places.frames.items()
+    )
+    return Drawing(
+        width=places.width,
+        height=places.height,
+        channels=channels,
+        tasks=tasks,
+        frames=shown,
+        links=links,
+        writings=tuple(writings),
+    )
+
+
+def _is_binding(overview: Overview, frame: tuple[str, ...]) -> bool:
+    """Whether a frame is that of a binding; a workflow may have the name of one."""
+    several = len({task.workflow for task in overview.tasks.values()}) > 1
+    return len(frame) > 1 or (frame[0] in overview.bindings and not several)
+
+
+def _written(task: TaskGlance, channel: str, box: Rectangle, place: Rectangle) -> Writing:
+    start, end = _right(box), _left(place)
+    back = ""
+    if channel in task.own and not task.view:
+        low = max(box.y + box.height, place.y + place.height) + 10
+        back = (
+            f"M{_at(place.x + place.width / 2, place.y + place.height)} V{low:.0f} "
+            f"H{box.x + box.width / 2:.0f} V{box.y + box.height:.0f}"
+        )
+    return Writing(task=task.name, channel=channel, path=_curve((start, end)), back=back)
+
+
+def _linked(
+    task: TaskGlance,
+    each: Following,
+    channel: Rectangle,
+    box: Rectangle,
+    places: Nested,
+    writer: Mapping[str, str],
+) -> Link:
+    unit = _unit(writer[each.channel]) if each.channel in writer else each.channel
+    bends = places.bends.get((unit, _unit(task.name)), ())
+    end = _left(box)
+    index = [other.channel for other in task.reads].index(each.channel)
+    spread = (index - (len(task.reads) - 1) / 2) * min(13.0, (_HIGH - 8) / len(task.reads))
+    end = (end[0], end[1] + spread)
+    return Link(
+        task=task.name,
+        following=each,
+        path=_curve((_right(channel), *bends, end)),
+        label=(end[0] - 8, end[1] - 4),
+    )
+
+
+def _left(box: Rectangle) -> Point:
+    return box.x, box.y + box.height / 2
+
+
+def _right(box: Rectangle) -> Point:
+    return box.x + box.width, box.y + box.height / 2
+
+
+def _at(x: float, y: float) -> str:
+    return f"{x:.0f} {y:.0f}"
+
+
+def _curve(points: tuple[Point, ...]) -> str:
+    """A line through points that comes and goes horizontally."""
+    path = [f"M{_at(*points[0])}"]
+    for (x, y), (a, b) in pairwise(points):
+        reach = max(24.0, min(abs(a - x) / 2, 80.0)) if a > x else 60.0
+        path.append(f"L{_at(a, b)}" if b == y and a > x else f"C{_at(x + reach, y)} {_at(a - reach, b)} {_at(a, b)}")
+    return " ".join(path)

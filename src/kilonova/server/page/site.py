@@ -1,0 +1,84 @@
+"""The web page beside the API, in the same process, on the same functions of `kilonova.service`."""
+
+from __future__ import annotations
+
+import logging
+from urllib.parse import quote
+
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.responses import RedirectResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+
+from kilonova.errors import KilonovaError, UnknownName
+from kilonova.model.role import Role
+from kilonova.server.access import COOKIE, Denied
+from kilonova.server.page.entry import entry
+from kilonova.server.page.glances import Glances
+from kilonova.server.page.rendering import Pages, Viewer
+from kilonova.server.page.workflow import workflow_pages
+from kilonova.server.routes.context import Context
+
+_PAGES = (workflow_pages,)
+
+
+def site(context: Context) -> FastAPI:
+    """The pages over a project.
+
+    Args:
+        context: what routes are over.
+    """
+    project = context.project
+    pages = Pages(project.directory.resolve().name, project.catalog.clock)
+    app = FastAPI(openapi_url=None)
+    app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=3)
+    app.mount("/static", StaticFiles(packages=[("kilonova.server.page", "static")]))
+    app.include_router(entry(pages, context.access))
+
+    def look(request: Request) -> None:
+        """Note who looks.
+
+        Raises:
+            Denied: they may not.
+        """
+        holder = context.access.check(request, Role.READ)
+        request.state.viewer = Viewer(name=holder.name if holder else None, role=holder.role if holder else Role.ADMIN)
+
+    glances = Glances(project)
+    for routes in _PAGES:
+        app.include_router(routes(project, pages, glances), dependencies=[Depends(look)])
+    _tell_errors(app, pages)
+    return app
+
+
+def _tell_errors(app: FastAPI, pages: Pages) -> None:
+    """Let whatever goes wrong be a page."""
+
+    def told(request: Request, status: int, title: str, problem: str, hint: str | None) -> Response:
+        return pages.show(request, "error.html", status=status, title=title, problem=problem, hint=hint)
+
+    @app.exception_handler(Denied)
+    def denied(request: Request, error: Denied) -> Response:
+        if error.status == 401:
+            then = quote(f"{request.url.path}?{request.url.query}".rstrip("?"), safe="")
+            response: Response = RedirectResponse(f"/sign-in?then={then}", 303)
+            response.delete_cookie(COOKIE)
+            return response
+        return told(request, error.status, "You may not see this", error.problem, error.hint)
+
+    @app.exception_handler(KilonovaError)
+    def kilonova_error(request: Request, error: KilonovaError) -> Response:
+        if isinstance(error, UnknownName):
+            return told(request, 404, "There is no such thing", error.problem, error.hint)
+        return told(request, 503, "This cannot be shown now", error.problem, error.hint)
+
+    @app.exception_handler(HTTPException)
+    def http_error(request: Request, error: HTTPException) -> Response:
+        return told(request, error.status_code, "There is no such page", request.url.path, "Begin at the workflow")
+
+    @app.exception_handler(Exception)
+    def defect(request: Request, error: Exception) -> Response:
+        logging.getLogger(__name__).error("%s %s failed", request.method, request.url.path, exc_info=error)
+        problem = f"{type(error).__name__}: {error}"
+        return told(request, 500, "This is a defect of Kilonova", problem, "The server's log tells more")

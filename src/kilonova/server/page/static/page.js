@@ -1,0 +1,374 @@
+// What every page does: it keeps itself up to date, finds things, asks for what somebody wants done, and tells the time.
+
+const EVENTS = "/api/v1/events/stream";
+const KINDS = ["launched", "succeeded", "failed", "abandoned", "cancelled", "idle", "fired", "applied", "paused", "resumed",
+  "set aside", "changed", "unseen", "server started", "server stopped", "server silent", "stuck", "undelivered"];
+const LEAST = 700; // milliseconds between two looks
+const LOST = 2000; // milliseconds until a server that has gone away is tried again
+
+// ---- Colours
+
+const theme = document.getElementById("theme");
+const themes = ["", "light", "dark"];
+function wear(name) {
+  if (name) document.documentElement.dataset.theme = name;
+  else delete document.documentElement.dataset.theme;
+}
+wear(localStorage.getItem("theme") || "");
+theme?.addEventListener("click", () => {
+  const now = localStorage.getItem("theme") || "";
+  const next = themes[(themes.indexOf(now) + 1) % themes.length];
+  localStorage.setItem("theme", next);
+  wear(next);
+  notice(next ? `Colours: ${next}` : "Colours: as the system has them", { gone: 1500 });
+});
+
+// ---- Times
+
+function relative(time, now) {
+  const away = Math.abs(now - time) / 1000;
+  if (away < 1) return "now";
+  let amount = away, unit = "d";
+  for (const [step, name] of [[60, "s"], [60, "min"], [24, "h"], [Infinity, "d"]]) {
+    unit = name;
+    if (amount < step) break;
+    amount /= step;
+  }
+  const text = `${Math.floor(amount)} ${unit}`;
+  return time <= now ? `${text} ago` : `in ${text}`;
+}
+
+function lasting(count) {
+  if (count < 60) return `${Math.max(0, Math.floor(count))} s`;
+  const minutes = Math.floor(count / 60);
+  if (minutes < 60) return `${minutes} min ${Math.floor(count % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+// Browsers' clocks may be wrong: what counts is the server's.
+let ahead = 0;
+export const clock = () => Date.now() + ahead;
+
+function tellTimes() {
+  const now = clock();
+  for (const each of document.querySelectorAll("time[datetime]")) each.textContent = relative(Date.parse(each.dateTime), now);
+  for (const each of document.querySelectorAll("[data-time]")) each.textContent = relative(Date.parse(each.dataset.time), now);
+  for (const each of document.querySelectorAll("[data-since]")) each.textContent = lasting((now - Date.parse(each.dataset.since)) / 1000);
+}
+setInterval(() => document.hidden || tellTimes(), 1000);
+
+// ---- Notices and questions
+
+export function notice(text, { how = "", kind = "", gone = kind === "bad" ? 15000 : 5000 } = {}) {
+  const made = document.createElement("div");
+  made.className = `notice ${kind}`;
+  const words = document.createElement("p");
+  words.textContent = text;
+  made.append(words);
+  if (how) {
+    const more = document.createElement("p");
+    more.className = "how";
+    more.textContent = how;
+    made.append(more);
+  }
+  made.addEventListener("click", () => made.remove());
+  document.getElementById("notices").append(made);
+  if (gone) setTimeout(() => made.remove(), gone);
+  return made;
+}
+
+function asked(question) {
+  const box = document.getElementById("ask");
+  box.querySelector("p").textContent = question;
+  box.returnValue = "no";
+  box.showModal();
+  return new Promise(done => box.addEventListener("close", () => done(box.returnValue === "yes"), { once: true }));
+}
+
+// ---- Keeping up to date: what has the attribute data-live is looked at again whenever something has happened.
+
+const live = document.getElementById("live");
+let looking = false, again = false, last = 0;
+
+function standing(state, word) {
+  if (!live) return;
+  live.dataset.state = state;
+  live.querySelector(".word").textContent = word;
+}
+
+export const hooks = { look: null };
+
+export async function look() {
+  if (looking) { again = true; return; }
+  looking = true;
+  await new Promise(done => setTimeout(done, Math.max(0, LEAST - (Date.now() - last))));
+  again = false;
+  try {
+    await (hooks.look ?? renew)();
+    last = Date.now();
+  } catch (error) {
+    lost();
+  } finally {
+    looking = false;
+    if (again) look();
+  }
+}
+
+async function renew() {
+  const parts = [...document.querySelectorAll("[data-live]")];
+  if (!parts.length) return;
+  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+  if (answer.redirected) { location.reload(); return; }
+  if (answer.status >= 500) throw new Error(answer.statusText);
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const old of parts) {
+    const next = page.getElementById(old.id);
+    if (!next) { old.replaceChildren(); continue; }
+    if (old.dataset.html === next.innerHTML) continue;
+    if (old.contains(document.activeElement) && /INPUT|SELECT/.test(document.activeElement.tagName)) continue;
+    swap(old, next);
+  }
+  tellTimes();
+}
+
+// Puts new content in, and keeps what somebody has opened, scrolled to, or has the focus on.
+function swap(old, next) {
+  const html = next.innerHTML;
+  const opened = new Set([...old.querySelectorAll("details[open][id]")].map(each => each.id));
+  const scrolled = [...old.querySelectorAll("[id]")].filter(each => each.scrollTop || each.scrollLeft)
+    .map(each => [each.id, each.scrollTop, each.scrollLeft, each.scrollTop + each.clientHeight >= each.scrollHeight - 4]);
+  const focus = old.contains(document.activeElement) ? path(document.activeElement, old) : null;
+  old.replaceChildren(...next.childNodes);
+  for (const name of next.getAttributeNames()) if (name.startsWith("data-")) old.setAttribute(name, next.getAttribute(name));
+  old.dataset.html = html;
+  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+  for (const [id, top, left, low] of scrolled) {
+    const each = document.getElementById(id);
+    if (each) { each.scrollTop = low ? each.scrollHeight : top; each.scrollLeft = left; }
+  }
+  if (focus) focus.reduce((each, index) => each?.children[index], old)?.focus({ preventScroll: true });
+}
+
+function path(element, root) {
+  const found = [];
+  for (; element !== root; element = element.parentElement) found.unshift([...element.parentElement.children].indexOf(element));
+  return found;
+}
+
+let source = null, waiting = 0;
+
+function listen() {
+  if (!live) return;
+  source?.close();
+  source = new EventSource(EVENTS);
+  source.onopen = () => {
+    const missed = live.dataset.state === "away";
+    standing("live", "live");
+    if (missed) look();
+  };
+  source.onerror = lost;
+  for (const kind of KINDS) source.addEventListener(kind, event => {
+    const told = JSON.parse(event.data);
+    document.dispatchEvent(new CustomEvent("happened", { detail: told }));
+    look();
+  });
+}
+
+function lost() {
+  standing("away", "no answer, trying again");
+  source?.close();
+  clearTimeout(waiting);
+  waiting = setTimeout(async () => {
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+      if (answer.redirected) location.reload();
+      else if (answer.status < 500) listen();
+      else lost();
+    } catch { lost(); }
+  }, LOST);
+}
+
+listen();
+addEventListener("pagehide", () => source?.close());
+addEventListener("pageshow", event => event.persisted && listen());
+// How far runs have come is no event: while something goes on, it is asked for.
+setInterval(() => { if (!document.hidden && document.querySelector("[data-going]")) look(); }, 1500);
+
+// ---- What somebody wants done
+
+async function told(answer) {
+  const text = await answer.text();
+  try { return text ? JSON.parse(text) : null; } catch { return { problem: `${answer.status} ${answer.statusText}` }; }
+}
+
+function refused(error) {
+  const where = ["binding", "channel", "task", "column", "point", "run", "path"].filter(name => error?.[name] != null)
+    .map(name => `${name} ${error[name]}`).join(", ");
+  notice(`${where ? where + ": " : ""}${error?.problem ?? "It did not work"}`, { how: error?.hint ?? "", kind: "bad" });
+}
+
+const pause = time => new Promise(done => setTimeout(done, time));
+
+// Waits for what a worker does, and says how it ends.
+export async function errand(answer, what) {
+  let place = answer.headers.get("location");
+  let found = await told(answer);
+  const busy = notice(`${what}: begun`, { kind: "busy", gone: 0 });
+  try {
+    while (found.state === "waiting" || found.state === "running") {
+      await pause(500);
+      const next = await fetch(place);
+      found = await told(next);
+      if (!next.ok) { refused(found); return null; }
+    }
+  } catch {
+    notice(`${what}: the server went away; see the runs for what became of it`, { kind: "bad" });
+    return null;
+  } finally { busy.remove(); }
+  if (found.state === "failed") { refused(found.error); return null; }
+  return found;
+}
+
+export async function ask(url, options, what) {
+  let answer;
+  try { answer = await fetch(url, options); } catch {
+    notice("The server does not answer", { how: "Try again when it is there", kind: "bad" });
+    return null;
+  }
+  if (answer.status === 401) { location.reload(); return null; }
+  if (answer.status === 202) return errand(answer, what);
+  const found = await told(answer);
+  if (!answer.ok) { refused(found); return null; }
+  return found ?? {};
+}
+
+document.addEventListener("submit", async event => {
+  const form = event.target.closest("form[data-action]");
+  if (!form) return;
+  event.preventDefault();
+  const button = form.querySelector("button");
+  if (form.dataset.ask && !await asked(form.dataset.ask)) return;
+  const url = new URL(form.dataset.action, location.href), options = { method: form.dataset.method.toUpperCase() };
+  const file = form.querySelector("input[type=file]");
+  for (const [name, value] of new FormData(form)) if (!(value instanceof File) && value !== "") url.searchParams.append(name, value);
+  if (file) {
+    if (!file.files.length) { file.focus(); return; }
+    options.body = file.files[0];
+    if (!url.searchParams.get("format")) url.searchParams.set("format", formatOf(file.files[0].name));
+    if (url.searchParams.get("format") === "csv") url.searchParams.append("option", "header=true");
+  }
+  const what = button.textContent.trim();
+  button.disabled = true;
+  button.setAttribute("aria-busy", "true");
+  const done = await ask(url, options, what);
+  button.disabled = false;
+  button.removeAttribute("aria-busy");
+  if (!done) return;
+  const number = done.result?.run ?? done.run ?? (typeof done.result === "number" ? done.result : null);
+  if (form.dataset.done) notice(form.dataset.done);
+  else if (number != null) notice(`${what}: run ${number}`);
+  else if ("result" in done || "run" in done) notice(`${what}: there was nothing to do`);
+  else notice(`${what}: done`);
+  if (file) form.reset();
+  look();
+});
+
+function formatOf(name) {
+  const ending = name.toLowerCase().split(".").pop();
+  return { csv: "csv", parquet: "parquet" }[ending] ?? "json";
+}
+
+document.addEventListener("change", event => { if (event.target.matches("[data-submits]")) event.target.form.requestSubmit(); });
+
+// ---- Parts that take a while, such as rows: they are fetched when the page is there, or when they are asked for.
+
+export async function load(place, url) {
+  place.setAttribute("aria-busy", "true");
+  place.innerHTML = '<p class="soft">Reading…</p>';
+  try {
+    const answer = await fetch(url);
+    if (answer.redirected && new URL(answer.url).pathname === "/sign-in") { location.reload(); return; }
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const main = page.getElementById("main");
+    place.replaceChildren(...(main ?? page.body).childNodes);
+  } catch {
+    place.innerHTML = '<p class="problem">The server does not answer.</p>';
+  }
+  place.removeAttribute("aria-busy");
+  tellTimes();
+}
+for (const place of document.querySelectorAll("[data-load]")) load(place, place.dataset.load);
+document.addEventListener("submit", event => {
+  const form = event.target.closest("form[data-into]");
+  if (!form) return;
+  event.preventDefault();
+  load(document.getElementById(form.dataset.into), `${form.getAttribute("action")}?${new URLSearchParams(new FormData(form))}`);
+});
+
+// ---- Finding
+
+const find = document.getElementById("find"), found = document.getElementById("found");
+let typed = 0, chosen = -1;
+
+async function search() {
+  const wanted = find.value.trim(), mine = ++typed;
+  if (!wanted) { closed(); return; }
+  let names;
+  try { names = await (await fetch(`/search?q=${encodeURIComponent(wanted)}`)).json(); } catch { return; }
+  if (mine !== typed) return;
+  chosen = names.length ? 0 : -1;
+  found.replaceChildren(...names.map(each => {
+    const item = document.createElement("li"), link = document.createElement("a"), kind = document.createElement("small");
+    item.role = "option";
+    link.href = each.page;
+    link.tabIndex = -1;
+    link.textContent = each.name;
+    kind.textContent = each.kind;
+    link.append(kind);
+    item.append(link);
+    return item;
+  }));
+  if (!names.length) {
+    const item = document.createElement("li"), words = document.createElement("p");
+    words.textContent = "Nothing has such a name";
+    item.append(words);
+    found.append(item);
+  }
+  found.hidden = false;
+  find.setAttribute("aria-expanded", "true");
+  choose(chosen);
+}
+
+function closed() {
+  found.hidden = true;
+  find.setAttribute("aria-expanded", "false");
+}
+
+function choose(index) {
+  const items = [...found.children];
+  if (!items.length) return;
+  chosen = (index + items.length) % items.length;
+  items.forEach((each, at) => each.setAttribute("aria-selected", at === chosen));
+}
+
+if (find) {
+  find.addEventListener("input", search);
+  find.addEventListener("focus", () => find.value && search());
+  find.addEventListener("blur", () => setTimeout(closed, 150));
+  find.addEventListener("keydown", event => {
+    if (event.key === "ArrowDown") choose(chosen + 1);
+    else if (event.key === "ArrowUp") choose(chosen - 1);
+    else if (event.key === "Escape") { find.value = ""; closed(); find.blur(); }
+    else if (event.key === "Enter") {
+      const link = found.children[chosen]?.querySelector("a");
+      if (link) location.href = link.href;
+    } else return;
+    event.preventDefault();
+  });
+  document.addEventListener("keydown", event => {
+    if (event.key === "/" && !event.ctrlKey && !event.metaKey && !/INPUT|SELECT|TEXTAREA/.test(document.activeElement.tagName)) {
+      event.preventDefault();
+      find.focus();
+    }
+  });
+}

@@ -1,0 +1,117 @@
+"""The workflow as a live graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from kilonova.catalog.overview import Overview
+from kilonova.server.page.drawing import drawn
+from kilonova.server.page.glances import Glances, around, condition, part, standing
+from kilonova.server.page.rendering import Pages
+from kilonova.server.page.words import holding
+from kilonova.service.project import Project
+
+_MATCHES = 12
+"""How many names are offered for what somebody types."""
+
+
+def workflow_pages(_project: Project, pages: Pages, glances: Glances) -> APIRouter:
+    """The page of the workflow, and what keeps it up to date."""
+    router = APIRouter()
+
+    @router.get("/")
+    def workflow(
+        request: Request,
+        workflow: str = "",
+        focus: str = "",
+        depth: Annotated[int, Query(ge=1, le=20)] = 2,
+    ) -> Response:
+        every = glances.overview()
+        shown = _narrowed(every, workflow, focus, depth)
+        return pages.show(
+            request,
+            "workflow.html",
+            every=every,
+            shown=shown,
+            drawing=drawn(shown),
+            workflows=sorted({each.workflow for each in every.channels.values()}),
+            workflow=workflow,
+            focus=focus,
+            depth=depth,
+            standing={name: standing(task, every) for name, task in shown.tasks.items()},
+            condition={name: condition(channel) for name, channel in shown.channels.items()},
+            counts=_counts(every),
+            shape=shape(every),
+        )
+
+    @router.get("/workflow/state")
+    def state() -> Response:
+        """What changes on the picture, without the picture."""
+        every = glances.overview()
+        return JSONResponse(
+            {
+                "shape": shape(every),
+                "counts": _counts(every),
+                "tasks": {
+                    name: [found.state, found.text]
+                    for name, task in every.tasks.items()
+                    for found in (standing(task, every),)
+                },
+                "channels": {
+                    name: [condition(each), holding(each.rows), each.time and each.time.isoformat()]
+                    for name, each in every.channels.items()
+                },
+                "behind": {
+                    task.name: {each.channel: each.behind for each in task.reads if each.behind}
+                    for task in every.tasks.values()
+                    if any(each.behind for each in task.reads)
+                },
+            }
+        )
+
+    @router.get("/search")
+    def search(q: str = "") -> Response:
+        """Channels, tasks and bindings whose names contain what somebody types."""
+        every, wanted = glances.overview(), q.strip().lower()
+        names = [
+            *(("task", name, f"/tasks/{name}") for name in every.tasks),
+            *(("channel", name, f"/channels/{name}") for name in every.channels),
+            *(("binding", name, f"/triggers/{name}") for name, each in every.bindings.items() if not each.alone),
+        ]
+        found = [each for each in names if wanted in each[1].lower()]
+        found.sort(key=lambda each: (not each[1].lower().startswith(wanted), len(each[1]), each[1]))
+        if wanted.isdecimal():
+            found.insert(0, ("run", f"Run {int(wanted)}", f"/runs/{int(wanted)}"))
+        return JSONResponse([{"kind": kind, "name": name, "page": page} for kind, name, page in found[:_MATCHES]])
+
+    return router
+
+
+def _narrowed(overview: Overview, workflow: str, focus: str, depth: int) -> Overview:
+    if focus:
+        task = overview.tasks.get(focus)
+        return around(overview, task.writes if task else [focus], depth)
+    if workflow:
+        mine = {name for name, each in overview.channels.items() if each.workflow == workflow}
+        read = {each.channel for task in overview.tasks.values() if task.workflow == workflow for each in task.reads}
+        shown = part(overview, mine | read)
+        return shown
+    return overview
+
+
+def _counts(overview: Overview) -> dict[str, int]:
+    """How many tasks stand how, those that want to be seen first."""
+    found = Counter(standing(task, overview).state for task in overview.tasks.values())
+    return {state: found[state] for state in ("running", "failed", "due", "paused", "empty", "fresh")}
+
+
+def shape(overview: Overview) -> str:
+    """What differs if the picture has to be drawn anew: channels or tasks have come or gone, or read otherwise."""
+    parts = [
+        f"{task.name}.{task.logic}:{','.join(each.channel for each in task.reads)}" for task in overview.tasks.values()
+    ]
+    return f"{hash((tuple(overview.channels), tuple(parts))) & 0xFFFFFFFFFFFF:x}"
