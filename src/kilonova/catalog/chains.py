@@ -184,6 +184,29 @@ def set_schema(tx: Transaction, name: str, schema: Schema) -> None:
     )
 
 
+def newest(tx: Transaction, name: str) -> int:
+    """The newest readable point of a channel that is filled, found without its blocks; 0 if there is none.
+
+    Raises:
+        UnknownName: there is no such channel.
+    """
+    number, here = tables.point.c.number, tables.point.c.channel_id == channel_id(tx, name)
+    first = select(func.min(number)).where(here, tables.point.c.state == PointState.RESERVED.value)
+    filled = select(func.max(number)).where(here, tables.point.c.state == PointState.FILLED.value)
+    reserved = tx.connection.execute(first).scalar()
+    return tx.connection.execute(filled if reserved is None else filled.where(number < reserved)).scalar() or 0
+
+
+def policy(tx: Transaction, name: str) -> Policy:
+    """When a channel is compacted by itself.
+
+    Raises:
+        UnknownName: there is no such channel.
+    """
+    query = select(tables.channel.c.policy).where(tables.channel.c.id == channel_id(tx, name))
+    return codec.policy_from_json(tx.connection.execute(query).scalar())
+
+
 def set_policy(tx: Transaction, name: str, policy: Policy) -> None:
     """Say when a channel is compacted by itself.
 

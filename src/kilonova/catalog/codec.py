@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, assert_never
 
@@ -13,6 +14,7 @@ from kilonova.model.event import EventKind
 from kilonova.model.headway import Amount, Going, Headway
 from kilonova.model.outlet import Lineage, Outlet, Webhook
 from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh
+from kilonova.model.run import Way
 from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schema import Column, Schema
 from kilonova.model.trigger import (
@@ -273,6 +275,16 @@ def headway_from_json(value: dict[str, Any]) -> Headway:
     """The inverse of `headway_to_json`."""
     going = tuple(Going(step, Amount(done, total)) for step, done, total in value["going"])
     return Headway(steps=value["steps"], ended=value["ended"], going=going)
+
+
+def estimates_to_json(estimates: Mapping[Way, float]) -> dict[str, float]:
+    """What ways are estimated to take, in seconds."""
+    return {way.value: seconds for way, seconds in estimates.items()}
+
+
+def estimates_from_json(value: dict[str, float]) -> dict[Way, float]:
+    """The inverse of `estimates_to_json`."""
+    return {Way(way): seconds for way, seconds in value.items()}
 
 
 def version_to_json(version: Version) -> list[Any]:

@@ -304,6 +304,28 @@ def followed(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
     return frozenset(found & set(wanted))
 
 
+def readers(tx: Transaction, channel: str) -> dict[str, Registered]:
+    """The active tasks that read a channel which they do not write themselves, by name.
+
+    Raises:
+        UnknownName: there is no such channel.
+    """
+    channel_id(tx, channel)
+    ports = cast(tables.variant.c.ports, Text)
+    names = tx.connection.execute(
+        select(tables.task.c.name)
+        .join(tables.variant, tables.task.c.id == tables.variant.c.task_id)
+        .where(
+            tables.variant.c.logic == tables.task.c.logic,
+            tables.task.c.active,
+            ports.contains(json.dumps(channel), autoescape=True),
+        )
+        .order_by(tables.task.c.name)
+    ).scalars()
+    found = tasks(tx, names)
+    return {name: found[name] for name in sorted(found) if channel in found[name].task.reads}
+
+
 def logic_version(tx: Transaction, name: str, version: int) -> Task:
     """A task as an older (or the newest) logic version does it, whatever its schedule.
 

@@ -178,6 +178,7 @@ def commit(
                 way=None if output.way is None else output.way.value,
                 change_bytes=None if output.extent is None else output.extent.change,
                 whole_bytes=None if output.extent is None else output.extent.whole,
+                estimates=codec.estimates_to_json(output.estimates) if output.estimates else None,
             )
         )
     _release(tx, run)

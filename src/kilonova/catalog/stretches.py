@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from sqlalchemy import Integer, case, func, or_, select
+from sqlalchemy import ColumnElement, Integer, case, func, or_, select
 from sqlalchemy import cast as sql_cast
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.chains import LIVE, WRITING
+from kilonova.catalog.chains import LIVE, WRITING, channel_id
 from kilonova.catalog.database import Transaction
 from kilonova.model.encoding import only_adds
 from kilonova.model.run import RunKind, RunState
 from kilonova.schedule.compacting import Stretch
 
 
-def stretches(tx: Transaction) -> list[Stretch]:
-    """Every channel that has deltas after its newest base, unless somebody is compacting it."""
+def stretches(tx: Transaction, name: str | None = None) -> list[Stretch]:
+    """Every channel that has deltas after its newest base, unless somebody is compacting it.
+
+    Args:
+        tx: an open transaction.
+        name: look at this channel only; None for all.
+
+    Raises:
+        UnknownName: there is no such channel.
+    """
     block, channel = tables.block, tables.channel
+    here = () if name is None else (block.c.channel_id == channel_id(tx, name),)
     live = tx.connection.execute(
-        select(block.c.channel_id, block.c.start, block.c.end, block.c.bytes).where(block.c.state == LIVE)
+        select(block.c.channel_id, block.c.start, block.c.end, block.c.bytes).where(block.c.state == LIVE, *here)
     ).all()
     bases: dict[int, tuple[int, int]] = {}
     for row in live:
@@ -36,11 +46,13 @@ def stretches(tx: Transaction) -> list[Stretch]:
         block.c.state == WRITING,
         tables.run.c.kind == RunKind.COMPACTION.value,
         tables.run.c.state == RunState.RUNNING.value,
+        *here,
     )
     for number in tx.connection.execute(compacted).scalars():
         deltas.pop(number, None)
-    merged = _merged(tx)
-    rows = tx.connection.execute(select(channel.c.id, channel.c.name, channel.c.encoding, channel.c.policy)).all()
+    merged = _merged(tx, here)
+    declared = select(channel.c.id, channel.c.name, channel.c.encoding, channel.c.policy)
+    rows = tx.connection.execute(declared if name is None else declared.where(channel.c.name == name)).all()
     return [
         Stretch(
             channel=row.name,
@@ -56,15 +68,20 @@ def stretches(tx: Transaction) -> list[Stretch]:
     ]
 
 
-def _merged(tx: Transaction) -> dict[int, list[int]]:
-    """By channel, how many deltas each reading of a snapshot has merged; of the blocks that are there."""
+def _merged(tx: Transaction, here: Sequence[ColumnElement[bool]]) -> dict[int, list[int]]:
+    """By channel, how many deltas each reading of a snapshot has merged; of the blocks that are there.
+
+    Args:
+        tx: an open transaction.
+        here: which blocks to look at.
+    """
     block, read = tables.block, tables.run_input_block
     begins = func.sum(case((or_(block.c.start.is_(None), block.c.start == 0), 1), else_=0))
     follows = func.sum(sql_cast(block.c.start.is_not(None), Integer))
     rows = tx.connection.execute(
         select(block.c.channel_id, follows.label("deltas"))
         .join(read, read.c.block_id == block.c.id)
-        .where(block.c.state == LIVE)
+        .where(block.c.state == LIVE, *here)
         .group_by(block.c.channel_id, read.c.run_id, read.c.task)
         .having(begins > 0)
     )

@@ -219,6 +219,7 @@ run_output = Table(
     Column("way", String),
     Column("change_bytes", BigInteger),
     Column("whole_bytes", BigInteger),
+    Column("estimates", JSON(none_as_null=True)),
     Index("run_output_by_point", "channel_id", "point"),
     Index("run_output_by_task", "task", "run_id"),
 )

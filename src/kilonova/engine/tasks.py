@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import assert_never
 
@@ -17,18 +16,17 @@ from kilonova.catalog.runs import Advance
 from kilonova.engine.invoke import blamed, checked, invoke
 from kilonova.engine.joint import Blocks, Joint, Target
 from kilonova.engine.occasion import Fired, Need, Occasion, Plan, prepared
+from kilonova.engine.spelling import present, spell
 from kilonova.engine.telling import Retried, Started, StepCopied, StepEnded, StepSkipped, StepStarted
 from kilonova.engine.undertaking import Begun, Results, Workplace, carry_out
 from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName
 from kilonova.model.block import Base, Block, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.encoding import key_of
-from kilonova.model.reading import Reading, Snapshot
-from kilonova.model.run import Extent, Input, Output, Way
+from kilonova.model.reading import Snapshot
+from kilonova.model.run import Extent, Input, Output
 from kilonova.model.schema import Schema
-from kilonova.model.task import Logic, Mode, Production, Query, Sql, Task, Variant
-from kilonova.query.maintaining import Situation
-from kilonova.query.tasks import Read, delta_of, known_of
+from kilonova.model.task import Mode, Production, Query, Task, Variant
 from kilonova.schedule.planning import (
     Choice,
     Feed,
@@ -85,15 +83,8 @@ def run_tasks(
     return carry_out(workplace, partial(prepared, occasion=occasion), work)
 
 
-_MANY = 4
-"""From how many times the rows of a change on those of a view are looked for by key before the change meets them."""
-
 AT_ONCE = 4
 """How many tasks of a run go on at once, if they do not wait for each other."""
-
-
-def _rows(reading: Reading) -> int:
-    return sum(block.statistics.rows for block in reading.blocks)
 
 
 def _feeds(one: Task, other: Task) -> bool:
@@ -229,6 +220,7 @@ class _Execution:
                     seconds=seconds,
                     way=choice.way,
                     extent=size,
+                    estimates=choice.estimates,
                 )
             )
         self._note_inputs(progress, fed)
@@ -316,7 +308,8 @@ class _Execution:
 
     def _attempt(self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]) -> dict[str, Block | None]:
         task = progress.task
-        spelled = self._spelled(progress, choice, fed)
+        sizes, followed = self._warehouse.sizes, self._begun.plan.followed
+        spelled = spell(progress, choice, fed, self._chronicles, sizes, strong=not followed.isdisjoint(task.writes))
         if spelled is None:
             return dict.fromkeys(task.writes)
         logic, reads = spelled
@@ -338,42 +331,8 @@ class _Execution:
             for frame, channel, schema in zip(results, declared, schemas, strict=True)
         }
 
-    def _spelled(
-        self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]
-    ) -> tuple[Logic, Mapping[str, Read]] | None:
-        """What a variant does and what it reads for it, by name; None if a query's channels have not changed."""
-        task, logic = progress.task, choice.variant.logic
-        if not isinstance(logic, Query):
-            return logic, {feed.port.name: Read(feed.port.name) for feed in fed}
-        moved = frozenset(
-            feed.port.channel
-            for feed in fed
-            if feed.port.mode.advances and not self._chronicles[feed.port.channel].same(feed.start, feed.end)
-        )
-        (writes,) = task.writes
-        channels = {name: self._channel(name) for name in (*task.reads, writes)}
-        own = self._chronicles[writes]
-        complete = own.complete
-        assert complete is not None
-        changed = sum(_rows(feed.reading) for feed in fed if feed.port.mode in (Mode.CHANGES, Mode.INSERTS))
-        sizes = {name: self._chronicles[name].size for name in channels}
-        found = Situation(
-            moved=moved,
-            sizes=sizes,
-            layered=frozenset(name for name in channels if self._chronicles[name].layered),
-            few=extent(progress, self._chronicles).change <= self._warehouse.sizes.broadcast,
-            alone=sum(sizes.values()) <= self._warehouse.sizes.single,
-            large=_rows(own.snapshot(own.readable)) > _MANY * changed,
-            strong=writes in self._begun.plan.followed,
-            again=choice.way is Way.PARTITIONWISE,
-        )
-        delta = delta_of(logic.text, channels[writes], complete, known_of(channels), found)
-        return None if delta is None else (Sql(text=delta.sql), delta.reads)
-
     def _channel(self, name: str) -> Channel:
-        """A channel with the schema that it has by now."""
-        chronicle = self._chronicles[name]
-        return replace(chronicle.channel, schema=chronicle.schema_at(chronicle.readable))
+        return present(self._chronicles[name])
 
     def _frame(self, feed: Feed, variant: Variant, weighed: bool) -> DataFrame:
         reading = feed.reading

@@ -148,6 +148,28 @@ def only_adds(encoding: Encoding) -> bool:
     return isinstance(encoding, Append)
 
 
+def added(encoding: Encoding, rows: int, removals: int | None) -> int | None:
+    """How many more rows a relation has after deltas of one encoding; None where they do not tell.
+
+    Strong ones do where a key is unique, for then each row is added or removed once.
+
+    Args:
+        encoding: how they read.
+        rows: rows in them.
+        removals: how many rows they replace or delete; None where that is not known.
+
+    >>> added(Append(), 5, 0), added(Changes(("id",)), 5, 2), added(Upsert(("id",)), 5, 2)
+    (5, 1, None)
+    """
+    match encoding:
+        case Append():
+            return rows
+        case Changes(key) if key and removals is not None:
+            return rows - 2 * removals
+        case _:
+            return None
+
+
 def check_encoding(encoding: Encoding, relation: Schema) -> None:
     """Refuse an encoding that does not fit the relation.
 

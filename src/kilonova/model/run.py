@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from kilonova.errors import BrokenInvariant
@@ -134,6 +134,7 @@ class Output:
         seconds: how long it took.
         way: how the task was done; None for ingests and compactions.
         extent: how much there was to read for it.
+        estimates: what the ways in which it could be done were estimated to take, in seconds.
     """
 
     channel: str
@@ -145,6 +146,7 @@ class Output:
     seconds: float
     way: Way | None = None
     extent: Extent | None = None
+    estimates: Mapping[Way, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

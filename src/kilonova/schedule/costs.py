@@ -45,6 +45,9 @@ _NOISE = 0.15
 _FADE = 0.92
 """How much less a run counts than the next one."""
 
+_COUNTED = 200
+"""How many runs count; what is left of older ones is nothing."""
+
 _FIRST = 0.6
 """What counts of the seconds of a way's first run."""
 
@@ -117,7 +120,7 @@ def learned(taken: Sequence[Taken]) -> Costs:
     >>> round(learned(slow).seconds(Way.WHOLE, slow[0].extent))
     43
     """
-    runs = [(age, item) for age, item in enumerate(taken) if item.way in _USUAL and item.seconds > 0]
+    runs = [(age, item) for age, item in enumerate(taken[:_COUNTED]) if item.way in _USUAL and item.seconds > 0]
     firsts = set({item.way: age for age, item in runs}.values())
     count = 1 + 3 * len(_WAYS)
     prior = np.full(count, _UNKNOWN**-2)

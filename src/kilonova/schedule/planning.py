@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from kilonova.errors import BrokenInvariant
@@ -83,21 +83,43 @@ def selected(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The variant that is to run, the way it is done, and why."""
+    """The variant that is to run, the way it is done, and why.
+
+    Attributes:
+        variant: the variant.
+        way: the way it is done.
+        reason: why so, for people.
+        estimates: what that way and others that were open are estimated to take, in seconds; nothing for fresh.
+    """
 
     variant: Variant
     way: Way
     reason: str
+    estimates: Mapping[Way, float] = field(default_factory=dict)
 
 
 def choose(progress: Progress, chronicles: Mapping[str, Chronicle]) -> Choice:
     """Choose among the variants of a task's newest logic version.
 
     The first incremental variant that can take the news, as declared; else one that makes the whole relation;
-    else an incremental one from nothing.
+    else an incremental one from nothing. Of a view it is the cheaper, unless its variants stand in an order that
+    prefers its change.
     """
     variants = progress.task.variants
     whole = next((variant for variant in variants if _makes_whole(variant, progress.task)), None)
+    declared = _as_declared(whole, progress, chronicles)
+    if declared.way is Way.FRESH:
+        return declared
+    size, known = extent(progress, chronicles), learned(progress.taken)
+    costs = {way: known.seconds(way, size) for way in _ways(declared, whole, progress, chronicles)}
+    choice = replace(declared, estimates=costs)
+    weighed = isinstance(declared.variant.logic, Query) and declared.variant is not variants[0]
+    return _cheapest(choice, whole) if weighed and whole is not None else choice
+
+
+def _as_declared(whole: Variant | None, progress: Progress, chronicles: Mapping[str, Chronicle]) -> Choice:
+    """The choice where costs do not count."""
+    variants = progress.task.variants
     if not progress.started:
         reason = "first run" if progress.logic == 0 else f"logic version {progress.logic} is new"
         if whole is not None:
@@ -109,25 +131,20 @@ def choose(progress: Progress, chronicles: Mapping[str, Chronicle]) -> Choice:
             continue
         hindered = _removing_port(variant, progress, chronicles)
         if hindered is None:
-            news = Choice(variant=variant, way=Way.INCREMENTAL, reason=f"variant {variant.name} takes the news")
-            return _cheaper(news, whole, progress, chronicles)
+            return Choice(variant=variant, way=Way.INCREMENTAL, reason=f"variant {variant.name} takes the news")
         obstacle = f"{hindered.channel} may have lost rows, which {variant.name} does not take"
     if whole is not None:
         return Choice(variant=whole, way=Way.WHOLE, reason=obstacle or "the task has no incremental variant")
     return Choice(variant=variants[0], way=Way.FRESH, reason=obstacle)
 
 
-def _cheaper(news: Choice, whole: Variant | None, progress: Progress, chronicles: Mapping[str, Chronicle]) -> Choice:
-    """The cheaper way to do a view, unless its variants stand in an order that prefers its change."""
-    if whole is None or not isinstance(news.variant.logic, Query) or news.variant is progress.task.variants[0]:
-        return news
-    size = extent(progress, chronicles)
-    known = learned(progress.taken)
-    costs = {way: known.seconds(way, size) for way in ways(progress, chronicles)}
+def _cheapest(news: Choice, whole: Variant) -> Choice:
+    """The cheapest way to do a view that can take the news."""
+    costs = news.estimates
     best = min(costs, key=lambda way: costs[way])
     others = ", ".join(f"{_NAMES[way]} at {seconds:.1f} s" for way, seconds in costs.items() if way is not best)
     variant = whole if best is Way.WHOLE else news.variant
-    return Choice(variant=variant, way=best, reason=f"estimated at {costs[best]:.1f} s, {others}")
+    return replace(news, variant=variant, way=best, reason=f"estimated at {costs[best]:.1f} s, {others}")
 
 
 _NAMES = {
@@ -137,12 +154,18 @@ _NAMES = {
 }
 
 
-def ways(progress: Progress, chronicles: Mapping[str, Chronicle]) -> tuple[Way, ...]:
-    """The ways in which a view can be brought up to date.
+def _ways(
+    declared: Choice, whole: Variant | None, progress: Progress, chronicles: Mapping[str, Chronicle]
+) -> tuple[Way, ...]:
+    """The ways in which a task can be brought up to date.
 
-    Groups that have sums beside them can be made anew one by one as well, if there are several; groups without sums
-    are made so where their change is followed.
+    Groups of a view that have sums beside them can be made anew one by one as well, if there are several; groups
+    without sums are made so where their change is followed.
     """
+    if declared.way is Way.WHOLE or whole is None:
+        return (declared.way,)
+    if not isinstance(declared.variant.logic, Query):
+        return (declared.way, Way.WHOLE)
     chronicle = chronicles[progress.task.name]
     there = chronicle.snapshot(chronicle.readable).complete
     several = sum(block.statistics.rows for block in there.blocks) > 1
@@ -190,34 +213,42 @@ class Feed:
 
 
 def feeds(choice: Choice, progress: Progress, chronicles: Mapping[str, Chronicle]) -> tuple[Feed, ...]:
-    """What each port of the chosen variant is fed, in the order of its parameters."""
-    found = []
-    for port in choice.variant.ports:
-        chronicle = chronicles[port.channel]
-        own = port.channel in progress.task.writes
-        end = chronicle.readable
-        start = 0 if choice.way is Way.FRESH else min(progress.cursor(port.channel), end)
-        reading: Reading
-        match port.mode:
-            case Mode.ALL if own and choice.way is Way.FRESH:
-                end = 0
-                reading = _nothing(chronicle)
-            case Mode.ALL:
-                reading = chronicle.snapshot(end)
-            case Mode.OLD if start == 0:
-                reading = _nothing(chronicle)
-            case Mode.OLD:
-                reading = chronicle.snapshot(start)
-            case Mode.NEW if start == 0:
-                reading = Diff(
-                    old=_nothing(chronicle), new=chronicle.snapshot(end), encoding=chronicle.channel.encoding
-                )
-            case Mode.NEW:
-                reading = chronicle.delta(start, end)
-            case Mode.CHANGES | Mode.INSERTS:
-                reading = chronicle.changes(start, end)
-        found.append(Feed(port=port, start=start, end=end, reading=reading))
-    return tuple(found)
+    """What each port of the chosen variant is fed, in the order of its parameters.
+
+    Raises:
+        UnknownName: what a port is to be fed has been collected.
+    """
+    return tuple(feed_of(port, choice, progress, chronicles) for port in choice.variant.ports)
+
+
+def feed_of(port: Port, choice: Choice, progress: Progress, chronicles: Mapping[str, Chronicle]) -> Feed:
+    """What a port of the chosen variant is fed.
+
+    Raises:
+        UnknownName: it has been collected.
+    """
+    chronicle = chronicles[port.channel]
+    own = port.channel in progress.task.writes
+    end = chronicle.readable
+    start = 0 if choice.way is Way.FRESH else min(progress.cursor(port.channel), end)
+    reading: Reading
+    match port.mode:
+        case Mode.ALL if own and choice.way is Way.FRESH:
+            end = 0
+            reading = _nothing(chronicle)
+        case Mode.ALL:
+            reading = chronicle.snapshot(end)
+        case Mode.OLD if start == 0:
+            reading = _nothing(chronicle)
+        case Mode.OLD:
+            reading = chronicle.snapshot(start)
+        case Mode.NEW if start == 0:
+            reading = Diff(old=_nothing(chronicle), new=chronicle.snapshot(end), encoding=chronicle.channel.encoding)
+        case Mode.NEW:
+            reading = chronicle.delta(start, end)
+        case Mode.CHANGES | Mode.INSERTS:
+            reading = chronicle.changes(start, end)
+    return Feed(port=port, start=start, end=end, reading=reading)
 
 
 def _nothing(chronicle: Chronicle) -> Snapshot:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kilonova.catalog import registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.observation import observe
 from kilonova.catalog.registry import Registered
+from kilonova.engine.spelling import present
 from kilonova.errors import UnknownName, closest
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.check import described as check_described
@@ -76,10 +77,7 @@ def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[Kept, ...]:
     if _text(tasks[name]) is None:
         raise UnknownName("the task is not a view", task=name, hint="What views do can be explained, because it is SQL")
     _, progress, chronicles = observe(tx, tasks)
-    channels = {
-        each: replace(chronicle.channel, schema=chronicle.schema_at(chronicle.readable))
-        for each, chronicle in chronicles.items()
-    }
+    channels = {each: present(chronicle) for each, chronicle in chronicles.items()}
     return tuple(
         _kept(
             tasks[each],

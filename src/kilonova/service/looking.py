@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kilonova.catalog import bindings, chains, events, files, firings, monitoring, outlets, registry, servers, tokens
+from kilonova.catalog import (
+    bindings,
+    chains,
+    events,
+    files,
+    firings,
+    monitoring,
+    outlets,
+    points,
+    registry,
+    schemas,
+    servers,
+    tokens,
+)
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.monitoring import Counts
 from kilonova.catalog.observation import observe
 from kilonova.catalog.overview import Overview, headways, overview
+from kilonova.catalog.past import Past, past
 from kilonova.catalog.stretches import stretches
 from kilonova.errors import UnknownName
 from kilonova.model.event import Event
@@ -21,7 +35,10 @@ from kilonova.model.run import Input, Run
 from kilonova.model.task import Task
 from kilonova.schedule.compacting import Stretch
 from kilonova.schedule.planning import why_due
+from kilonova.service.assembly import Assembly, assembly
+from kilonova.service.growth import Size, growth
 from kilonova.service.reports import (
+    Chain,
     ChannelStatus,
     Inbox,
     Lag,
@@ -37,6 +54,7 @@ from kilonova.service.reports import (
 
 if TYPE_CHECKING:
     from kilonova.service.explanation import Kept
+    from kilonova.service.outlook import Outlook
 
 
 class Looking:
@@ -109,6 +127,96 @@ class Looking:
         self.catalog.check()
         with self.catalog.reading() as tx:
             return _tasks(tx, registry.task_names(tx, after, limit))
+
+    def chain(self, channel: str, before: int | None = None, limit: int = 100) -> Chain:
+        """The points of a channel and all that became of them, newest first.
+
+        Args:
+            channel: the channel.
+            before: only those before this number; None for all.
+            limit: at most so many.
+
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return Chain(points=points.point_records(tx, channel, before, limit), first=points.first_kept(tx, channel))
+
+    def growth(self, channel: str, limit: int = 200) -> tuple[Size, ...]:
+        """How large a channel was at its last filled points, at most so many, oldest first.
+
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return growth(tx, channel, limit)
+
+    def schemas(self, channel: str, limit: int = 20) -> tuple[schemas.SchemaRecord, ...]:
+        """The last changes of a channel's schema, at most so many, newest first.
+
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return schemas.schemas(tx, channel, limit)
+
+    def readers(self, channel: str) -> tuple[Lag, ...]:
+        """Which tasks read a channel that others write, by name, and how far each is behind.
+
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            newest = chains.newest(tx, channel)
+            return tuple(
+                Lag(task=name, channel=channel, cursor=known.cursor(channel), newest=newest)
+                for name, known in registry.readers(tx, channel).items()
+            )
+
+    def assembly(self, channel: str, at: int | None = None) -> Assembly:
+        """How a snapshot of a channel would be put together now, and what that costs.
+
+        Args:
+            channel: the channel.
+            at: the point; None for the newest.
+
+        Raises:
+            UnknownName: there is no such channel, or the point is not readable, or has been collected.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return assembly(tx, channel, at)
+
+    def outlook(self, task: str) -> Outlook:
+        """What a task would do if it ran now.
+
+        Raises:
+            UnknownName: there is no such task.
+        """
+        from kilonova.service.outlook import outlook
+
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return outlook(tx, task)
+
+    def past(self, task: str, before: int | None = None, limit: int = 100) -> tuple[Past, ...]:
+        """The last runs of a task that made something or found nothing changed, newest first.
+
+        Args:
+            task: the task.
+            before: only those before this number; None for all.
+            limit: at most so many.
+
+        Raises:
+            UnknownName: there is no such task.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return past(tx, task, before, limit)
 
     def binding(self, name: str) -> bindings.Bound:
         """A binding.

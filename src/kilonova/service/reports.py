@@ -9,6 +9,7 @@ from datetime import datetime
 from kilonova.catalog import bindings, registry, servers
 from kilonova.catalog import runs as records
 from kilonova.catalog.files import Watched
+from kilonova.catalog.points import PointRecord
 from kilonova.engine.log import entry_of
 from kilonova.model.channel import Chronicle
 from kilonova.model.file import File
@@ -107,6 +108,14 @@ class ChannelStatus:
 
     chronicle: Chronicle
     writer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """The points of a channel, newest first, and the oldest one whose rows can still be read; 0 if there is none."""
+
+    points: tuple[PointRecord, ...]
+    first: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

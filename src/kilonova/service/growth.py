@@ -1,0 +1,76 @@
+"""How large a channel has been, from point to point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from kilonova.catalog.database import Transaction
+from kilonova.catalog.points import PointRecord, point_records, reached
+from kilonova.model.block import Base
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large a channel was at a point.
+
+    Attributes:
+        point: the point.
+        time: when it was filled.
+        rows: rows of the relation; None where the blocks do not tell them.
+        bytes: what there is to read for its snapshot: the newest base up to there, and the deltas after it.
+        written_rows: rows in the blocks of the run that filled it.
+        written_bytes: their size.
+        renewed: whether there is a base at it, by the run that filled it or by a compaction.
+    """
+
+    point: int
+    time: datetime
+    rows: int | None
+    bytes: int
+    written_rows: int
+    written_bytes: int
+    renewed: bool
+
+
+def growth(tx: Transaction, channel: str, limit: int) -> tuple[Size, ...]:
+    """How large a channel was at its last filled points, oldest first.
+
+    Args:
+        tx: an open transaction.
+        channel: the channel.
+        limit: at how many points at most.
+
+    Raises:
+        UnknownName: there is no such channel.
+    """
+    points = point_records(tx, channel, None, limit, filled=True)[::-1]
+    rows, size = reached(tx, channel, points[0].number - 1) if points else (0, 0)
+    found = []
+    for point in points:
+        rows, size = _after(point, rows, size)
+        own = [block for block in point.blocks if block.run == point.run]
+        assert point.time is not None
+        found.append(
+            Size(
+                point=point.number,
+                time=point.time,
+                rows=rows,
+                bytes=size,
+                written_rows=sum(block.rows or 0 for block in own),
+                written_bytes=sum(block.bytes or 0 for block in own),
+                renewed=any(isinstance(block.kind, Base) for block in point.blocks),
+            )
+        )
+    return tuple(found)
+
+
+def _after(point: PointRecord, rows: int | None, size: int) -> tuple[int | None, int]:
+    """Rows and bytes at a point, from those at the point before."""
+    bases = [block for block in point.blocks if isinstance(block.kind, Base)]
+    if bases:
+        return bases[-1].rows, bases[-1].bytes or 0
+    for block in point.blocks:
+        rows = None if rows is None or block.added is None else rows + block.added
+        size += block.bytes or 0
+    return rows, size
