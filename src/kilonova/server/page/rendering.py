@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 import jinja2
 from fastapi import Request
@@ -116,6 +117,7 @@ class Pages:
             now=now,
             moment=partial(words.moment, now=now),
             relative=partial(words.relative, now=now),
+            stepped=lambda start: urlencode({**request.query_params, "start": start}),
             **values,
         )
         headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

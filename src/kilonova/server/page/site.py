@@ -14,13 +14,15 @@ from starlette.middleware.gzip import GZipMiddleware
 from kilonova.errors import KilonovaError, UnknownName
 from kilonova.model.role import Role
 from kilonova.server.access import COOKIE, Denied
+from kilonova.server.page.channels import channel_pages
 from kilonova.server.page.entry import entry
 from kilonova.server.page.glances import Glances
 from kilonova.server.page.rendering import Pages, Viewer
+from kilonova.server.page.tasks import task_pages
 from kilonova.server.page.workflow import workflow_pages
 from kilonova.server.routes.context import Context
 
-_PAGES = (workflow_pages,)
+_PAGES = (workflow_pages, channel_pages, task_pages)
 
 
 def site(context: Context) -> FastAPI:
@@ -47,7 +49,7 @@ def site(context: Context) -> FastAPI:
 
     glances = Glances(project)
     for routes in _PAGES:
-        app.include_router(routes(project, pages, glances), dependencies=[Depends(look)])
+        app.include_router(routes(context, pages, glances), dependencies=[Depends(look)])
     _tell_errors(app, pages)
     return app
 

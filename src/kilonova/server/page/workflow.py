@@ -13,13 +13,13 @@ from kilonova.server.page.drawing import drawn
 from kilonova.server.page.glances import Glances, around, condition, part, standing
 from kilonova.server.page.rendering import Pages
 from kilonova.server.page.words import holding
-from kilonova.service.project import Project
+from kilonova.server.routes.context import Context
 
 _MATCHES = 12
 """How many names are offered for what somebody types."""
 
 
-def workflow_pages(_project: Project, pages: Pages, glances: Glances) -> APIRouter:
+def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRouter:
     """The page of the workflow, and what keeps it up to date."""
     router = APIRouter()
 

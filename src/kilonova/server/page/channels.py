@@ -1,0 +1,211 @@
+"""Channels: all of them, and each with its points and blocks, its size, its readers and its rows."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from kilonova.errors import UnknownName
+from kilonova.model.channel import Channel
+from kilonova.server.loop import Refused
+from kilonova.server.page.charts import Scale, Tick, steps, times
+from kilonova.server.page.drawing import drawn
+from kilonova.server.page.glances import Glances, around, condition, standing
+from kilonova.server.page.rendering import Pages
+from kilonova.server.page.timeline import timeline
+from kilonova.server.page.words import short, size
+from kilonova.server.routes.context import Context
+from kilonova.service.growth import Size
+
+_ROWS = 100
+"""How many rows a list has."""
+
+_POINTS = 40
+"""How many points are shown at once."""
+
+_SAMPLE = 20
+"""How many rows of a channel are shown at once."""
+
+_LETTERS = 200
+"""How much of a value is shown."""
+
+Number = Annotated[int, Query(ge=0, lt=2**31)]
+
+
+def channel_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
+    """The pages of channels."""
+    router = APIRouter()
+    project = context.project
+
+    @router.get("/channels")
+    def channels(
+        request: Request, q: str = "", workflow: str = "", sort: str = "name", start: Number = 0
+    ) -> Response:
+        every = glances.overview()
+        found = [
+            each
+            for each in every.channels.values()
+            if q.strip().lower() in each.name.lower() and workflow in ("", each.workflow)
+        ]
+        if sort in _ORDERS:
+            found.sort(key=_ORDERS[sort])
+        readers: dict[str, int] = {}
+        behind: dict[str, int] = {}
+        for task in every.tasks.values():
+            for each in task.reads:
+                readers[each.channel] = readers.get(each.channel, 0) + 1
+                behind[each.channel] = max(behind.get(each.channel, 0), each.behind)
+        return pages.show(
+            request,
+            "channels.html",
+            every=every,
+            found=found[start : start + _ROWS],
+            count=len(found),
+            start=start,
+            size=_ROWS,
+            sort=sort,
+            q=q,
+            workflow=workflow,
+            workflows=sorted({each.workflow for each in every.channels.values()}),
+            writer={channel: task.name for task in every.tasks.values() for channel in task.writes},
+            readers=readers,
+            behind=behind,
+            condition=condition,
+        )
+
+    @router.get("/channels/{name}")
+    def channel(request: Request, name: str, before: Annotated[int | None, Query(ge=1, lt=2**31)] = None) -> Response:
+        status = project.channel(name)
+        every = glances.overview()
+        near = around(every, [name], 1)
+        chain = project.chain(name, before, _POINTS)
+        readers = project.readers(name)
+        sizes = project.growth(name)
+        chronicle = status.chronicle
+        try:
+            assembly, unreadable = project.assembly(name), None
+        except UnknownName as error:
+            assembly, unreadable = None, error
+        schema = chronicle.schema_at(chronicle.readable)
+        return pages.show(
+            request,
+            "channel.html",
+            channel=chronicle.channel,
+            glance=every.channels.get(name),
+            chronicle=chronicle,
+            writer=status.writer,
+            readers=readers,
+            chain=chain,
+            before=before,
+            timeline=timeline(chain.points, readers),
+            assembly=assembly,
+            unreadable=unreadable,
+            schema=schema,
+            schemas=project.schemas(name),
+            growth=_charts(sizes),
+            near=near,
+            drawing=drawn(near),
+            standing={each: standing(task, every) for each, task in near.tasks.items()},
+            condition={each: condition(glance) for each, glance in near.channels.items()},
+            inbox=_inbox(context, chronicle.channel),
+        )
+
+    @router.get("/channels/{name}/rows")
+    async def rows(
+        request: Request, name: str, at: str = "", since: str = "", offset: Number = 0
+    ) -> Response:
+        """A part of a page: some rows at a point, or of what changed after one."""
+        await run_in_threadpool(project.known_channel, name)
+        with tempfile.TemporaryDirectory() as place:
+            file = str(Path(place) / "page.arrow")
+            try:
+                point, _ = await context.errands.done(
+                    "page",
+                    channel=name,
+                    file=file,
+                    at=_point(at),
+                    since=_point(since),
+                    offset=offset,
+                    limit=_SAMPLE + 1,
+                )
+            except Refused as error:
+                return pages.show(request, "rows.html", problem=error.told)
+            content = await run_in_threadpool(Path(file).read_bytes)
+        table = pa.ipc.open_stream(content).read_all()
+        found = [[_shown(value) for value in row.values()] for row in table.slice(0, _SAMPLE).to_pylist()]
+        return pages.show(
+            request,
+            "rows.html",
+            problem=None,
+            name=name,
+            columns=table.column_names,
+            numeric=[pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in table.schema.types],
+            found=found,
+            point=point,
+            since=_point(since),
+            offset=offset,
+            more=table.num_rows > _SAMPLE,
+            step=_SAMPLE,
+        )
+
+    return router
+
+
+_ORDERS = {
+    "fresh": lambda each: (each.time is None, -(each.time.timestamp() if each.time else 0)),
+    "old": lambda each: (each.time is not None, each.time.timestamp() if each.time else 0),
+    "rows": lambda each: -each.rows,
+    "size": lambda each: -each.bytes,
+}
+
+
+def _point(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) < 10 else None
+
+
+def _shown(value: object) -> str | None:
+    """A value of a row, or the beginning of it."""
+    if value is None:
+        return None
+    text = value.hex() if isinstance(value, bytes) else str(value)
+    return text if len(text) <= _LETTERS else text[:_LETTERS] + "…"
+
+
+def _inbox(context: Context, channel: Channel) -> object:
+    """The files of the directory that the channel takes; None if it takes none."""
+    return context.project.files(channel.name) if channel.watch is not None else None
+
+
+def _charts(sizes: tuple[Size, ...]) -> list[dict[str, object]]:
+    """Rows and bytes over time, each as a line."""
+    if len(sizes) < 2:
+        return []
+    first, last = sizes[0].time, sizes[-1].time
+    place = Scale(first.timestamp(), last.timestamp(), 0, 100)
+    charts: list[dict[str, object]] = []
+    kinds = (
+        ("Rows", [(each, each.rows) for each in sizes], short),
+        ("Bytes to read for a snapshot", [(each, each.bytes) for each in sizes], size),
+    )
+    for title, values, words in kinds:
+        known = [(each, value) for each, value in values if value is not None]
+        if not known:
+            continue
+        marks = steps(max(value for _, value in known))
+        high = Scale(0, marks[-1], 100, 0)
+        charts.append(
+            {
+                "title": title,
+                "ticks": [Tick(high(value), words(value)) for value in marks],
+                "times": times(first, last, 4),
+                "dots": [(place(each.time.timestamp()), high(value), each, words(value)) for each, value in known],
+            }
+        )
+    return charts
+
+
