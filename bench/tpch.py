@@ -123,7 +123,7 @@ def _timed(
 
 def went(project: Project) -> str:
     """How most of the time of the last run was spent."""
-    _, made = project.history(1)
+    made = project.runs(1)[0].made
     longest = max(made, key=lambda item: item.seconds)
     return "anew" if longest.reason.startswith("whole") else "change"
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import kilonova as kn
-from kilonova.catalog import chains, runs
+from kilonova.catalog import chains, history
 from kilonova.model.run import RunState
 from kilonova.warehouse.storage import Storage
 from tests.databases import DIALECTS, empty_database, rows
@@ -204,10 +204,10 @@ class Round:
         on_disk = self._settled(project)
         with project.catalog.reading() as tx:
             states = chains.block_states(tx)
-            history = runs.history(tx)
+            past = history.runs(tx)
             left = {name: rows(tx, name) for name in ("pin", "claim")}
             open_points = [c.channel.name for c in chains.chronicles(tx).values() if c.readable < c.newest]
-        tally.taken_up = sum(run.state is RunState.ABANDONED for run in history)
+        tally.taken_up = sum(run.state is RunState.ABANDONED for run in past)
         live = {number for number, state in states.items() if state == chains.LIVE}
         if missing := live - on_disk:
             tally.problems.append(f"blocks {sorted(missing)} have lost their directories")
@@ -215,7 +215,7 @@ class Round:
             tally.problems.append(f"directories {sorted(left_over)} are left over")
         if other := set(states.values()) - {chains.LIVE, chains.GONE}:
             tally.problems.append(f"blocks are still {other}")
-        if going := [run.number for run in history if run.state is RunState.RUNNING]:
+        if going := [run.number for run in past if run.state is RunState.RUNNING]:
             tally.problems.append(f"runs {going} still go on")
         if open_points:
             tally.problems.append(f"points of {open_points} are still reserved")

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import kilonova as kn
-from kilonova.catalog import chains, firings, runs
+from kilonova.catalog import chains, firings, history
 from kilonova.errors import Busy, CatalogError, KilonovaError
 from kilonova.model.firing import FiringState
 from kilonova.model.run import RunState
@@ -296,11 +296,11 @@ def _derived(found: dict[str, Rows]) -> dict[str, Rows]:
 def _check_catalog(project: Project, tally: Tally) -> None:
     with project.catalog.reading() as tx:
         fired = firings.firings(tx, 1_000_000)
-        history = runs.history(tx)
+        past = history.runs(tx)
     with project.catalog.writing() as tx:
         unseen = firings.fire(tx, [each.number for each in firings.watched(tx) if each.channels])
-    tally.firings, tally.runs = len(fired), len(history)
-    tally.abandoned = sum(run.state is RunState.ABANDONED for run in history)
+    tally.firings, tally.runs = len(fired), len(past)
+    tally.abandoned = sum(run.state is RunState.ABANDONED for run in past)
     tally.taken_over = sum(firing.attempts > 0 for firing in fired)
     twice = [
         key for key, count in Counter((one.trigger, one.binding, one.occurrence) for one in fired).items() if count > 1
@@ -311,7 +311,7 @@ def _check_catalog(project: Project, tally: Tally) -> None:
         tally.problems.append(f"arrivals have not fired for {unseen}")
     if failed := [one for one in fired if one.state not in (FiringState.SUCCEEDED, FiringState.IDLE)]:
         tally.problems.append(f"{len(failed)} firings have not succeeded: {failed[:3]}")
-    if going := [run.number for run in history if run.state is RunState.RUNNING]:
+    if going := [run.number for run in past if run.state is RunState.RUNNING]:
         tally.problems.append(f"runs {going} still go on")
 
 

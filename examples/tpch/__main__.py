@@ -54,7 +54,7 @@ def _checked(project: kn.Project, queries: list[str], title: str) -> int:
     """Compare every view with its query, and show how each was brought up to date."""
     for name in TABLES:
         project.read(name).createOrReplaceTempView(name)
-    _, made = project.history(1)
+    made = project.runs(1)[0].made
     shown = Table(title=title, box=None, title_justify="left")
     for column in ("view", "rows", "differing", "seconds", "how"):
         shown.add_column(column, justify="right" if column in ("rows", "differing", "seconds") else "left")

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from kilonova.catalog import chains, registry, runs, tables
+from kilonova.catalog import chains, history, registry, runs, tables
 from kilonova.catalog.database import Catalog
 from kilonova.errors import Busy, LeaseLost, UnknownName
 from kilonova.model.block import Base, Delta
@@ -374,8 +374,8 @@ def test_a_dropped_channel_leaves_nothing_but_its_doomed_blocks(clicks: Catalog)
 def test_history_is_newest_first(clicks: Catalog, clock: Clock) -> None:
     numbers = [ingested(clicks, "clicks")[0] for _ in range(3)]
     with clicks.reading() as tx:
-        assert [run.number for run in runs.history(tx)] == numbers[::-1]
-        assert [run.number for run in runs.history(tx, 2)] == numbers[:0:-1]
+        assert [run.number for run in history.runs(tx)] == numbers[::-1]
+        assert [run.number for run in history.runs(tx, 2)] == numbers[:0:-1]
         found = runs.one(tx, numbers[0])
         assert found.started == found.ended == clock.now
         assert found.lease_until == clock.now + LEASE

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kilonova.catalog import chains, registry, runs, space
+from kilonova.catalog import chains, history, registry, runs, space
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.errors import Busy, LeaseLost, UnknownName
 from kilonova.model.block import Base, Delta, Kind
@@ -325,8 +325,8 @@ class CatalogMachine(RuleBasedStateMachine):
         for catalog in self.catalogs:
             with catalog.reading() as tx:
                 assert chains.block_states(tx) == self.model.blocks
-                history = {run.number: run.state for run in runs.history(tx)}
-                assert history == {number: run.state for number, run in self.model.runs.items()}
+                found = {run.number: run.state for run in history.runs(tx)}
+                assert found == {number: run.state for number, run in self.model.runs.items()}
                 claims = {(row[0], row[1]) for row in rows(tx, "claim")}
                 assert claims == {
                     (registry.task_id(tx, task), number)

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import assert_never
 
-from kilonova.catalog import chains, registry, runs
+from kilonova.catalog import chains, history, registry, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.files import Ready
 from kilonova.catalog.observation import observe
@@ -390,7 +390,7 @@ class Process:
             live = sorted(number for number, state in states.items() if state == chains.LIVE)
             assert set(states.values()) <= {chains.LIVE, chains.GONE}
             assert rows_of_table(tx, "pin") == rows_of_table(tx, "claim") == []
-            assert all(run.ended is not None for run in runs.history(tx))
+            assert all(run.ended is not None for run in history.runs(tx))
             for chronicle in chains.chronicles(tx).values():
                 assert chronicle.readable == chronicle.newest
         assert self.storage.blocks() == live

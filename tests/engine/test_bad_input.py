@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 import kilonova as kn
-from kilonova.catalog import chains, registry, runs
+from kilonova.catalog import chains, history, registry
 from kilonova.errors import (
     DeclarationError,
     EncodingError,
@@ -51,7 +51,7 @@ def state(project: Project) -> object:
     with project.catalog.reading() as tx:
         found = chains.chronicles(tx)
         cursors = {name: known.cursors for name, known in registry.tasks(tx).items()}
-        assert not [run for run in runs.history(tx) if run.state.value == "running"]
+        assert not [run for run in history.runs(tx) if run.state.value == "running"]
         assert chains.doomed(tx) == []
     readable = {name: (item.effective, item.blocks) for name, item in found.items()}
     return readable, cursors, project.warehouse.blocks()
@@ -203,7 +203,7 @@ def test_a_task_that_fails(
     error = refused(kind, project.run, task="kept", **({"column": column} if column else {}))
     assert says in str(error)
     with project.catalog.reading() as tx:
-        assert [run.state.value for run in runs.history(tx, 1)] == ["failed"]
+        assert [run.state.value for run in history.runs(tx, 1)] == ["failed"]
 
 
 def test_a_warehouse_that_cannot_be_written(project: Project, tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_how_far_a_run_has_come_is_in_the_catalog_while_it_goes_on(
         return spark.range(0, 6, 1, 6).mapInPandas(waiting, "id bigint").selectExpr("id AS n").repartition(1)
 
     def running() -> list[Run]:
-        return [run for run in project.history(1)[0] if run.progress is not None]
+        return [each.run for each in project.runs(1) if each.run.progress is not None]
 
     def seen() -> bool:
         return any(
@@ -190,6 +190,6 @@ def test_how_far_a_run_has_come_is_in_the_catalog_while_it_goes_on(
         finally:
             go.touch()
         assert run.result() is not None
-    assert project.one_run(2).run.progress is None
+    assert project.run_detail(2).run.progress is None
     told: list[Headway] = [telling.headway for telling in heard if isinstance(telling, Underway)]
     assert any(going.amount.total == 6 for headway in told for going in headway.going)

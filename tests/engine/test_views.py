@@ -105,16 +105,16 @@ def test_views_follow_every_kind_of_change(project: Project) -> None:
     put(project, "visits", [("c2", "abc"), ("c3", "abc")])
     project.run()
     assert_all_equal_their_queries(project)
-    ways = {made.channel: made.reason.partition(":")[0] for made in project.history(1)[1]}
+    ways = {made.channel: made.reason.partition(":")[0] for made in project.runs(1)[0].made}
     assert set(ways.values()) == {"incremental"}, ways
 
     put(project, "visits", [("c9", "zzz")])
     report = project.run()
     assert report is not None
     assert_all_equal_their_queries(project)
-    unchanged = {made.channel for made in project.history(1)[1] if made.block is None}
+    unchanged = {made.channel for made in project.runs(1)[0].made if made.block is None}
     assert {"pages", "busy", "quiet"} <= unchanged
-    assert not {"per_part", "joined"} & {made.channel for made in project.history(1)[1]}
+    assert not {"per_part", "joined"} & {made.channel for made in project.runs(1)[0].made}
 
 
 def test_what_is_small_is_done_by_one_worker(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_every_way_comes_to_the_same(project: Project, monkeypatch: pytest.Monke
         put(project, "orders", [(4, "c9", cent), (0, f"c{len(rows)}", cent)])
         (kept,) = project.explain("spent")
         project.run(["spent"])
-        (made,) = project.history(1)[1]
+        (made,) = project.runs(1)[0].made
         assert "estimated at 0.0 s" in made.reason
         assert kept.outlook == made.reason
         assert made.reason.startswith(f"{way.value}: ")

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kilonova.model.schedule import Cron, Every
-from kilonova.model.trigger import After, AllOf, Arrival, Clock, Missed, Reached, Simple, Trigger
-from kilonova.schedule.firing import Arrived, Happened, armed, look
+from kilonova.model.trigger import After, AllOf, Arrival, Clock, Missed, Reached, Simple, State, Trigger
+from kilonova.model.trigger import simple as parts
+from kilonova.schedule.firing import Arrived, Happened, Looked, armed, look
 from kilonova.schedule.queueing import Waiting, chosen
 
 START = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -39,19 +40,36 @@ class Ends:
 History = list[Arrives | Ends]
 
 
-def seen_at(history: History, second: int) -> Happened:
-    arrived: dict[str, tuple[Arrived, ...]] = {}
-    reached: dict[tuple[str, Reached], tuple[tuple[int, datetime], ...]] = {}
-    for number, item in enumerate(history, 1):
-        if item.second > second:
-            break
+def seen_at(history: History, second: int, trigger: Trigger, state: State) -> Happened:
+    """What of a history has happened at some second that a trigger has not seen."""
+    arrived: dict[tuple[str, int], Arrived] = {}
+    reached: dict[tuple[str, Reached, int], tuple[int, datetime]] = {}
+    past = [(number, each) for number, each in enumerate(history, 1) if each.second <= second]
+    for item, one in zip(parts(trigger), state, strict=True):
         match item:
-            case Arrives(at, channel, rows):
-                before = arrived.get(channel, ())
-                arrived[channel] = (*before, Arrived(len(before) + 1, rows, after(at)))
-            case Ends(at, binding, where):
-                reached[binding, where] = (*reached.get((binding, where), ()), (number, after(at)))
+            case Arrival(channel=channel):
+                came = [each for _, each in past if isinstance(each, Arrives) and each.channel == channel]
+                if new := came[one.seen :]:
+                    arrived[channel, one.seen] = Arrived(
+                        first=after(new[0].second),
+                        point=len(came),
+                        time=after(new[-1].second),
+                        rows=sum(each.rows for each in new),
+                    )
+            case After(binding=binding, reached=where):
+                for number, each in past:
+                    if (
+                        number > one.seen
+                        and isinstance(each, Ends)
+                        and (each.binding, each.reached) == (binding, where)
+                    ):
+                        reached[binding, where, one.seen] = number, after(each.second)
     return Happened(arrived=arrived, reached=reached)
+
+
+def looked_at(trigger: Trigger, state: State, history: History, second: int, now: int) -> Looked:
+    """What comes of looking at a trigger when nothing has happened after some second."""
+    return look(trigger, state, seen_at(history, second, trigger, state), after(now))
 
 
 simple = st.one_of(
@@ -113,36 +131,35 @@ def test_a_trigger_fires_when_all_that_it_waits_for_has_come(
     state = armed(trigger, START, 0)
     fired, names = [], []
     for second in seconds:
-        looked = look(trigger, state, seen_at(history, second), after(second))
+        looked = looked_at(trigger, state, history, second, second)
         state = looked.state
         if looked.occurrence is not None:
             fired.append(second)
             names.append(looked.occurrence.name)
-    parts = trigger.triggers if isinstance(trigger, AllOf) else (trigger,)
-    offers = [fired_by_definition(item, history, seconds) for item in parts]
-    wanted, pending = [], [False] * len(parts)
+    offers = [fired_by_definition(item, history, seconds) for item in parts(trigger)]
+    wanted, pending = [], [False] * len(offers)
     for second in dict.fromkeys(seconds):
         pending = [had or second in own for had, own in zip(pending, offers, strict=True)]
         if all(pending):
             wanted.append(second)
-            pending = [False] * len(parts)
+            pending = [False] * len(offers)
     assert fired == wanted
     assert len(set(names)) == len(names)
 
 
 @given(triggers, histories, st.integers(0, 70))
 def test_looking_again_at_once_fires_nothing(trigger: Trigger, history: History, second: int) -> None:
-    first = look(trigger, armed(trigger, START, 0), seen_at(history, second), after(second))
-    assert look(trigger, first.state, seen_at(history, second), after(second)).occurrence is None
+    first = looked_at(trigger, armed(trigger, START, 0), history, second, second)
+    assert looked_at(trigger, first.state, history, second, second).occurrence is None
 
 
 @given(triggers, histories, st.integers(0, 70))
 def test_nothing_fires_before_it_is_time_to_wake_unless_something_happens(
     trigger: Trigger, history: History, second: int
 ) -> None:
-    first = look(trigger, armed(trigger, START, 0), seen_at(history, second), after(second))
+    first = looked_at(trigger, armed(trigger, START, 0), history, second, second)
     for later in range(second, 100):
-        again = look(trigger, first.state, seen_at(history, second), after(later))
+        again = looked_at(trigger, first.state, history, second, later)
         if again.occurrence is not None:
             assert first.wake is not None
             assert first.wake <= after(later)

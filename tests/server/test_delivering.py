@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -51,7 +52,7 @@ def standing(project: Project, name: str = "w") -> Installed:
 
 @contextmanager
 def delivering(project: Project, patience: Patience = HASTY, lease: float = 1.0) -> Iterator[Deliverer]:
-    deliverer = Deliverer(project, timedelta(seconds=lease), patience)
+    deliverer = Deliverer(project, timedelta(seconds=lease), uuid.uuid4().hex, patience)
     deliverer.start()
     try:
         yield deliverer
@@ -204,7 +205,7 @@ from pathlib import Path
 from kilonova.server import delivering as delivering_module
 from kilonova.server.delivering import Deliverer
 from kilonova.service.project import open_project
-deliverer = Deliverer(open_project(Path(sys.argv[1])), timedelta(seconds=1))
+deliverer = Deliverer(open_project(Path(sys.argv[1])), timedelta(seconds=1), "one")
 deliverer.start()
 time.sleep(600)
 """

@@ -42,7 +42,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 def deliver(project: Project, **transport: Any) -> None:
     """Tell all that has happened since lineage was configured."""
     with open_project(project.directory, lineage={"transport": transport}) as configured:
-        deliverer = Deliverer(configured, timedelta(seconds=5))
+        deliverer = Deliverer(configured, timedelta(seconds=5), "one")
         deliverer.start()
         deliverer.close(20)
 
@@ -229,7 +229,7 @@ def test_a_server_without_the_section_leaves_lineage_to_others(project: Project,
     transport = {"type": "file", "log_file_path": str(file), "append": True}
     deliver(project, **transport)
     ingested(project.catalog, "clicks")
-    deliverer = Deliverer(project, timedelta(seconds=5))
+    deliverer = Deliverer(project, timedelta(seconds=5), "one")
     deliverer.start()
     deliverer.close(5)
     assert not file.exists()

@@ -275,8 +275,7 @@ def test_a_worker_that_takes_too_long_is_ended_and_replaced(project: Project) ->
         assert "longer than" in stage.players[0].killed
         failed = next(each for each in project.operation(100).firings if each.binding == claimed.binding)
         assert failed.state is FiringState.FAILED
-    history, _ = project.history()
-    assert any("longer than" in (run.error or "") for run in history)
+    assert any("longer than" in (each.run.error or "") for each in project.runs(100))
 
 
 def test_a_server_that_was_taken_for_silent_comes_back_under_another_name(project: Project) -> None:

@@ -167,13 +167,13 @@ def test_what_reads_the_same_is_merged_and_each_reports_for_itself(project: Proj
         "three": FiringState.FAILED,
     }
     assert (found["one"].attempts, found["three"].attempts) == (0, 1)  # what failed merged is tried again alone
-    history, _ = project.history()
-    first = {run.tasks: run for run in reversed(history) if run.tasks}
+    past = [each.run for each in project.runs(100)]
+    first = {run.tasks: run for run in reversed(past) if run.tasks}
     one, two = first["one__listed",], first["two__listed",]
     assert one.ended is not None
     assert two.started < one.ended
     assert one.started < (two.ended or two.started)
-    assert len([run for run in history if run.tasks == ("three__broken",)]) == 2
+    assert len([run for run in past if run.tasks == ("three__broken",)]) == 2
     logs = [project.log(run.number).text for run in (one, two)]
     assert "two__" not in logs[0]
     assert "one__" not in logs[1]
@@ -273,12 +273,12 @@ def test_user_code_cannot_take_the_server_down(
     assert {firing.state for firing in found.values()} == {FiringState.FAILED}
     assert found["exits"].attempts == 2
     assert found["hangs"].attempts == 0
-    runs, _ = project.history()
-    said = {run.tasks: run.error for run in runs if run.error}
+    past = [each.run for each in project.runs(100)]
+    said = {run.tasks: run.error for run in past if run.error}
     assert "no luck" in str(said["raises",])
     assert "MemoryError" in str(said["greedy",])
     assert "longer than" in str(said["hangs",])
-    [hung] = [run.number for run in runs if run.tasks == ("hangs",)]
+    [hung] = [run.number for run in past if run.tasks == ("hangs",)]
     log = project.log(hung).text
     assert "hangs [stdout] before it hangs\n" in log
     assert log.splitlines()[-1].endswith("run: abandoned: its process ended: it took longer than serve.seconds allows")

@@ -10,7 +10,7 @@ from sqlalchemy import CTE, Row, Select, case, delete, exists, func, insert, or_
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import Transaction, inserted
 from kilonova.errors import LeaseLost, UnknownName, closest
-from kilonova.model.block import Base, Block, Delta, Statistics
+from kilonova.model.block import Base, Block, Delta, Kind, Statistics
 from kilonova.model.channel import Channel, Chronicle, Point, PointState
 from kilonova.model.policy import Policy
 from kilonova.model.run import RunState
@@ -71,13 +71,18 @@ def block_from(row: Row[Any]) -> Block:
     """A block from its row."""
     return Block(
         number=row.id,
-        kind=Base(row.end) if row.start is None else Delta(row.start, row.end),
+        kind=kind_from(row),
         schema=codec.schema_from_json(row.schema),
         encoding=codec.encoding_from_json(row.encoding),
         columns=codec.schema_from_json(row.columns),
         buckets=row.buckets,
         statistics=Statistics(rows=row.rows, bytes=row.bytes, files=row.files, removals=row.removals),
     )
+
+
+def kind_from(row: Row[Any]) -> Kind:
+    """Which points a block leads to, from its row."""
+    return Base(row.end) if row.start is None else Delta(row.start, row.end)
 
 
 def chronicle(tx: Transaction, name: str) -> Chronicle:

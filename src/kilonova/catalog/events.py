@@ -6,10 +6,13 @@ missed none before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Collection, Iterable
 from datetime import datetime
+from itertools import islice
+from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, func, insert, select, text
+from sqlalchemy import Row, Text, cast, delete, func, insert, select, text, union_all
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import NOTICE, Transaction
@@ -43,12 +46,9 @@ _KINDS = {
 }
 
 
-def reaches(binding: str, reached: Reached, seen: int) -> ColumnElement[bool]:
-    """The events after one by which runs of a binding got somewhere."""
-    table = tables.event
-    return and_(
-        table.c.binding == binding, table.c.id > seen, table.c.kind.in_([kind.value for kind in _KINDS[reached]])
-    )
+def reaching(reached: Reached) -> tuple[EventKind, ...]:
+    """The kinds of events by which runs get somewhere."""
+    return _KINDS[reached]
 
 
 def forget(tx: Transaction, before: datetime) -> None:
@@ -62,9 +62,10 @@ def forget(tx: Transaction, before: datetime) -> None:
         items = zip(simple(codec.trigger_from_json(row.definition)), codec.state_from_json(row.state), strict=True)
         for item, one in items:
             if isinstance(item, After):
-                awaited = reaches(item.binding, item.reached, one.seen)
+                kinds = [kind.value for kind in reaching(item.reached)]
+                awaited = table.c.binding == item.binding, table.c.kind.in_(kinds), table.c.id > one.seen
                 unseen += tx.connection.execute(
-                    select(table.c.id).where(awaited).order_by(table.c.id).limit(1)
+                    select(table.c.id).where(*awaited).order_by(table.c.id).limit(1)
                 ).scalars()
     told = tx.connection.execute(select(func.min(tables.outlet.c.cursor))).scalar()
     first = min([*unseen, newest(tx), *([] if told is None else [told + 1])])
@@ -80,15 +81,61 @@ def since(tx: Transaction, number: int, limit: int | None = None) -> list[Event]
     """The events after one, in order."""
     query = select(tables.event).where(tables.event.c.id > number).order_by(tables.event.c.id)
     rows = tx.connection.execute(query if limit is None else query.limit(limit))
-    return [
-        Event(
-            number=row.id,
-            time=row.time,
-            kind=EventKind(row.kind),
-            run=row.run,
-            binding=row.binding,
-            channels=tuple(row.channels),
-            text=row.text,
-        )
-        for row in rows
-    ]
+    return [_event(row) for row in rows]
+
+
+_AS_FAR = 5_000
+"""How many events are looked through for those of a channel."""
+
+
+def before(
+    tx: Transaction,
+    number: int | None,
+    limit: int,
+    *,
+    kinds: Collection[EventKind] = (),
+    binding: str | None = None,
+    channel: str | None = None,
+    since: int = 0,
+) -> list[Event]:
+    """The events before one, newest first.
+
+    Args:
+        tx: an open transaction.
+        number: the event; None for the newest and those before it.
+        limit: how many at most.
+        kinds: only those of these kinds; of all where none are given.
+        binding: only those that concern this binding.
+        channel: only those that concern this channel, among the 5,000 newest that the other filters leave.
+        since: only those after this event.
+    """
+    table = tables.event
+    wanted = [table.c.id > since]
+    if number is not None:
+        wanted.append(table.c.id < number)
+    if binding is not None:
+        wanted.append(table.c.binding == binding)
+    depth = limit if channel is None else _AS_FAR
+    found = select(table.c.id).where(*wanted).order_by(table.c.id.desc()).limit(depth)
+    if kinds:  # of each kind by its index: together they would be sorted, however many there are
+        every = [found.where(table.c.kind == kind.value).subquery() for kind in dict.fromkeys(kinds)]
+        together = union_all(*(select(each.c.id) for each in every)).subquery()
+        found = select(together.c.id).order_by(together.c.id.desc()).limit(depth)
+    numbers = found.subquery()
+    query = select(table).join(numbers, numbers.c.id == table.c.id).order_by(table.c.id.desc())
+    if channel is not None:
+        query = query.where(cast(table.c.channels, Text).contains(json.dumps(channel), autoescape=True))
+    told = map(_event, tx.connection.execute(query))
+    return list(islice((event for event in told if channel is None or channel in event.channels), limit))
+
+
+def _event(row: Row[Any]) -> Event:
+    return Event(
+        number=row.id,
+        time=row.time,
+        kind=EventKind(row.kind),
+        run=row.run,
+        binding=row.binding,
+        channels=tuple(row.channels),
+        text=row.text,
+    )

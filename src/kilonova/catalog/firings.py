@@ -7,7 +7,7 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -16,13 +16,13 @@ from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, insert, o
 from kilonova.catalog import codec, events, registry, tables
 from kilonova.catalog.bindings import binding_id, tasks_of
 from kilonova.catalog.database import Transaction
+from kilonova.catalog.happening import happened
 from kilonova.errors import LeaseLost
-from kilonova.model.channel import PointState
 from kilonova.model.event import EventKind
 from kilonova.model.firing import Firing, FiringEvent, FiringState, before, next_state
 from kilonova.model.task import Mode
-from kilonova.model.trigger import After, Arrival, Reached, State, Trigger, described, simple
-from kilonova.schedule.firing import Arrived, Happened, look
+from kilonova.model.trigger import After, Arrival, described, simple
+from kilonova.schedule.firing import look
 from kilonova.schedule.queueing import Waiting, chosen
 from kilonova.schedule.sharing import batched
 
@@ -68,18 +68,19 @@ def watched(tx: Transaction) -> list[Watched]:
 
 def waking(tx: Transaction) -> list[int]:
     """The triggers whose time has come."""
-    query = _looked_at().where(tables.trigger.c.wake <= tx.now)
+    query = looked_at().where(tables.trigger.c.wake <= tx.now)
     return list(tx.connection.execute(query.with_only_columns(tables.trigger.c.id)).scalars())
 
 
 def next_wake(tx: Transaction) -> datetime | None:
     """When the time of the next trigger comes; None if none waits for a time."""
-    waits = _looked_at().where(tables.trigger.c.wake.is_not(None))  # the first by the index, not the least of all
+    waits = looked_at().where(tables.trigger.c.wake.is_not(None))  # the first by the index, not the least of all
     query = waits.with_only_columns(tables.trigger.c.wake).order_by(tables.trigger.c.wake).limit(1)
     return tx.connection.execute(query).scalar()
 
 
-def _looked_at() -> Select[tuple[int, str, object, object, datetime]]:
+def looked_at() -> Select[tuple[int, str, object, object, datetime]]:
+    """The triggers that servers look at."""
     return (
         select(
             tables.trigger.c.id,
@@ -103,13 +104,13 @@ def fire(tx: Transaction, numbers: Collection[int]) -> list[str]:
     Returns:
         The bindings that are due because of it.
     """
-    rows = tx.connection.execute(_looked_at().where(tables.trigger.c.id.in_(numbers))).all()
+    rows = tx.connection.execute(looked_at().where(tables.trigger.c.id.in_(numbers))).all()
     found = [(row, codec.trigger_from_json(row.definition), codec.state_from_json(row.state)) for row in rows]
-    happened = _happened(tx, [(trigger, state) for _, trigger, state in found])
+    news = happened(tx, [(trigger, state) for _, trigger, state in found])
     due = []
     for row, trigger, state in found:
         number, binding = row.id, row.name
-        looked = look(trigger, state, happened, tx.now)
+        looked = look(trigger, state, news, tx.now)
         if (looked.state, looked.wake) != (state, row.wake):
             values = {"state": codec.state_to_json(looked.state), "wake": looked.wake}
             tx.connection.execute(update(tables.trigger).where(tables.trigger.c.id == number).values(**values))
@@ -142,58 +143,6 @@ def _insert(tx: Transaction, binding: str, trigger: int | None, occurrence: str,
         )
     )
     events.tell(tx, EventKind.FIRED, binding=binding, said=occurrence)
-
-
-def _happened(tx: Transaction, triggers: Sequence[tuple[Trigger, State]]) -> Happened:
-    channels: dict[str, int] = {}
-    reached: dict[tuple[str, Reached], int] = {}
-    for trigger, state in triggers:
-        for item, one in zip(simple(trigger), state, strict=True):
-            match item:
-                case Arrival(channel=channel):
-                    channels[channel] = min(one.seen, channels.get(channel, one.seen))
-                case After(binding=binding, reached=where):
-                    key = binding, where
-                    reached[key] = min(one.seen, reached.get(key, one.seen))
-    return Happened(
-        arrived={channel: _arrived(tx, channel, seen) for channel, seen in channels.items()},
-        reached={key: _reached(tx, *key, seen) for key, seen in reached.items()},
-    )
-
-
-def _arrived(tx: Transaction, channel: str, seen: int) -> tuple[Arrived, ...]:
-    """The points of a channel that can be read, from one on, and what each brought."""
-    point, made = tables.point, tables.run_output
-    rows = tx.connection.execute(
-        select(point.c.number, point.c.state, point.c.time, tables.block.c.rows)
-        .join(tables.channel, tables.channel.c.id == point.c.channel_id)
-        .outerjoin(
-            made,
-            and_(
-                made.c.run_id == point.c.run_id,
-                made.c.channel_id == point.c.channel_id,
-                made.c.point == point.c.number,
-            ),
-        )
-        .outerjoin(tables.block, tables.block.c.id == made.c.block_id)
-        .where(tables.channel.c.name == channel, point.c.number > seen)
-        .order_by(point.c.number)
-    )
-    found = []
-    for row in rows:
-        if row.state == PointState.RESERVED.value:
-            break
-        if row.state == PointState.FILLED.value:
-            found.append(Arrived(row.number, row.rows or 0, row.time))
-    return tuple(found)
-
-
-def _reached(tx: Transaction, binding: str, reached: Reached, seen: int) -> tuple[tuple[int, datetime], ...]:
-    table = tables.event
-    rows = tx.connection.execute(
-        select(table.c.id, table.c.time).where(events.reaches(binding, reached, seen)).order_by(table.c.id)
-    )
-    return tuple((row.id, row.time) for row in rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +261,18 @@ def any_unended(tx: Transaction) -> bool:
         )
     )
     return tx.connection.execute(query.limit(1)).first() is not None
+
+
+def unended(tx: Transaction) -> dict[str, int]:
+    """How many firings have not ended, by binding."""
+    states = [state.value for state in FiringState if not state.ended]
+    rows = tx.connection.execute(
+        select(tables.binding.c.name, func.count().label("times"))
+        .join(tables.firing, tables.firing.c.binding_id == tables.binding.c.id)
+        .where(tables.firing.c.state.in_(states))
+        .group_by(tables.binding.c.name)
+    )
+    return {row.name: row.times for row in rows}
 
 
 def launch(tx: Transaction, claimed: Claimed, run: int) -> None:
@@ -461,19 +422,43 @@ def forget(tx: Transaction, before: datetime) -> None:
     tx.connection.execute(delete(tables.firing).where(tables.firing.c.ended < before))
 
 
-def firings(tx: Transaction, limit: int, binding: str | None = None, before: int | None = None) -> list[Firing]:
-    """The firings, of all bindings or one, newest first: those before a number, and at most so many."""
+def firings(
+    tx: Transaction,
+    limit: int,
+    binding: str | None = None,
+    before: int | None = None,
+    state: FiringState | None = None,
+) -> list[Firing]:
+    """The firings, of all bindings or one, newest first: those before a number or in a state, and at most so many."""
     query = _told().limit(limit)
     if binding is not None:
         query = query.where(tables.binding.c.name == binding)
     if before is not None:
         query = query.where(tables.firing.c.id < before)
+    if state is not None:
+        query = query.where(tables.firing.c.state == state.value)
     return [_firing(row) for row in tx.connection.execute(query)]
 
 
 def of_run(tx: Transaction, run: int) -> list[Firing]:
     """The firings that a run is for, newest first."""
     return [_firing(row) for row in tx.connection.execute(_told().where(tables.firing.c.run_id == run))]
+
+
+def last(tx: Transaction, names: Iterable[str]) -> dict[str, Firing]:
+    """The last firing of each of some bindings that is on record."""
+    binding, table = tables.binding, tables.firing
+    newest = select(func.max(table.c.id)).where(table.c.binding_id == binding.c.id).correlate(binding)
+    these = select(newest.scalar_subquery()).where(binding.c.name.in_(names))
+    rows = tx.connection.execute(_told().where(table.c.id.in_(these)))
+    return {row.name: _firing(row) for row in rows}
+
+
+def held(tx: Transaction, names: Collection[str]) -> list[Firing]:
+    """The firings that servers have claimed or run, newest first."""
+    states = [FiringState.CLAIMED.value, FiringState.RUNNING.value]
+    mine = tables.firing.c.state.in_(states), tables.firing.c.server.in_(names)
+    return [_firing(row) for row in tx.connection.execute(_told().where(*mine))]
 
 
 def _told() -> Select[tuple[object, ...]]:

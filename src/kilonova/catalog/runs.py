@@ -15,7 +15,7 @@ The commit protocol, with what a crash after each step leaves behind:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,11 +23,12 @@ from typing import Any
 from sqlalchemy import Row, Select, delete, func, insert, select, update
 
 from kilonova.catalog import codec, events, firings, tables
-from kilonova.catalog.chains import DOOMED, WRITING, channel_id, publish, reserve, set_schema, settle
+from kilonova.catalog.chains import DOOMED, WRITING, channel_id, kind_from, publish, reserve, set_schema, settle
 from kilonova.catalog.database import Transaction, inserted
 from kilonova.catalog.firings import Claimed
 from kilonova.catalog.registry import move_cursors, task_id
 from kilonova.errors import Busy, UnknownName
+from kilonova.model.block import Kind
 from kilonova.model.channel import PointState
 from kilonova.model.event import EventKind
 from kilonova.model.firing import FiringEvent
@@ -247,7 +248,7 @@ def expire(tx: Transaction) -> list[Run]:
     Returns:
         Those runs, as they were.
     """
-    silent = [_run(row) for row in tx.connection.execute(_silent(tx))]
+    silent = [run_from(row) for row in tx.connection.execute(_silent(tx))]
     for run in silent:
         said = f"the process {run.owner} went silent"
         _end(tx, run.number, RunEvent.EXPIRE, said, FiringEvent.RELEASE, counted=False)
@@ -360,7 +361,8 @@ def unpin(tx: Transaction, holder: str) -> None:
     tx.connection.execute(delete(tables.pin).where(tables.pin.c.holder == holder))
 
 
-def _run(row: Row[Any]) -> Run:
+def run_from(row: Row[Any]) -> Run:
+    """A run from its row."""
     return Run(
         number=row.id,
         kind=RunKind(row.kind),
@@ -371,29 +373,62 @@ def _run(row: Row[Any]) -> Run:
         ended=row.ended,
         lease_until=row.lease_until,
         error=row.error,
+        binding=row.binding,
         progress=None if row.progress is None else codec.headway_from_json(row.progress),
     )
 
 
-def history(tx: Transaction, limit: int | None = None, before: int | None = None) -> list[Run]:
-    """The runs, newest first: those before a number, and at most so many."""
-    query = select(tables.run).order_by(tables.run.c.id.desc()).limit(limit)
-    earlier = query if before is None else query.where(tables.run.c.id < before)
-    return [_run(row) for row in tx.connection.execute(earlier)]
-
-
-def one(tx: Transaction, number: int) -> Run:
-    """A run.
+def one(tx: Transaction, number: int | None) -> Run:
+    """A run; the last one where no number is given.
 
     Raises:
         UnknownName: there is no such run.
     """
-    row = tx.connection.execute(select(tables.run).where(tables.run.c.id == number)).first()
+    newest = tx.connection.execute(select(func.max(tables.run.c.id))).scalar()
+    if newest is None:
+        raise UnknownName("there are no runs yet", hint="Make one with: kilonova run")
+    wanted = newest if number is None else number
+    row = tx.connection.execute(select(tables.run).where(tables.run.c.id == wanted)).first()
     if row is None:
-        newest = tx.connection.execute(select(func.max(tables.run.c.id))).scalar()
-        hint = f"The runs are 1 to {newest}" if newest else "There are no runs yet"
-        raise UnknownName("there is no such run", run=number, hint=hint)
-    return _run(row)
+        raise UnknownName("there is no such run", run=number, hint=f"The runs are 1 to {newest}")
+    return run_from(row)
+
+
+def some(tx: Transaction, numbers: Collection[int]) -> list[Run]:
+    """The runs with some numbers, newest first."""
+    query = select(tables.run).where(tables.run.c.id.in_(numbers)).order_by(tables.run.c.id.desc())
+    return [run_from(row) for row in tx.connection.execute(query)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdings:
+    """What a run keeps from others while it goes on; nothing once it has ended.
+
+    Attributes:
+        reserved: the points that it has reserved, by channel.
+        tasks: the tasks that it has claimed.
+        blocks: the blocks that it has pinned.
+    """
+
+    reserved: Mapping[str, int]
+    tasks: tuple[str, ...]
+    blocks: tuple[int, ...]
+
+
+def holdings(tx: Transaction, run: int) -> Holdings:
+    """What a run keeps from others."""
+    channel, point, task, pin = tables.channel, tables.point, tables.task, tables.pin
+    reserved = select(channel.c.name, point.c.number).join(point, point.c.channel_id == channel.c.id)
+    mine = point.c.run_id == run, point.c.state == PointState.RESERVED.value
+    claimed = select(task.c.name).join(tables.claim, tables.claim.c.task_id == task.c.id)
+    pinned = select(pin.c.block_id).where(pin.c.holder == holder_of(run)).order_by(pin.c.block_id)
+    return Holdings(
+        reserved={
+            row.name: row.number for row in tx.connection.execute(reserved.where(*mine).order_by(channel.c.name))
+        },
+        tasks=tuple(tx.connection.execute(claimed.where(tables.claim.c.run_id == run).order_by(task.c.id)).scalars()),
+        blocks=tuple(tx.connection.execute(pinned).scalars()),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,6 +441,7 @@ class Made:
         channel: the channel.
         point: the point.
         block: the block's number, or None where nothing changed.
+        kind: which points the block leads to.
         rows: rows in the block.
         bytes: its size.
         reason: how it was made, and why so.
@@ -417,6 +453,7 @@ class Made:
     channel: str
     point: int
     block: int | None
+    kind: Kind | None
     rows: int | None
     bytes: int | None
     reason: str
@@ -437,7 +474,14 @@ def last_outputs(tx: Transaction, channel: str, limit: int) -> list[Made]:
 
 def _outputs() -> Select[Any]:
     return (
-        select(tables.run_output, tables.channel.c.name, tables.block.c.rows, tables.block.c.bytes)
+        select(
+            tables.run_output,
+            tables.channel.c.name,
+            tables.block.c.start,
+            tables.block.c.end,
+            tables.block.c.rows,
+            tables.block.c.bytes,
+        )
         .join(tables.channel, tables.channel.c.id == tables.run_output.c.channel_id)
         .outerjoin(tables.block, tables.block.c.id == tables.run_output.c.block_id)
     )
@@ -451,6 +495,7 @@ def _made(tx: Transaction, query: Select[Any]) -> list[Made]:
             channel=row.name,
             point=row.point,
             block=row.block_id,
+            kind=None if row.block_id is None else kind_from(row),
             rows=row.rows,
             bytes=row.bytes,
             reason=row.reason,

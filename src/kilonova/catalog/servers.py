@@ -7,9 +7,11 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import delete, insert, select, update
 
-from kilonova.catalog import events, tables
+from kilonova.catalog import events, firings, runs, tables
 from kilonova.catalog.database import Transaction
-from kilonova.model.event import EventKind
+from kilonova.model.event import Event, EventKind
+from kilonova.model.firing import Firing
+from kilonova.model.run import Run
 
 ALIVE, STOPPED, SILENT = "alive", "stopped", "silent"
 """A server's states: it beats, it has ended by itself, or its lease ran out."""
@@ -32,6 +34,25 @@ class Server:
     state: str
     started: datetime
     lease_until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attending:
+    """A server, and what it has taken on.
+
+    Attributes:
+        server: the server.
+        firings: those that it has claimed or runs, newest first.
+        runs: the runs of these firings that go on.
+        outlets: the outlets that it serves, by name.
+        lost: the events by which others have found that it had gone silent, and took over what it had claimed.
+    """
+
+    server: Server
+    firings: tuple[Firing, ...]
+    runs: tuple[Run, ...]
+    outlets: tuple[str, ...]
+    lost: tuple[Event, ...]
 
 
 def enter(tx: Transaction, name: str, release: str, lease: timedelta) -> None:
@@ -93,3 +114,29 @@ def servers(tx: Transaction, limit: int) -> list[Server]:
         Server(name=row.name, release=row.release, state=row.state, started=row.started, lease_until=row.lease_until)
         for row in rows
     ]
+
+
+def attendance(tx: Transaction, limit: int) -> list[Attending]:
+    """The servers, those that started last first, and what each has taken on."""
+    found = servers(tx, limit)
+    names = {server.name for server in found}
+    taken = firings.held(tx, names)
+    going = {run.number: run for run in runs.some(tx, {firing.run for firing in taken if firing.run is not None})}
+    outlet = tables.outlet
+    leases = select(outlet.c.name, outlet.c.holder).where(outlet.c.lease_until >= tx.now).order_by(outlet.c.name)
+    served = tx.connection.execute(leases).all()
+    silent = events.before(tx, None, _LOST, kinds=[EventKind.SERVER_SILENT])
+    return [
+        Attending(
+            server=server,
+            firings=(own := tuple(firing for firing in taken if firing.server == server.name)),
+            runs=tuple(going[number] for number in dict.fromkeys(firing.run for firing in own) if number in going),
+            outlets=tuple(row.name for row in served if row.holder == server.name),
+            lost=tuple(event for event in silent if event.text == server.name),
+        )
+        for server in found
+    ]
+
+
+_LOST = 1_000
+"""How many of the last events of silent servers are looked through."""

@@ -140,6 +140,7 @@ point = Table(
     Column("time", UtcTime),
     Column("run_id", ForeignKey("run.id"), nullable=False, index=True),
     Index("point_by_state", "channel_id", "state", "number"),
+    Index("point_by_run", "channel_id", "run_id"),
 )
 
 block = Table(
@@ -176,7 +177,7 @@ run = Table(
     metadata,
     Column("id", _number, primary_key=True, autoincrement=True),
     Column("kind", String, nullable=False),
-    Column("state", String, nullable=False, index=True),
+    Column("state", String, nullable=False),
     Column("tasks", JSON, nullable=False),
     Column("owner", String, nullable=False),
     Column("started", UtcTime, nullable=False),
@@ -185,6 +186,10 @@ run = Table(
     Column("error", Text),
     Column("binding", String),
     Column("progress", JSON(none_as_null=True)),
+    Index("run_by_state", "state", "id"),
+    Index("run_by_kind", "kind", "id"),
+    Index("run_by_binding", "binding", "id"),
+    Index("run_by_time", "started", "ended"),
 )
 
 run_input = Table(
@@ -222,6 +227,7 @@ run_output = Table(
     Column("estimates", JSON(none_as_null=True)),
     Index("run_output_by_point", "channel_id", "point"),
     Index("run_output_by_task", "task", "run_id"),
+    Index("run_output_by_channel", "channel_id", "run_id"),
 )
 
 claim = Table(
@@ -272,7 +278,7 @@ firing = Table(
     Column("trigger_id", ForeignKey("trigger.id")),
     Column("occurrence", String, nullable=False),
     Column("time", UtcTime, nullable=False),
-    Column("state", String, nullable=False, index=True),
+    Column("state", String, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("server", String),
     Column("run_id", ForeignKey("run.id"), index=True),
@@ -281,6 +287,7 @@ firing = Table(
     Column("stuck", Boolean),
     UniqueConstraint("trigger_id", "occurrence", name="firing_once"),
     Index("firing_by_binding", "binding_id", "id"),
+    Index("firing_by_state", "state", "id"),
 )
 
 server = Table(
@@ -313,6 +320,8 @@ event = Table(
     Column("channels", JSON, nullable=False),
     Column("text", Text, nullable=False),
     Index("event_by_binding", "binding", "id"),
+    Index("event_by_kind", "kind", "id"),
+    Index("event_of_binding_by_kind", "binding", "kind", "id"),
 )
 
 outlet = Table(

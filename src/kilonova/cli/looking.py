@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,6 +20,7 @@ from kilonova.model.directory import described as described_directory
 from kilonova.model.encoding import described, name_of
 from kilonova.model.file import FileState
 from kilonova.model.run import Run, RunState
+from kilonova.service.reports import RunSummary
 
 commands = typer.Typer()
 
@@ -148,7 +150,7 @@ def status(json: JsonFlag = False) -> None:
                     for name, item in found.tasks.items()
                 ],
                 "lags": found.lags,
-                "runs": found.runs,
+                "runs": [each.run for each in found.runs],
             }
         )
         return
@@ -186,14 +188,14 @@ def status(json: JsonFlag = False) -> None:
         right=("logic",),
     )
     render.out.print()
-    _show_runs(list(found.runs), list(found.made), "Last runs")
+    _show_runs(found.runs, "Last runs")
 
 
-def _show_runs(history: list[Any], made: list[Any], title: str) -> None:
+def _show_runs(runs: Iterable[RunSummary], title: str) -> None:
     rows = []
-    for item in history:
-        outputs = [m for m in made if m.run == item.number]
-        changed = [f"{m.channel} +{render.number(m.rows)}" for m in outputs if m.block is not None]
+    for each in runs:
+        item = each.run
+        changed = [f"{made.channel} +{render.number(made.rows)}" for made in each.made if made.block is not None]
         seconds = (item.ended - item.started).total_seconds() if item.ended else None
         rows.append(
             (
@@ -222,11 +224,11 @@ def runs(
 ) -> None:
     """Show the last runs and what they made."""
     with project() as opened:
-        history, made = opened.history(limit)
+        found = opened.runs(limit)
     if json or common.json:
-        render.as_json([{"run": item, "made": [m for m in made if m.run == item.number]} for item in history])
+        render.as_json(found)
         return
-    _show_runs(history, made, "Runs")
+    _show_runs(found, "Runs")
 
 
 @commands.command()

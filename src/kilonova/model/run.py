@@ -151,7 +151,21 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run as the catalog keeps it; `progress` is how far it has come, while it goes on."""
+    """A run as the catalog keeps it.
+
+    Attributes:
+        number: 1, 2, 3, … in the order in which runs began.
+        kind: what it is for.
+        state: where it stands.
+        tasks: the tasks that it runs.
+        owner: the process that runs it.
+        started: when it began.
+        ended: when it ended.
+        lease_until: until when it is safe from being taken over without a heartbeat.
+        error: what happened, if it did not succeed.
+        binding: the binding that it runs; None if a person started it, or it runs none.
+        progress: how far it has come, while it goes on.
+    """
 
     number: int
     kind: RunKind
@@ -162,6 +176,7 @@ class Run:
     ended: datetime | None
     lease_until: datetime
     error: str | None
+    binding: str | None = None
     progress: Headway | None = None
 
 

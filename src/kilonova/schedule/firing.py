@@ -33,26 +33,35 @@ GRACE = timedelta(minutes=1)
 """How late a time may be noticed and is not missed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Arrived:
-    """A point that can be read and is no repetition of the one before: its number, the rows it brought, its time."""
+    """What has come on a channel after a point: points that can be read and are no repetitions of those before them.
 
+    Attributes:
+        first: when the first of them came.
+        point: the last of them.
+        time: when that came.
+        rows: the rows that they brought; 0 where no trigger counts them.
+    """
+
+    first: datetime
     point: int
-    rows: int
     time: datetime
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happened:
-    """What triggers look at.
+    """What triggers look at: what has happened since they fired, each counted from where it has seen everything.
 
     Attributes:
-        arrived: by channel, the points that have come, in order; those that triggers have seen may be left out.
-        reached: by binding and where its runs got, the numbers and times of those events, in order.
+        arrived: by channel and the point that a trigger has seen, what has come since; nothing where none has.
+        reached: by binding, where its runs got, and the event that a trigger has seen: the newest event since, and its
+            time.
     """
 
-    arrived: Mapping[str, tuple[Arrived, ...]] = field(default_factory=dict)
-    reached: Mapping[tuple[str, Reached], tuple[tuple[int, datetime], ...]] = field(default_factory=dict)
+    arrived: Mapping[tuple[str, int], Arrived] = field(default_factory=dict)
+    reached: Mapping[tuple[str, Reached, int], tuple[int, datetime]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,14 +123,13 @@ def look(trigger: Trigger, state: State, happened: Happened, now: datetime) -> L
 def _look(item: Simple, one: Armed, happened: Happened, now: datetime) -> Looked:
     match item:
         case Arrival(channel=channel, rows=rows, seconds=seconds):
-            new = [each for each in happened.arrived.get(channel, ()) if each.point > one.seen]
-            if not new:
+            new = happened.arrived.get((channel, one.seen))
+            if new is None:
                 return _waits(one, None)
-            ripe = None if seconds is None else new[0].time + timedelta(seconds=seconds)
-            many = rows is not None and sum(each.rows for each in new) >= rows
+            ripe = None if seconds is None else new.first + timedelta(seconds=seconds)
+            many = rows is not None and new.rows >= rows
             if (rows is None and ripe is None) or many or (ripe is not None and ripe <= now):
-                last = new[-1]
-                return _fires(Armed(seen=last.point), Occurrence(f"{channel}@{last.point}", last.time), None)
+                return _fires(Armed(seen=new.point), Occurrence(f"{channel}@{new.point}", new.time), None)
             return _waits(one, ripe)
         case Clock(schedule=schedule, missed=missed):
             assert one.time is not None
@@ -133,10 +141,10 @@ def _look(item: Simple, one: Armed, happened: Happened, now: datetime) -> Looked
                 return _waits(Armed(time=following), following)
             return _fires(Armed(time=following), Occurrence(time.isoformat(), time), following)
         case After(binding=binding, reached=reached):
-            events = [each for each in happened.reached.get((binding, reached), ()) if each[0] > one.seen]
-            if not events:
+            event = happened.reached.get((binding, reached, one.seen))
+            if event is None:
                 return _waits(one, None)
-            number, time = events[-1]
+            number, time = event
             return _fires(Armed(seen=number), Occurrence(f"event {number}", time), None)
         case _:
             assert_never(item)

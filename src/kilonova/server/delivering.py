@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -50,20 +48,21 @@ class Deliverer:
     Args:
         project: the project.
         lease: for how long a server that is silent keeps an outlet.
+        holder: the name under which it serves outlets, which no other has.
         patience: how failures are tried again.
 
     Raises:
         SettingsError: what the settings say of OpenLineage cannot be.
     """
 
-    def __init__(self, project: Project, lease: timedelta, patience: Patience | None = None) -> None:
+    def __init__(self, project: Project, lease: timedelta, holder: str, patience: Patience | None = None) -> None:
         self._project = project
         self._catalog = project.catalog
         self._lease = lease
         self._patience = patience or Patience()
         section = project.settings.lineage
         self._lineage = None if section is None else _teller(project, section)
-        self._holder = f"{socket.gethostname()}:{uuid.uuid4().hex[:6]}"
+        self._holder = holder
         self._identity = ""
         self._seen: dict[Key, int] = {}
         self._active: set[Key] = set()

@@ -87,7 +87,8 @@ class Server:
         self._until_idle = until_idle
         self._hire = hire
         self._watch = Watch(self._catalog)
-        self._deliverer = Deliverer(self._project, self._lease)
+        self._first = _new_name()
+        self._deliverer = Deliverer(self._project, self._lease, self._first)
         self._workers: list[Worker] = []
         self._heard: deque[tuple[Worker, Message | None]] = deque()
         self._errands: deque[tuple[Errand, Future[Any]]] = deque()
@@ -228,7 +229,7 @@ class Server:
             if not self._name:
                 self._event = events.newest(tx)  # what happens from here on is logged
             if not (self._name and servers.beat(tx, self._name, self._lease)):
-                self._name = f"{socket.gethostname()}:{uuid.uuid4().hex[:6]}"
+                self._name = _new_name() if self._name else self._first
                 servers.enter(tx, self._name, version("kilonova"), self._lease)
             firings.release(tx, servers.expire(tx))
             firings.release(tx, [self._name], self._held())  # of which it does not know that it has claimed them
@@ -408,6 +409,10 @@ _OVERDUE = 10
 """How many times later than usual channels are compacted and garbage is collected where something always goes on."""
 
 _LATE = "it took longer than serve.seconds allows"
+
+
+def _new_name() -> str:
+    return f"{socket.gethostname()}:{uuid.uuid4().hex[:6]}"
 
 
 def told(event: Event) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kilonova.catalog import (
@@ -11,27 +12,31 @@ from kilonova.catalog import (
     events,
     files,
     firings,
+    history,
     monitoring,
     outlets,
     points,
+    prospects,
     registry,
     schemas,
     servers,
     tokens,
 )
 from kilonova.catalog import runs as records
+from kilonova.catalog.consumption import consumed
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.monitoring import Counts
 from kilonova.catalog.observation import observe
 from kilonova.catalog.overview import Overview, headways, overview
 from kilonova.catalog.past import Past, past
+from kilonova.catalog.prospects import Pending, Upcoming
 from kilonova.catalog.stretches import stretches
 from kilonova.errors import UnknownName
-from kilonova.model.event import Event
+from kilonova.model.event import Event, EventKind
 from kilonova.model.file import FileState
-from kilonova.model.firing import Firing
+from kilonova.model.firing import Firing, FiringState
 from kilonova.model.headway import Headway
-from kilonova.model.run import Input, Run
+from kilonova.model.run import Input, Run, RunKind, RunState
 from kilonova.model.task import Task
 from kilonova.schedule.compacting import Stretch
 from kilonova.schedule.planning import why_due
@@ -44,7 +49,8 @@ from kilonova.service.reports import (
     Lag,
     Operation,
     Read,
-    RunRecord,
+    RunDetail,
+    RunSummary,
     Status,
     Step,
     TaskStatus,
@@ -79,8 +85,7 @@ class Looking:
         with self.catalog.reading() as tx:
             _, progress, chronicles = observe(tx)
             tasks = registry.tasks(tx)
-            history = records.history(tx, limit)
-            made = records.outputs(tx, [run.number for run in history])
+            runs = _summaries(tx, history.runs(tx, limit))
         lags = tuple(
             Lag(task=name, channel=channel, cursor=known.cursor(channel), newest=chronicles[channel].effective)
             for name, known in tasks.items()
@@ -91,8 +96,7 @@ class Looking:
             tasks=tasks,
             due={name: why for name, item in progress.items() if (why := why_due(item, chronicles))},
             lags=lags,
-            runs=tuple(history),
-            made=tuple(made),
+            runs=tuple(runs),
             waits={name: item.waits_until for name, item in progress.items() if item.waits_until is not None},
         )
 
@@ -234,8 +238,31 @@ class Looking:
         with self.catalog.reading() as tx:
             return list(bindings.bindings(tx, bindings.binding_names(tx, after, limit)).values())
 
-    def firings(self, limit: int, binding: str | None = None, before: int | None = None) -> list[Firing]:
-        """The firings, of all bindings or one, newest first: those before a number, and at most so many.
+    def prospects(self, after: str = "", limit: int | None = None, names: Iterable[str] | None = None) -> list[Pending]:
+        """What the triggers of bindings wait for, by name.
+
+        Args:
+            after: only bindings after this name.
+            limit: how many at most.
+            names: these bindings, instead of a page of all.
+
+        Raises:
+            UnknownName: a name is not that of a binding.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return prospects.prospects(tx, bindings.binding_names(tx, after, limit) if names is None else names)
+
+    def upcoming(self, limit: int) -> list[Upcoming]:
+        """The triggers whose times come next, soonest first."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return prospects.upcoming(tx, limit)
+
+    def firings(
+        self, limit: int, binding: str | None = None, before: int | None = None, state: FiringState | None = None
+    ) -> list[Firing]:
+        """The firings, of all bindings or one, newest first: those before a number or in a state, and at most so many.
 
         Raises:
             UnknownName: there is no such binding.
@@ -244,13 +271,17 @@ class Looking:
         with self.catalog.reading() as tx:
             if binding is not None:
                 bindings.binding_id(tx, binding)
-            return firings.firings(tx, limit, binding, before)
+            return firings.firings(tx, limit, binding, before, state)
 
-    def servers(self, limit: int) -> list[servers.Server]:
-        """The servers, those that started last first."""
+    def attendance(self, limit: int) -> list[servers.Attending]:
+        """The servers, those that started last first, and what each has taken on."""
         self.catalog.check()
         with self.catalog.reading() as tx:
-            return servers.servers(tx, limit)
+            return servers.attendance(tx, limit)
+
+    def takeovers(self, limit: int) -> list[Event]:
+        """When servers went silent or runs did not end by themselves, so that others took over; newest first."""
+        return self.events_before(None, limit, (EventKind.SERVER_SILENT, EventKind.ABANDONED))
 
     def operation(self, limit: int = 20, binding: str | None = None) -> Operation:
         """What runs by itself, and how that goes.
@@ -306,6 +337,30 @@ class Looking:
         with self.catalog.reading() as tx:
             return headways(tx)
 
+    def events_before(
+        self,
+        before: int | None,
+        limit: int,
+        kinds: Collection[EventKind] | None = None,
+        binding: str | None = None,
+        channel: str | None = None,
+        *,
+        since: int = 0,
+    ) -> list[Event]:
+        """What has happened, newest first.
+
+        Args:
+            before: only what happened before this event; None for the newest.
+            limit: how many at most.
+            kinds: only events of these kinds.
+            binding: only those that concern this binding.
+            channel: only those that concern this channel, among the 5,000 newest that the other filters leave.
+            since: only what happened after this event.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return events.before(tx, before, limit, kinds=kinds or (), binding=binding, channel=channel, since=since)
+
     def explain(self, view: str, runs: int = 5) -> tuple[Kept, ...]:
         """How a view is kept up to date: see `kilonova.service.explanation`.
 
@@ -322,32 +377,65 @@ class Looking:
         with self.catalog.reading() as tx:
             return explain(tx, view, runs)
 
-    def history(self, limit: int | None = None, before: int | None = None) -> tuple[list[Run], list[records.Made]]:
-        """The runs, newest first, and what they made: those before a number, and at most so many."""
-        self.catalog.check()
-        with self.catalog.reading() as tx:
-            history = records.history(tx, limit, before)
-            return history, records.outputs(tx, [run.number for run in history])
-
-    def one_run(self, number: int | None = None) -> RunRecord:
-        """A run, what it made, and what it was started for.
+    def runs(
+        self,
+        limit: int,
+        before: int | None = None,
+        *,
+        after: int | None = None,
+        state: RunState | None = None,
+        kind: RunKind | None = None,
+        binding: str | None = None,
+        task: str | None = None,
+        channel: str | None = None,
+    ) -> list[RunSummary]:
+        """The runs, newest first, and what they made.
 
         Args:
-            number: its number; None for the last run.
+            limit: how many at most.
+            before: only those before this number.
+            after: only those after this number, the oldest of them where there are more than `limit`.
+            state: only those that stand there.
+            kind: only those for that.
+            binding: only those that were started for this binding.
+            task: only those of this task, whatever came of it.
+            channel: only those that have written this channel or were to, and its compactions.
+
+        Raises:
+            UnknownName: there is no such binding, task or channel.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            page = history.runs(
+                tx, limit, before, after=after, state=state, kind=kind, binding=binding, task=task, channel=channel
+            )
+            return _summaries(tx, page)
+
+    def concurrent(self, first: datetime, last: datetime, limit: int = 500) -> list[Run]:
+        """The runs that went on between two moments, by when they began: see `kilonova.catalog.history.concurrent`."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return history.concurrent(tx, first, last, limit)
+
+    def run_detail(self, number: int) -> RunDetail:
+        """A run: what it read, made, holds, and was started for.
 
         Raises:
             UnknownName: there is no such run.
         """
         self.catalog.check()
         with self.catalog.reading() as tx:
-            if number is None:
-                newest = records.history(tx, 1)
-                if not newest:
-                    raise UnknownName("there are no runs yet", hint="Make one with: kilonova run")
-                number = newest[0].number
             run = records.one(tx, number)
-            made, fired = records.outputs(tx, [number]), firings.of_run(tx, number)
-        return RunRecord(run=run, made=tuple(made), firings=tuple(fired))
+            earlier, later = history.beside(tx, number)
+            return RunDetail(
+                run=run,
+                inputs=tuple(consumed(tx, run)),
+                made=tuple(records.outputs(tx, [number])),
+                holdings=records.holdings(tx, number),
+                firings=tuple(firings.of_run(tx, number)),
+                earlier=earlier,
+                later=later,
+            )
 
     def told(self, number: int) -> Told:
         """A run with what its tasks read and wrote; as they are declared, for those that have published nothing.
@@ -408,6 +496,13 @@ class Looking:
         self.catalog.check()
         with self.catalog.reading() as tx:
             return tokens.tokens(tx)
+
+
+def _summaries(tx: Transaction, runs: Sequence[Run]) -> list[RunSummary]:
+    made: dict[int, list[records.Made]] = {run.number: [] for run in runs}
+    for item in records.outputs(tx, made):
+        made[item.run].append(item)
+    return [RunSummary(run=run, made=tuple(made[run.number])) for run in runs]
 
 
 def _channels(tx: Transaction, names: Sequence[str]) -> list[ChannelStatus]:

@@ -577,7 +577,9 @@ class Project(Steering):
         """
         from kilonova.warehouse.storage import Storage
 
-        found = self.one_run(run).run
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            found = records.one(tx, run)
         text = Storage(warehouse_url(self.settings, self.directory)).log(found.number, found.started.date())
         if text is None and found.state is not RunState.RUNNING:
             raise UnknownName(

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from kilonova.catalog import bindings, registry, servers
 from kilonova.catalog import runs as records
+from kilonova.catalog.consumption import Consumed
 from kilonova.catalog.files import Watched
 from kilonova.catalog.points import PointRecord
 from kilonova.engine.log import entry_of
@@ -51,18 +52,49 @@ class Gathered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
-    """A run, as the catalog knows it.
+class RunSummary:
+    """A run among others.
 
     Attributes:
         run: the run.
         made: what it made of each channel.
-        firings: what it was started for.
     """
 
     run: Run
     made: tuple[records.Made, ...]
+
+    @property
+    def binding(self) -> str | None:
+        """The binding that it runs."""
+        return self.run.binding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDetail:
+    """A run, and all that the catalog knows of it.
+
+    Attributes:
+        run: the run.
+        inputs: what its tasks read; nothing before it has succeeded.
+        made: what it made of each channel.
+        holdings: what it keeps from others while it goes on.
+        firings: what it was started for.
+        earlier: the number of the run before it.
+        later: the number of the run after it.
+    """
+
+    run: Run
+    inputs: tuple[Consumed, ...]
+    made: tuple[records.Made, ...]
+    holdings: records.Holdings
     firings: tuple[Firing, ...]
+    earlier: int | None
+    later: int | None
+
+    @property
+    def binding(self) -> str | None:
+        """The binding that it runs."""
+        return self.run.binding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +177,6 @@ class Status:
         due: the tasks that have something to do, and why.
         lags: how far tasks are behind.
         runs: the last runs, newest first.
-        made: what they made.
         waits: the tasks that are held back by their schedules, and until when.
     """
 
@@ -153,8 +184,7 @@ class Status:
     tasks: Mapping[str, registry.Registered]
     due: Mapping[str, str]
     lags: tuple[Lag, ...]
-    runs: tuple[Run, ...]
-    made: tuple[records.Made, ...]
+    runs: tuple[RunSummary, ...]
     waits: Mapping[str, datetime]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kilonova.catalog import runs
+from kilonova.catalog import history, runs
 from kilonova.catalog.observation import observe
 from kilonova.engine.invoke import checked, invoke
 from kilonova.model.channel import Chronicle
@@ -50,8 +50,8 @@ def recomputed(project: Project) -> Iterator[Recomputed]:
     """
     with project.catalog.reading() as tx:
         workflow, progress, chronicles = observe(tx)
-        history = sorted(runs.history(tx), key=lambda run: run.number)
-        inputs = runs.inputs(tx, [run.number for run in history])
+        past = history.runs(tx)[::-1]
+        inputs = runs.inputs(tx, [run.number for run in past])
     relations = {
         name: project.warehouse.open(chronicle.snapshot(chronicle.readable))
         for name, chronicle in chronicles.items()

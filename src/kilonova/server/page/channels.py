@@ -43,9 +43,7 @@ def channel_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
     project = context.project
 
     @router.get("/channels")
-    def channels(
-        request: Request, q: str = "", workflow: str = "", sort: str = "name", start: Number = 0
-    ) -> Response:
+    def channels(request: Request, q: str = "", workflow: str = "", sort: str = "name", start: Number = 0) -> Response:
         every = glances.overview()
         found = [
             each
@@ -116,9 +114,7 @@ def channel_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
         )
 
     @router.get("/channels/{name}/rows")
-    async def rows(
-        request: Request, name: str, at: str = "", since: str = "", offset: Number = 0
-    ) -> Response:
+    async def rows(request: Request, name: str, at: str = "", since: str = "", offset: Number = 0) -> Response:
         """A part of a page: some rows at a point, or of what changed after one."""
         await run_in_threadpool(project.known_channel, name)
         with tempfile.TemporaryDirectory() as place:
@@ -207,5 +203,3 @@ def _charts(sizes: tuple[Size, ...]) -> list[dict[str, object]]:
             }
         )
     return charts
-
-

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from kilonova.catalog.overview import ChannelGlance, Following, Overview, TaskGlance
+from kilonova.catalog.overview import Following, Overview, TaskGlance
 from kilonova.server.page.nesting import Nested, Rectangle, nested
 from kilonova.server.page.placing import Point, Size
 

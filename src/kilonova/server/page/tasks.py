@@ -39,7 +39,9 @@ def task_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
         found = [
             task
             for name, task in every.tasks.items()
-            if q.strip().lower() in name.lower() and workflow in ("", task.workflow) and state in ("", stands[name].state)
+            if q.strip().lower() in name.lower()
+            and workflow in ("", task.workflow)
+            and state in ("", stands[name].state)
         ]
         return pages.show(
             request,

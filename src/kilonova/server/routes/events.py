@@ -12,9 +12,14 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from kilonova.model.event import Event
-from kilonova.server.routes.context import Context, Limit, Number, page
+from kilonova.model.event import Event, EventKind
+from kilonova.server.routes.context import Before, Context, Limit, Number, page
 from kilonova.service.project import Project
+
+Kinds = Annotated[list[EventKind] | None, Query(description="Only events of these kinds.")]
+Named = Annotated[
+    str | None, Query(description="Only events that concern this channel, among the 5,000 newest that are asked for.")
+]
 
 
 class EventStream(StreamingResponse):
@@ -29,10 +34,22 @@ def event_routes(context: Context) -> APIRouter:
     project = context.project
 
     @router.get("/events", dependencies=context.read)
-    def events(request: Request, response: Response, since: Number = 0, limit: Limit = 1000) -> list[Event]:
-        """What has happened after an event, in order."""
-        found = project.events(since, limit + 1)
-        return page(request, response, found, limit, "since", lambda last: last.number)
+    def events(
+        request: Request,
+        response: Response,
+        since: Number = 0,
+        before: Before = None,
+        kind: Kinds = None,
+        binding: str | None = None,
+        channel: Named = None,
+        limit: Limit = 1000,
+    ) -> list[Event]:
+        """What has happened after an event, in order; with `before` or what it is to concern, newest first."""
+        if (before, kind, binding, channel) == (None, None, None, None):
+            found = project.events(since, limit + 1)
+            return page(request, response, found, limit, "since", lambda last: last.number)
+        found = project.events_before(before, limit + 1, kind, binding, channel, since=since)
+        return page(request, response, found, limit, "before", lambda last: last.number)
 
     @router.get("/events/stream", dependencies=context.read, response_class=EventStream)
     async def stream(request: Request, since: Annotated[int | None, Query(ge=0, le=2**31)] = None) -> Response:

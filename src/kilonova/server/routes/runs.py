@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
-from kilonova.catalog.runs import Made
-from kilonova.model.run import Run
+from kilonova.model.run import RunKind, RunState
 from kilonova.server.routes.context import ACCEPTED, Before, Begun, Context, ErrandShown, Limit, Wait, page
-from kilonova.service.reports import RunRecord
+from kilonova.service.reports import RunDetail, RunSummary
 
 Number = Annotated[int, Path(ge=0, le=2**53)]
 _LOG: dict[int | str, dict[str, Any]] = {
     200: {"description": "The log.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunShown:
-    """A run, and what it made of which channel."""
-
-    run: Run
-    made: list[Made]
 
 
 def run_routes(context: Context) -> APIRouter:
@@ -33,16 +23,25 @@ def run_routes(context: Context) -> APIRouter:
     project = context.project
 
     @router.get("/runs", dependencies=context.read)
-    def runs(request: Request, response: Response, before: Before = None, limit: Limit = 100) -> list[RunShown]:
-        """The runs, newest first, and what they made."""
-        history, made = project.history(limit + 1, before)
-        found = [RunShown(run=run, made=[item for item in made if item.run == run.number]) for run in history]
+    def runs(
+        request: Request,
+        response: Response,
+        state: RunState | None = None,
+        kind: RunKind | None = None,
+        binding: str | None = None,
+        task: str | None = None,
+        channel: str | None = None,
+        before: Before = None,
+        limit: Limit = 100,
+    ) -> list[RunSummary]:
+        """The runs, newest first, and what they made: all, or those that are or concern something."""
+        found = project.runs(limit + 1, before, state=state, kind=kind, binding=binding, task=task, channel=channel)
         return page(request, response, found, limit, "before", lambda last: last.run.number)
 
     @router.get("/runs/{number}", dependencies=context.read)
-    def one(number: Number) -> RunRecord:
-        """A run: how far it has come while it goes on, what it made, and what it was started for."""
-        return project.one_run(number)
+    def one(number: Number) -> RunDetail:
+        """A run: how far it has come and what it holds while it goes on, what it read and made, what started it."""
+        return project.run_detail(number)
 
     @router.get("/runs/{number}/log", dependencies=context.read, response_class=Response, responses=_LOG)
     def log(number: Number) -> PlainTextResponse:
