@@ -150,7 +150,7 @@ class _History:
             for (task, channel), point in self.cursors.items()
         ]
         insert_all(self.tx, tables.cursor, cursors)
-        for name, channel in self.channels.items():
+        for channel in self.channels.values():
             if channel.schema is None:
                 schema = [["account", "bigint"], ["amount", "bigint"]]
                 self.tx.connection.execute(

@@ -29,14 +29,14 @@ def entry(pages: Pages, access: Access) -> APIRouter:
     @router.post("/sign-in")
     async def take(request: Request) -> Response:
         if int(request.headers.get("content-length") or _LONGEST + 1) > _LONGEST:
-            return pages.show(request, "sign_in.html", status=413, then="/", problem="that is no token")
+            return pages.show(request, "sign_in.html", code=413, then="/", problem="that is no token")
         form = {name: values[0] for name, values in parse_qs((await request.body()).decode("utf-8", "replace")).items()}
         then, secret = _local(form.get("then", "/")), form.get("token", "").strip()
         try:
             await run_in_threadpool(access.admit, request, secret)
         except Denied as error:
             problem = f"{error.problem}." + (f" {error.hint}." if error.status == 429 else "")
-            return pages.show(request, "sign_in.html", status=error.status, then=then, problem=problem)
+            return pages.show(request, "sign_in.html", code=error.status, then=then, problem=problem)
         response = RedirectResponse(then, 303)
         response.set_cookie(
             COOKIE,

@@ -67,18 +67,23 @@ def condition(channel: ChannelGlance) -> str:
     return "writing" if channel.writing else "fresh" if channel.point else "empty"
 
 
-def part(overview: Overview, names: Collection[str]) -> Overview:
-    """What an overview says of some channels and of the tasks that write or read nothing but them.
+def part(overview: Overview, names: Collection[str], tasks: Collection[str] | None = None) -> Overview:
+    """What an overview says of some channels and tasks.
 
     Args:
         overview: the overview.
         names: the channels.
+        tasks: the tasks; None for those that write nothing but these channels.
     """
-    tasks = {name: task for name, task in overview.tasks.items() if all(channel in names for channel in task.writes)}
+    chosen = {
+        name: task
+        for name, task in overview.tasks.items()
+        if (all(channel in names for channel in task.writes) if tasks is None else name in tasks)
+    }
     return replace(
         overview,
         channels={name: each for name, each in overview.channels.items() if name in names},
-        tasks=tasks,
+        tasks=chosen,
     )
 
 

@@ -100,19 +100,19 @@ class Pages:
             "delta": lambda kind: isinstance(kind, Delta),
         }
 
-    def show(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    def show(self, request: Request, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:
         """A page.
 
         Args:
             request: what asks for it; its state says who looks, if they have signed in or need not.
             template: the name of its template.
-            status: the HTTP status.
+            code: the HTTP status.
             values: what the template shows.
         """
         now = self._clock()
         text = self._templates.get_template(template).render(
             viewer=getattr(request.state, "viewer", None),
-            here=request.url.path,
+            path=request.url.path,
             query=request.query_params,
             now=now,
             moment=partial(words.moment, now=now),
@@ -121,4 +121,4 @@ class Pages:
             **values,
         )
         headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-        return HTMLResponse(text, status, headers)
+        return HTMLResponse(text, code, headers)

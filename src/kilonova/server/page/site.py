@@ -16,13 +16,17 @@ from kilonova.model.role import Role
 from kilonova.server.access import COOKIE, Denied
 from kilonova.server.page.channels import channel_pages
 from kilonova.server.page.entry import entry
+from kilonova.server.page.events import event_pages
 from kilonova.server.page.glances import Glances
 from kilonova.server.page.rendering import Pages, Viewer
+from kilonova.server.page.runs import run_pages
+from kilonova.server.page.servers import server_pages
 from kilonova.server.page.tasks import task_pages
+from kilonova.server.page.triggers import trigger_pages
 from kilonova.server.page.workflow import workflow_pages
 from kilonova.server.routes.context import Context
 
-_PAGES = (workflow_pages, channel_pages, task_pages)
+_PAGES = (workflow_pages, channel_pages, task_pages, run_pages, trigger_pages, server_pages, event_pages)
 
 
 def site(context: Context) -> FastAPI:
@@ -58,7 +62,7 @@ def _tell_errors(app: FastAPI, pages: Pages) -> None:
     """Let whatever goes wrong be a page."""
 
     def told(request: Request, status: int, title: str, problem: str, hint: str | None) -> Response:
-        return pages.show(request, "error.html", status=status, title=title, problem=problem, hint=hint)
+        return pages.show(request, "error.html", code=status, title=title, problem=problem, hint=hint)
 
     @app.exception_handler(Denied)
     def denied(request: Request, error: Denied) -> Response:

@@ -1,0 +1,46 @@
+"""Events as they happen."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+
+from kilonova.model.event import EventKind
+from kilonova.server.page.glances import Glances
+from kilonova.server.page.rendering import Pages
+from kilonova.server.routes.context import Context
+
+_ROWS = 100
+"""How many events a page has."""
+
+Place = Annotated[int | None, Query(ge=0, le=2**53)]
+
+
+def event_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
+    """The page of events."""
+    router = APIRouter()
+    project = context.project
+
+    @router.get("/events")
+    def events(
+        request: Request, before: Place = None, kind: str = "", binding: str = "", channel: str = ""
+    ) -> Response:
+        kinds = [each for each in EventKind if each.value == kind]
+        found = project.events_before(before, _ROWS + 1, kinds or None, binding or None, channel or None)
+        given = {name: value for name, value in (("kind", kind), ("binding", binding), ("channel", channel)) if value}
+        return pages.show(
+            request,
+            "events.html",
+            found=found[:_ROWS],
+            kinds=[each.value for each in EventKind],
+            kind=kind,
+            binding=binding,
+            channel=channel,
+            before=before,
+            earlier="?" + urlencode({**given, "before": found[_ROWS - 1].number}) if len(found) > _ROWS else None,
+            later="?" + urlencode(given) if before is not None else None,
+        )
+
+    return router

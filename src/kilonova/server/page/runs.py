@@ -1,0 +1,146 @@
+"""Runs: those that have been, those that go on, and each with what it read, made, said and took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from kilonova.errors import UnknownName
+from kilonova.model.run import Run, RunKind, RunState
+from kilonova.server.page.charts import Scale, Tick, lanes, times
+from kilonova.server.page.glances import Glances
+from kilonova.server.page.rendering import Pages
+from kilonova.server.routes.context import Context
+
+_ROWS = 50
+"""How many runs a page has."""
+
+_LETTERS = 200_000
+"""How much of a log is shown: its end."""
+
+_LEAST = timedelta(seconds=10)
+"""How much time a chart of runs shows at least."""
+
+Number = Annotated[int, Path(ge=0, le=2**53)]
+Place = Annotated[int | None, Query(ge=0, le=2**53)]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A run in a chart: where it begins and how long it is, in percent; and its lane."""
+
+    run: Run
+    left: float
+    width: float
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gantt:
+    """Runs over time, those that went on at once one below the other."""
+
+    bars: tuple[Bar, ...]
+    ticks: tuple[Tick, ...]
+    lanes: int
+
+
+def run_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
+    """The pages of runs."""
+    router = APIRouter()
+    project = context.project
+
+    @router.get("/runs")
+    def runs(
+        request: Request,
+        before: Place = None,
+        after: Place = None,
+        state: str = "",
+        kind: str = "",
+        binding: str = "",
+        task: str = "",
+        channel: str = "",
+    ) -> Response:
+        wanted = {"state": state, "kind": kind, "binding": binding, "task": task, "channel": channel}
+        problem = None
+        try:
+            found = project.runs(
+                _ROWS + 1,
+                before,
+                after=after,
+                state=RunState(state) if state in {each.value for each in RunState} else None,
+                kind=RunKind(kind) if kind in {each.value for each in RunKind} else None,
+                binding=binding or None,
+                task=task or None,
+                channel=channel or None,
+            )
+        except UnknownName as error:
+            found, problem = [], error
+        more = len(found) > _ROWS
+        found = found[-_ROWS:] if after is not None else found[:_ROWS]
+        given = {name: value for name, value in wanted.items() if value}
+        older = more if after is None else bool(found)
+        newer = before is not None or (after is not None and more)
+        now = project.catalog.clock()
+        return pages.show(
+            request,
+            "runs.html",
+            found=found,
+            problem=problem,
+            wanted=wanted,
+            filtered=bool(given),
+            states=[each.value for each in RunState],
+            kinds=[each.value for each in RunKind],
+            gantt=gantt([each.run for each in found], now),
+            going=any(each.run.state is RunState.RUNNING for each in found),
+            earlier="?" + urlencode({**given, "before": found[-1].run.number}) if found and older else None,
+            later="?" + urlencode({**given, "after": found[0].run.number}) if found and newer else None,
+        )
+
+    @router.get("/runs/{number}")
+    def run(request: Request, number: Number) -> Response:
+        detail = project.run_detail(number)
+        now = project.catalog.clock()
+        try:
+            log, unlogged = project.log(number).text, None
+        except UnknownName as error:
+            log, unlogged = "", error
+        others = project.concurrent(detail.run.started, detail.run.ended or now, 60)
+        return pages.show(
+            request,
+            "run.html",
+            detail=detail,
+            run=detail.run,
+            log=log[-_LETTERS:],
+            cut=len(log) > _LETTERS,
+            unlogged=unlogged,
+            gantt=gantt(others, now),
+            others=len(others) - 1,
+            retried=detail.run.kind is RunKind.TASKS and detail.run.state not in (RunState.RUNNING, RunState.SUCCEEDED),
+        )
+
+    return router
+
+
+def gantt(runs: Sequence[Run], now: datetime) -> Gantt | None:
+    """A chart of runs.
+
+    Args:
+        runs: the runs; those that go on last until now.
+        now: the present moment.
+    """
+    if not runs:
+        return None
+    ordered = sorted(runs, key=lambda run: (run.started, run.number))
+    first, last = ordered[0].started, max(run.ended or now for run in ordered)
+    last = max(last, first + _LEAST)
+    place = Scale(first.timestamp(), last.timestamp(), 0, 100)
+    spans = [(place(run.started.timestamp()), place((run.ended or now).timestamp())) for run in ordered]
+    shown = [(start, max(end, start + 0.35)) for start, end in spans]
+    rows = lanes(shown)
+    bars = [Bar(run, start, end - start, lane) for run, (start, end), lane in zip(ordered, shown, rows, strict=True)]
+    return Gantt(bars=tuple(bars), ticks=tuple(times(first, last)), lanes=max(rows) + 1)

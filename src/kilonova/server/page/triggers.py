@@ -1,0 +1,83 @@
+"""What runs by itself: the bindings, what starts each next and why, and what has fired."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from kilonova.catalog.overview import Overview
+from kilonova.server.page.drawing import drawn
+from kilonova.server.page.glances import Glances, condition, part, standing
+from kilonova.server.page.rendering import Pages
+from kilonova.server.routes.context import Context
+
+_ROWS = 50
+"""How many bindings, or firings, a page has."""
+
+_NEXT = 8
+"""How many of the times that come next are shown."""
+
+Number = Annotated[int, Query(ge=0, lt=2**31)]
+Place = Annotated[int | None, Query(ge=0, le=2**53)]
+
+
+def trigger_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
+    """The pages of bindings and their triggers."""
+    router = APIRouter()
+    project = context.project
+
+    @router.get("/triggers")
+    def triggers(request: Request, q: str = "", only: str = "", start: Number = 0) -> Response:
+        every = glances.overview()
+        names = [
+            name
+            for name, each in every.bindings.items()
+            if q.strip().lower() in name.lower()
+            and (only != "paused" or each.paused)
+            and (only != "due" or each.due)
+            and (only != "workflowettes" or not each.alone)
+        ]
+        return pages.show(
+            request,
+            "triggers.html",
+            every=every,
+            found=project.prospects(names=names[start : start + _ROWS]),
+            upcoming=project.upcoming(_NEXT) if start == 0 else [],
+            count=len(names),
+            start=start,
+            size=_ROWS,
+            q=q,
+            only=only,
+        )
+
+    @router.get("/triggers/{name}")
+    def binding(request: Request, name: str, before: Place = None) -> Response:
+        pending = project.prospects(names=[name])[0]
+        every = glances.overview()
+        near = _of(every, pending.bound.binding.tasks)
+        firings = project.firings(_ROWS + 1, name, before)
+        return pages.show(
+            request,
+            "binding.html",
+            pending=pending,
+            binding=pending.bound.binding,
+            firings=firings[:_ROWS],
+            before=before,
+            more=len(firings) > _ROWS,
+            near=near,
+            drawing=drawn(near),
+            standing={each: standing(task, every) for each, task in near.tasks.items()},
+            condition={each: condition(channel) for each, channel in near.channels.items()},
+        )
+
+    return router
+
+
+def _of(overview: Overview, tasks: tuple[str, ...]) -> Overview:
+    """Tasks with what they read and write."""
+    mine = [overview.tasks[name] for name in tasks if name in overview.tasks]
+    names = {channel for task in mine for channel in task.writes} | {
+        each.channel for task in mine for each in task.reads
+    }
+    return part(overview, names, tasks)
