@@ -27,6 +27,10 @@ class Prompt(Server):
         self.sent: list[bytes] = []
 
     @property
+    def name(self) -> str:
+        return "gauss-4711"
+
+    @property
     def ready(self) -> bool:
         return True
 
