@@ -21,7 +21,7 @@ if (graph) {
   function all() {
     const { width, height } = stage.getBoundingClientRect();
     view.scale = Math.min(1.15, width / whole.width, height / whole.height);
-    if (view.scale < FAR && whole.height * FAR < height * 2) view.scale = Math.min(FAR, height / whole.height);
+    if (view.scale < FAR && view.scale * 2.5 > FAR) view.scale = Math.min(0.7, FAR * 1.6);  // rather read a part than see all
     view.x = -20 - Math.max(0, (width / view.scale - whole.width) / 2);
     view.y = -20 - Math.max(0, (height / view.scale - whole.height) / 2);
     draw();
