@@ -11,9 +11,18 @@ from functools import partial
 from typing import assert_never
 
 from pyspark.sql import DataFrame
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    sleep_using_event,
+    stop_after_attempt,
+    stop_when_event_set,
+    wait_exponential,
+)
 
 from kilonova.catalog.runs import Advance
+from kilonova.engine.attendance import refuse_stopped
 from kilonova.engine.invoke import blamed, checked, invoke
 from kilonova.engine.joint import Blocks, Joint, Target
 from kilonova.engine.occasion import Fired, Need, Occasion, Plan, prepared
@@ -72,6 +81,7 @@ def run_tasks(
     Raises:
         UnknownName: there is no such task.
         Busy: another run has one of the tasks.
+        Cancelled: somebody cancelled the run.
         TaskFailed: a task's code raised or returned the wrong thing.
         SchemaMismatch: its rows do not fit their channel.
         KeyViolation: its keys are null or occur twice.
@@ -304,7 +314,8 @@ class _Execution:
             )
 
         for attempt in Retrying(
-            stop=stop_after_attempt(self._retries.attempts),
+            stop=stop_after_attempt(self._retries.attempts) | stop_when_event_set(self._begun.stopped),
+            sleep=sleep_using_event(self._begun.stopped),
             wait=wait_exponential(multiplier=self._retries.wait, max=60),
             retry=retry_if_exception(may_pass),
             before_sleep=retrying,
@@ -315,6 +326,7 @@ class _Execution:
         raise AssertionError("unreachable")
 
     def _attempt(self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]) -> dict[str, Block | None]:
+        refuse_stopped(self._begun.stopped, self._begun.run)
         task = progress.task
         spelled = self._spelled(progress, choice, fed)
         if spelled is None:

@@ -76,8 +76,11 @@ class Access:
         """
         return Needs(self, role, token)
 
-    def check(self, request: Request, needed: Role, *, token: bool) -> None:
+    def check(self, request: Request, needed: Role, *, token: bool) -> str | None:
         """Refuse a request that somebody may not make.
+
+        Returns:
+            The name of the token with which it comes; None if it comes without one.
 
         Raises:
             Denied: there is no token, a wrong one, one of too low a role, or there were too many requests.
@@ -104,6 +107,7 @@ class Access:
             _refuse_foreign(request)
         if needed is not Role.READ:
             self._limited(self._rate, "requests that change something", holder.name if holder else f"at {address}")
+        return holder.name if holder else None
 
     def _refuse_guessed(self, address: str, holder: Token) -> None:
         """A right token after many wrong ones is a guess, unless it has come from there before."""
@@ -125,7 +129,7 @@ class Access:
 
 
 class Needs(SecurityBase):
-    """Refuses requests without a role; the description of the API says which token a route needs."""
+    """Refuses requests without a role, and notes who asks; the description of the API says which token a route needs."""
 
     def __init__(self, access: Access, role: Role, token: bool) -> None:
         self.model = HTTPBearer(description="A token of kilonova token create, with the role that the route names.")
@@ -135,13 +139,13 @@ class Needs(SecurityBase):
         self._token = token
 
     def __call__(self, request: Request) -> None:
-        """Check a request.
+        """Check a request; the name of its token is `request.state.holder` then, or None.
 
         Raises:
             Denied: somebody may not make it.
             CatalogError: the catalog cannot be used, so that nobody knows.
         """
-        self._access.check(request, self._role, token=self._token)
+        request.state.holder = self._access.check(request, self._role, token=self._token)
 
 
 def _refuse_foreign(request: Request) -> None:

@@ -11,7 +11,7 @@ from kilonova.catalog.bindings import Bound
 from kilonova.catalog.servers import Server
 from kilonova.model.firing import Firing
 from kilonova.model.trigger import described
-from kilonova.server.routes.context import After, Before, Context, Limit, page
+from kilonova.server.routes.context import After, Before, Context, Limit, Who, page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +53,9 @@ def binding_routes(context: Context) -> APIRouter:
         """A binding."""
         return _shown(project.binding(name))
 
-    def acting(action: Callable[[str], None], verb: str, what: str) -> None:
-        def act(name: str) -> dict[str, str]:
-            action(name)
+    def acting(action: Callable[[str, str | None], None], verb: str, what: str) -> None:
+        def act(name: str, who: Who) -> dict[str, str]:
+            action(name, who)
             return {"binding": name, "done": verb}
 
         act.__doc__ = what
