@@ -342,8 +342,8 @@ def test_files_that_are_dropped_are_gathered_shown_and_tried_again(kilonova: Com
         ("inbox/a.csv", "taken"),
     ]
     assert "lacks the column" in kilonova("files", "orders", "--state", "set aside").stdout
-    assert "1 file will" in kilonova("retry", "orders").stdout
-    assert "was taken by run" in kilonova("retry", "orders", "inbox/a.csv", code=1).stderr
+    assert "1 file will" in kilonova("retry-files", "orders").stdout
+    assert "was taken by run" in kilonova("retry-files", "orders", "inbox/a.csv", code=1).stderr
     assert "takes no files" in kilonova("gather", "customers", code=1).stderr
     assert "takes no files" in kilonova("files", "customers").stdout
     kilonova("gather", "order", code=1)

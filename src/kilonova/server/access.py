@@ -129,7 +129,7 @@ class Access:
 
 
 class Needs(SecurityBase):
-    """Refuses requests without a role, and notes who asks; the description of the API says which token a route needs."""
+    """Refuses requests without a role, and notes who asks; the API's description says which token a route needs."""
 
     def __init__(self, access: Access, role: Role, token: bool) -> None:
         self.model = HTTPBearer(description="A token of kilonova token create, with the role that the route names.")
