@@ -19,6 +19,8 @@
     │   └── CatalogAway         it cannot be reached now
     ├── Busy                    somebody else is at it: try again later
     ├── LeaseLost               this run was taken over by another process
+    ├── Cancelled               somebody has cancelled this run
+    ├── StateError              what is asked does not go with how a run stands
     ├── Undelivered             an outlet did not take an event
     ├── SettingsError           kilonova.toml, the environment or a flag is wrong
     └── BrokenInvariant         a defect of Kilonova itself
@@ -203,6 +205,18 @@ class LeaseLost(KilonovaError):
     """This run was taken over by another process, so it must not commit."""
 
     code = "lease"
+
+
+class Cancelled(KilonovaError):
+    """Somebody has cancelled this run; nothing of it was published."""
+
+    code = "cancelled"
+
+
+class StateError(KilonovaError):
+    """What is asked does not go with how a run stands: it has ended, it goes on, or it is not of that kind."""
+
+    code = "state"
 
 
 class Undelivered(KilonovaError):

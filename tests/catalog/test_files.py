@@ -88,6 +88,10 @@ def test_what_a_run_had_that_did_not_publish_is_anybodys_again(catalog: Catalog,
     with catalog.writing() as tx:
         runs.fail(tx, failed, "no luck")
     assert ready(catalog) == ["a"]
+    cancelled = started(catalog, "a")
+    with catalog.writing() as tx:
+        runs.cancel(tx, cancelled, "ann")
+    assert ready(catalog) == ["a"]
     silent = started(catalog, "a")
     assert ready(catalog) == []
     clock.forward(2 * LEASE.total_seconds())

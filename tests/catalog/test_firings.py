@@ -115,6 +115,26 @@ def test_a_firing_goes_through_its_run(clicks: Catalog) -> None:
     assert look(clicks) == ["b"]
 
 
+def test_what_is_cancelled_is_not_due_again_and_starts_nothing(clicks: Catalog) -> None:
+    b, c = (After(binding="a", reached=reached) for reached in (Reached.SUCCEEDED, Reached.FAILED))
+    register(clicks, a=(Arrival(channel="clicks"),), b=(b,), c=(c,))
+    ingested(clicks, "clicks")
+    look(clicks)
+    [claimed] = claim(clicks)
+    run, _ = start(clicks, claimed)
+    ingested(clicks, "clicks")
+    look(clicks)
+    with clicks.writing() as tx:
+        runs.cancel(tx, run, "ann")
+    assert states(clicks) == [FiringState.FAILED, FiringState.DUE]
+    with clicks.reading() as tx:
+        told = events.since(tx, 0)[-1]
+    assert (told.kind, told.binding, told.run) == (EventKind.CANCELLED, "a", run)
+    assert look(clicks) == []
+    [behind] = claim(clicks)  # what fired while it went on is another matter
+    assert behind.firings == (2,)
+
+
 def test_firings_behind_a_running_one_become_one_run(clicks: Catalog) -> None:
     register(clicks, a=(Arrival(channel="clicks"),))
     ingested(clicks, "clicks")
@@ -236,11 +256,11 @@ def test_what_reads_the_same_waits_and_is_merged_and_tried_again_alone(clicks: C
 def test_what_is_paused_fires_afterwards(clicks: Catalog) -> None:
     register(clicks, a=(Arrival(channel="clicks"),))
     with clicks.writing() as tx:
-        bindings.pause(tx, "a", True)
+        bindings.pause(tx, "a", True, "me")
     ingested(clicks, "clicks")
     assert look(clicks) == []
     with clicks.writing() as tx:
-        bindings.pause(tx, "a", False)
+        bindings.pause(tx, "a", False, "me")
         assert firings.waking(tx)
     assert look(clicks) == ["a"]
 
@@ -358,7 +378,7 @@ def test_what_is_forgotten_is_old_and_seen_by_all(clicks: Catalog, clock: Time) 
     register(clicks, a=(Arrival(channel="clicks"),), b=(After(binding="a"),))
     with clicks.writing() as tx:
         servers.enter(tx, "one", "1", timedelta(seconds=10))
-        bindings.pause(tx, "b", True)
+        bindings.pause(tx, "b", True, "me")
     ingested(clicks, "clicks")
     look(clicks)
     [claimed] = claim(clicks)
@@ -376,7 +396,7 @@ def test_what_is_forgotten_is_old_and_seen_by_all(clicks: Catalog, clock: Time) 
         assert any(event.kind is EventKind.SUCCEEDED and event.binding == "a" for event in left)
         assert (firings.firings(tx, 100), servers.servers(tx, 100)) == ([], [])
     with clicks.writing() as tx:
-        bindings.pause(tx, "b", False)
+        bindings.pause(tx, "b", False, "me")
     assert look(clicks) == ["b"]
     with clicks.writing() as tx:
         events.forget(tx, tx.now - timedelta(days=90))

@@ -6,11 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from kilonova.catalog import chains, history, registry, runs, tables
+from kilonova.catalog import chains, events, history, registry, runs, tables
 from kilonova.catalog.database import Catalog
-from kilonova.errors import Busy, LeaseLost, UnknownName
+from kilonova.errors import Busy, LeaseLost, StateError, UnknownName
 from kilonova.model.block import Base, Delta
 from kilonova.model.channel import PointState
+from kilonova.model.event import EventKind
 from kilonova.model.run import Committed, Expired, Input, RunKind, RunState
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode
@@ -87,7 +88,14 @@ def test_one_run_at_a_time_has_a_task(clicks: Catalog) -> None:
         begin(tx, "joined", tasks=("joined",), kind=RunKind.TASKS)
 
 
-@pytest.mark.parametrize("end", ["fail", "expire"])
+ENDS = {
+    "fail": (RunState.FAILED, EventKind.FAILED, "no luck"),
+    "cancel": (RunState.CANCELLED, EventKind.CANCELLED, "cancelled by ann"),
+    "expire": (RunState.ABANDONED, EventKind.ABANDONED, "the process me went silent"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
 def test_a_run_that_does_not_succeed_gives_everything_back(clicks: Catalog, clock: Clock, end: str) -> None:
     _, block = ingested(clicks, "clicks")
     with clicks.writing() as tx:
@@ -97,19 +105,41 @@ def test_a_run_that_does_not_succeed_gives_everything_back(clicks: Catalog, cloc
     with clicks.writing() as tx:
         if end == "fail":
             assert runs.fail(tx, run, "no luck")
+        elif end == "cancel":
+            assert runs.goes_on(tx, run)
+            runs.cancel(tx, run, "ann")
         else:
             clock.forward(11)
     with clicks.writing() as tx:
-        assert [item.number for item in runs.expire(tx)] == ([] if end == "fail" else [run])
+        assert [item.number for item in runs.expire(tx)] == ([run] if end == "expire" else [])
         assert rows(tx, "claim") == rows(tx, "pin") == []
         assert chains.doomed(tx) == [named]
         found = runs.one(tx, run)
-    assert found.state is (RunState.FAILED if end == "fail" else RunState.ABANDONED)
-    assert found.error == ("no luck" if end == "fail" else "the process me went silent")
+        told = events.since(tx, 0)[-1]
+    state, kind, said = ENDS[end]
+    assert (found.state, found.error) == (state, said)
+    assert (told.kind, told.run, told.channels, told.text) == (kind, run, ("joined",), said)
     assert readable(clicks, "joined") == 1
     with clicks.writing() as tx:
         assert not runs.fail(tx, run, "again")
         assert not runs.beat(tx, run, LEASE)
+        assert not runs.goes_on(tx, run)
+
+
+def test_a_run_that_has_ended_cannot_be_cancelled_and_it_is_said_how_it_has(clicks: Catalog) -> None:
+    done, _ = ingested(clicks, "clicks")
+    with clicks.writing() as tx:
+        begun = begin(tx, "joined", tasks=("joined",), kind=RunKind.TASKS)
+        runs.cancel(tx, begun[0], "ann \0")
+    before = contents(clicks)
+    for run, how in ((done, "as succeeded"), (begun[0], r"as cancelled: cancelled by ann \\0")):
+        with pytest.raises(StateError, match=how) as caught, clicks.writing() as tx:
+            runs.cancel(tx, run, "ben")
+        assert caught.value.run == run
+    with pytest.raises(UnknownName, match="no such run"), clicks.writing() as tx:
+        runs.cancel(tx, 99, "ben")
+    assert commit(clicks, *begun, empty=True) == Expired()
+    assert contents(clicks) == before
 
 
 def test_what_failed_can_be_written_down_whatever_it_says(clicks: Catalog) -> None:

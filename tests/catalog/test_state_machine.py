@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from kilonova.catalog import chains, history, registry, runs, space
 from kilonova.catalog.database import Catalog, Transaction
-from kilonova.errors import Busy, LeaseLost, UnknownName
+from kilonova.errors import Busy, LeaseLost, StateError, UnknownName
 from kilonova.model.block import Base, Delta, Kind
 from kilonova.model.channel import PointState
 from kilonova.model.run import CommitResult, Committed, Expired, Input, RunKind, RunState
@@ -119,7 +119,7 @@ class CatalogMachine(RuleBasedStateMachine):
             try:
                 with catalog.writing() as tx:
                     found.append(change(tx))
-            except (Busy, LeaseLost, UnknownName) as error:
+            except (Busy, LeaseLost, StateError, UnknownName) as error:
                 found.append((type(error), str(error)))
         assert all(item == found[0] for item in found)
         return found[0]
@@ -247,6 +247,14 @@ class CatalogMachine(RuleBasedStateMachine):
         assert self.both(lambda tx: runs.fail(tx, number, "no luck")) is running
         if running:
             self.model.end(number, RunState.FAILED)
+
+    @rule(number=going)
+    def run_is_cancelled(self, number: int) -> None:
+        running = self.model.runs[number].state is RunState.RUNNING
+        outcome = self.both(lambda tx: runs.cancel(tx, number, "ann"))
+        assert (outcome is None) is running
+        if running:
+            self.model.end(number, RunState.CANCELLED)
 
     @rule(number=going)
     def heart_beats(self, number: int) -> None:

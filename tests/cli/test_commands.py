@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,12 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from typer.main import get_command
 
+from kilonova.catalog import runs
 from kilonova.cli import render
 from kilonova.cli.looking import continued
 from kilonova.cli.main import app, main
+from kilonova.model.run import RunKind
+from kilonova.service.project import open_project
 from tests.server.receiver import receiving
 
 WORKFLOW = """
@@ -342,11 +346,26 @@ def test_files_that_are_dropped_are_gathered_shown_and_tried_again(kilonova: Com
         ("inbox/a.csv", "taken"),
     ]
     assert "lacks the column" in kilonova("files", "orders", "--state", "set aside").stdout
-    assert "1 file will" in kilonova("retry", "orders").stdout
-    assert "was taken by run" in kilonova("retry", "orders", "inbox/a.csv", code=1).stderr
+    assert "1 file will" in kilonova("retry-files", "orders").stdout
+    assert "was taken by run" in kilonova("retry-files", "orders", "inbox/a.csv", code=1).stderr
     assert "takes no files" in kilonova("gather", "customers", code=1).stderr
     assert "takes no files" in kilonova("files", "customers").stdout
     kilonova("gather", "order", code=1)
+
+
+def test_a_run_is_cancelled_and_retried(shop: Command, tmp_path: Path) -> None:
+    with open_project(tmp_path) as project, project.catalog.writing() as tx:
+        runs.start(tx, kind=RunKind.TASKS, tasks=["known"], writes=["known"], owner="me", lease=timedelta(seconds=60))
+    assert "the run goes on" in shop("retry", "2", code=1).stderr
+    assert "Run 2 is cancelled" in shop("cancel", "2").stdout
+    assert "has ended already, as cancelled" in shop("cancel", "2", code=1).stderr
+    assert "cancelled by" in shop("runs").stdout
+    assert "known is due" in shop("retry", "2").stdout
+    assert "run 2 again" in shop("triggers", "known").stdout
+    refused = json.loads(shop("--json", "retry", "1", code=1).stdout)
+    assert (refused["error"], refused["run"], "succeeded" in refused["problem"]) == ("state", 1, True)
+    assert "no such run" in shop("cancel", "3", code=1).stderr
+    shop("retry", "orders", code=2)
 
 
 def test_run_takes_the_files_that_are_there_first(kilonova: Command, tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from kilonova.catalog import runs
 from kilonova.catalog.database import Catalog
-from kilonova.errors import Busy, KilonovaError, LeaseLost
+from kilonova.errors import Busy, Cancelled, KilonovaError, LeaseLost
+from kilonova.model.run import RunState
 from tests.databases import DIALECTS, Clock, emptied, empty_database
 from tests.engine.plain import LEASE, Fuse, Killed, Process, declare
 
@@ -217,3 +219,56 @@ def test_another_process_may_do_everything_at_any_step(world: World, scenario: s
             raise
         finally:
             slow.end()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "drop"])
+def test_a_run_that_is_cancelled_at_any_step_is_published_as_a_whole_or_not_at_all(world: World, scenario: str) -> None:
+    """Whatever is going on then is cancelled, and its files are swept by another process; it is done again later."""
+    before, operations, expected = SCENARIOS[scenario]
+    cancelled = 0
+    for moment in itertools.count(step=world.stride):
+        clock = world.begin(before)
+        struck: list[int] = []
+
+        def cancel(clock: Clock = clock, struck: list[int] = struck) -> None:
+            other = Process.started(world.url, world.root, clock)
+            try:
+                with other.catalog.writing() as tx:
+                    struck += [run.number for run in runs.history(tx) if run.state is RunState.RUNNING]
+                    for number in struck:
+                        runs.cancel(tx, number, "ann")
+                other.check()
+                other.collect()
+                other.check()
+            finally:
+                other.end()
+
+        fuse = Fuse(moment, cancel)
+        process = Process.started(world.url, world.root, clock, fuse)
+        try:
+            for operation in operations:
+                lost: list[Cancelled] = []
+                try:
+                    operation(process)
+                except Cancelled as error:
+                    lost.append(error)
+                assert [error.run for error in lost] == struck
+                process.check()
+                if struck:
+                    assert "cancelled by ann" in str(lost[0])
+                    process.check_clean()
+                    operation(process)
+                    cancelled += 1
+                    struck.clear()
+            process.run()
+            check_end(process, expected)
+        except (KilonovaError, AssertionError) as error:
+            error.add_note(f"step {moment}: {fuse.steps[moment] if fuse.burnt else 'none'}")
+            raise
+        finally:
+            process.end()
+        if not fuse.burnt:
+            assert moment > 20
+            assert cancelled > 3
+            return

@@ -112,7 +112,7 @@ def test_a_bad_file_holds_nothing_up_and_is_tried_again_once_it_is_mended(
     drop("inbox/2.csv", orders(2))
     (tmp_path / "inbox/6.what").unlink()
     assert blocks(project.gather()) == [1]
-    assert project.retry("orders", "inbox/4.csv") == 1
+    assert project.retry_files("orders", "inbox/4.csv") == 1
     assert project.gather().aside == {"orders": 1}
     assert states(project) == {
         "inbox/4.csv": "set aside",
@@ -121,7 +121,7 @@ def test_a_bad_file_holds_nothing_up_and_is_tried_again_once_it_is_mended(
     }
     for path, said in (("inbox/1.csv", "taken by run 1"), ("inbox/8.csv", "no such file")):
         with pytest.raises(UnknownName, match=said):
-            project.retry("orders", path)
+            project.retry_files("orders", path)
 
 
 def test_files_of_one_key_become_blocks_one_after_the_other(project: Project, drop: Callable[..., None]) -> None:

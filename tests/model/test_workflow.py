@@ -102,10 +102,11 @@ class TestTask:
 
 
 class TestRun:
-    def test_a_running_run_ends_in_one_of_three_ways(self) -> None:
+    def test_a_running_run_ends_in_one_of_four_ways(self) -> None:
         assert [next_state(RunState.RUNNING, event) for event in RunEvent] == [
             RunState.SUCCEEDED,
             RunState.FAILED,
+            RunState.CANCELLED,
             RunState.ABANDONED,
         ]
 

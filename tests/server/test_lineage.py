@@ -137,22 +137,24 @@ def test_each_task_of_a_run_is_told_with_what_it_read_and_wrote(project: Project
     assert [item["name"] for item in started["inputs"] + started["outputs"]] == ["clicks", "users"]
 
 
-def test_failed_and_abandoned_runs_say_why(project: Project, tmp_path: Path) -> None:
+def test_runs_that_do_not_succeed_say_why(project: Project, tmp_path: Path) -> None:
     file = tmp_path / "lineage.json"
     transport = {"type": "file", "log_file_path": str(file), "append": True}
     deliver(project, **transport)
-    for ending in ("fail", "abandon"):
+    for ending in ("fail", "cancel", "abandon"):
         run, _ = begin(project)
         with project.catalog.writing() as tx:
             if ending == "fail":
                 runs.fail(tx, run, "no luck")
+            elif ending == "cancel":
+                runs.cancel(tx, run, "ann")
             else:
                 runs.abandon(tx, "me", "it exited", passing=False)
     deliver(project, **transport)
     ends = [event for event in written(file) if event["eventType"] != "START"]
-    assert by_job(ends) == [(job, how) for how in ("FAIL", "ABORT") for job in ("users", "totals", "by-hand")]
+    assert by_job(ends) == [(job, how) for how in ("FAIL", "ABORT", "ABORT") for job in ("users", "totals", "by-hand")]
     messages = [event["run"]["facets"]["errorMessage"]["message"] for event in ends]
-    assert messages == ["no luck"] * 3 + ["it exited"] * 3
+    assert messages == ["no luck"] * 3 + ["cancelled by ann"] * 3 + ["it exited"] * 3
     assert [item["name"] for item in ends[0]["outputs"]] == ["users"]
     assert all("outputStatistics" not in item["outputFacets"] for event in ends for item in event["outputs"])
 

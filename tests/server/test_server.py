@@ -9,11 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -282,6 +284,77 @@ def test_user_code_cannot_take_the_server_down(
     log = project.log(hung).text
     assert "hangs [stdout] before it hangs\n" in log
     assert log.splitlines()[-1].endswith("run: abandoned: its process ended: it took longer than serve.seconds allows")
+
+
+def test_a_run_that_is_cancelled_by_http_stops_and_its_worker_goes_on(
+    project: Project, client: httpx2.Client, spark: SparkSession, tmp_path: Path
+) -> None:
+    def sleeping(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for batch in batches:
+            (tmp_path / "asleep").touch()
+            while not (tmp_path / "wake").exists():
+                time.sleep(0.05)
+            yield batch
+
+    slow = kn.Workflow("slow")
+    slow.channel("pebbles", "user string")
+
+    @slow.task(schema="user string")
+    def weighed(pebbles: kn.New) -> kn.Delta:
+        return pebbles.coalesce(1).mapInPandas(sleeping, "user string")
+
+    slow.view("alarmed", "SELECT count(*) AS n FROM pebbles")
+    slow.workflowette("alarm", ["alarmed"], on=kn.after("weighed", "failed"))
+    project.apply(slow)
+    project.ingest("pebbles", clicks_of(spark, "ann"))
+    until((tmp_path / "asleep").exists)
+    [run] = [run for run in project.history(10)[0] if run.tasks == ("weighed",)]
+    other = client.post("/api/v1/runs?task=weighed")
+    assert (other.status_code, other.json()["error"]) == (409, "busy")
+    answer = client.post(f"/api/v1/runs/{run.number}/cancellation")
+    assert (answer.status_code, answer.json()["run"]["state"]) == (200, "cancelled")
+    until(lambda: "run: stopped" in client.get(f"/api/v1/runs/{run.number}/log").text, 10)
+    assert client.get(f"/api/v1/runs/{run.number}/log").text.endswith("run: cancelled by tests\n")
+    assert client.get("/ready").status_code == 200
+    assert [firing.state for firing in project.firings(10, "weighed")] == [FiringState.FAILED]
+    assert project.firings(10, "alarm") == []
+    (tmp_path / "wake").touch()
+    assert client.post(f"/api/v1/runs/{run.number}/retry").json() == {"bindings": ["weighed"]}
+    until(lambda: ended(project, "weighed", 2))
+    assert rows(project, "weighed") == [("ann",)]
+    assert {event.kind for event in project.events() if event.run == run.number} == {
+        EventKind.LAUNCHED,
+        EventKind.CANCELLED,
+    }
+
+
+def test_who_waits_for_a_run_is_told_that_it_was_cancelled(
+    project: Project, client: httpx2.Client, spark: SparkSession, tmp_path: Path
+) -> None:
+    lazy = kn.Workflow("lazy")
+    lazy.channel("stones", "user string")
+
+    @lazy.task(schema="user string")
+    def waited(stones: kn.New) -> kn.Delta:
+        (tmp_path / "asleep").touch()
+        end = time.monotonic() + 15
+        while not (tmp_path / "wake").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        return stones
+
+    project.apply(lazy)
+    project.pause("waited")
+    project.ingest("stones", clicks_of(spark, "ann"))
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(client.post, "/api/v1/runs?task=waited")
+        until((tmp_path / "asleep").exists)
+        [run] = [run for run in project.history(10)[0] if run.tasks == ("waited",)]
+        assert client.post(f"/api/v1/runs/{run.number}/cancellation").status_code == 200
+        (tmp_path / "wake").touch()
+        told = answer.result(30)
+    assert (told.status_code, told.json()["error"], told.json()["run"]) == (409, "cancelled", run.number)
+    assert "Retry-After" not in told.headers
+    assert "cancelled by tests" in told.json()["problem"]
 
 
 def test_files_that_are_dropped_while_servers_run_are_taken_once(project: Project) -> None:

@@ -11,10 +11,10 @@ def test_what_goes_on_at_once_has_its_share_of_spark(spark: SparkSession) -> Non
     before = context.getLocalProperty("spark.scheduler.pool")
     pools = set()
     for name in ("run 1: sales", "run 1: stock", "run 2: sales"):
-        with counted(spark, name) as amount:
+        with counted(spark, name) as jobs:
             pools.add(context.getLocalProperty("spark.scheduler.pool"))
             assert spark.range(10).count() == 10
-            assert amount().done > 0
+            assert jobs.amount().done > 0
     assert len(pools) == 3
     assert before not in pools
     assert context.getLocalProperty("spark.scheduler.pool") == before

@@ -109,6 +109,13 @@ def tasks_of(tx: Transaction, name: str) -> tuple[str, ...]:
     return tuple(tx.connection.execute(query).scalars())
 
 
+def of_tasks(tx: Transaction, tasks: Iterable[str]) -> tuple[str, ...]:
+    """The bindings of tasks, by name; those of tasks that are not there any more are left out."""
+    table = tables.task
+    query = select(table.c.binding).where(table.c.name.in_(list(tasks)), table.c.active, table.c.binding.is_not(None))
+    return tuple(tx.connection.execute(query.distinct().order_by(table.c.binding)).scalars())
+
+
 def put(tx: Transaction, workflow: str, bindings: Iterable[Binding]) -> None:
     """Register the bindings of a workflow in the place of those that it had.
 
@@ -195,8 +202,14 @@ def forget(tx: Transaction, channel: str) -> None:
     events.tell(tx, EventKind.APPLIED, said=f"the channel {channel} was dropped")
 
 
-def pause(tx: Transaction, name: str, paused: bool) -> None:
+def pause(tx: Transaction, name: str, paused: bool, who: str) -> None:
     """Hold the triggers of a binding back, or let them go; what happens meanwhile they see afterwards.
+
+    Args:
+        tx: a writing transaction.
+        name: the binding.
+        paused: whether they are held back.
+        who: who wants it.
 
     Raises:
         UnknownName: there is no such binding.
@@ -209,4 +222,4 @@ def pause(tx: Transaction, name: str, paused: bool) -> None:
             .where(tables.trigger.c.binding_id == number, tables.trigger.c.active)
             .values(wake=tx.now)
         )
-    events.tell(tx, EventKind.PAUSED if paused else EventKind.RESUMED, binding=name)
+    events.tell(tx, EventKind.PAUSED if paused else EventKind.RESUMED, binding=name, said=f"by {who}")

@@ -262,7 +262,8 @@ def new_block(tx: Transaction, name: str, run: int) -> int:
         The block's number.
 
     Raises:
-        LeaseLost: the run has ended, because another process took it over; nobody would clean up after it again.
+        LeaseLost: the run has ended, because another process took it over or somebody cancelled it; nobody would clean
+            up after it again.
     """
     if tx.connection.execute(select(tables.run.c.state).where(tables.run.c.id == run)).scalar() != _RUNNING:
         raise LeaseLost(

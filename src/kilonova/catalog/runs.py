@@ -6,7 +6,7 @@ The commit protocol, with what a crash after each step leaves behind:
    runs out.
 2. `chains.new_block` before each block is written: a crash leaves files under a name that the catalog knows.
 3. `commit`: blocks live, points filled, cursors moved, provenance recorded, claims and pins gone: all or none,
-   and only if the run is still running. Or `fail`: points cancelled, blocks doomed.
+   and only if the run is still running. Or `fail`, or `cancel`: points cancelled, blocks doomed.
 4. Files of doomed blocks are deleted, then `chains.bury` says so. A crash leaves doomed blocks, whose files
    the next process deletes again.
 
@@ -27,7 +27,7 @@ from kilonova.catalog.chains import DOOMED, WRITING, channel_id, kind_from, publ
 from kilonova.catalog.database import Transaction, inserted
 from kilonova.catalog.firings import Claimed
 from kilonova.catalog.registry import move_cursors, task_id
-from kilonova.errors import Busy, UnknownName
+from kilonova.errors import Busy, StateError, UnknownName
 from kilonova.model.block import Kind
 from kilonova.model.channel import PointState
 from kilonova.model.event import EventKind
@@ -129,6 +129,12 @@ def beat(tx: Transaction, run: int, lease: timedelta) -> bool:
     return bool(result.rowcount)
 
 
+def goes_on(tx: Transaction, run: int) -> bool:
+    """Whether a run is still this process's to run, without renewing its lease."""
+    state = tx.connection.execute(select(tables.run.c.state).where(tables.run.c.id == run)).scalar()
+    return state == RunState.RUNNING.value
+
+
 def note_progress(tx: Transaction, run: int, progress: Headway) -> None:
     """Write down how far a run has come; nothing, if it goes on no more."""
     tx.connection.execute(
@@ -149,7 +155,7 @@ def commit(
     """Publish all that a run made, and how far its tasks have read, at once.
 
     Returns:
-        `Expired` if another process has taken the run over; then nothing was published.
+        `Expired` if another process has taken the run over, or somebody has cancelled it; then nothing was published.
     """
     if not _end(tx, run, RunEvent.COMMIT, None, FiringEvent.SUCCEED):
         return Expired()
@@ -227,8 +233,25 @@ def fail(tx: Transaction, run: int, error: str, *, passing: bool = False) -> boo
     Returns:
         Whether the run was still running.
     """
-    printable = error.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
-    return _end(tx, run, RunEvent.FAIL, printable, FiringEvent.RELEASE if passing else FiringEvent.FAIL)
+    return _end(tx, run, RunEvent.FAIL, error, FiringEvent.RELEASE if passing else FiringEvent.FAIL)
+
+
+def cancel(tx: Transaction, run: int, who: str) -> None:
+    """End a run because somebody wants it to, as `fail` does; the firings that it was for are not due again.
+
+    Args:
+        tx: a writing transaction.
+        run: the run.
+        who: who wants it.
+
+    Raises:
+        UnknownName: there is no such run.
+        StateError: it has ended.
+    """
+    if not _end(tx, run, RunEvent.CANCEL, f"cancelled by {who}", FiringEvent.FAIL):
+        found = one(tx, run)
+        how = "" if found.error is None else f": {found.error}"
+        raise StateError(f"the run has ended already, as {found.state.value}{how}", run=run)
 
 
 def any_silent(tx: Transaction) -> bool:
@@ -259,6 +282,7 @@ def expire(tx: Transaction) -> list[Run]:
 _KINDS = {
     RunEvent.COMMIT: EventKind.SUCCEEDED,
     RunEvent.FAIL: EventKind.FAILED,
+    RunEvent.CANCEL: EventKind.CANCELLED,
     RunEvent.EXPIRE: EventKind.ABANDONED,
 }
 
@@ -286,10 +310,11 @@ def _end(
     tx: Transaction, run: int, event: RunEvent, error: str | None, firing: FiringEvent, *, counted: bool = True
 ) -> bool:
     after = next_state(RunState.RUNNING, event)
+    printable = error and error.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
     result = tx.connection.execute(
         update(tables.run)
         .where(tables.run.c.id == run, tables.run.c.state == RunState.RUNNING.value)
-        .values(state=after.value, ended=tx.now, error=error, progress=None)
+        .values(state=after.value, ended=tx.now, error=printable, progress=None)
     )
     if not result.rowcount:
         return False
@@ -300,7 +325,7 @@ def _end(
         run=run,
         binding=tx.connection.execute(select(tables.run.c.binding).where(tables.run.c.id == run)).scalar(),
         channels=written_by(tx, run),
-        said=error or "",
+        said=printable or "",
     )
     if event is not RunEvent.COMMIT:
         _release(tx, run)

@@ -1,4 +1,4 @@
-"""Commands for what goes on by itself: servers, triggers, tokens."""
+"""Commands for what goes on by itself: servers, triggers, runs, tokens."""
 
 from __future__ import annotations
 
@@ -77,14 +77,33 @@ def resume(binding: BindingName) -> None:
     render.out.print(f"The triggers of {binding} are let go.")
 
 
+RunNumber = Annotated[int, typer.Argument(help="The run, as kilonova runs shows it.")]
+
+
 @commands.command()
-def retry(
+def cancel(run: RunNumber) -> None:
+    """End a run that goes on, wherever it does: nothing of it is published."""
+    with project() as opened:
+        opened.cancel(run)
+    render.out.print(f"Run {run} is cancelled; its process stops within seconds.")
+
+
+@commands.command()
+def retry(run: RunNumber) -> None:
+    """Let a server start again what a run that was cancelled or has failed was to do."""
+    with project() as opened:
+        names = opened.retry_run(run)
+    render.out.print(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} due; a server will do it.")
+
+
+@commands.command()
+def retry_files(
     channel: ChannelName,
     file: Annotated[str | None, typer.Argument(help="The file; all that are set aside if left out.")] = None,
 ) -> None:
     """Let files of a watched directory that are set aside be tried again."""
     with project() as opened:
-        count = opened.retry(channel, file)
+        count = opened.retry_files(channel, file)
     render.out.print(
         f"{count} file{'' if count == 1 else 's'} will be tried again: by a server, or by kilonova gather."
     )

@@ -18,8 +18,9 @@ from kilonova.catalog import runs
 from kilonova.catalog.database import Catalog
 from kilonova.engine.log import Log, in_words, told
 from kilonova.engine.overhearing import listening, overheard, unattributed
-from kilonova.engine.seam import Counter, Counting, Files
+from kilonova.engine.seam import Counting, Files, Jobs
 from kilonova.engine.telling import Listener, Started, StepEnded, StepFailed, StepSkipped, Telling, Underway
+from kilonova.errors import Cancelled, LeaseLost
 from kilonova.model.headway import Amount, Going, Headway
 
 _logger = logging.getLogger(__name__)
@@ -47,6 +48,9 @@ class Attendance:
         listener: hears how it goes.
         run: the run.
         began: when it began.
+
+    Attributes:
+        stopped: set once the run has ended elsewhere, so that nothing more need be done for it.
     """
 
     def __init__(
@@ -63,9 +67,10 @@ class Attendance:
         self._complained = False
         self._steps = 0
         self._ended = 0
-        self._going: dict[str, Counter] = {}
+        self._going: dict[str, Jobs] = {}
         self._told: list[BaseException] = []
         self._lock = threading.Lock()
+        self.stopped = threading.Event()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._attend, name=f"attendance-{run}", daemon=True)
         self._listening = ExitStack()
@@ -100,29 +105,46 @@ class Attendance:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Take what this thread says and asks of Spark within the block for that of a step, and what it raises."""
+        """Take what this thread says and asks of Spark within the block for that of a step, and what it raises.
+
+        Raises:
+            LeaseLost: the run has ended elsewhere.
+        """
+        refuse_stopped(self.stopped, self._run)
 
         def heard(source: str, text: str) -> None:
             self._log.add(self._catalog.clock(), name, text, source)
 
-        with self._counting(f"run {self._run}: {name}") as counter, overheard(heard):
+        with self._counting(f"run {self._run}: {name}") as jobs, overheard(heard):
             with self._lock:
-                self._going[name] = counter
+                self._going[name] = jobs
             try:
                 yield
             except BaseException as error:
-                self._told.append(error)
-                with suppress(Exception):
-                    self.tell(StepFailed(run=self._run, step=name, error=told(error)))
+                if not (self.stopped.is_set() or isinstance(error, LeaseLost)):  # else it was not the step that failed
+                    self._told.append(error)
+                    with suppress(Exception):
+                        self.tell(StepFailed(run=self._run, step=name, error=told(error)))
                 raise
             finally:
                 with self._lock:
                     del self._going[name]
 
+    def stop(self) -> None:
+        """The run has ended elsewhere: let no further step begin, and interrupt what Spark does for those that have."""
+        self.stopped.set()
+        with self._lock:
+            going = list(self._going.values())
+        for jobs in going:
+            with suppress(Exception):
+                jobs.interrupt()
+
     def end(self, error: BaseException | None) -> None:
         """Say in the log how the run ended, and write it for the last time."""
         if error is None:
             self.note("succeeded")
+        elif isinstance(error, Cancelled):
+            self.note("stopped")  # by whom it was cancelled is in the catalog, from where readers of the log have it
         elif any(error is each for each in self._told):
             self.note(f"failed: {error!s}")
         else:
@@ -178,9 +200,19 @@ class Attendance:
             self._complained = True
 
 
-def _asked(counter: Counter) -> Amount:
-    """What a counter says; nothing, if Spark does not answer."""
+def refuse_stopped(stopped: threading.Event, run: int) -> None:
+    """Begin nothing more for a run that has ended elsewhere.
+
+    Raises:
+        LeaseLost: it has.
+    """
+    if stopped.is_set():
+        raise LeaseLost("the run has ended elsewhere", run=run)
+
+
+def _asked(jobs: Jobs) -> Amount:
+    """How much Spark has done; nothing, if it does not answer."""
     try:
-        return counter()
+        return jobs.amount()
     except Exception:
         return Amount()

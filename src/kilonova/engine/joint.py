@@ -4,8 +4,8 @@ Two steps are the same if one definition does both, to the byte, what they read 
 declared alike and does not depend on what was there before. To read the same is to read the same blocks, or blocks that
 were made by steps that are the same. So copies of a workflowette that read one channel cost little more than one.
 
-A run that waits for the step of another, which then fails, does it itself; so does one whose copy went wrong, as
-the other run's blocks go when it fails.
+A run that waits for the step of another, which then fails or is cancelled, does it itself; so does one whose copy went
+wrong, as the other run's blocks go when it fails.
 """
 
 from __future__ import annotations

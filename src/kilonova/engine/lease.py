@@ -1,13 +1,22 @@
-"""A run's lease, renewed by a thread for as long as its process lives and works on it."""
+"""A run's lease, renewed by a thread for as long as its process lives and works on it.
+
+The thread also looks once a second whether the run has ended elsewhere: somebody has cancelled it, or another process
+has taken it over.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
 
 from kilonova.catalog import runs
 from kilonova.catalog.database import Catalog
+
+_LOOK = 1.0
+"""Seconds between looks whether the run has ended elsewhere."""
 
 
 class Lease:
@@ -17,12 +26,15 @@ class Lease:
         catalog: where the lease is kept.
         run: the run.
         length: how long a heartbeat is good for; one is sent every third of it.
+        lost: called once the run has ended elsewhere, and again at each look, because what is to be stopped may begin
+            after the first.
     """
 
-    def __init__(self, catalog: Catalog, run: int, length: timedelta) -> None:
+    def __init__(self, catalog: Catalog, run: int, length: timedelta, lost: Callable[[], None]) -> None:
         self._catalog = catalog
         self._run = run
         self._length = length
+        self._lost = lost
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name=f"lease-{run}", daemon=True)
 
@@ -37,10 +49,19 @@ class Lease:
         self._thread.join()
 
     def _beat(self) -> None:
-        while not self._ended.wait(self._length.total_seconds() / 3):
+        third = self._length.total_seconds() / 3
+        beaten = time.monotonic()
+        goes_on = True
+        while not self._ended.wait(min(_LOOK, third)):
             try:
-                with self._catalog.writing() as tx:
-                    if not runs.beat(tx, self._run, self._length):
-                        return
+                if goes_on and time.monotonic() >= beaten + third:
+                    with self._catalog.writing() as tx:
+                        goes_on = runs.beat(tx, self._run, self._length)
+                    beaten = time.monotonic()
+                elif goes_on:
+                    with self._catalog.reading() as tx:
+                        goes_on = runs.goes_on(tx, self._run)
+                if not goes_on:
+                    self._lost()
             except Exception:  # the next beat may get through; whether the run may commit is decided there
                 continue

@@ -26,14 +26,29 @@ class Files(Protocol):
         """Delete the logs of the runs that began before a day."""
 
 
-Counter = Callable[[], Amount]
-"""Says how much Spark has done by now, of what it is known to have to do."""
+class Jobs(Protocol):
+    """What a thread asks of Spark; other threads ask how that goes, or end it."""
 
-Counting = Callable[[str], AbstractContextManager[Counter]]
+    def amount(self) -> Amount:
+        """How much Spark has done by now, of what it is known to have to do."""
+
+    def interrupt(self) -> None:
+        """End what Spark is doing now; the thread that waits for it gets an error of Spark's."""
+
+
+Counting = Callable[[str], AbstractContextManager[Jobs]]
 """Counts what this thread asks of Spark within a block, which goes by this name in Spark's own pages."""
 
 
+class _NoJobs:
+    def amount(self) -> Amount:
+        return Amount()
+
+    def interrupt(self) -> None:
+        pass
+
+
 @contextmanager
-def uncounted(_name: str) -> Iterator[Counter]:
+def uncounted(_name: str) -> Iterator[Jobs]:
     """Count nothing."""
-    yield Amount
+    yield _NoJobs()

@@ -10,9 +10,18 @@ from functools import partial
 from typing import assert_never
 
 from pyspark.sql import DataFrame
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    sleep_using_event,
+    stop_after_attempt,
+    stop_when_event_set,
+    wait_exponential,
+)
 
 from kilonova.catalog.runs import Advance
+from kilonova.engine.attendance import refuse_stopped
 from kilonova.engine.invoke import blamed, checked, invoke
 from kilonova.engine.joint import Blocks, Joint, Target
 from kilonova.engine.occasion import Fired, Need, Occasion, Plan, prepared
@@ -70,6 +79,7 @@ def run_tasks(
     Raises:
         UnknownName: there is no such task.
         Busy: another run has one of the tasks.
+        Cancelled: somebody cancelled the run.
         TaskFailed: a task's code raised or returned the wrong thing.
         SchemaMismatch: its rows do not fit their channel.
         KeyViolation: its keys are null or occur twice.
@@ -296,7 +306,8 @@ class _Execution:
             )
 
         for attempt in Retrying(
-            stop=stop_after_attempt(self._retries.attempts),
+            stop=stop_after_attempt(self._retries.attempts) | stop_when_event_set(self._begun.stopped),
+            sleep=sleep_using_event(self._begun.stopped),
             wait=wait_exponential(multiplier=self._retries.wait, max=60),
             retry=retry_if_exception(may_pass),
             before_sleep=retrying,
@@ -307,6 +318,7 @@ class _Execution:
         raise AssertionError("unreachable")
 
     def _attempt(self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]) -> dict[str, Block | None]:
+        refuse_stopped(self._begun.stopped, self._begun.run)
         task = progress.task
         sizes, followed = self._warehouse.sizes, self._begun.plan.followed
         spelled = spell(progress, choice, fed, self._chronicles, sizes, strong=not followed.isdisjoint(task.writes))

@@ -6,6 +6,7 @@ so that it is the same for tasks, ingests and compactions, and can be tested at 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -20,9 +21,9 @@ from kilonova.engine.lease import Lease
 from kilonova.engine.reclaim import sweep, take_up
 from kilonova.engine.seam import Counting, Files, uncounted
 from kilonova.engine.telling import Listener
-from kilonova.errors import KilonovaError, LeaseLost
+from kilonova.errors import Cancelled, KilonovaError, LeaseLost
 from kilonova.model.file import Fate
-from kilonova.model.run import Committed, Expired, Input, Output, RunKind, RunState
+from kilonova.model.run import Committed, Expired, Input, Output, Run, RunKind, RunState
 
 Plan = TypeVar("Plan")
 
@@ -63,6 +64,7 @@ class Begun(Generic[Plan]):
         name_block: names a block on a channel, before its first file is written.
         tell: lets its log, and whoever listens, hear how it goes.
         step: takes what this thread says and asks of Spark within a block for that of a step.
+        stopped: set once the run has ended elsewhere, so that nothing more need be done for it.
     """
 
     run: int
@@ -71,6 +73,7 @@ class Begun(Generic[Plan]):
     name_block: Callable[[str], int]
     tell: Listener
     step: Callable[[str], AbstractContextManager[None]]
+    stopped: threading.Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,7 @@ def carry_out(
         The run's number and what was published; None if there was nothing to do.
 
     Raises:
+        Cancelled: somebody cancelled the run before it could commit.
         LeaseLost: another process took the run over before it could commit.
         KilonovaError: what the work raised; then nothing is visible of it and its files are deleted.
     """
@@ -154,7 +158,7 @@ def carry_out(
 
     results: Results | None = None
     try:
-        with attendance, Lease(catalog, run, workplace.lease):
+        with attendance, Lease(catalog, run, workplace.lease, attendance.stop):
             begun = Begun(
                 run=run,
                 points=points,
@@ -162,6 +166,7 @@ def carry_out(
                 name_block=name_block,
                 tell=attendance.tell,
                 step=attendance.step,
+                stopped=attendance.stopped,
             )
             results = work(begun)
             with catalog.writing() as tx:
@@ -173,11 +178,16 @@ def carry_out(
         if isinstance(outcome, Expired):
             raise _lost(run)
     except BaseException as error:
-        state = None
+        state = cancelled = None
         with suppress(KilonovaError):
             passing = prepared.merged or (isinstance(error, KilonovaError) and error.transient)
-            state = _give_up(workplace, run, named, error, passing)
-        attendance.end(None if state is RunState.SUCCEEDED else error)
+            ended = _give_up(workplace, run, named, error, passing)
+            state = ended.state
+            if state is RunState.CANCELLED:
+                cancelled = Cancelled(f"the run was {ended.error}", run=run, hint="Nothing of it was published")
+        attendance.end(None if state is RunState.SUCCEEDED else cancelled or error)
+        if cancelled is not None and isinstance(error, Exception):
+            raise cancelled from error
         if not isinstance(error, KilonovaError):
             raise
         if state is RunState.ABANDONED:  # then what it read may have been collected: the cause of other errors
@@ -199,16 +209,16 @@ def _lost(run: int) -> LeaseLost:
     )
 
 
-def _give_up(workplace: Workplace, run: int, named: Sequence[int], error: BaseException, passing: bool) -> RunState:
+def _give_up(workplace: Workplace, run: int, named: Sequence[int], error: BaseException, passing: bool) -> Run:
     """End a run whose work or commit raised, and delete its files.
 
     Returns:
-        Its state now: SUCCEEDED if the commit had gone through and only its confirmation was lost.
+        The run as it is now: SUCCEEDED if the commit had gone through and only its confirmation was lost.
     """
     with workplace.catalog.writing() as tx:
         runs.fail(tx, run, str(error) or type(error).__name__, passing=passing)
-        state = runs.one(tx, run).state
-    if state is RunState.ABANDONED:  # whoever took it over may have deleted its files before the last was written
+        ended = runs.one(tx, run)
+    if ended.state in (RunState.CANCELLED, RunState.ABANDONED):  # others may have swept before the last was written
         workplace.files.delete(named)
     sweep(workplace.catalog, workplace.files)
-    return state
+    return ended

@@ -20,6 +20,7 @@ class EventKind(enum.Enum):
     LAUNCHED = "launched"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
+    CANCELLED = "cancelled"
     ABANDONED = "abandoned"
     IDLE = "idle"
     FIRED = "fired"

@@ -93,7 +93,13 @@ class Lineage:
 
 Outlet = Webhook | Lineage
 
-_OF_RUNS = (EventKind.LAUNCHED, EventKind.SUCCEEDED, EventKind.FAILED, EventKind.ABANDONED)
+_OF_RUNS = (
+    EventKind.LAUNCHED,
+    EventKind.SUCCEEDED,
+    EventKind.FAILED,
+    EventKind.CANCELLED,
+    EventKind.ABANDONED,
+)
 
 
 def wants(outlet: Outlet, event: Event) -> bool:

@@ -5,6 +5,7 @@
     RUNNING ── commit ──▶ SUCCEEDED
        │
        ├───── fail ─────▶ FAILED        the work raised; its files are removed
+       ├──── cancel ────▶ CANCELLED     a person ended it; its process notices, and stops
        └──── expire ────▶ ABANDONED     its process went silent; whoever finds it cleans up after it
 
 Only RUNNING runs hold reserved points, pins and task claims.
@@ -29,6 +30,7 @@ class RunState(enum.Enum):
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
+    CANCELLED = "cancelled"
     ABANDONED = "abandoned"
 
 
@@ -37,6 +39,7 @@ class RunEvent(enum.Enum):
 
     COMMIT = "commit"
     FAIL = "fail"
+    CANCEL = "cancel"
     EXPIRE = "expire"
 
 
@@ -51,6 +54,7 @@ class RunKind(enum.Enum):
 _NEXT: Mapping[tuple[RunState, RunEvent], RunState] = {
     (RunState.RUNNING, RunEvent.COMMIT): RunState.SUCCEEDED,
     (RunState.RUNNING, RunEvent.FAIL): RunState.FAILED,
+    (RunState.RUNNING, RunEvent.CANCEL): RunState.CANCELLED,
     (RunState.RUNNING, RunEvent.EXPIRE): RunState.ABANDONED,
 }
 

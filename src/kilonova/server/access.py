@@ -152,7 +152,7 @@ class Access:
 
 
 class Needs(SecurityBase):
-    """Refuses requests without a role; the description of the API says which token a route needs."""
+    """Refuses requests without a role, and notes who asks; the API's description says which token a route needs."""
 
     def __init__(self, access: Access, role: Role, token: bool) -> None:
         self.model = HTTPBearer(description="A token of kilonova token create, with the role that the route names.")
@@ -162,13 +162,14 @@ class Needs(SecurityBase):
         self._token = token
 
     def __call__(self, request: Request) -> None:
-        """Check a request.
+        """Check a request; the name of its token is `request.state.holder` then, or None.
 
         Raises:
             Denied: somebody may not make it.
             CatalogError: the catalog cannot be used, so that nobody knows.
         """
-        self._access.check(request, self._role, token=self._token)
+        holder = self._access.check(request, self._role, token=self._token)
+        request.state.holder = holder.name if holder else None
 
 
 def _refuse_foreign(request: Request) -> None:

@@ -35,6 +35,7 @@ _STATES = {
     EventKind.LAUNCHED: event_v2.RunState.START,
     EventKind.SUCCEEDED: event_v2.RunState.COMPLETE,
     EventKind.FAILED: event_v2.RunState.FAIL,
+    EventKind.CANCELLED: event_v2.RunState.ABORT,
     EventKind.ABANDONED: event_v2.RunState.ABORT,
 }
 
@@ -104,7 +105,7 @@ def _event(
     facets: dict[str, Any] = {}
     if parent is not None:
         facets["parent"] = parent
-    if event.kind in (EventKind.FAILED, EventKind.ABANDONED):
+    if event.kind in (EventKind.FAILED, EventKind.CANCELLED, EventKind.ABANDONED):
         facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(
             message=event.text, programmingLanguage="PYTHON"
         )

@@ -106,10 +106,14 @@ class RunLog:
 
 
 def closing(run: Run) -> str:
-    """What the log of a run whose process died cannot say itself; empty for others."""
-    if run.state is not RunState.ABANDONED or run.ended is None:
-        return ""
-    return entry_of(run.ended, "run", f"abandoned: {run.error}")
+    """What a run cannot say itself in its log, because others ended it: its process died, or it was cancelled."""
+    match run.state:
+        case RunState.ABANDONED if run.ended is not None:
+            return entry_of(run.ended, "run", f"abandoned: {run.error}")
+        case RunState.CANCELLED if run.ended is not None:
+            return entry_of(run.ended, "run", str(run.error))
+        case _:
+            return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

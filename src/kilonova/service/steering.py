@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 
-from kilonova.catalog import bindings, chains, events, files, firings, outlets, servers, tokens
-from kilonova.errors import DeclarationError, UnknownName, closest
+from kilonova.catalog import bindings, chains, events, files, firings, outlets, runs, servers, tokens
+from kilonova.catalog.database import Transaction
+from kilonova.errors import DeclarationError, StateError, UnknownName, closest
 from kilonova.model.event import EventKind
 from kilonova.model.file import File, FileState
 from kilonova.model.outlet import Webhook
 from kilonova.model.policy import Policy
 from kilonova.model.role import Role
+from kilonova.model.run import Run, RunKind, RunState
 from kilonova.service.looking import Looking
 
 
@@ -82,7 +84,7 @@ class Steering(Looking):
         with self.catalog.writing() as tx:
             chains.set_policy(tx, channel, policy)
 
-    def retry(self, channel: str, path: str | None = None) -> int:
+    def retry_files(self, channel: str, path: str | None = None) -> int:
         """Let files that are set aside be tried again.
 
         Args:
@@ -102,17 +104,21 @@ class Steering(Looking):
                 raise _not_aside(files.one(tx, channel, path), channel, path)
             return count
 
-    def fire(self, binding: str) -> None:
+    def fire(self, binding: str, who: str | None = None) -> None:
         """Let a server start a binding, as if one of its triggers had fired.
+
+        Args:
+            binding: the binding.
+            who: who wants it; None for the user of this process, here and below.
 
         Raises:
             UnknownName: there is no such binding.
         """
         self.catalog.check()
         with self.catalog.writing() as tx:
-            firings.fire_by_hand(tx, binding, f"by hand, {getpass.getuser()}")
+            firings.fire_by_hand(tx, binding, f"by hand, {who or getpass.getuser()}")
 
-    def pause(self, binding: str) -> None:
+    def pause(self, binding: str, who: str | None = None) -> None:
         """Hold the triggers of a binding back until `resume`; what they wait for meanwhile they see then.
 
         Raises:
@@ -120,9 +126,9 @@ class Steering(Looking):
         """
         self.catalog.check()
         with self.catalog.writing() as tx:
-            bindings.pause(tx, binding, True)
+            bindings.pause(tx, binding, True, who or getpass.getuser())
 
-    def resume(self, binding: str) -> None:
+    def resume(self, binding: str, who: str | None = None) -> None:
         """Let the triggers of a binding go again.
 
         Raises:
@@ -130,7 +136,37 @@ class Steering(Looking):
         """
         self.catalog.check()
         with self.catalog.writing() as tx:
-            bindings.pause(tx, binding, False)
+            bindings.pause(tx, binding, False, who or getpass.getuser())
+
+    def cancel(self, run: int, who: str | None = None) -> None:
+        """End a run that goes on; its process notices and stops, and nothing of it is published.
+
+        Raises:
+            UnknownName: there is no such run.
+            StateError: it has ended.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            runs.cancel(tx, run, who or getpass.getuser())
+
+    def retry_run(self, run: int, who: str | None = None) -> tuple[str, ...]:
+        """Let a server start again what a run that has not succeeded was to do.
+
+        Returns:
+            The bindings of its tasks, which are due now.
+
+        Raises:
+            UnknownName: there is no such run.
+            StateError: it goes on or has succeeded, is no run of tasks, or its tasks are not there any more.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            found = runs.one(tx, run)
+            names = bindings.of_tasks(tx, found.tasks)
+            _refuse_retry(tx, found, names)
+            for name in names:
+                firings.fire_by_hand(tx, name, f"run {run} again, {who or getpass.getuser()}")
+        return names
 
     def create_token(self, name: str, role: str) -> str:
         """Make a token for the HTTP API.
@@ -169,6 +205,30 @@ def _kind(name: str) -> EventKind:
     if name.replace(" ", "-") not in names:
         raise UnknownName(f"there are no events {name}", hint=closest(name, names))
     return EventKind(name.replace("-", " "))
+
+
+def _refuse_retry(tx: Transaction, run: Run, names: Collection[str]) -> None:
+    """Refuse to retry a run that cannot be, because of how it stands or what it was for.
+
+    Raises:
+        StateError: it cannot.
+    """
+    match run.kind, run.state:
+        case _, RunState.RUNNING:
+            problem, hint = "the run goes on", f"Wait until it has ended, or: kilonova cancel {run.number}"
+        case _, RunState.SUCCEEDED:
+            problem, hint = "the run has succeeded", "To start it anew nevertheless: kilonova fire BINDING"
+        case RunKind.INGEST, _:
+            watched = [each for each in runs.written_by(tx, run.number) if files.watched(tx, each)]
+            again = [f"kilonova gather {each} takes its files, as servers do" for each in watched]
+            problem, hint = "it was an ingest", "; ".join(again) or "Ingest the file again"
+        case RunKind.COMPACTION, _:
+            problem, hint = "it was a compaction", "Compact the channel again: kilonova compact CHANNEL"
+        case RunKind.TASKS, _ if not names:
+            problem, hint = "its tasks are not there any more", f"They were {', '.join(run.tasks)}"
+        case _:
+            return
+    raise StateError(f"the run cannot be retried: {problem}", run=run.number, hint=hint)
 
 
 def _not_aside(file: File | None, channel: str, path: str) -> UnknownName:

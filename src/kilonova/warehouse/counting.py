@@ -1,15 +1,15 @@
-"""How much Spark has done of what one thread asks of it: the tasks of its jobs, done and known so far.
+"""How much Spark has done of what one thread asks of it, and how to end that: tasks of its jobs, done and known so far.
 
 A classic session tells it by its status tracker, for a group of jobs: the thread's jobs are put in one, which also
 gives them a name in Spark's pages, and a pool, so that a large step leaves others their share. A Connect session
-reports each operation to the thread that waits for it. Neither starts a job. Where Spark does not answer nothing is
-counted, and nothing else happens.
+reports each operation to the thread that waits for it, and knows operations by a tag. None of it starts a job. Where
+Spark does not answer nothing is counted, and nothing else happens.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ _POOLS = 16
 
 
 @contextmanager
-def counted(spark: SparkSession, name: str) -> Iterator[Callable[[], Amount]]:
+def counted(spark: SparkSession, name: str) -> Iterator[Jobs | Operations]:
     """Count what this thread asks of Spark within the block.
 
     Args:
@@ -42,7 +42,7 @@ def counted(spark: SparkSession, name: str) -> Iterator[Callable[[], Amount]]:
         name: what it is for, as Spark's pages show it.
 
     Yields:
-        Says how much there is by now; may be asked from any thread.
+        Says how much there is by now, and ends it; from any thread.
     """
     try:
         context: SparkContext | None = spark.sparkContext
@@ -50,22 +50,28 @@ def counted(spark: SparkSession, name: str) -> Iterator[Callable[[], Amount]]:
         context = None
     if context is None:
         with _reported(spark) as operations:
-            yield operations.amount
+            yield operations
     else:
         with _grouped(context, name) as jobs:
-            yield jobs.amount
+            yield jobs
 
 
-class _Jobs:
+class Jobs:
     """The jobs of a group in a classic session."""
 
-    def __init__(self, tracker: StatusTracker, group: str) -> None:
-        self._tracker = tracker
+    def __init__(self, context: SparkContext, group: str) -> None:
+        self._context = context
+        self._tracker: StatusTracker = context.statusTracker()
         self._group = group
         self._ended: dict[int, Amount] = {}
 
     def amount(self) -> Amount:
+        """How much Spark has done by now, of what it is known to have to do."""
         return sum((self._of(job) for job in self._tracker.getJobIdsForGroup(self._group)), Amount())
+
+    def interrupt(self) -> None:
+        """End the jobs that go on now."""
+        self._context.cancelJobGroup(self._group)
 
     def _of(self, job: int) -> Amount:
         if job in self._ended:
@@ -83,37 +89,45 @@ class _Jobs:
 
 
 @contextmanager
-def _grouped(context: SparkContext, name: str) -> Iterator[_Jobs]:
+def _grouped(context: SparkContext, name: str) -> Iterator[Jobs]:
     group = f"kilonova-{uuid.uuid4().hex}"
     before: dict[str, str | None] = {}
     with suppress(Exception):  # a Spark that has died fails what follows, with an error of its own
         before = {key: context.getLocalProperty(key) for key in _GROUP}
-        context.setJobGroup(group, name)
+        context.setJobGroup(group, name, interruptOnCancel=True)
         context.setLocalProperty(_POOL, f"kilonova-{crc32(name.encode()) % _POOLS}")
     try:
-        yield _Jobs(context.statusTracker(), group)
+        yield Jobs(context, group)
     finally:
         with suppress(Exception):
             for key, value in before.items():
                 context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None takes it away
 
 
-class _Operations:
+class Operations:
     """What is known of the operations of a Connect session."""
 
-    def __init__(self) -> None:
+    def __init__(self, spark: SparkSession, tag: str) -> None:
+        self._spark = spark
+        self._tag = tag
         self._amounts: dict[str | None, Amount] = {}
 
     def hear(self, operation: str | None, stages: Iterable[StageInfo]) -> None:
+        """Hear how an operation goes."""
         self._amounts[operation] = sum(
             (Amount(stage.num_completed_tasks, stage.num_tasks) for stage in stages), Amount()
         )
 
     def amount(self) -> Amount:
+        """How much Spark has done by now, of what it is known to have to do."""
         return sum(list(self._amounts.values()), Amount())
 
+    def interrupt(self) -> None:
+        """End the operations that go on now."""
+        self._spark.interruptTag(self._tag)
 
-_operations: ContextVar[_Operations | None] = ContextVar("operations", default=None)
+
+_operations: ContextVar[Operations | None] = ContextVar("operations", default=None)
 
 
 def _hear(stages: Iterable[StageInfo] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
@@ -123,12 +137,15 @@ def _hear(stages: Iterable[StageInfo] | None, inflight_tasks: int, operation_id:
 
 
 @contextmanager
-def _reported(spark: SparkSession) -> Iterator[_Operations]:
+def _reported(spark: SparkSession) -> Iterator[Operations]:
+    tag = f"kilonova-{uuid.uuid4().hex}"
     with suppress(Exception):
         spark.registerProgressHandler(_hear)  # type: ignore[arg-type]  # once is enough, and all that it does
-    operations = _Operations()
+    operations = Operations(spark, tag)
     token = _operations.set(operations)
+    spark.addTag(tag)
     try:
         yield operations
     finally:
+        spark.removeTag(tag)
         _operations.reset(token)

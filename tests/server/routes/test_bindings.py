@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from fastapi.testclient import TestClient
 
+from kilonova.service.project import Project
+
 
 def test_a_binding_is_shown_with_what_starts_it(client: TestClient) -> None:
     shown = client.get("/api/v1/bindings/per_user").json()
@@ -17,6 +19,14 @@ def test_a_binding_can_be_steered(client: TestClient) -> None:
     assert kinds == ["applied", "fired", "paused", "resumed"]
     [firing] = client.get("/api/v1/firings").json()
     assert firing["binding"] == "per_user"
+
+
+def test_who_steers_a_binding_is_told_by_the_name_of_the_token(client: TestClient, shop: Project) -> None:
+    bearing = {"Authorization": f"Bearer {shop.create_token('ann', 'operate')}"}
+    for verb in ("fire", "pause", "resume"):
+        client.post(f"/api/v1/bindings/per_user/{verb}", headers=bearing)
+    events = client.get("/api/v1/events", headers=bearing).json()
+    assert [event["text"] for event in events[1:]] == ["by hand, ann", "by ann", "by ann"]
 
 
 def test_firings_and_events_come_page_by_page(client: TestClient) -> None:

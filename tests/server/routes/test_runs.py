@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import getpass
+from datetime import timedelta
+
 from fastapi.testclient import TestClient
 
+from kilonova.catalog import runs
+from kilonova.model.run import RunKind
 from kilonova.service.project import Project
 from tests.catalog.building import ingested
 from tests.server.standing_in import Prompt
@@ -26,6 +31,37 @@ def test_tasks_are_run_when_somebody_asks(client: TestClient, prompt: Prompt) ->
     assert client.post("/api/v1/runs?task=per_user").json() == {"run": 3}
     client.post("/api/v1/runs")
     assert prompt.asked == [("run", {"tasks": ["per_user"]}), ("run", {"tasks": None})]
+
+
+def begun(shop: Project) -> int:
+    with shop.catalog.writing() as tx:
+        lease = timedelta(seconds=60)
+        return runs.start(tx, kind=RunKind.TASKS, tasks=["per_user"], writes=["per_user"], owner="me", lease=lease)[0]
+
+
+def test_a_run_is_cancelled_and_retried_by_whoever_has_the_token(client: TestClient, shop: Project) -> None:
+    number = begun(shop)
+    bearing = {"Authorization": f"Bearer {shop.create_token('ann', 'operate')}"}
+    early = client.post(f"/api/v1/runs/{number}/retry", headers=bearing)
+    assert (early.status_code, early.json()["error"], early.json()["run"]) == (422, "state", number)
+    cancelled = client.post(f"/api/v1/runs/{number}/cancellation", headers=bearing)
+    assert cancelled.json() == client.get(f"/api/v1/runs/{number}", headers=bearing).json()
+    run = cancelled.json()["run"]
+    assert (run["state"], run["error"]) == ("cancelled", "cancelled by ann")
+    again = client.post(f"/api/v1/runs/{number}/cancellation", headers=bearing)
+    assert (again.status_code, again.json()["error"]) == (422, "state")
+    assert "cancelled by ann" in again.json()["problem"]
+    assert client.post(f"/api/v1/runs/{number}/retry", headers=bearing).json() == {"bindings": ["per_user"]}
+    told = [(event["kind"], event["text"]) for event in client.get("/api/v1/events", headers=bearing).json()]
+    assert told[-2:] == [("cancelled", "cancelled by ann"), ("fired", f"run {number} again, ann")]
+    assert 'kilonova_runs{state="cancelled"} 1.0' in client.get("/metrics", headers=bearing).text
+
+
+def test_without_tokens_it_is_the_user_of_the_server_who_cancels(client: TestClient, shop: Project) -> None:
+    answer = client.post(f"/api/v1/runs/{begun(shop)}/cancellation")
+    assert answer.json()["run"]["error"] == f"cancelled by {getpass.getuser()}"
+    for what in ("cancellation", "retry"):
+        assert client.post(f"/api/v1/runs/7/{what}").status_code == 404
 
 
 def test_monitoring_sees_what_there_is(client: TestClient, shop: Project) -> None:

@@ -14,7 +14,7 @@ from kilonova.catalog.prospects import Pending
 from kilonova.catalog.servers import Attending
 from kilonova.model.firing import Firing, FiringState
 from kilonova.model.trigger import described
-from kilonova.server.routes.context import After, Before, Context, Limit, page
+from kilonova.server.routes.context import After, Before, Context, Limit, Who, page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,9 +156,9 @@ def binding_routes(context: Context) -> APIRouter:
         found = [_pending(each) for each in project.prospects(after, limit + 1, binding)]
         return found if binding else page(request, response, found, limit, "after", lambda last: last.binding)
 
-    def acting(action: Callable[[str], None], verb: str, what: str) -> None:
-        def act(name: str) -> dict[str, str]:
-            action(name)
+    def acting(action: Callable[[str, str | None], None], verb: str, what: str) -> None:
+        def act(name: str, who: Who) -> dict[str, str]:
+            action(name, who)
             return {"binding": name, "done": verb}
 
         act.__doc__ = what

@@ -204,7 +204,7 @@ def channel_routes(context: Context) -> APIRouter:
     @router.post("/channels/{name}/files/retry", dependencies=context.operate)
     def retry(name: str, path: str | None = None) -> dict[str, int]:
         """Let files of a watched directory that are set aside be tried again: one, or all."""
-        return {"files": project.retry(name, path)}
+        return {"files": project.retry_files(name, path)}
 
     @router.post("/channels/{name}/compaction", dependencies=context.operate, responses=ACCEPTED)
     async def compact(name: str, response: Response, wait: Wait = True) -> Begun | ErrandShown:

@@ -25,6 +25,15 @@ After = Annotated[str, Query(description="Those after this name.")]
 Wait = Annotated[bool, Query(description="Answer when it is done; false answers 202 at once, with an errand.")]
 
 
+async def _holder(request: Request) -> str | None:
+    holder: str | None = request.state.holder
+    return holder
+
+
+Who = Annotated[str | None, Depends(_holder)]
+"""The name of the token that a request comes with; None if it comes without one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What routes are over.

@@ -1,20 +1,28 @@
-"""Runs: those that have been, and one that is asked for."""
+"""Runs: those that have been, one that is asked for, and what becomes of one."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from kilonova.model.run import RunKind, RunState
-from kilonova.server.routes.context import ACCEPTED, Before, Begun, Context, ErrandShown, Limit, Wait, page
+from kilonova.server.routes.context import ACCEPTED, Before, Begun, Context, ErrandShown, Limit, Wait, Who, page
 from kilonova.service.reports import RunDetail, RunSummary
 
 Number = Annotated[int, Path(ge=0, le=2**53)]
 _LOG: dict[int | str, dict[str, Any]] = {
     200: {"description": "The log.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The bindings that are due again, so that a server does what a run was to do."""
+
+    bindings: list[str]
 
 
 def run_routes(context: Context) -> APIRouter:
@@ -54,5 +62,16 @@ def run_routes(context: Context) -> APIRouter:
     ) -> Begun | ErrandShown:
         """Run tasks now: all that are due, or the named ones."""
         return await context.begun(response, wait, "run", tasks=task)
+
+    @router.post("/runs/{number}/cancellation", dependencies=context.operate)
+    def cancel(number: Number, who: Who) -> RunDetail:
+        """End a run that goes on: nothing of it is published, and its process stops within seconds."""
+        project.cancel(number, who)
+        return project.run_detail(number)
+
+    @router.post("/runs/{number}/retry", dependencies=context.operate)
+    def retry(number: Number, who: Who) -> Again:
+        """Let a server start again what a run that has not succeeded was to do."""
+        return Again(list(project.retry_run(number, who)))
 
     return router
