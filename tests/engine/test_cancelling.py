@@ -111,7 +111,7 @@ def test_a_run_stops_within_seconds_and_leaves_nothing_behind(
         error = stopped(project, run, number)
     assert str(error) == f"run {number}: the run was cancelled by ann. Nothing of it was published."
     assert not (tmp_path / "later").exists()
-    found = project.one_run(number).run
+    found = project.run_detail(number).run
     assert (found.state, found.error, found.progress) == (RunState.CANCELLED, "cancelled by ann", None)
     log = project.log(number).text.splitlines()
     assert [line.split(" ", 1)[1] for line in log[-2:]] == ["run: stopped", "run: cancelled by ann"]

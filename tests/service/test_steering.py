@@ -57,7 +57,7 @@ def test_a_run_that_was_cancelled_is_retried_by_the_bindings_of_its_tasks(shop: 
     with pytest.raises(StateError, match=f"the run goes on. Wait until it has ended, or: kilonova cancel {run}"):
         shop.retry_run(run)
     shop.cancel(run)
-    found = shop.one_run(run).run
+    found = shop.run_detail(run).run
     assert (found.state, found.error) == (RunState.CANCELLED, f"cancelled by {getpass.getuser()}")
     assert shop.retry_run(run, "ann") == ("report", "towns")
     said = f"run {run} again, ann"
