@@ -26,7 +26,7 @@ def serve(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Log JSON, an object per line.")] = False,
 ) -> None:
-    """Fire triggers and start what is due, until interrupted. Any number of servers can share a catalog."""
+    """Fire triggers, start what is due and show the web page, until interrupted. Any number can share a catalog."""
     from kilonova.server.listening import listening
     from kilonova.server.logs import log, logging_to, say
     from kilonova.server.loop import Server
@@ -41,7 +41,7 @@ def serve(
                 signal.signal(number, lambda *_: begun.stop())
             server.attend()
             with project() as opened, listening(server, opened) as address:
-                say(f"the API is at {address}/api/docs", None)
+                say(f"the page is at {address}, the API at {address}/api/docs", None)
                 server.run()
         except KilonovaError as error:
             if not as_json:
