@@ -86,7 +86,7 @@ def insert_all(tx: Transaction, table: Table, rows: list[dict[str, Any]]) -> Non
 
 
 def naming(tx: Transaction, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-    """Where a JSON column has a string somewhere, which is looked up row by row.
+    """Where a JSON column has a name somewhere, which is looked up row by row.
 
     Unlike LIKE it tells capitals from small letters on SQLite, and PostgreSQL does not take it for rare.
     """
