@@ -1,70 +1,16 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kilonova.model.schedule import Cron, Every
-from kilonova.model.trigger import After, AllOf, Arrival, Clock, Missed, Reached, Simple, State, Trigger
+from kilonova.model.trigger import After, Arrival, Clock, Missed, Simple, State, Trigger
 from kilonova.model.trigger import simple as parts
-from kilonova.schedule.firing import Arrived, Happened, Looked, armed, look
+from kilonova.schedule.firing import Happened, Looked, armed, look
 from kilonova.schedule.queueing import Waiting, chosen
-
-START = datetime(2024, 3, 1, 12, tzinfo=UTC)
-
-
-def after(seconds: float) -> datetime:
-    return START + timedelta(seconds=seconds)
-
-
-@dataclass(frozen=True)
-class Arrives:
-    """A point comes, so many seconds after the start."""
-
-    second: int
-    channel: str
-    rows: int
-
-
-@dataclass(frozen=True)
-class Ends:
-    """A run of a binding ends."""
-
-    second: int
-    binding: str
-    reached: Reached
-
-
-History = list[Arrives | Ends]
-
-
-def seen_at(history: History, second: int, trigger: Trigger, state: State) -> Happened:
-    """What of a history has happened at some second that a trigger has not seen."""
-    arrived: dict[tuple[str, int], Arrived] = {}
-    reached: dict[tuple[str, Reached, int], tuple[int, datetime]] = {}
-    past = [(number, each) for number, each in enumerate(history, 1) if each.second <= second]
-    for item, one in zip(parts(trigger), state, strict=True):
-        match item:
-            case Arrival(channel=channel):
-                came = [each for _, each in past if isinstance(each, Arrives) and each.channel == channel]
-                if new := came[one.seen :]:
-                    arrived[channel, one.seen] = Arrived(
-                        first=after(new[0].second),
-                        point=len(came),
-                        time=after(new[-1].second),
-                        rows=sum(each.rows for each in new),
-                    )
-            case After(binding=binding, reached=where):
-                for number, each in past:
-                    if (
-                        number > one.seen
-                        and isinstance(each, Ends)
-                        and (each.binding, each.reached) == (binding, where)
-                    ):
-                        reached[binding, where, one.seen] = number, after(each.second)
-    return Happened(arrived=arrived, reached=reached)
+from tests.schedule.happenings import START, Arrives, Ends, History, after, histories, seen_at, triggers
 
 
 def looked_at(trigger: Trigger, state: State, history: History, second: int, now: int) -> Looked:
@@ -72,24 +18,6 @@ def looked_at(trigger: Trigger, state: State, history: History, second: int, now
     return look(trigger, state, seen_at(history, second, trigger, state), after(now))
 
 
-simple = st.one_of(
-    st.builds(
-        Arrival,
-        channel=st.sampled_from("ab"),
-        rows=st.none() | st.integers(1, 6),
-        seconds=st.none() | st.integers(1, 9),
-    ),
-    st.builds(Clock, schedule=st.builds(Every, st.integers(1, 20)), missed=st.sampled_from(Missed)),
-    st.builds(After, binding=st.sampled_from("xy"), reached=st.sampled_from(Reached)),
-)
-triggers: st.SearchStrategy[Trigger] = simple | st.lists(simple, min_size=2, max_size=3).map(
-    lambda some: AllOf(tuple(some))
-)
-histories: st.SearchStrategy[History] = st.lists(
-    st.builds(Arrives, st.integers(0, 60), st.sampled_from("ab"), st.integers(0, 4))
-    | st.builds(Ends, st.integers(0, 60), st.sampled_from("xy"), st.sampled_from(Reached)),
-    max_size=12,
-).map(lambda items: sorted(items, key=lambda item: item.second))
 looks = st.lists(st.integers(0, 70), min_size=1, max_size=8).map(sorted)
 
 

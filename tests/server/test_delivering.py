@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook as Verifier
 
-from kilonova.catalog import events
+from kilonova.catalog import events, servers
 from kilonova.catalog.outlets import Installed
 from kilonova.errors import Undelivered
 from kilonova.model.event import EventKind
@@ -246,6 +246,24 @@ def test_what_happened_before_the_end_is_told_at_the_end(project: Project) -> No
             numbers = tell(project, EventKind.SERVER_STOPPED)
         assert receiver.numbers == numbers
     assert standing(project).holder is None
+
+
+def test_a_server_says_which_outlets_it_serves(project: Project) -> None:
+    with project.catalog.writing() as tx:
+        servers.enter(tx, "one", "1", timedelta(seconds=10))
+    answered = threading.Event()
+    with receiving(lambda count: 204 if answered.wait(10) else 500) as receiver:
+        project.add_webhook("w", receiver.url, ["failed"])
+        tell(project, EventKind.FAILED)
+        deliverer = Deliverer(project, timedelta(seconds=10), "one")
+        deliverer.start()
+        try:
+            until(lambda: receiver.entered == 1)
+            assert project.attendance(1)[0].outlets == ("w",)
+        finally:
+            answered.set()
+            deliverer.close(5)
+    assert project.attendance(1)[0].outlets == ()
 
 
 def test_times_are_those_of_the_events(project: Project) -> None:

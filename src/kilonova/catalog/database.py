@@ -7,6 +7,7 @@ long and never wait for Spark, so one at a time is enough, and what holds for on
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,7 +17,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Engine, Table, create_engine, event, insert, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Engine,
+    Table,
+    Text,
+    cast,
+    create_engine,
+    event,
+    func,
+    insert,
+    select,
+    text,
+)
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
@@ -68,6 +83,16 @@ def insert_all(tx: Transaction, table: Table, rows: list[dict[str, Any]]) -> Non
     """Insert rows, if there are any, all with the same columns."""
     if rows:
         tx.connection.execute(insert(table), rows)
+
+
+def naming(tx: Transaction, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+    """Where a JSON column has a name somewhere, which is looked up row by row.
+
+    Unlike LIKE it tells capitals from small letters on SQLite; and PostgreSQL, which takes what LIKE finds for rare, goes
+    on reading in the order of an index instead of sorting all that there is.
+    """
+    place = func.strpos if tx.connection.dialect.name == "postgresql" else func.instr
+    return place(cast(column, Text), json.dumps(name)) > 0
 
 
 class Catalog:

@@ -6,16 +6,14 @@ missed none before it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
-from sqlalchemy import Row, Text, cast, delete, func, insert, select, text, union_all
+from sqlalchemy import Row, delete, func, insert, select, text, union_all
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.database import NOTICE, Transaction
+from kilonova.catalog.database import NOTICE, Transaction, naming
 from kilonova.model.event import Event, EventKind
 from kilonova.model.trigger import After, Reached, simple
 
@@ -116,17 +114,16 @@ def before(
     if binding is not None:
         wanted.append(table.c.binding == binding)
     depth = limit if channel is None else _AS_FAR
-    found = select(table.c.id).where(*wanted).order_by(table.c.id.desc()).limit(depth)
+    found = select(table).where(*wanted).order_by(table.c.id.desc()).limit(depth)
     if kinds:  # of each kind by its index: together they would be sorted, however many there are
-        every = [found.where(table.c.kind == kind.value).subquery() for kind in dict.fromkeys(kinds)]
-        together = union_all(*(select(each.c.id) for each in every)).subquery()
-        found = select(together.c.id).order_by(together.c.id.desc()).limit(depth)
-    numbers = found.subquery()
-    query = select(table).join(numbers, numbers.c.id == table.c.id).order_by(table.c.id.desc())
+        every = [select(found.where(table.c.kind == kind.value).subquery()) for kind in dict.fromkeys(kinds)]
+        together = union_all(*every).subquery()
+        found = select(together).order_by(together.c.id.desc()).limit(depth)
     if channel is not None:
-        query = query.where(cast(table.c.channels, Text).contains(json.dumps(channel), autoescape=True))
-    told = map(_event, tx.connection.execute(query))
-    return list(islice((event for event in told if channel is None or channel in event.channels), limit))
+        looked_through = found.subquery()
+        of_it = select(looked_through).where(naming(tx, looked_through.c.channels, channel))
+        found = of_it.order_by(looked_through.c.id.desc()).limit(limit)
+    return [_event(row) for row in tx.connection.execute(found)]
 
 
 def _event(row: Row[Any]) -> Event:

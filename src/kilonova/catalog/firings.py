@@ -429,10 +429,14 @@ def firings(
     before: int | None = None,
     state: FiringState | None = None,
 ) -> list[Firing]:
-    """The firings, of all bindings or one, newest first: those before a number or in a state, and at most so many."""
+    """The firings, of all bindings or one, newest first: those before a number or in a state, and at most so many.
+
+    Raises:
+        UnknownName: there is no such binding.
+    """
     query = _told().limit(limit)
     if binding is not None:
-        query = query.where(tables.binding.c.name == binding)
+        query = query.where(tables.firing.c.binding_id == binding_id(tx, binding))
     if before is not None:
         query = query.where(tables.firing.c.id < before)
     if state is not None:

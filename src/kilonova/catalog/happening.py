@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import CTE, BigInteger, Column, ColumnElement, String, and_, column, func, select, values
+from sqlalchemy import CTE, BigInteger, ColumnElement, String, and_, column, func, select, values
 from sqlalchemy.types import TypeEngine
 
 from kilonova.catalog import events, tables
@@ -61,21 +61,20 @@ def _arrived(
     place, channel = _listed({"channel": String, "seen": BigInteger}, places), tables.channel
     first, last = tables.point.alias("first"), tables.point.alias("last")
 
-    def numbers(state: PointState, name: str) -> tuple[Column[int], ColumnElement[bool]]:
-        point = tables.point.alias(name)
+    def number(which: Callable[[ColumnElement[int]], Any], state: PointState, end: Any = None) -> Any:
+        """The first or last point in a state after what a trigger has seen."""
+        point = tables.point.alias()
         these = point.c.channel_id == channel.c.id, point.c.state == state.value, point.c.number > place.c.seen
-        return point.c.number, and_(*these)
+        found = select(which(point.c.number)).where(*these)
+        return (found if end is None else found.where(point.c.number < end)).correlate(channel, place).scalar_subquery()
 
-    reserved, are_reserved = numbers(PointState.RESERVED, "reserved")
-    filled, are_filled = numbers(PointState.FILLED, "filled")
-    end = func.coalesce(select(func.min(reserved)).where(are_reserved).scalar_subquery(), _END)
-    oldest = select(func.min(filled)).where(are_filled).correlate(channel, place)
-    newest = select(func.max(filled)).where(are_filled, filled < end).correlate(channel, place)
+    end = func.coalesce(number(func.min, PointState.RESERVED), _END)
+    oldest, newest = number(func.min, PointState.FILLED), number(func.max, PointState.FILLED, end)
     rows = tx.connection.execute(
         select(place, channel.c.id, first.c.time.label("since"), last.c.number, last.c.time)
         .join(channel, channel.c.name == place.c.channel)
-        .join(first, and_(first.c.channel_id == channel.c.id, first.c.number == oldest.scalar_subquery()))
-        .join(last, and_(last.c.channel_id == channel.c.id, last.c.number == newest.scalar_subquery()))
+        .join(first, and_(first.c.channel_id == channel.c.id, first.c.number == oldest))
+        .join(last, and_(last.c.channel_id == channel.c.id, last.c.number == newest))
     ).all()
     brought = _rows(tx, [(row.id, row.seen, row.number) for row in rows if (row.channel, row.seen) in counted])
     return {

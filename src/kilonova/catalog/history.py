@@ -6,16 +6,15 @@ runs and the others leave some out.
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Table, Text, cast, func, or_, select, union
+from sqlalchemy import Column, ColumnElement, Table, func, or_, select, union
 
 from kilonova.catalog import tables
 from kilonova.catalog.bindings import binding_id
 from kilonova.catalog.chains import channel_id
-from kilonova.catalog.database import Transaction
+from kilonova.catalog.database import Transaction, naming
 from kilonova.catalog.registry import task_id
 from kilonova.catalog.runs import run_from
 from kilonova.model.run import Run, RunKind, RunState
@@ -68,7 +67,7 @@ def runs(
         binding_id(tx, binding)
         wanted.append(_RUN.c.binding == binding)
     if task is not None:
-        wanted.append(cast(_RUN.c.tasks, Text).contains(json.dumps(task), autoescape=True))
+        wanted.append(naming(tx, _RUN.c.tasks, task))
     places: list[tuple[Table, int]] = []
     if channel is not None:
         places = [(table, channel_id(tx, channel)) for table in (tables.point, tables.run_output)]
@@ -78,8 +77,7 @@ def runs(
         wanted += between(_RUN.c.id)
     else:
         found = [
-            select(table.c.run_id)
-            .join(_RUN, _RUN.c.id == table.c.run_id)
+            (select(table.c.run_id).join(_RUN, _RUN.c.id == table.c.run_id) if wanted else select(table.c.run_id))
             .where(table.c.channel_id == number, *wanted, *between(table.c.run_id))
             .order_by(placed(table.c.run_id))
             .limit(limit)

@@ -269,8 +269,6 @@ class Looking:
         """
         self.catalog.check()
         with self.catalog.reading() as tx:
-            if binding is not None:
-                bindings.binding_id(tx, binding)
             return firings.firings(tx, limit, binding, before, state)
 
     def attendance(self, limit: int) -> list[servers.Attending]:

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from kilonova.catalog import runs
 from kilonova.model.run import RunKind
 from kilonova.service.project import Project
-from tests.catalog.building import ingested
+from tests.catalog.building import LEASE, begin, ingested
 from tests.server.standing_in import Prompt
 
 
@@ -25,6 +25,37 @@ def test_runs_come_newest_first_and_page_by_page(client: TestClient, shop: Proje
     assert told == told | first.json()[1] | {"inputs": [], "firings": [], "earlier": 1, "later": 3}
     missing = client.get("/api/v1/runs/4")
     assert (missing.status_code, missing.json()["hint"]) == (404, "The runs are 1 to 3")
+
+
+def test_runs_are_filtered(client: TestClient, shop: Project) -> None:
+    for _ in range(3):
+        ingested(shop.catalog, "clicks")
+    with shop.catalog.writing() as tx:
+        begin(tx, "per_user", tasks=("per_user",), kind=RunKind.TASKS)
+
+    def numbers(query: str) -> list[int]:
+        return [item["run"]["number"] for item in client.get(f"/api/v1/runs?{query}").json()]
+
+    assert numbers("state=running") == numbers("kind=tasks") == numbers("task=per_user") == [4]
+    assert numbers("channel=clicks&state=succeeded") == [3, 2, 1]
+    assert numbers("binding=per_user") == []
+    first = client.get("/api/v1/runs?channel=clicks&limit=2")
+    assert first.links["next"]["url"] == "/api/v1/runs?channel=clicks&limit=2&before=2"
+    for unknown in ("binding=x", "task=x", "channel=x"):
+        assert client.get(f"/api/v1/runs?{unknown}").status_code == 404
+    assert client.get("/api/v1/runs?state=lost").status_code == 422
+
+
+def test_a_run_is_told_with_what_it_holds(client: TestClient, shop: Project) -> None:
+    ingested(shop.catalog, "clicks")
+    with shop.catalog.writing() as tx:
+        run, _ = begin(tx, "per_user", tasks=("per_user",), kind=RunKind.TASKS)
+        runs.pin(tx, runs.holder_of(run), [1], LEASE)
+    told = client.get(f"/api/v1/runs/{run}").json()
+    assert told["holdings"] == {"reserved": {"per_user": 1}, "tasks": ["per_user"], "blocks": [1]}
+    assert (told["earlier"], told["later"]) == (1, None)
+    [made] = client.get("/api/v1/runs/1").json()["made"]
+    assert made["kind"] == {"start": 0, "end": 1}
 
 
 def test_tasks_are_run_when_somebody_asks(client: TestClient, prompt: Prompt) -> None:

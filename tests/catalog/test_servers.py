@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+from kilonova.catalog import bindings, events, firings, outlets, registry, runs, servers
+from kilonova.catalog.database import Catalog
+from kilonova.model.binding import Binding
+from kilonova.model.event import EventKind
+from kilonova.model.firing import FiringState
+from kilonova.model.outlet import Webhook
+from kilonova.model.run import RunKind
+from kilonova.model.task import Mode
+from tests.catalog.building import LEASE, a_task, commit, with_channels
+from tests.databases import Clock
+
+
+def test_a_server_says_what_it_has_taken_on(catalog: Catalog, clock: Clock) -> None:
+    with_channels(catalog, "clicks", "a_out", "b_out", "c_out")
+    with catalog.writing() as tx:
+        registry.put_tasks(tx, [a_task(f"{n}_task", {"clicks": Mode.NEW}, (f"{n}_out",)) for n in "abc"], "w")
+        bindings.put(tx, "w", [Binding(name=name, tasks=(f"{name}_task",)) for name in "abc"])
+        outlets.add(tx, Webhook(name="hook", url="http://localhost", kinds=frozenset([EventKind.FAILED])))
+        outlets.add(tx, Webhook(name="other", url="http://localhost", kinds=frozenset([EventKind.FAILED])))
+    for name in ("one", "two"):
+        with catalog.writing() as tx:
+            servers.enter(tx, name, "1", LEASE)
+        clock.forward(1)
+    with catalog.writing() as tx:
+        for name in "abc":
+            firings.fire_by_hand(tx, name, "me")
+        first = firings.claim(tx, "one", 2, None)[0][0]
+        firings.claim(tx, "two", 1, None)
+        run, points = runs.start(
+            tx,
+            kind=RunKind.TASKS,
+            tasks=["a_task"],
+            writes=["a_out"],
+            owner="worker",
+            lease=timedelta(hours=1),
+            claimed=first.parts[0],
+        )
+        for known in outlets.outlets(tx):
+            outlets.claim(tx, known, "two" if known.outlet.name == "hook" else "another", LEASE)
+        two, one = servers.attendance(tx, 10)
+    assert (one.server.name, two.server.name) == ("one", "two")
+    assert [(each.binding, each.state) for each in one.firings] == [
+        ("b", FiringState.CLAIMED),
+        ("a", FiringState.RUNNING),
+    ]
+    assert [each.number for each in one.runs] == [run]
+    assert (one.outlets, one.lost) == ((), ())
+    assert ([each.binding for each in two.firings], two.runs, two.outlets) == (["c"], (), ("hook",))
+    clock.forward(LEASE.total_seconds() - 1.5)
+    with catalog.writing() as tx:
+        assert servers.expire(tx) == ["one"]
+        firings.release(tx, ["one"])
+        two, one = servers.attendance(tx, 10)
+        assert [server.server for server in servers.attendance(tx, 1)] == [two.server]
+        [silent] = events.before(tx, None, 1)
+    assert one.server.state == servers.SILENT
+    assert one.lost == (silent,)
+    assert [each.binding for each in one.firings] == ["a"]
+    clock.forward(2)
+    commit(catalog, run, points)
+    with catalog.reading() as tx:
+        two, one = servers.attendance(tx, 10)
+    assert (one.firings, one.runs, two.outlets) == ((), (), ())
