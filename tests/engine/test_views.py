@@ -15,7 +15,7 @@ import kilonova as kn
 from kilonova.errors import DeclarationError, KeyViolation, KilonovaError, QueryError
 from kilonova.model.block import Delta
 from kilonova.model.encoding import Changes
-from kilonova.model.run import Way
+from kilonova.model.run import RunKind, Way
 from kilonova.schedule.costs import Costs
 from kilonova.service.project import Project
 from kilonova.warehouse import jobs
@@ -115,6 +115,32 @@ def test_views_follow_every_kind_of_change(project: Project) -> None:
     unchanged = {made.channel for made in project.runs(1)[0].made if made.block is None}
     assert {"pages", "busy", "quiet"} <= unchanged
     assert not {"per_part", "joined"} & {made.channel for made in project.runs(1)[0].made}
+
+
+def test_a_run_does_what_its_outlook_says(project: Project) -> None:
+    put(project, "visits", [("c1", "ab"), ("c1", "ac"), ("c2", "ba")])
+    for rows in ([("c2", "aa")], [("c3", "a"), ("c4", "a")], [("c5", "b")]):
+        outlook = project.outlook("pages")
+        assert project.run(["pages"]) is not None
+        past = project.past("pages")[0]
+        assert outlook.reason in past.reason
+        assert (past.way, past.estimates) == (outlook.way, outlook.estimates)
+        assert past.way in past.estimates
+        put(project, "visits", rows)
+    assert [past.way for past in project.past("pages")] == [Way.INCREMENTAL, Way.INCREMENTAL, Way.WHOLE]
+    project.run(["pages"])
+    put(project, "orders", [(n, f"c{n}", Decimal(n)) for n in range(5)])
+    put(project, "orders", [(1, "c9", Decimal(7))], deleted=[(2, None, None)])
+    project.compact("orders")
+    project.run(["quiet"])
+    for name in ("visits", "pages", "orders"):
+        sizes = project.growth(name)
+        known = [(size.rows, project.read(name, at=size.point).count()) for size in sizes if size.rows is not None]
+        assert all(told == counted for told, counted in known), name
+        assert known or name == "orders"
+        assert sizes[-1].bytes == project.assembly(name).bytes
+    assert project.growth("orders")[-1].rows == 4
+    assert [block.made for block in project.chain("orders").points[0].blocks] == [RunKind.INGEST, RunKind.COMPACTION]
 
 
 def test_what_is_small_is_done_by_one_worker(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

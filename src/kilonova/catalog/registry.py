@@ -305,7 +305,7 @@ def followed(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
 
 
 def readers(tx: Transaction, channel: str) -> dict[str, Registered]:
-    """The active tasks that read a channel which they do not write themselves, by name.
+    """The active tasks that read a channel, those left out that write it, by name.
 
     Raises:
         UnknownName: there is no such channel.

@@ -15,6 +15,7 @@ from kilonova.server.errands import Errands
 from kilonova.server.loop import Server
 from kilonova.server.page.site import site
 from kilonova.server.routes.bindings import binding_routes
+from kilonova.server.routes.chains import chain_routes
 from kilonova.server.routes.channels import channel_routes
 from kilonova.server.routes.context import Context
 from kilonova.server.routes.errands import errand_routes
@@ -30,6 +31,7 @@ from kilonova.service.project import Project
 
 _ROUTES = (
     channel_routes,
+    chain_routes,
     garbage_routes,
     task_routes,
     workflow_routes,

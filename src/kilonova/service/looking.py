@@ -168,7 +168,7 @@ class Looking:
             return schemas.schemas(tx, channel, limit)
 
     def readers(self, channel: str) -> tuple[Lag, ...]:
-        """Which tasks read a channel that others write, by name, and how far each is behind.
+        """Which tasks read a channel, those left out that write it, by name, and how far each is behind.
 
         Raises:
             UnknownName: there is no such channel.

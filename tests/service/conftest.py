@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kilonova.catalog.database import Catalog
+from kilonova.service.looking import Looking
+from tests.databases import DIALECTS, Clock, empty_database
+
+
+@pytest.fixture(params=DIALECTS)
+def looking(request: pytest.FixtureRequest) -> Iterator[Looking]:
+    """A look at a catalog without channels, in a database of either kind; time stands still."""
+    with empty_database(request.param) as url:
+        made = Catalog(url, Clock())
+        made.create()
+        yield Looking(made)
+        made.close()
