@@ -140,6 +140,33 @@ with kn.open_project(".", listener=hear, spark={"remote": sys.argv[1]}) as proje
 """
 
 
+CANCELLED = """
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
+import kilonova as kn
+
+wf = kn.Workflow("wf")
+wf.channel("numbers", "n int")
+
+@wf.task(schema="n bigint")
+def endless(numbers: kn.New) -> kn.Delta:
+    spark = numbers.sparkSession
+    many = spark.range(0, 3_000_000, 1, 2).crossJoin(spark.range(0, 1_000_000).toDF("m"))
+    return many.where("(id * m) % 1000003 = 999999 AND id + m < 5").selectExpr("id AS n")
+
+with kn.open_project(".", spark={"remote": sys.argv[1]}) as project, ThreadPoolExecutor(1) as pool:
+    project.create()
+    project.apply(wf)
+    project.ingest("numbers", project.warehouse.spark.createDataFrame([(1,)], "n int"))
+    run = pool.submit(project.run)
+    while project.one_run().run.progress is None and not run.done():
+        time.sleep(0.1)
+    project.cancel(2, "ann")
+    print(run.exception(20))
+    print(project.rows("numbers")[1])
+"""
+
+
 def run(example: str, *words: str) -> str:
     variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "KILONOVA_SIZES__BUCKETED": "20000"}
     done = subprocess.run(
@@ -172,9 +199,20 @@ def test_news_over_connect(remote: str) -> None:
     assert "batch 5: 342 unique articles" in run("news", "--remote", remote)
 
 
-def test_progress_is_told_over_connect(remote: str, tmp_path: Path) -> None:
-    (tmp_path / "progress.py").write_text(PROGRESS)
-    words = [sys.executable, "progress.py", remote]
+@pytest.mark.parametrize(
+    ("script", "printed"),
+    [
+        pytest.param(PROGRESS, "[0, 1, 2, 3, 4, 5] told", id="progress"),
+        pytest.param(
+            CANCELLED, "run 2: the run was cancelled by ann. Nothing of it was published.\n[(1,)]", id="cancelling"
+        ),
+    ],
+)
+def test_what_goes_on_is_told_and_can_be_ended_over_connect(
+    remote: str, tmp_path: Path, script: str, printed: str
+) -> None:
+    (tmp_path / "script.py").write_text(script)
+    words = [sys.executable, "script.py", remote]
     variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=400)
-    assert done.stdout.strip() == "[0, 1, 2, 3, 4, 5] told", done.stdout + done.stderr
+    assert done.stdout.strip() == printed, done.stdout + done.stderr
