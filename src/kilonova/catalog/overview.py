@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import and_, func, or_, select
-from sqlalchemy.orm import aliased
+from sqlalchemy import CTE, and_, exists, func, or_, select
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.chains import LIVE
@@ -191,27 +190,29 @@ def _failed(tx: Transaction) -> dict[str, int]:
     return found
 
 
+def _newest() -> CTE:
+    """The newest point of each channel that can be read and is filled: `id` and `number`, which may be null."""
+    channel, point = tables.channel, tables.point
+    here = point.c.channel_id == channel.c.id
+    reserved = select(func.min(point.c.number)).where(here, point.c.state == PointState.RESERVED.value)
+    every = select(func.max(point.c.number) + 1).where(here)
+    ends = select(
+        channel.c.id, func.coalesce(reserved.scalar_subquery(), every.scalar_subquery()).label("before")
+    ).subquery("ends")
+    filled = select(func.max(point.c.number)).where(
+        point.c.channel_id == ends.c.id, point.c.state == PointState.FILLED.value, point.c.number < ends.c.before
+    )
+    newest = select(ends.c.id, filled.scalar_subquery().label("number")).cte("newest")
+    return newest.prefix_with("MATERIALIZED")  # or it is reckoned anew for each block and cursor
+
+
 def _channels(tx: Transaction) -> dict[str, ChannelGlance]:
-    channel, point, other = tables.channel, tables.point, aliased(tables.point)
-    reserved = select(func.min(other.c.number)).where(
-        other.c.channel_id == channel.c.id, other.c.state == PointState.RESERVED.value
-    )
-    ends = select(channel.c.id, reserved.scalar_subquery().label("reserved")).cte("ends")
-    newest = (
-        select(func.max(other.c.number))
-        .where(
-            other.c.channel_id == ends.c.id,
-            other.c.state == PointState.FILLED.value,
-            or_(ends.c.reserved.is_(None), other.c.number < ends.c.reserved),
-        )
-        .scalar_subquery()
-    )
-    at = select(ends.c.id, newest.label("number")).cte("at")
+    channel, point, newest = tables.channel, tables.point, _newest()
     times = {
         row.id: (row.number, row.time)
         for row in tx.connection.execute(
-            select(at.c.id, at.c.number, point.c.time).join(
-                point, and_(point.c.channel_id == at.c.id, point.c.number == at.c.number)
+            select(newest.c.id, newest.c.number, point.c.time).join(
+                point, and_(point.c.channel_id == newest.c.id, point.c.number == newest.c.number)
             )
         )
     }
@@ -226,7 +227,9 @@ def _channels(tx: Transaction) -> dict[str, ChannelGlance]:
     sizes = _sizes(tx)
     found = {}
     for row in tx.connection.execute(
-        select(channel.c.id, channel.c.name, channel.c.workflow, channel.c.watch).order_by(channel.c.name)
+        select(
+            channel.c.id, channel.c.name, channel.c.workflow, channel.c.watch.is_not(None).label("watched")
+        ).order_by(channel.c.name)
     ):
         number, time = times.get(row.id, (0, None))
         rows, size = sizes.get(row.id, (0, 0))
@@ -238,29 +241,33 @@ def _channels(tx: Transaction) -> dict[str, ChannelGlance]:
             rows=rows,
             bytes=size,
             writing=tuple(writing.get(row.id, ())),
-            watched=row.watch is not None,
+            watched=row.watched,
         )
     return found
 
 
 def _sizes(tx: Transaction) -> dict[int, tuple[int, int]]:
-    """Rows and bytes of the live blocks from the newest base on, by channel."""
-    block = tables.block
-    bases = (
-        select(block.c.channel_id, func.max(block.c.end).label("base"))
-        .where(block.c.state == LIVE, block.c.start.is_(None))
+    """Rows and bytes of the live blocks that can be read, from the newest base on, by channel."""
+    block, newest = tables.block, _newest()
+    base = (
+        select(block.c.channel_id, func.max(block.c.end).label("end"))
+        .join(newest, newest.c.id == block.c.channel_id)
+        .where(block.c.state == LIVE, block.c.start.is_(None), block.c.end <= newest.c.number)
         .group_by(block.c.channel_id)
-        .cte("bases")
+        .subquery("base")
     )
+    shown = select(newest.c.id, newest.c.number, base.c.end).outerjoin(base, base.c.channel_id == newest.c.id)
+    bounds = shown.cte("bounds").prefix_with("MATERIALIZED")
     rows = tx.connection.execute(
         select(block.c.channel_id, func.sum(block.c.rows).label("rows"), func.sum(block.c.bytes).label("bytes"))
-        .outerjoin(bases, bases.c.channel_id == block.c.channel_id)
+        .outerjoin(bounds, bounds.c.id == block.c.channel_id)  # an outer join, so that SQLite reads the blocks in order
         .where(
             block.c.state == LIVE,
+            block.c.end <= bounds.c.number,
             or_(
-                bases.c.base.is_(None),
-                block.c.start >= bases.c.base,
-                and_(block.c.start.is_(None), block.c.end == bases.c.base),
+                bounds.c.end.is_(None),
+                block.c.start >= bounds.c.end,
+                and_(block.c.start.is_(None), block.c.end == bounds.c.end),
             ),
         )
         .group_by(block.c.channel_id)
@@ -281,13 +288,12 @@ def _tasks(
     ):
         ways.setdefault(row.task_id, []).append((row.ports, row.production, row.language))
     cursors, lags = _cursors(tx)
-    done = {
-        name: tx.connection.execute(select(func.max(output.c.run_id)).where(output.c.task == name)).scalar()
-        for name in failed
-    }
+    done = select(func.max(output.c.run_id)).where(output.c.task == task.c.name).scalar_subquery()
     found = {}
     for row in tx.connection.execute(
-        select(task, logic.c.writes)
+        select(
+            task.c.id, task.c.name, task.c.workflow, task.c.binding, task.c.logic, logic.c.writes, done.label("done")
+        )
         .join(logic, and_(logic.c.task_id == task.c.id, logic.c.version == task.c.logic))
         .where(task.c.active)
         .order_by(task.c.name)
@@ -313,7 +319,7 @@ def _tasks(
                     channel=channel,
                     modes=tuple(modes[channel]),
                     cursor=mine.get(channel, 0),
-                    behind=_behind(mine.get(channel), lags.get((row.id, channel)), channels[channel]),
+                    behind=_behind(channels[channel], mine.get(channel), lags),
                     drives=not news or channel in news,
                 )
                 for channel in outside
@@ -322,19 +328,19 @@ def _tasks(
             own=tuple(channel for channel in modes if channel in row.writes),
             productions=tuple(dict.fromkeys(Production(production) for _, production, _ in variants)),
             running=running.get(row.name),
-            failed=ill if ill is not None and ill > (done[row.name] or 0) else None,
+            failed=ill if ill is not None and ill > (row.done or 0) else None,
         )
     return found
 
 
-def _behind(cursor: int | None, lag: int | None, channel: ChannelGlance) -> int:
+def _behind(channel: ChannelGlance, cursor: int | None, lags: Mapping[tuple[str, int], int]) -> int:
     """How many filled points are to be read; of a task that has not begun, what it has before it counts as one."""
     if cursor is None:
         return 1 if channel.point else 0
-    return lag or 0
+    return lags.get((channel.name, cursor), 0)
 
 
-def _cursors(tx: Transaction) -> tuple[dict[int, dict[str, int]], dict[tuple[int, str], int]]:
+def _cursors(tx: Transaction) -> tuple[dict[int, dict[str, int]], dict[tuple[str, int], int]]:
     """The cursors of each task's present logic, and how many filled points lie after those that are behind."""
     task, cursor, channel, point = tables.task, tables.cursor, tables.channel, tables.point
     cursors: dict[int, dict[str, int]] = {}
@@ -345,32 +351,34 @@ def _cursors(tx: Transaction) -> tuple[dict[int, dict[str, int]], dict[tuple[int
         .join(channel, channel.c.id == cursor.c.channel_id)
     ):
         cursors.setdefault(row.task_id, {})[row.name] = row.point
-    reserved = aliased(tables.point)
-    blocked = select(reserved.c.number).where(
-        reserved.c.channel_id == point.c.channel_id,
-        reserved.c.state == PointState.RESERVED.value,
-        reserved.c.number < point.c.number,
+    newest = _newest()
+    begun = (
+        select(cursor.c.channel_id, cursor.c.point, newest.c.number)
+        .join(task, present)
+        .join(newest, and_(newest.c.id == cursor.c.channel_id, newest.c.number > cursor.c.point))
+        .distinct()
+        .subquery("begun")
     )
     lags = tx.connection.execute(
-        select(cursor.c.task_id, channel.c.name, func.count().label("points"))
-        .join(task, present)
-        .join(channel, channel.c.id == cursor.c.channel_id)
+        select(channel.c.name, begun.c.point, func.count().label("points"))
+        .join(channel, channel.c.id == begun.c.channel_id)
         .join(
             point,
             and_(
-                point.c.channel_id == cursor.c.channel_id,
+                point.c.channel_id == begun.c.channel_id,
                 point.c.state == PointState.FILLED.value,
-                point.c.number > cursor.c.point,
+                point.c.number > begun.c.point,
+                point.c.number <= begun.c.number,
             ),
         )
-        .where(~blocked.exists())
-        .group_by(cursor.c.task_id, channel.c.name)
+        .group_by(channel.c.name, begun.c.point)
     )
-    return cursors, {(row.task_id, row.name): row.points for row in lags}
+    return cursors, {(row.name, row.point): row.points for row in lags}
 
 
 def _bindings(tx: Transaction) -> dict[str, BindingGlance]:
     binding, firing = tables.binding, tables.firing
+    busy = exists().where(tables.task.c.binding == binding.c.name, tables.task.c.active)
     due = {
         row.binding_id: row.times
         for row in tx.connection.execute(
@@ -387,6 +395,6 @@ def _bindings(tx: Transaction) -> dict[str, BindingGlance]:
             paused=row.paused,
             due=due.get(row.id, 0),
         )
-        for row in tx.connection.execute(select(binding).where(binding.c.active).order_by(binding.c.name))
+        for row in tx.connection.execute(select(binding).where(binding.c.active, busy).order_by(binding.c.name))
     )
     return {each.name: each for each in rows}

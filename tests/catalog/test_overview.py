@@ -1,0 +1,347 @@
+"""The overview says what the functions say that read a channel's or a task's whole past."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import event, select
+
+from kilonova.catalog import bindings, chains, events, firings, history, registry, runs, space, tables
+from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.overview import Overview, overview
+from kilonova.errors import Busy
+from kilonova.model.binding import Binding
+from kilonova.model.block import Base, Delta, Kind
+from kilonova.model.channel import PointState
+from kilonova.model.directory import Directory
+from kilonova.model.encoding import Upsert
+from kilonova.model.headway import Amount, Going, Headway
+from kilonova.model.run import Output, RunKind, RunState
+from kilonova.model.task import Mode, Production, Task
+from kilonova.schedule.collection import Provenance, collect
+from kilonova.schedule.planning import driving
+from kilonova.service.looking import Looking
+from tests.catalog.building import (
+    LEASE,
+    a_block,
+    a_channel,
+    a_function_variant,
+    a_task,
+    an_output,
+    begin,
+    commit,
+    ingested,
+    with_channels,
+)
+from tests.databases import Clock
+
+SOURCES = ("clicks", "users", "prices", "spare")
+TASKS = {
+    "cleaned": a_task("cleaned", {"clicks": Mode.NEW}, ("cleaned",)),
+    "split": a_task("split", {"cleaned": Mode.CHANGES, "users": Mode.ALL}, ("good", "bad")),
+    "totals": a_task("totals", {"good": Mode.INSERTS, "totals": Mode.ALL}, ("totals",)),
+    "looked_up": a_task("looked_up", {"users": Mode.ALL, "prices": Mode.ALL}, ("looked_up",)),
+    "either": a_task(
+        "either",
+        {"prices": Mode.NEW},
+        ("either",),
+        more=(a_function_variant("whole", {"prices": Mode.ALL, "bad": Mode.ALL}, b"whole"),),
+    ),
+}
+
+
+class History:
+    """Things that happen to a catalog, one at random after the other."""
+
+    def __init__(self, catalog: Catalog, clock: Clock, seed: int) -> None:
+        self.catalog = catalog
+        self.clock = clock
+        self.chance = random.Random(seed)
+        self.going: dict[int, tuple[tuple[Task, ...], dict[str, int], dict[str, int]]] = {}
+        self.tasks = dict(TASKS)
+        self.sources = list(SOURCES)
+        with catalog.writing() as tx:
+            registry.add_channels(tx, [a_channel(name) for name in SOURCES], "w")
+            outputs = [channel for task in TASKS.values() for channel in task.writes]
+            registry.add_channels(tx, [a_channel(name, Upsert(("id",))) for name in outputs], "w")
+            registry.put_tasks(tx, TASKS.values(), "w")
+            bound = [Binding(name=name, tasks=(name,), triggers=(), alone=True) for name in TASKS]
+            bindings.put(tx, "w", bound)
+
+    def happen(self) -> None:
+        kinds = [self.ingest] * 4 + [self.run] * 4 + [self.end] * 7
+        kinds += [self.compact, self.renew, self.silence, self.collect, self.pause]
+        if self.chance.random() < 0.02:
+            kinds = [self.drop]
+        self.clock.forward(1)
+        self.chance.choice(kinds)()
+
+    def some(self, names: list[str]) -> list[str]:
+        return self.chance.sample(names, self.chance.randint(1, min(3, len(names))))
+
+    def ingest(self) -> None:
+        with self.catalog.writing() as tx:
+            number, points = begin(tx, *self.some(self.sources))
+        self.going[number] = ((), points, {})
+
+    def run(self) -> None:
+        chosen = [task for name, task in self.tasks.items() if name in self.some(list(self.tasks))]
+        writes = [channel for task in chosen for channel in task.writes]
+        try:
+            with self.catalog.writing() as tx:
+                read = {name: found.readable for name, found in chains.chronicles(tx).items()}
+                number, points = begin(tx, *writes, tasks=tuple(t.name for t in chosen), kind=RunKind.TASKS)
+        except Busy:
+            return
+        self.going[number] = (tuple(chosen), points, read)
+
+    def end(self) -> None:
+        if not self.going:
+            return
+        number = self.chance.choice(list(self.going))
+        tasks, points, read = self.going.pop(number)
+        with self.catalog.writing() as tx:
+            if self.chance.random() < 0.3:
+                runs.fail(tx, number, "no luck")
+                return
+            writer = {channel: task.name for task in tasks for channel in task.writes}
+            outputs = [self.output(tx, number, channel, at, writer.get(channel)) for channel, at in points.items()]
+            seen = read | {each.channel: each.point for each in outputs if each.block is not None}
+            advances = [
+                runs.Advance(
+                    task=task.name,
+                    logic=registry.tasks(tx)[task.name].logic,
+                    points=tuple((channel, seen[channel]) for channel in task.reads),
+                )
+                for task in tasks
+            ]
+            runs.commit(tx, number, inputs=(), outputs=outputs, advances=advances)
+
+    def output(self, tx: Transaction, run: int, channel: str, point: int, task: str | None) -> Output:
+        if self.chance.random() < 0.2:
+            return an_output(channel, point, None, task)
+        kind: Kind = Base(point) if self.chance.random() < 0.2 else Delta(point - 1, point)
+        rows = self.chance.randint(0, 9)
+        return an_output(channel, point, a_block(chains.new_block(tx, channel, run), kind, rows), task)
+
+    def compact(self) -> None:
+        with self.catalog.writing() as tx:
+            found = chains.chronicles(tx)
+            channel = self.chance.choice(list(found))
+            point = found[channel].effective
+            if not found[channel].snapshot(found[channel].readable).deltas:
+                return
+            number, _ = begin(tx, kind=RunKind.COMPACTION)
+            block = a_block(chains.new_block(tx, channel, number), Base(point), 3)
+            runs.commit(tx, number, inputs=(), outputs=[an_output(channel, point, block)], advances=())
+
+    def renew(self) -> None:
+        name = self.chance.choice(list(self.tasks))
+        with self.catalog.writing() as tx:
+            claimed = tx.connection.execute(select(tables.claim.c.task_id)).scalars().all()
+            if registry.task_id(tx, name) not in claimed:
+                registry.put_task(tx, self.tasks[name], "w", renew=True)
+
+    def silence(self) -> None:
+        self.clock.forward(LEASE.total_seconds() + 1)
+        with self.catalog.writing() as tx:
+            for run in runs.expire(tx):
+                self.going.pop(run.number, None)
+
+    def collect(self) -> None:
+        provenance = self.chance.choice(list(Provenance))
+        with self.catalog.writing() as tx:
+            gone = [
+                each.block.number for each in collect(space.holdings(tx, provenance), None, provenance) if each.goes
+            ]
+            chains.doom(tx, gone)
+
+    def pause(self) -> None:
+        with self.catalog.writing() as tx:
+            bindings.pause(tx, self.chance.choice(list(self.tasks)), self.chance.random() < 0.5)
+
+    def drop(self) -> None:
+        for name in ("spare", "totals", "either", "looked_up"):
+            busy = any(name in points for _, points, _ in self.going.values())
+            if busy or name not in [*self.sources, *self.tasks]:
+                continue
+            with self.catalog.writing() as tx:
+                if name in self.tasks:
+                    registry.drop_task(tx, name)
+                    del self.tasks[name]
+                else:
+                    self.sources.remove(name)
+                chains.drop_channel(tx, name)
+                bindings.forget(tx, name)
+            return
+
+
+def glanced(catalog: Catalog) -> Overview:
+    with catalog.reading() as tx:
+        return overview(tx)
+
+
+def check(catalog: Catalog) -> None:
+    """Compare with what is read whole."""
+    looking, found = Looking(catalog), glanced(catalog)
+    with catalog.reading() as tx:
+        every, known, chronicles = history.runs(tx), registry.tasks(tx), chains.chronicles(tx)
+        bound = bindings.bindings(tx)
+        held = {run.number: runs.holdings(tx, run.number).reserved for run in every if run.state is RunState.RUNNING}
+        point = tables.point.c
+        filled: dict[str, list[int]] = {}
+        for row in tx.connection.execute(
+            select(tables.channel.c.name, point.number)
+            .join(tables.channel, tables.channel.c.id == point.channel_id)
+            .where(point.state == PointState.FILLED.value)
+        ):
+            filled.setdefault(row.name, []).append(row.number)
+        assert found.event == events.newest(tx)
+    assert list(found.channels) == sorted(chronicles)
+    for name, glance in found.channels.items():
+        chronicle = chronicles[name]
+        newest = next((each for each in chronicle.points if each.number == chronicle.effective), None)
+        blocks = chronicle.snapshot(chronicle.readable).blocks
+        assert (glance.point, glance.time) == (chronicle.effective, newest and newest.time), name
+        assert glance.rows == sum(block.statistics.rows for block in blocks), name
+        assert glance.bytes == sum(block.statistics.bytes for block in blocks), name
+        assert glance.writing == tuple(sorted(number for number, points in held.items() if name in points)), name
+    assert list(found.tasks) == sorted(known)
+    for name, task in found.tasks.items():
+        registered = known[name]
+        mine = [run for run in every if name in run.tasks]
+        last = next((run for run in mine if run.state is not RunState.RUNNING), None)
+        assert task.due == (looking.task(name).due is not None), name
+        assert (task.logic, task.started) == (registered.logic, registered.started), name
+        assert task.running == next((run.number for run in mine if run.state is RunState.RUNNING), None), name
+        ill = last is not None and last.state is not RunState.SUCCEEDED
+        assert task.failed == (last.number if ill and last else None), name
+        assert [each.channel for each in task.reads] == list(registered.task.reads), name
+        assert {each.channel for each in task.reads if each.drives} == set(driving(registered.task)), name
+        assert task.writes == registered.task.writes, name
+        for each in task.reads:
+            chronicle, cursor = chronicles[each.channel], registered.cursor(each.channel)
+            news = [number for number in filled.get(each.channel, ()) if cursor < number <= chronicle.readable]
+            assert each.cursor == cursor, (name, each)
+            assert each.behind == (len(news) if registered.started else bool(chronicle.effective)), (name, each)
+    assert {name: each.paused for name, each in found.bindings.items()} == {
+        name: each.paused for name, each in bound.items()
+    }
+    assert dict.fromkeys(held) == found.running
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_overview_says_what_the_whole_past_says(catalog: Catalog, clock: Clock, seed: int) -> None:
+    past = History(catalog, clock, seed)
+    check(catalog)
+    for _ in range(15):
+        for _ in range(5):
+            past.happen()
+        check(catalog)
+
+
+def test_an_empty_catalog_has_an_empty_overview(catalog: Catalog, clock: Clock) -> None:
+    found = glanced(catalog)
+    assert (found.channels, found.tasks, found.bindings, found.running) == ({}, {}, {}, {})
+    assert (found.event, found.time) == (0, clock.now)
+
+
+def test_what_lies_above_a_reserved_point_does_not_count(catalog: Catalog) -> None:
+    with_channels(catalog, "clicks")
+    with catalog.writing() as tx:
+        registry.put_task(tx, a_task("t", {"clicks": Mode.NEW}, ("news",)), "w")
+    ingested(catalog, "clicks")
+    with catalog.writing() as tx:
+        registry.move_cursors(tx, "t", 0, [("clicks", 1)])
+    with catalog.writing() as tx:
+        slow, reserved = begin(tx, "clicks")
+    ingested(catalog, "clicks", base=True)
+    ingested(catalog, "clicks")
+    glance = glanced(catalog).channels["clicks"]
+    assert (glance.point, glance.rows, glance.bytes, glance.writing) == (1, 1, 10, (slow,))
+    assert not glanced(catalog).tasks["t"].due
+    commit(catalog, slow, reserved)
+    found = glanced(catalog)
+    assert (found.channels["clicks"].point, found.channels["clicks"].rows) == (4, 2)
+    assert [each.behind for each in found.tasks["t"].reads] == [3]
+
+
+def test_what_channels_and_tasks_are_is_told(catalog: Catalog) -> None:
+    inbox = replace(a_channel("clicks"), watch=Directory(place="inbox"))
+    with catalog.writing() as tx:
+        registry.add_channels(tx, [inbox, a_channel("prices"), a_channel("bad")], "shop")
+        registry.put_tasks(tx, [TASKS["totals"], TASKS["either"]], "other")
+        registry.add_channels(tx, [a_channel("good")], "shop")
+    found = glanced(catalog)
+    assert {name: each.watched for name, each in found.channels.items()} == {
+        "bad": False,
+        "clicks": True,
+        "good": False,
+        "prices": False,
+    }
+    assert {each.workflow for each in found.channels.values()} == {"shop"}
+    totals, either = found.tasks["totals"], found.tasks["either"]
+    assert (totals.workflow, totals.binding, totals.own) == ("other", "totals", ("totals",))
+    assert (either.productions, either.view) == ((Production.DELTA, Production.BASE), True)
+    assert [(each.channel, each.modes, each.mode) for each in either.reads] == [
+        ("prices", (Mode.NEW, Mode.ALL), Mode.NEW),
+        ("bad", (Mode.ALL,), Mode.ALL),
+    ]
+
+
+def test_bindings_tell_of_firings_that_have_not_ended(catalog: Catalog) -> None:
+    with_channels(catalog, "clicks")
+    with catalog.writing() as tx:
+        registry.put_task(tx, TASKS["cleaned"], "w")
+        bindings.put(tx, "w", [Binding(name="often", tasks=("cleaned",), triggers=(), workflowette="cleaning")])
+        firings.fire_by_hand(tx, "often", "by hand")
+    [each] = glanced(catalog).bindings.values()
+    assert (each.name, each.workflowette, each.alone, each.paused, each.due) == ("often", "cleaning", False, False, 1)
+    assert glanced(catalog).tasks["cleaned"].binding == "often"
+    with catalog.writing() as tx:
+        [batch], _ = firings.claim(tx, "gauss", 1, None)
+        firings.refuse(tx, batch.parts[0], "no luck")
+        bindings.pause(tx, "often", True)
+    [each] = glanced(catalog).bindings.values()
+    assert (each.due, each.paused) == (0, True)
+
+
+def test_how_far_runs_have_come_is_told(catalog: Catalog) -> None:
+    with_channels(catalog, "clicks")
+    going = Going("cleaned", Amount(1, 2))
+    with catalog.writing() as tx:
+        registry.put_task(tx, TASKS["cleaned"], "w")
+        number, _ = begin(tx, tasks=("cleaned",), kind=RunKind.TASKS)
+        runs.note_progress(tx, number, Headway(steps=1, ended=0, going=(going,)))
+    found = glanced(catalog)
+    assert found.tasks["cleaned"].running == number
+    assert found.running[number] == Headway(steps=1, ended=0, going=(going,))
+
+
+def counted(catalog: Catalog, look: Callable[[Catalog], object]) -> int:
+    statements: list[str] = []
+
+    def heard(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        statements.append(statement)
+
+    event.listen(catalog._engine, "before_cursor_execute", heard)
+    look(catalog)
+    event.remove(catalog._engine, "before_cursor_execute", heard)
+    return len(statements)
+
+
+def test_however_many_tasks_have_failed_as_many_statements_are_made(catalog: Catalog) -> None:
+    names = [f"t{number}" for number in range(30)]
+    with_channels(catalog, "clicks", *names)
+    with catalog.writing() as tx:
+        registry.put_tasks(tx, [a_task(name, {"clicks": Mode.NEW}, (name,)) for name in names], "w")
+    before = counted(catalog, glanced)
+    for name in names:
+        with catalog.writing() as tx:
+            number, _ = begin(tx, name, tasks=(name,), kind=RunKind.TASKS)
+            runs.fail(tx, number, "no luck")
+    assert [task.failed for task in glanced(catalog).tasks.values()] == sorted(range(1, 31), key=lambda n: f"t{n - 1}")
+    assert counted(catalog, glanced) == before
