@@ -18,7 +18,9 @@ from kilonova.model.encoding import described
 from kilonova.model.schedule import described as schedule_described
 from kilonova.model.task import Query, Sql
 from kilonova.query.maintaining import Situation
+from kilonova.query.properties import Known
 from kilonova.query.rendering import pretty
+from kilonova.query.syntax import Beyond
 from kilonova.query.tasks import delta_of, known_of, way_of
 from kilonova.schedule.costs import learned
 from kilonova.schedule.planning import Progress, choose, extent, why_due
@@ -139,7 +141,7 @@ def _kept(
         channel=task.name,
         encoding=described(channel.encoding),
         reads=task.reads,
-        way=way_of(text, channel, facts) if derived else "made anew at each run",
+        way=_way(text, channel, facts) if derived else "made anew at each run",
         query=pretty(text),
         change=change,
         runs=made,
@@ -149,3 +151,11 @@ def _kept(
         checks=tuple(map(check_described, channel.checks)),
         schedule=None if task.schedule is None else schedule_described(task.schedule),
     )
+
+
+def _way(text: str, channel: Channel, facts: Known) -> str:
+    """How a relation is brought up to date, as far as that is known while what it reads has not run."""
+    try:
+        return way_of(text, channel, facts)
+    except Beyond as error:
+        return f"not known yet: it reads {error}"

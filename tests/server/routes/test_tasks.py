@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from fastapi.testclient import TestClient
 
+import kilonova as kn
 from kilonova.model.run import Way
 from kilonova.service.project import Project
 from tests.catalog.building import ingested
@@ -56,3 +57,13 @@ def test_what_is_not_there_is_told(client: TestClient) -> None:
     for path in ("tasks/per_usr", "tasks/per_usr/outlook", "tasks/per_usr/runs", "views/per_usr"):
         answer = client.get(f"/api/v1/{path}")
         assert (answer.status_code, answer.json()["hint"]) == (404, "Did you mean per_user?")
+
+
+def test_a_view_over_one_that_has_not_run_is_explained(client: TestClient, shop: Project) -> None:
+    more = kn.Workflow("more")
+    more.view("known", "SELECT user, count(*) AS n FROM clicks GROUP BY user")
+    more.view("busy", "SELECT user FROM known WHERE n > 1")
+    shop.apply(more)
+    answer = client.get("/api/v1/views/busy")
+    assert answer.status_code == 200
+    assert answer.json()[0]["way"] == "not known yet: it reads known, whose columns are not known before it has run"

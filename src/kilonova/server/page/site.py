@@ -6,6 +6,7 @@ import logging
 from urllib.parse import quote
 
 from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
@@ -82,6 +83,11 @@ def _tell_errors(app: FastAPI, pages: Pages) -> None:
     @app.exception_handler(HTTPException)
     def http_error(request: Request, error: HTTPException) -> Response:
         return told(request, error.status_code, "There is no such page", request.url.path, "Begin at the workflow")
+
+    @app.exception_handler(RequestValidationError)
+    def nonsense(request: Request, error: RequestValidationError) -> Response:
+        problem = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
+        return told(request, 422, "This address has no meaning", problem, "Begin at the workflow")
 
     @app.exception_handler(Exception)
     def defect(request: Request, error: Exception) -> Response:
