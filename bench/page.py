@@ -69,7 +69,7 @@ def measure(scale: Scale) -> list[Report]:
             goals=[Goal(f"{name}, with much: ms to the first paint", much[name][0], 1000) for name in _PAGES],
             timings={},
             note=f"Little is {few[0]} source channels, {few[1]} tasks and {few[2]} runs; much is {many[0]}, {many[1]:,}"
-            f" and {many[2]:,}. Medians of {_TIMES} in headless Chromium on the same machine, scripts and styles in its cache.",
+            f" and {many[2]:,}. Medians of {_TIMES} in headless Chromium on the same machine, its cache warm.",
         )
     ]
 
