@@ -128,7 +128,13 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
     tx.connection.execute(
         update(tables.task)
         .where(tables.task.c.id == row.id)
-        .values(logic=logic, active=True, workflow=workflow, schedule=codec.schedule_to_json(task.schedule))
+        .values(
+            logic=logic,
+            active=True,
+            workflow=workflow,
+            schedule=codec.schedule_to_json(task.schedule),
+            written=task.written or None,
+        )
     )
     if not same:
         _add_logics(tx, [(row.id, logic, task)])
@@ -147,6 +153,15 @@ def put_tasks(tx: Transaction, tasks: Iterable[Task], workflow: str) -> None:
     _add_tasks(tx, new, workflow)
 
 
+def tell_tasks(tx: Transaction, tasks: Iterable[Task]) -> None:
+    """Change how the queries of views are written, which do the same as before."""
+    table = tables.task
+    known = {row.name: row.written for row in tx.connection.execute(select(table.c.name, table.c.written))}
+    for task in tasks:
+        if (known[task.name] or "") != task.written:
+            tx.connection.execute(update(table).where(table.c.name == task.name).values(written=task.written or None))
+
+
 def _add_tasks(tx: Transaction, tasks: Sequence[Task], workflow: str) -> None:
     if not tasks:
         return
@@ -158,6 +173,7 @@ def _add_tasks(tx: Transaction, tasks: Sequence[Task], workflow: str) -> None:
             "logic": 0,
             "active": True,
             "schedule": codec.schedule_to_json(task.schedule),
+            "written": task.written or None,
         }
         for task in tasks
     ]
@@ -272,6 +288,7 @@ def tasks(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, Regi
                 writes=tuple(row.writes),
                 variants=tuple(variants[row.id]),
                 schedule=codec.schedule_from_json(row.schedule),
+                written=row.written or "",
             ),
             workflow=row.workflow,
             logic=row.logic,

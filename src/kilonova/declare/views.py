@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
+from textwrap import dedent
 from typing import Literal, get_args
 
 from kilonova.declare.checks import refuse_unknown
@@ -103,11 +104,19 @@ def derived(
                 continue
             for channel, task, own in _view(draft, known, channels):
                 made.append(channel)
-                tasks[draft.name] = (*tasks.get(draft.name, ()), replace(task, schedule=draft.schedule))
+                tasks[draft.name] = (
+                    *tasks.get(draft.name, ()),
+                    replace(task, schedule=draft.schedule, written=_as_written(draft, task)),
+                )
                 known[channel.name] = own
         except KilonovaError as error:
             raise draft.blamed(error) from error.__cause__
     return tuple(made), tasks
+
+
+def _as_written(draft: ViewDraft, task: Task) -> str:
+    """The view's query, for its own task; nothing for those that keep something on the way."""
+    return dedent(draft.query).strip() if task.name == draft.name else ""
 
 
 def _ordered(drafts: Mapping[str, ViewDraft]) -> Iterable[ViewDraft]:

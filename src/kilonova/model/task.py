@@ -125,6 +125,7 @@ class Task:
         variants: the ways to do it, the preferred one first.
         schedule: when it may run by itself; None for whenever something is new.
         note: how it is kept up to date, for people who plan it; the catalog does not keep it.
+        written: a view's query as its author wrote it, for people; empty for other tasks.
 
     Raises:
         DeclarationError: there is no variant, two have one name, or a channel is written twice.
@@ -135,6 +136,7 @@ class Task:
     variants: tuple[Variant, ...]
     schedule: Schedule | None = None
     note: str = field(default="", compare=False)
+    written: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if not self.variants:

@@ -503,6 +503,7 @@ def carry_out(tx: Transaction, plan: Plan) -> None:
             registry.tell_channel(tx, change.channel)
     declared = {change.channel.name: change.channel for change in plan.channels}
     registry.put_tasks(tx, (item.task for item in plan.tasks if item.action is Action.ADD), plan.workflow)
+    registry.tell_tasks(tx, (item.task for item in plan.tasks if item.action is Action.KEEP))
     for item in plan.tasks:
         if item.action is Action.CHANGE:
             registry.put_task(tx, item.task, plan.workflow, renew=item.anew)

@@ -198,7 +198,7 @@ def _charts(sizes: tuple[Size, ...]) -> list[dict[str, object]]:
             {
                 "title": title,
                 "ticks": [Tick(high(value), words(value)) for value in marks],
-                "times": times(first, last, 4),
+                "times": times(first, last),
                 "dots": [(place(each.time.timestamp()), high(value), each, words(value)) for each, value in known],
             }
         )

@@ -39,7 +39,7 @@ _ARROW = 34.0
 _ROW = 10.0
 """Pixels between the channels that one task writes."""
 
-_GAP = 84.0
+_GAP = 96.0
 """Pixels between layers."""
 
 

@@ -196,14 +196,16 @@ if (graph) {
         const [state, holds, time] = now;
         if (!node.classList.contains(`is-${state}`)) place(node, state);
         write(node.querySelector(".holds"), holds);
-        const when = node.querySelector("[data-time]");
-        if (when && time) when.dataset.time = time;
+        if (time) {
+          node.querySelector(".when").dataset.time = time;
+          write(node.querySelector(".dash"), " · ");
+        }
       }
     }
     for (const link of links) {
       const count = found.behind[link.dataset.to]?.[link.dataset.from] ?? 0;
       link.classList.toggle("behind", count > 0);
-      write(link.querySelector(".lag"), count ? ` · ${count} behind` : "");
+      write(link.querySelector(".lag"), count ? ` +${count}` : "");
     }
     if (chips.some(each => each.ariaPressed === "true")) pick();
     if (nodes.length > LARGE) await new Promise(done => setTimeout(done, 1000));

@@ -47,7 +47,7 @@ function lasting(count) {
 
 // Browsers' clocks may be wrong: what counts is the server's.
 let ahead = 0;
-export const clock = () => Date.now() + ahead;
+const clock = () => Date.now() + ahead;
 
 function tellTimes() {
   const now = clock();
@@ -59,11 +59,17 @@ setInterval(() => document.hidden || tellTimes(), 1000);
 
 // ---- Notices and questions
 
-export function notice(text, { how = "", kind = "", gone = kind === "bad" ? 15000 : 5000 } = {}) {
+function notice(text, { how = "", kind = "", page = "", gone = kind === "bad" ? 15000 : 6000 } = {}) {
   const made = document.createElement("div");
   made.className = `notice ${kind}`;
   const words = document.createElement("p");
   words.textContent = text;
+  if (page) {
+    const link = document.createElement("a");
+    link.href = page;
+    link.textContent = "see it";
+    words.append(" · ", link);
+  }
   made.append(words);
   if (how) {
     const more = document.createElement("p");
@@ -210,7 +216,7 @@ function refused(error) {
 const pause = time => new Promise(done => setTimeout(done, time));
 
 // Waits for what a worker does, and says how it ends.
-export async function errand(answer, what) {
+async function errand(answer, what) {
   let place = answer.headers.get("location");
   let found = await told(answer);
   const busy = notice(`${what}: begun`, { kind: "busy", gone: 0 });
@@ -229,7 +235,7 @@ export async function errand(answer, what) {
   return found;
 }
 
-export async function ask(url, options, what) {
+async function ask(url, options, what) {
   let answer;
   try { answer = await fetch(url, options); } catch {
     notice("The server does not answer", { how: "Try again when it is there", kind: "bad" });
@@ -266,7 +272,7 @@ document.addEventListener("submit", async event => {
   if (!done) return;
   const number = done.result?.run ?? done.run ?? (typeof done.result === "number" ? done.result : null);
   if (form.dataset.done) notice(form.dataset.done);
-  else if (number != null) notice(`${what}: run ${number}`);
+  else if (number != null) notice(`${what}: run ${number}`, { page: `/runs/${number}` });
   else if ("result" in done || "run" in done) notice(`${what}: there was nothing to do`);
   else notice(`${what}: done`);
   if (file) form.reset();
@@ -282,7 +288,7 @@ document.addEventListener("change", event => { if (event.target.matches("[data-s
 
 // ---- Parts that take a while, such as rows: they are fetched when the page is there, or when they are asked for.
 
-export async function load(place, url) {
+async function load(place, url) {
   place.setAttribute("aria-busy", "true");
   place.innerHTML = '<p class="soft">Reading…</p>';
   try {
