@@ -52,6 +52,10 @@ if (graph) {
       move(box.x + box.width / 2 - now.x - now.width / 2, box.y + box.height / 2 - now.y - now.height / 2);
   }
 
+  function near(node) {
+    location.href = `/?focus=${encodeURIComponent(node.id.slice(2))}`;
+  }
+
   all();
   addEventListener("resize", draw);
   stage.addEventListener("wheel", event => {
@@ -105,6 +109,14 @@ if (graph) {
     event.preventDefault();
     keys[event.key]();
   });
+  graph.addEventListener("click", event => {
+    const node = event.target.closest(".node");
+    if (node && event.shiftKey) { event.preventDefault(); near(node); }
+  });
+  graph.addEventListener("keydown", event => {
+    const node = event.target.closest(".node");
+    if (node && event.key === "n" && !event.ctrlKey && !event.metaKey) near(node);
+  });
   graph.addEventListener("focusin", event => {
     stage.scrollTo(0, 0);
     const node = event.target.closest(".node");
@@ -153,7 +165,6 @@ if (graph) {
 
   // ---- Keeping up to date
 
-  const LARGE = 400;
   let shape = null;
 
   function place(node, state) {
@@ -208,6 +219,5 @@ if (graph) {
       write(link.querySelector(".lag"), count ? ` +${count}` : "");
     }
     if (chips.some(each => each.ariaPressed === "true")) pick();
-    if (nodes.length > LARGE) await new Promise(done => setTimeout(done, 1000));
   };
 }

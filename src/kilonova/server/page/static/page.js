@@ -5,6 +5,9 @@ const KINDS = ["launched", "succeeded", "failed", "abandoned", "cancelled", "idl
   "set aside", "changed", "unseen", "server started", "server stopped", "server silent", "stuck", "undelivered"];
 const LEAST = 700; // milliseconds between two looks
 const LOST = 2000; // milliseconds until a server that has gone away is tried again
+const UNSEEN = 10000; // milliseconds after which a page that is hidden does not listen any more
+
+const pause = time => new Promise(done => setTimeout(done, time));
 
 // ---- Colours
 
@@ -45,12 +48,8 @@ function lasting(count) {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-// Browsers' clocks may be wrong: what counts is the server's.
-let ahead = 0;
-const clock = () => Date.now() + ahead;
-
 function tellTimes() {
-  const now = clock();
+  const now = Date.now();
   for (const each of document.querySelectorAll("time[datetime]")) each.textContent = relative(Date.parse(each.dateTime), now);
   for (const each of document.querySelectorAll("[data-time]")) each.textContent = relative(Date.parse(each.dataset.time), now);
   for (const each of document.querySelectorAll("[data-since]")) each.textContent = lasting((now - Date.parse(each.dataset.since)) / 1000);
@@ -94,7 +93,7 @@ function asked(question) {
 // ---- Keeping up to date: what has the attribute data-live is looked at again whenever something has happened.
 
 const live = document.getElementById("live");
-let looking = false, again = false, last = 0;
+let looking = false, again = false, next = 0;
 
 function standing(state, word) {
   if (!live) return;
@@ -104,15 +103,17 @@ function standing(state, word) {
 
 export const hooks = { look: null };
 
-export async function look() {
+async function look() {
+  if (document.hidden) { again = true; return; }
   if (looking) { again = true; return; }
   looking = true;
-  await new Promise(done => setTimeout(done, Math.max(0, LEAST - (Date.now() - last))));
+  await pause(Math.max(0, next - Date.now()));
   again = false;
+  const began = Date.now();
   try {
     await (hooks.look ?? renew)();
-    last = Date.now();
-  } catch (error) {
+    next = Date.now() + Math.max(LEAST, 4 * (Date.now() - began)); // what is slow is not asked for all the time
+  } catch {
     lost();
   } finally {
     looking = false;
@@ -196,6 +197,16 @@ function lost() {
 
 listen();
 addEventListener("pagehide", () => source?.close());
+// A browser has few connections to a server, and many pages may be open: those that nobody sees let go of theirs.
+let unseen = 0;
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(unseen);
+  if (document.hidden) unseen = setTimeout(() => { source?.close(); source = null; }, UNSEEN);
+  else {
+    if (!source) { listen(); look(); }
+    else if (again) look();
+  }
+});
 addEventListener("pageshow", event => event.persisted && listen());
 // How far runs have come is no event: while something goes on, it is asked for.
 setInterval(() => { if (!document.hidden && document.querySelector("[data-going]")) look(); }, 1500);
@@ -212,8 +223,6 @@ function refused(error) {
     .map(name => `${name} ${error[name]}`).join(", ");
   notice(`${where ? where + ": " : ""}${error?.problem ?? "It did not work"}`, { how: error?.hint ?? "", kind: "bad" });
 }
-
-const pause = time => new Promise(done => setTimeout(done, time));
 
 // Waits for what a worker does, and says how it ends.
 async function errand(answer, what) {
