@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
-from kilonova.catalog import bindings, chains, registry
+from kilonova.catalog import bindings, chains, events, registry
 from kilonova.catalog.database import Transaction
 from kilonova.errors import Busy, DeclarationError
 from kilonova.model.binding import Binding, refuse_impossible
@@ -16,6 +16,7 @@ from kilonova.model.check import Check
 from kilonova.model.check import described as check_described
 from kilonova.model.directory import described as directory_described
 from kilonova.model.encoding import described
+from kilonova.model.event import EventKind
 from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schedule import described as schedule_described
 from kilonova.model.task import Function, Task
@@ -516,3 +517,5 @@ def carry_out(tx: Transaction, plan: Plan) -> None:
     if any(item.action is not Action.KEEP for item in plan.bindings):
         wanted = (item.binding for item in plan.bindings if item.action is not Action.DROP)
         bindings.put(tx, plan.workflow, wanted)
+    elif not plan.empty:
+        events.tell(tx, EventKind.APPLIED, said=plan.workflow)

@@ -175,8 +175,7 @@ def _joint(task: TaskGlance) -> Size:
 
 def _framed(overview: Overview, writer: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """The frames around tasks, and around source channels, which lie in that of their workflow."""
-    shown = {task.workflow for task in overview.tasks.values()} | {each.workflow for each in overview.channels.values()}
-    several = len(shown) > 1
+    several = _several(overview)
     found: dict[str, tuple[str, ...]] = {}
     for task in overview.tasks.values():
         binding = overview.bindings.get(task.binding)
@@ -185,6 +184,12 @@ def _framed(overview: Overview, writer: Mapping[str, str]) -> dict[str, tuple[st
     if several:
         found |= {each.name: (each.workflow,) for each in overview.channels.values() if each.name not in writer}
     return found
+
+
+def _several(overview: Overview) -> bool:
+    """Whether there are several workflows, each of which has a frame then."""
+    every = (*overview.tasks.values(), *overview.channels.values())
+    return len({each.workflow for each in every}) > 1
 
 
 def _composed(overview: Overview, places: Nested, writer: Mapping[str, str]) -> Drawing:
@@ -206,7 +211,8 @@ def _composed(overview: Overview, places: Nested, writer: Mapping[str, str]) -> 
         if each.channel in channels
     )
     shown = tuple(
-        Frame(name=name[-1], binding=_is_binding(overview, name), place=box) for name, box in places.frames.items()
+        Frame(name=name[-1], binding=len(name) > 1 or not _several(overview), place=box)
+        for name, box in places.frames.items()
     )
     return Drawing(
         width=places.width,
@@ -217,12 +223,6 @@ def _composed(overview: Overview, places: Nested, writer: Mapping[str, str]) -> 
         links=links,
         writings=tuple(writings),
     )
-
-
-def _is_binding(overview: Overview, frame: tuple[str, ...]) -> bool:
-    """Whether a frame is that of a binding; a workflow may have the name of one."""
-    several = len({task.workflow for task in overview.tasks.values()}) > 1
-    return len(frame) > 1 or (frame[0] in overview.bindings and not several)
 
 
 def _written(task: TaskGlance, channel: str, box: Rectangle, place: Rectangle) -> Writing:

@@ -28,7 +28,8 @@ def entry(pages: Pages, access: Access) -> APIRouter:
 
     @router.post("/sign-in")
     async def take(request: Request) -> Response:
-        if int(request.headers.get("content-length") or _LONGEST + 1) > _LONGEST:
+        length = request.headers.get("content-length", "")
+        if not length.isdecimal() or int(length) > _LONGEST:
             return pages.show(request, "sign_in.html", code=413, then="/", problem="that is no token")
         form = {name: values[0] for name, values in parse_qs((await request.body()).decode("utf-8", "replace")).items()}
         then, secret = _local(form.get("then", "/")), form.get("token", "").strip()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from fast_sugiyama import from_edges
@@ -66,41 +66,96 @@ def placed(sizes: Mapping[str, Size], edges: Iterable[Edge], gap: float) -> Plac
     tied = list(dict.fromkeys(edges))
     within = {name for edge in tied for name in edge}
     loose = [name for name in sizes if name not in within]
-    parts = [_part(layers, follows, sizes, gap) for layers, follows in _layered(tied)]
+    back = _back(tied)
+    forth = dict.fromkeys(edge[::-1] if edge in back else edge for edge in tied)
+    parts = [_part(*_layered(part), sizes, gap) for part in _parts(forth)]
     parts += [Placed(*sizes[name], {name: (0.0, 0.0)}) for name in loose]
-    return _together(parts, gap)
+    found = _together(parts, gap)
+    bends = found.bends
+    turned = {edge: bends[edge[::-1]][::-1] for edge in tied if edge in back and edge[::-1] in bends}
+    return replace(found, bends={edge: bends[edge] for edge in tied if edge in bends} | turned)
+
+
+def _back(edges: Iterable[Edge]) -> set[Edge]:
+    """The edges that lead back to where a walk has come from: without them there is no cycle.
+
+    >>> _back([("a", "b"), ("b", "c"), ("c", "a")])
+    {('c', 'a')}
+    """
+    follows: dict[str, list[str]] = {}
+    for start, end in edges:
+        follows.setdefault(start, []).append(end)
+    found: set[Edge] = set()
+    seen: set[str] = set()
+    for root in follows:
+        way = {root: iter(follows[root])} if root not in seen else {}
+        while way:
+            name = next(reversed(way))
+            seen.add(name)
+            end = next(way[name], None)
+            if end is None:
+                del way[name]
+            elif end in way:
+                found.add((name, end))
+            elif end not in seen:
+                way[end] = iter(follows.get(end, ()))
+    return found
+
+
+def _parts(edges: Iterable[Edge]) -> list[list[Edge]]:
+    """The edges of each part of a graph that is not tied to the others.
+
+    >>> _parts([("a", "b"), ("c", "d"), ("b", "e")])
+    [[('a', 'b'), ('b', 'e')], [('c', 'd')]]
+    """
+    every = list(edges)
+    above: dict[str, str] = {}
+
+    def top(name: str) -> str:
+        while above.setdefault(name, name) != name:
+            above[name] = name = above[above[name]]
+        return name
+
+    for start, end in every:
+        above[top(end)] = top(start)
+    found: dict[str, list[Edge]] = {}
+    for edge in every:
+        found.setdefault(top(edge[0]), []).append(edge)
+    return list(found.values())
 
 
 Node = str | int
 """A box, or where an edge passes a layer."""
 
 
-def _layered(edges: Sequence[Edge]) -> list[tuple[list[list[Node]], dict[Node, list[Node]]]]:
-    """For each part of a graph its layers, each in order, and what follows what, layer by layer."""
-    if not edges:
-        return []
+def _layered(edges: Sequence[Edge]) -> tuple[list[list[Node]], dict[Node, list[Node]]]:
+    """The layers of a part of a graph, each in order, and what follows what, layer by layer.
+
+    The library is given one part at a time, because where it is given several it uses the numbers of boxes of others
+    for passages; and numbers instead of names, because it goes through a set of them.
+    """
+    names = list(dict.fromkeys(name for edge in edges for name in edge))
+    numbers = {name: number for number, name in enumerate(names)}
     hard = len(edges) <= _LARGE
-    found = from_edges(
-        edges,
+    [(positions, _, _, tied)] = from_edges(
+        [(numbers[start], numbers[end]) for start, end in edges],
         dummy_vertices=True,
         vertex_spacing=1,
         crossing_minimization="barycenter" if hard else "median",
         transpose=hard,
     )
-    parts = []
-    for number, (positions, _, _, tied) in enumerate(found):
-        layers: dict[float, list[tuple[float, Node]]] = {}
-        for name, (x, y) in positions:
-            node = name if isinstance(name, str) else (number << 32) + int(name)
-            layers.setdefault(y, []).append((x, node))
-        follows: dict[Node, list[Node]] = {}
-        for start, end in tied or ():
-            one = start if isinstance(start, str) else (number << 32) + int(start)
-            other = end if isinstance(end, str) else (number << 32) + int(end)
-            follows.setdefault(one, []).append(other)
-        top_first = sorted(layers, reverse=_falls(layers, follows))
-        parts.append(([[node for _, node in sorted(layers[y], key=lambda each: each[0])] for y in top_first], follows))
-    return parts
+
+    def node(number: str | int) -> Node:
+        return names[int(number)] if int(number) < len(names) else int(number)
+
+    layers: dict[float, list[tuple[float, Node]]] = {}
+    for number, (x, y) in positions:
+        layers.setdefault(y, []).append((x, node(number)))
+    follows: dict[Node, list[Node]] = {}
+    for start, end in tied or ():
+        follows.setdefault(node(start), []).append(node(end))
+    top_first = sorted(layers, reverse=_falls(layers, follows))
+    return [[each for _, each in sorted(layers[y], key=lambda pair: pair[0])] for y in top_first], follows
 
 
 def _falls(layers: Mapping[float, Sequence[tuple[float, Node]]], follows: Mapping[Node, Sequence[Node]]) -> bool:

@@ -80,6 +80,12 @@ def _tell_errors(app: FastAPI, pages: Pages) -> None:
             return told(request, 404, "There is no such thing", error.problem, error.hint)
         return told(request, 503, "This cannot be shown now", error.problem, error.hint)
 
+    @app.exception_handler(RequestValidationError)
+    def invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        problem = f"{first['loc'][-1]}: {first['msg']}"
+        return told(request, 422, "There is no such page", problem, "Begin at the workflow")
+
     @app.exception_handler(HTTPException)
     def http_error(request: Request, error: HTTPException) -> Response:
         return told(request, error.status_code, "There is no such page", request.url.path, "Begin at the workflow")

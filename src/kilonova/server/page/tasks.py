@@ -59,7 +59,7 @@ def task_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
         )
 
     @router.get("/tasks/{name}")
-    def task(request: Request, name: str, before: Annotated[int | None, Query(ge=1)] = None) -> Response:
+    def task(request: Request, name: str, before: Annotated[int | None, Query(ge=1, le=2**53)] = None) -> Response:
         status = project.task(name)
         every = glances.overview()
         glance = every.tasks[name]

@@ -18,6 +18,9 @@ from kilonova.server.routes.context import Context
 _MATCHES = 12
 """How many names are offered for what somebody types."""
 
+_DIGITS = 16
+"""No number of a run has so many."""
+
 
 def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRouter:
     """The page of the workflow, and what keeps it up to date."""
@@ -84,7 +87,7 @@ def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRout
         ]
         found = [each for each in names if wanted in each[1].lower()]
         found.sort(key=lambda each: (not each[1].lower().startswith(wanted), len(each[1]), each[1]))
-        if wanted.isdecimal():
+        if wanted.isdecimal() and len(wanted) < _DIGITS:
             found.insert(0, ("run", f"Run {int(wanted)}", f"/runs/{int(wanted)}"))
         return JSONResponse([{"kind": kind, "name": name, "page": page} for kind, name, page in found[:_MATCHES]])
 
