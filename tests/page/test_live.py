@@ -1,0 +1,210 @@
+"""Pages that are open while something happens: they show it without being loaded again."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+import kilonova as kn
+from kilonova.catalog import runs
+from kilonova.model.headway import Headway
+from kilonova.model.run import RunKind
+from tests.catalog.building import begin, commit
+from tests.page.sites import Site, answering, arrived
+from tests.page.visiting import Visitor
+
+
+def opened(visit: Visitor, site: Site, path: str) -> Page:
+    """A page that is up to date and marked: loading it again would take the mark away."""
+    page = visit(site.address)
+    page.goto(path)
+    expect(page.locator("#live")).to_have_text("live")
+    page.evaluate("window.same = true")
+    return page
+
+
+def same(page: Page) -> bool:
+    return bool(page.evaluate("window.same"))
+
+
+def test_what_is_paused_and_resumed_is_seen_on_all_pages(lively: Site, visit: Visitor) -> None:
+    drawn, listed, single, told, tasks = (
+        opened(visit, lively, path)
+        for path in ("/", "/triggers", "/triggers/quotes_eu_clean", "/events", "/tasks?state=paused")
+    )
+    row = listed.locator("tr", has=listed.get_by_role("link", name="quotes_eu_clean", exact=True))
+    lively.project.pause("quotes_eu_clean")
+    expect(drawn.locator("#t-quotes_eu_clean")).to_contain_class("is-paused")
+    expect(drawn.locator(".chip[data-state=paused] b")).to_have_text("1")
+    expect(drawn.locator(".chip[data-state=paused]")).to_be_enabled()
+    expect(row).to_contain_text("paused")
+    expect(row.get_by_role("button", name="Resume")).to_be_visible()
+    expect(single.locator("#head")).to_contain_text("paused")
+    expect(told.locator("#list tbody tr").first).to_contain_text("paused")
+    expect(tasks.locator("#list tbody tr")).to_have_count(1)
+    lively.project.resume("quotes_eu_clean")
+    expect(drawn.locator("#t-quotes_eu_clean")).not_to_contain_class("is-paused")
+    expect(row.get_by_role("button", name="Pause")).to_be_visible()
+    expect(told.locator("#list tbody tr").first).to_contain_text("resumed")
+    expect(tasks.locator("#list")).to_contain_text("There is no such task")
+    assert all(map(same, (drawn, listed, single, told, tasks)))
+
+
+def test_the_buttons_of_a_binding_pause_resume_and_fire_it(lively: Site, visit: Visitor) -> None:
+    page = opened(visit, lively, "/triggers/quotes_eu_clean")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".notice")).to_have_text("quotes_eu_clean is paused")
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    assert lively.project.binding("quotes_eu_clean").paused
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    assert not lively.project.binding("quotes_eu_clean").paused
+    page.get_by_role("button", name="Fire now").click()
+    expect(page.locator("#head")).to_contain_text("1 firing to be done")
+    expect(page.locator("#firings tbody tr").first).to_contain_text("a person")
+    assert same(page)
+
+
+def test_a_run_that_commits_is_seen_on_all_pages(lively: Site, visit: Visitor) -> None:
+    paths = ("/", "/channels", "/channels/orders_eu", "/tasks/orders_eu_clean", "/runs")
+    drawn, listed, channel, task, past = (opened(visit, lively, path) for path in paths)
+    newest = lively.project.channel("orders_eu").chronicle.newest
+    run = arrived(lively.project, "orders_eu")
+    expect(channel.locator("#facts")).to_contain_text(re.compile(rf"Newest point\s*{newest + 1}"))
+    expect(channel.locator("#points")).to_contain_text(f"Δ{newest}→{newest + 1}")
+    expect(drawn.locator("#t-orders_eu_clean")).to_contain_class("is-due")
+    expect(drawn.locator("[data-from=orders_eu][data-to=orders_eu_clean]")).to_contain_text("behind")
+    row = listed.locator("tr", has=listed.get_by_role("link", name="orders_eu", exact=True)).first
+    expect(row).to_contain_text(str(newest + 1))
+    expect(task.locator("#facts")).to_contain_text("to read")
+    expect(task.locator("#outlook")).to_contain_text("It has something to do")
+    expect(past.locator("#list tbody tr").first).to_contain_text(str(run))
+    assert all(map(same, (drawn, listed, channel, task, past)))
+
+
+def test_a_run_that_fails_is_seen_while_it_is_watched(lively: Site, visit: Visitor) -> None:
+    catalog = lively.project.catalog
+    with catalog.writing() as tx:
+        run, _ = begin(tx, "quotes_eu_clean", tasks=("quotes_eu_clean",), kind=RunKind.TASKS)
+    page, drawn = opened(visit, lively, f"/runs/{run}"), opened(visit, lively, "/")
+    expect(page.locator("#head")).to_contain_text("It has just begun")
+    expect(drawn.locator("#t-quotes_eu_clean")).to_contain_class("is-running")
+    with catalog.writing() as tx:
+        runs.note_progress(tx, run, Headway(steps=4, ended=1, going=()))
+    expect(page.locator("#head")).to_contain_text("1 of 4 steps done")
+    with catalog.writing() as tx:
+        runs.fail(tx, run, "the sky has fallen. Hold it up")
+    expect(page.get_by_role("alert")).to_have_text("the sky has fallen. Hold it up")
+    expect(page.get_by_role("button", name="Retry")).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+    expect(page.locator("#made")).to_contain_text("what it had begun is gone")
+    expect(drawn.locator("#t-quotes_eu_clean")).to_contain_class("is-failed")
+    expect(drawn.locator("#t-quotes_eu_clean")).to_contain_text(f"run {run} failed")
+    assert same(page)
+    assert same(drawn)
+
+
+def test_what_is_applied_is_drawn(lively: Site, visit: Visitor) -> None:
+    drawn = visit(lively.address)
+    drawn.goto("/")
+    expect(drawn.locator("#live")).to_have_text("live")
+    more = kn.Workflow("more")
+    more.view("cheap", "SELECT id FROM orders_eu WHERE amount < 5")
+    lively.project.apply(more)
+    expect(drawn.locator("#t-cheap")).to_be_visible()
+
+
+def test_what_somebody_has_opened_typed_or_chosen_stays(lively: Site, visit: Visitor) -> None:
+    channel = opened(visit, lively, "/channels/orders_eu")
+    channel.locator("#points > summary").click()
+    channel.get_by_label("at point").fill("2")
+    arrived(lively.project, "orders_eu")
+    expect(channel.locator("#points")).to_contain_text("run 201")
+    expect(channel.locator("#points")).to_have_attribute("open", "")
+    expect(channel.get_by_label("at point")).to_have_value("2")
+    listed = opened(visit, lively, "/triggers")
+    row = listed.locator("tr", has=listed.get_by_role("link", name="quotes_eu_clean", exact=True))
+    button = row.get_by_role("button", name="Fire")
+    button.focus()
+    lively.project.pause("returns_eu_clean")
+    expect(listed.locator("#list")).to_contain_text("paused")
+    expect(button).to_be_focused()
+    drawn = opened(visit, lively, "/")
+    drawn.get_by_role("searchbox", name="Filter by name").fill("orders")
+    lively.project.resume("returns_eu_clean")
+    expect(drawn.locator("#t-returns_eu_clean")).not_to_contain_class("is-paused")
+    expect(drawn.locator("#t-returns_eu_clean")).to_contain_class("dim")
+
+
+def test_many_events_at_once_are_one_look(lively: Site, visit: Visitor) -> None:
+    page = opened(visit, lively, "/events")
+    looks: list[str] = []
+    page.on("request", lambda request: looks.append(request.url))
+    for _ in range(20):
+        lively.project.pause("quotes_eu_clean")
+        lively.project.resume("quotes_eu_clean")
+    lively.project.pause("quotes_eu_clean")
+    expect(page.locator("#list tbody tr").first).to_contain_text("paused")
+    newest = str(lively.project.newest_event())
+    expect(page.locator("#list tbody tr").first).to_have_attribute("data-number", newest)
+    assert len(looks) < 10
+
+
+def test_a_task_that_runs_is_watched_by_its_marks(lively: Site, visit: Visitor) -> None:
+    catalog = lively.project.catalog
+    drawn = opened(visit, lively, "/")
+    drawn.get_by_role("button", name="up to date").click()
+    with catalog.writing() as tx:
+        run, points = begin(tx, "quotes_eu_clean", tasks=("quotes_eu_clean",), kind=RunKind.TASKS)
+    node = drawn.locator("#t-quotes_eu_clean")
+    expect(node).to_contain_class("dim")
+    expect(drawn.locator("#c-quotes_eu_clean")).to_contain_class("is-writing")
+    commit(catalog, run, points)
+    expect(node).not_to_contain_class("dim")
+    expect(drawn.locator("#c-quotes_eu_clean")).to_contain_class("is-fresh")
+
+
+@pytest.mark.parametrize("path", ["/", "/triggers", "/channels/orders_eu"])
+def test_a_server_that_goes_away_is_waited_for(
+    path: str, project_as_filled: Path, tmp_path: Path, visit: Visitor
+) -> None:
+    shop = Path(shutil.copytree(project_as_filled, tmp_path / "shop"))
+    visit.expected += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET"]
+    with answering(shop) as site:
+        page = opened(visit, site, path)
+    live = page.locator("#live")
+    expect(live).to_have_text("no answer, trying again")
+    with answering(shop, port=int(site.address.rpartition(":")[2])) as site:
+        site.project.pause("quotes_eu_clean")
+        arrived(site.project, "orders_eu")
+        expect(live).to_have_text("live")
+        match path:
+            case "/":
+                expect(page.locator("#t-quotes_eu_clean")).to_contain_class("is-paused")
+            case "/triggers":
+                expect(page.locator("#list")).to_contain_text("paused")
+            case _:
+                expect(page.locator("#facts")).to_contain_text(re.compile(r"Newest point\s*5"))
+        assert same(page)
+        site.project.resume("quotes_eu_clean")
+        site.project.pause("orders_eu_clean")
+        if path == "/":
+            expect(page.locator("#t-orders_eu_clean")).to_contain_class("is-paused")
+            assert same(page)
+        page.close()
+
+
+def test_what_is_asked_of_a_server_that_is_away_is_said(
+    project_as_filled: Path, tmp_path: Path, visit: Visitor
+) -> None:
+    shop = Path(shutil.copytree(project_as_filled, tmp_path / "shop"))
+    visit.expected += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET"]
+    with answering(shop) as site:
+        page = opened(visit, site, "/triggers/quotes_eu_clean")
+    page.get_by_role("button", name="Fire now").click()
+    expect(page.locator(".notice.bad")).to_contain_text("The server does not answer")
+    expect(page.get_by_role("button", name="Fire now")).to_be_enabled()
