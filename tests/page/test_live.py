@@ -77,7 +77,7 @@ def test_a_run_that_commits_is_seen_on_all_pages(lively: Site, visit: Visitor) -
     expect(channel.locator("#facts")).to_contain_text(re.compile(rf"Newest point\s*{newest + 1}"))
     expect(channel.locator("#points")).to_contain_text(f"Δ{newest}→{newest + 1}")
     expect(drawn.locator("#t-orders_eu_clean")).to_contain_class("is-due")
-    expect(drawn.locator("[data-from=orders_eu][data-to=orders_eu_clean]")).to_contain_text("behind")
+    expect(drawn.locator("[data-from=orders_eu][data-to=orders_eu_clean]")).to_contain_text("+1")
     row = listed.locator("tr", has=listed.get_by_role("link", name="orders_eu", exact=True)).first
     expect(row).to_contain_text(str(newest + 1))
     expect(task.locator("#facts")).to_contain_text("to read")

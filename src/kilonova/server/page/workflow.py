@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Annotated
+from zlib import crc32
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -117,4 +118,4 @@ def shape(overview: Overview) -> str:
     parts = [
         f"{task.name}.{task.logic}:{','.join(each.channel for each in task.reads)}" for task in overview.tasks.values()
     ]
-    return f"{hash((tuple(overview.channels), tuple(parts))) & 0xFFFFFFFFFFFF:x}"
+    return f"{crc32(repr((list(overview.channels), parts)).encode()):x}"
