@@ -88,8 +88,8 @@ def insert_all(tx: Transaction, table: Table, rows: list[dict[str, Any]]) -> Non
 def naming(tx: Transaction, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
     """Where a JSON column has a name somewhere, which is looked up row by row.
 
-    Unlike LIKE it tells capitals from small letters on SQLite; and PostgreSQL, which takes what LIKE finds for rare, goes
-    on reading in the order of an index instead of sorting all that there is.
+    Unlike LIKE it tells capitals from small letters on SQLite; and PostgreSQL, which takes what LIKE finds for rare,
+    goes on reading in the order of an index instead of sorting all that there is.
     """
     place = func.strpos if tx.connection.dialect.name == "postgresql" else func.instr
     return place(cast(column, Text), json.dumps(name)) > 0
