@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any
 
-from sqlalchemy import CTE, BigInteger, ColumnElement, String, and_, column, func, select, values
+from sqlalchemy import (
+    CTE,
+    JSON,
+    BigInteger,
+    ColumnElement,
+    Select,
+    String,
+    and_,
+    bindparam,
+    cast,
+    column,
+    func,
+    select,
+)
 from sqlalchemy.types import TypeEngine
 
 from kilonova.catalog import events, tables
@@ -14,8 +28,6 @@ from kilonova.catalog.database import Transaction
 from kilonova.model.channel import PointState
 from kilonova.model.trigger import After, Arrival, Reached, State, Trigger, simple
 from kilonova.schedule.firing import Arrived, Happened
-
-Item = TypeVar("Item")
 
 
 def happened(tx: Transaction, triggers: Iterable[tuple[Trigger, State]]) -> Happened:
@@ -26,7 +38,7 @@ def happened(tx: Transaction, triggers: Iterable[tuple[Trigger, State]]) -> Happ
         triggers: the triggers, and what each remembers.
     """
     channels: dict[tuple[str, int], bool] = {}
-    runs: dict[tuple[str, Reached, int], None] = {}
+    runs: set[tuple[str, Reached, int]] = set()
     for trigger, state in triggers:
         for item, one in zip(simple(trigger), state, strict=True):
             match item:
@@ -34,31 +46,49 @@ def happened(tx: Transaction, triggers: Iterable[tuple[Trigger, State]]) -> Happ
                     place = channel, one.seen
                     channels[place] = channels.get(place, False) or rows is not None
                 case After(binding=binding, reached=reached):
-                    runs[binding, reached, one.seen] = None
-    counted = {place for place, counts in channels.items() if counts}
-    arrived: dict[tuple[str, int], Arrived] = {}
-    reached_by: dict[tuple[str, Reached, int], tuple[int, datetime]] = {}
-    for places in _parted(list(channels)):
-        arrived |= _arrived(tx, places, counted)
-    for wanted in _parted(list(runs)):
-        reached_by |= _reached(tx, wanted)
-    return Happened(arrived=arrived, reached=reached_by)
+                    runs.add((binding, reached, one.seen))
+    return Happened(arrived=_arrived(tx, channels), reached=_reached(tx, runs))
 
 
-_AT_ONCE = 3_000
-"""How much is asked for in a statement at most: databases take so many parameters and no more."""
+def _arrived(tx: Transaction, places: Mapping[tuple[str, int], bool]) -> dict[tuple[str, int], Arrived]:
+    """What has come on channels after points; with the rows that it brought, where it is said that they count."""
+    if not places:
+        return {}
+    rows = tx.connection.execute(_arrivals(tx.connection.dialect.name), {"rows": list(places)}).all()
+    counted = [(row.id, row.seen, row.number) for row in rows if places[row.channel, row.seen]]
+    brought: dict[tuple[int, int], int] = {}
+    if counted:
+        sums = tx.connection.execute(_rows(tx.connection.dialect.name), {"rows": counted})
+        brought = {(row.channel, row.seen): int(row.rows) for row in sums}
+    return {
+        (row.channel, row.seen): Arrived(
+            first=row.since, point=row.number, time=row.time, rows=brought.get((row.id, row.seen), 0)
+        )
+        for row in rows
+    }
 
 
-def _parted(items: list[Item]) -> Iterator[list[Item]]:
-    for first in range(0, len(items), _AT_ONCE):
-        yield items[first : first + _AT_ONCE]
+def _reached(
+    tx: Transaction, wanted: Collection[tuple[str, Reached, int]]
+) -> dict[tuple[str, Reached, int], tuple[int, datetime]]:
+    """The newest events after some by which runs of bindings got somewhere, and their times."""
+    if not wanted:
+        return {}
+    kinds = {(binding, kind.value, seen) for binding, reached, seen in wanted for kind in events.reaching(reached)}
+    rows = tx.connection.execute(_newest_events(tx.connection.dialect.name), {"rows": list(kinds)})
+    found = {(row.binding, row.kind, row.seen): (row.id, row.time) for row in rows}
+    reached_by = {}
+    for binding, reached, seen in wanted:
+        own = [found.get((binding, kind.value, seen)) for kind in events.reaching(reached)]
+        if some := [each for each in own if each is not None]:
+            reached_by[binding, reached, seen] = max(some)
+    return reached_by
 
 
-def _arrived(
-    tx: Transaction, places: Collection[tuple[str, int]], counted: Collection[tuple[str, int]]
-) -> dict[tuple[str, int], Arrived]:
-    """What has come on channels after points; of some with the rows that it brought."""
-    place, channel = _listed({"channel": String, "seen": BigInteger}, places), tables.channel
+@cache
+def _arrivals(dialect: str) -> Select[Any]:
+    """When the first point after one came on channels that is no repetition, and the last such that can be read."""
+    place, channel = _given(dialect, channel=String(), seen=BigInteger()), tables.channel
     first, last = tables.point.alias("first"), tables.point.alias("last")
 
     def number(which: Callable[[ColumnElement[int]], Any], state: PointState, end: Any = None) -> Any:
@@ -70,56 +100,43 @@ def _arrived(
 
     end = func.coalesce(number(func.min, PointState.RESERVED), _END)
     oldest, newest = number(func.min, PointState.FILLED), number(func.max, PointState.FILLED, end)
-    rows = tx.connection.execute(
+    return (
         select(place, channel.c.id, first.c.time.label("since"), last.c.number, last.c.time)
         .join(channel, channel.c.name == place.c.channel)
         .join(first, and_(first.c.channel_id == channel.c.id, first.c.number == oldest))
         .join(last, and_(last.c.channel_id == channel.c.id, last.c.number == newest))
-    ).all()
-    brought = _rows(tx, [(row.id, row.seen, row.number) for row in rows if (row.channel, row.seen) in counted])
-    return {
-        (row.channel, row.seen): Arrived(
-            first=row.since, point=row.number, time=row.time, rows=brought.get((row.id, row.seen), 0)
-        )
-        for row in rows
-    }
+    )
 
 
 _END = 2**31 - 1
 """A point after all others."""
 
 
-def _rows(tx: Transaction, stretches: Sequence[tuple[int, int, int]]) -> dict[tuple[int, int], int]:
-    """The rows that points of channels brought, by channel and the point before the first of them."""
-    if not stretches:
-        return {}
-    stretch = _listed({"channel": BigInteger, "seen": BigInteger, "last": BigInteger}, stretches)
+@cache
+def _rows(dialect: str) -> Select[Any]:
+    """The rows that the points of channels brought after one, up to another."""
+    stretch = _given(dialect, channel=BigInteger(), seen=BigInteger(), last=BigInteger())
     point, made, block = tables.point, tables.run_output, tables.block
-    rows = tx.connection.execute(
+    between = and_(
+        point.c.channel_id == stretch.c.channel,
+        point.c.number > stretch.c.seen,
+        point.c.number <= stretch.c.last,
+        point.c.state == PointState.FILLED.value,
+    )
+    return (
         select(stretch.c.channel, stretch.c.seen, func.sum(block.c.rows).label("rows"))
-        .join(
-            point,
-            and_(
-                point.c.channel_id == stretch.c.channel,
-                point.c.number > stretch.c.seen,
-                point.c.number <= stretch.c.last,
-                point.c.state == PointState.FILLED.value,
-            ),
-        )
+        .join(point, between)
         .join(made, and_(made.c.run_id == point.c.run_id, made.c.channel_id == point.c.channel_id))
         .join(block, block.c.id == made.c.block_id)
         .where(made.c.point == point.c.number)
         .group_by(stretch.c.channel, stretch.c.seen)
     )
-    return {(row.channel, row.seen): int(row.rows) for row in rows}
 
 
-def _reached(
-    tx: Transaction, wanted: Collection[tuple[str, Reached, int]]
-) -> dict[tuple[str, Reached, int], tuple[int, datetime]]:
-    """The newest events after some by which runs of bindings got somewhere, and their times."""
-    kinds = {(binding, kind.value, seen) for binding, reached, seen in wanted for kind in events.reaching(reached)}
-    item = _listed({"binding": String, "kind": String, "seen": BigInteger}, kinds)
+@cache
+def _newest_events(dialect: str) -> Select[Any]:
+    """The newest events of bindings, of a kind, after some."""
+    item = _given(dialect, binding=String(), kind=String(), seen=BigInteger())
     told, event = tables.event.alias("told"), tables.event
     newest = (
         select(func.max(event.c.id))
@@ -127,17 +144,13 @@ def _reached(
         .correlate(item)
     )
     last = item.join(told, told.c.id == newest.scalar_subquery())
-    rows = tx.connection.execute(select(item, told.c.id, told.c.time).select_from(last))
-    found = {(row.binding, row.kind, row.seen): (row.id, row.time) for row in rows}
-    reached_by = {}
-    for binding, reached, seen in wanted:
-        own = [found.get((binding, kind.value, seen)) for kind in events.reaching(reached)]
-        if some := [each for each in own if each is not None]:
-            reached_by[binding, reached, seen] = max(some)
-    return reached_by
+    return select(item, told.c.id, told.c.time).select_from(last)
 
 
-def _listed(columns: Mapping[str, type[TypeEngine[Any]]], rows: Iterable[tuple[Any, ...]]) -> CTE:
-    """Rows given to the database as a table."""
-    named = [column(name, kind) for name, kind in columns.items()]
-    return values(*named, name="listed").data(list(rows)).cte("listed")
+def _given(dialect: str, **columns: TypeEngine[Any]) -> CTE:
+    """The parameter `rows`, any number of them, as a table."""
+    rows = bindparam("rows", type_=JSON())
+    unfolded = func.json_each(rows) if dialect == "sqlite" else func.json_array_elements(rows)
+    row = unfolded.table_valued(column("value", JSON())).c.value
+    cells = (cast(row[place].as_string(), kind).label(name) for place, (name, kind) in enumerate(columns.items()))
+    return select(*cells).cte("given")

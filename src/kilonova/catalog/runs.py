@@ -409,14 +409,17 @@ def one(tx: Transaction, number: int | None) -> Run:
     Raises:
         UnknownName: there is no such run.
     """
-    newest = tx.connection.execute(select(func.max(tables.run.c.id))).scalar()
-    if newest is None:
+    newest = select(func.max(tables.run.c.id)).scalar_subquery()
+    row = tx.connection.execute(
+        select(tables.run).where(tables.run.c.id == (newest if number is None else number))
+    ).first()
+    if row is not None:
+        return run_from(row)
+    if number is None:
         raise UnknownName("there are no runs yet", hint="Make one with: kilonova run")
-    wanted = newest if number is None else number
-    row = tx.connection.execute(select(tables.run).where(tables.run.c.id == wanted)).first()
-    if row is None:
-        raise UnknownName("there is no such run", run=number, hint=f"The runs are 1 to {newest}")
-    return run_from(row)
+    last = tx.connection.execute(select(newest)).scalar()
+    hint = f"The runs are 1 to {last}" if last else "There are no runs yet"
+    raise UnknownName("there is no such run", run=number, hint=hint)
 
 
 def some(tx: Transaction, numbers: Collection[int]) -> list[Run]:
