@@ -83,8 +83,8 @@ def _back(edges: Iterable[Edge]) -> set[Edge]:
     {('c', 'a')}
     """
     follows: dict[str, list[str]] = {}
-    for start, end in edges:
-        follows.setdefault(start, []).append(end)
+    for one, other in edges:
+        follows.setdefault(one, []).append(other)
     found: set[Edge] = set()
     seen: set[str] = set()
     for root in follows:
