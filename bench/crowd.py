@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from sqlalchemy import insert, select, update
 import kilonova as kn
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import Transaction, insert_all
+from kilonova.model.trigger import Arrival, simple
 from kilonova.model.version import Version
 from kilonova.service.project import Project
 
@@ -87,7 +89,8 @@ def _workflow(area: str, sources: Sequence[str], tasks: int, elsewhere: Sequence
     for number in range(0, len(sources), 3):
         members = [f"{sources[number]}_{suffix}" for suffix, _ in layers if f"{sources[number]}_{suffix}" in made]
         if len(members) > 1:
-            workflow.workflowette(f"{sources[number]}_accounts", members, on=kn.arrival(sources[number]))
+            triggers = [kn.arrival(sources[number], rows=100_000, age="1 hour"), kn.cron(f"{number % 60} */6 * * *")]
+            workflow.workflowette(f"{sources[number]}_accounts", members, on=triggers)
     return workflow
 
 
@@ -111,7 +114,8 @@ class _History:
         self.channels = {row.name: row for row in tx.connection.execute(select(tables.channel))}
         self.tasks = {row.name: row for row in tx.connection.execute(select(tables.task))}
         self.bindings = {row.name: row.id for row in tx.connection.execute(select(tables.binding))}
-        self.triggers = {row.binding_id: row.id for row in tx.connection.execute(select(tables.trigger))}
+        self.armed = list(tx.connection.execute(select(tables.trigger)))
+        self.triggers = {row.binding_id: row.id for row in self.armed}
         self.members: dict[str, list[str]] = {}
         for row in tx.connection.execute(select(tables.task).order_by(tables.task.c.id)):
             self.members.setdefault(row.binding, []).append(row.name)
@@ -150,6 +154,7 @@ class _History:
             for (task, channel), point in self.cursors.items()
         ]
         insert_all(self.tx, tables.cursor, cursors)
+        self._arm()
         for channel in self.channels.values():
             if channel.schema is None:
                 schema = [["account", "bigint"], ["amount", "bigint"]]
@@ -174,6 +179,18 @@ class _History:
                 )
             ],
         )
+
+    def _arm(self) -> None:
+        """Triggers have seen all that has come, and wait for what comes next."""
+        for row in self.armed:
+            trigger = codec.trigger_from_json(row.definition)
+            state = [
+                replace(one, seen=self.points[item.channel]) if isinstance(item, Arrival) else one
+                for item, one in zip(simple(trigger), codec.state_from_json(row.state), strict=True)
+            ]
+            wake = min((one.time for one in state if one.time is not None), default=None)
+            values = {"state": codec.state_to_json(tuple(state)), "wake": wake}
+            self.tx.connection.execute(update(tables.trigger).where(tables.trigger.c.id == row.id).values(**values))
 
     def _began(self, number: int, kind: str, state: str, time: datetime, seconds: float, tasks: list[str]) -> None:
         self.rows["run"].append(
@@ -278,6 +295,7 @@ class _History:
                 "way": way,
                 "change_bytes": change if way else None,
                 "whole_bytes": whole if way else None,
+                "estimates": {way: 0.8 * seconds, "whole": max(2.4, 0.9 * seconds)} if way else None,
             }
         )
 
