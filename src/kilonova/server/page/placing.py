@@ -92,13 +92,13 @@ def _back(edges: Iterable[Edge]) -> set[Edge]:
         while way:
             name = next(reversed(way))
             seen.add(name)
-            end = next(way[name], None)
-            if end is None:
+            other = next(way[name], None)
+            if other is None:
                 del way[name]
-            elif end in way:
-                found.add((name, end))
-            elif end not in seen:
-                way[end] = iter(follows.get(end, ()))
+            elif other in way:
+                found.add((name, other))
+            elif other not in seen:
+                way[other] = iter(follows.get(other, ()))
     return found
 
 
