@@ -161,7 +161,7 @@ class History:
 
     def pause(self) -> None:
         with self.catalog.writing() as tx:
-            bindings.pause(tx, self.chance.choice(list(self.tasks)), self.chance.random() < 0.5)
+            bindings.pause(tx, self.chance.choice(list(self.tasks)), self.chance.random() < 0.5, "ann")
 
     def drop(self) -> None:
         for name in ("spare", "totals", "either", "looked_up"):
@@ -304,7 +304,7 @@ def test_bindings_tell_of_firings_that_have_not_ended(catalog: Catalog) -> None:
     with catalog.writing() as tx:
         [batch], _ = firings.claim(tx, "gauss", 1, None)
         firings.refuse(tx, batch.parts[0], "no luck")
-        bindings.pause(tx, "often", True)
+        bindings.pause(tx, "often", True, "ann")
     [each] = glanced(catalog).bindings.values()
     assert (each.due, each.paused) == (0, True)
 

@@ -280,13 +280,13 @@ def _tasks(
 ) -> dict[str, TaskGlance]:
     task, variant, logic, output = tables.task, tables.variant, tables.logic, tables.run_output
     ways: dict[int, list[tuple[list[list[str]], str, str]]] = {}
-    for way in tx.connection.execute(
+    for each in tx.connection.execute(
         select(variant.c.task_id, variant.c.ports, variant.c.production, variant.c.language)
         .join(task, and_(task.c.id == variant.c.task_id, task.c.logic == variant.c.logic))
         .where(task.c.active)
         .order_by(variant.c.task_id, variant.c.position)
     ):
-        ways.setdefault(way.task_id, []).append((way.ports, way.production, way.language))
+        ways.setdefault(each.task_id, []).append((each.ports, each.production, each.language))
     cursors, lags = _cursors(tx)
     done = select(func.max(output.c.run_id)).where(output.c.task == task.c.name).scalar_subquery()
     found = {}

@@ -188,8 +188,8 @@ def _framed(overview: Overview, writer: Mapping[str, str]) -> dict[str, tuple[st
 
 def _several(overview: Overview) -> bool:
     """Whether there are several workflows, each of which has a frame then."""
-    channels = {channel.workflow for channel in overview.channels.values()}
-    return len(channels | {task.workflow for task in overview.tasks.values()}) > 1
+    of_tasks = {each.workflow for each in overview.tasks.values()}
+    return len(of_tasks | {each.workflow for each in overview.channels.values()}) > 1
 
 
 def _composed(overview: Overview, places: Nested, writer: Mapping[str, str]) -> Drawing:

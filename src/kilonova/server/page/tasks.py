@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from kilonova.catalog.past import Past
-from kilonova.errors import UnknownName
+from kilonova.errors import KilonovaError, UnknownName
 from kilonova.model.run import Way
 from kilonova.model.task import Function, Variant
 from kilonova.server.page.charts import Scale, Tick, steps
@@ -70,6 +70,10 @@ def task_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
             outlook, unseen = project.outlook(name), None
         except UnknownName as error:
             outlook, unseen = None, error
+        try:
+            kept = project.explain(name, 0) if glance.view else ()
+        except KilonovaError:  # what it reads has changed, so that its query does not fit it any more
+            kept = ()
         return pages.show(
             request,
             "task.html",
@@ -82,7 +86,7 @@ def task_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
             outlook=outlook,
             unseen=unseen,
             sources=[_source(variant) for variant in variants],
-            kept=project.explain(name, 0) if glance.view else (),
+            kept=kept,
             past=past,
             before=before,
             chart=_chart(past),
