@@ -63,7 +63,8 @@ def test_a_wrong_token_is_refused_and_a_right_one_remembered(lively: Site, visit
 
 
 @pytest.mark.parametrize(
-    "then", ["https://elsewhere.example/", "//elsewhere.example/", "/\\elsewhere.example", "elsewhere", "/%09/elsewhere"]
+    "then",
+    ["https://elsewhere.example/", "//elsewhere.example/", "/\\elsewhere.example", "elsewhere", "/%09/elsewhere"],
 )
 def test_signing_in_leads_to_no_other_host(then: str, lively: Site, visit: Visitor) -> None:
     secret = lively.project.create_token("ada", "read")
