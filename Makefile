@@ -1,18 +1,30 @@
-# Needs python3 (3.11 or later, with venv) and make. Everything else is installed into .venv.
+# Needs python3 (3.11 or later, with venv) and make; tests of the web page need a Chromium too: see `browser`.
+# Everything else is installed into .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST_OPTIONS ?= -n 2 --dist worksteal -m "not slow"
 STAMP := .venv/.installed
+BROWSER := chromium fonts-inter fonts-noto-core
 
 
-.PHONY: demo test slow check static bench soak soak-servers docs format clean
+.PHONY: demo test browser slow check static bench soak soak-servers docs pictures format clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.flights
 
-test: $(STAMP)
+test: $(STAMP) browser
 	$(BIN)/pytest $(PYTEST_OPTIONS)
+
+# A Chromium for the tests of the web page, which are skipped where there is none.
+browser:
+	@for each in chromium chromium-browser google-chrome; do command -v $$each >/dev/null && exit; done; \
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	    apt-get update -qq && apt-get install -qq -y --no-install-recommends $(BROWSER) || \
+	        echo "Chromium could not be installed: the web page is not tested" >&2; \
+	else \
+	    echo "There is no Chromium: the web page is not tested. Install one, such as with: apt-get install $(BROWSER)" >&2; \
+	fi
 
 # More of the same as in `test`, a cluster and Connect.
 slow: $(STAMP)
@@ -39,6 +51,10 @@ soak-servers: $(STAMP)
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The pictures of the web page in the docs, taken anew.
+pictures: $(STAMP) browser
+	KILONOVA_PICTURES=1 $(BIN)/pytest tests/page/test_pictures.py
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -11,6 +11,12 @@ from tests.page.sites import Site
 from tests.page.visiting import Visitor
 
 LIT = ".stage > .graph .node:not(.dim)"
+OVERLAP = """() => {
+  const found = [...document.querySelectorAll(".stage > .graph .node .body")];
+  const boxes = found.map(each => each.getBoundingClientRect());
+  return boxes.some((a, at) => boxes.slice(at + 1).some(b =>
+    a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1));
+}"""
 SCALE = "document.querySelector('.stage > .graph').viewBox.baseVal.width"
 
 
@@ -37,14 +43,7 @@ def test_all_channels_and_tasks_are_drawn_and_none_lies_on_another(page: Page, f
     every = filled.project.overview()
     assert lit(page) == {f"t-{name}" for name in every.tasks} | {f"c-{name}" for name in every.channels}
     assert page.locator(".stage > .graph .link").count() == sum(len(task.reads) for task in every.tasks.values())
-    assert (
-        page.evaluate("""() => {
-      const boxes = [...document.querySelectorAll(".stage > .graph .node .body")].map(each => each.getBoundingClientRect());
-      return boxes.some((a, at) => boxes.slice(at + 1).some(b =>
-        a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1));
-    }""")
-        is False
-    )
+    assert not page.evaluate(OVERLAP)
 
 
 def test_all_of_it_is_seen_at_first(page: Page) -> None:

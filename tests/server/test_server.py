@@ -6,11 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,32 +20,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kilonova as kn
 from kilonova.catalog import firings
-from kilonova.model.event import Event, EventKind
+from kilonova.model.event import EventKind
 from kilonova.model.file import FileState
 from kilonova.model.firing import FiringState
 from kilonova.server.listening import listening
 from kilonova.server.loop import Server
 from kilonova.service.project import Project, open_project
-
-
-@contextmanager
-def serving(place: Path, **settings: object) -> Iterator[Server]:
-    """A server over a project, until the end of the block."""
-    said: list[str] = []
-
-    def log(text: str, _event: Event | None) -> None:
-        said.append(text)
-
-    server = Server(place, {"serve": settings, "spark": {"master": "local[2]"}}, log)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-        thread.join(60)
-        print("\n".join(said))
-        assert not thread.is_alive()
+from tests.server.serving import serving
 
 
 @dataclass(frozen=True)
