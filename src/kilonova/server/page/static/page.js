@@ -3,7 +3,8 @@
 const EVENTS = "/api/v1/events/stream";
 const KINDS = ["launched", "succeeded", "failed", "abandoned", "cancelled", "idle", "fired", "applied", "paused", "resumed",
   "set aside", "changed", "unseen", "server started", "server stopped", "server silent", "stuck", "undelivered"];
-const LEAST = 700; // milliseconds between two looks
+const LEAST = 700; // milliseconds between two looks, at least
+const MOST = 4000; // and at most, however long a look takes
 const LOST = 2000; // milliseconds until a server that has gone away is tried again
 const UNSEEN = 10000; // milliseconds after which a page that is hidden does not listen any more
 
@@ -112,7 +113,7 @@ async function look() {
   const began = Date.now();
   try {
     await (hooks.look ?? renew)();
-    next = Date.now() + Math.max(LEAST, 4 * (Date.now() - began)); // what is slow is not asked for all the time
+    next = Date.now() + Math.min(MOST, Math.max(LEAST, 3 * (Date.now() - began))); // what is slow is asked for less often
   } catch {
     lost();
   } finally {
