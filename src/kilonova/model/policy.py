@@ -54,7 +54,7 @@ def described(policy: Policy) -> str:
         case Weigh(waste=waste):
             return "when it is worth it" if waste == 1 else f"when it is worth it; deltas may take {waste:g} bases"
         case AfterDeltas(deltas=deltas):
-            return f"after {deltas} deltas"
+            return "after each delta" if deltas == 1 else f"after {deltas} deltas"
         case Never():
             return "never by itself"
         case _:

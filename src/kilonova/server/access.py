@@ -27,9 +27,6 @@ from kilonova.errors import SettingsError
 from kilonova.model.role import Role
 from kilonova.service.settings import ServeSection
 
-COOKIE = "kilonova"
-"""The cookie in which a browser keeps the token of whoever has signed in."""
-
 _REMEMBERED = 10_000
 """How many pairs of an address and a token that it has shown are remembered."""
 
@@ -91,9 +88,8 @@ class Access:
         """
         address = request.client.host if request.client else ""
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-        cookie = request.cookies.get(COOKIE, "")
+        cookie = request.cookies.get(self.cookie, "")
         given = secret if scheme.lower() == "bearer" else cookie
-        self._catalog.check()
         with self._catalog.reading() as tx:
             holder = tokens.holder(tx, given) if given else None
             guarded = not self._alone or tokens.any_token(tx)
@@ -102,7 +98,7 @@ class Access:
             if not holder.role.may(needed):
                 raise Denied(403, f"the token {holder.name} may {holder.role.value}, and this needs {needed.value}")
             if given == cookie:
-                _refuse_other_pages(request)
+                refuse_other_pages(request)
         elif guarded:
             if given:
                 self._limited(self._guesses, "wrong tokens", address)
@@ -115,13 +111,23 @@ class Access:
             self._limited(self._rate, "requests that change something", holder.name if holder else f"at {address}")
         return holder
 
+    @property
+    def cookie(self) -> str:
+        """The cookie in which a browser keeps the token of whoever has signed in; cookies know no ports.
+
+        Raises:
+            CatalogError: the catalog cannot be used.
+        """
+        return f"kilonova-{self._catalog.check()}"
+
     def admit(self, request: Request, secret: str) -> Token:
         """Whose a token is, for somebody who signs in with it.
 
         Raises:
-            Denied: it is a wrong one, or there were too many.
+            Denied: it is a wrong one, there were too many, or another page asks.
             CatalogError: the catalog cannot be used, so that nobody knows.
         """
+        refuse_other_pages(request)
         address = request.client.host if request.client else ""
         self._catalog.check()
         with self._catalog.reading() as tx:
@@ -183,10 +189,10 @@ def _refuse_foreign(request: Request) -> None:
     host = request.headers.get("host", "")
     if not _is_this_machine(re.sub(r":\d*$", "", host).strip("[]")):
         raise Denied(403, "without tokens the server is spoken to as localhost only", hint=MAKE_TOKEN)
-    _refuse_other_pages(request)
+    refuse_other_pages(request)
 
 
-def _refuse_other_pages(request: Request) -> None:
+def refuse_other_pages(request: Request) -> None:
     """Refuse what a browser sends for a page of somebody else's, with what it keeps for this one.
 
     Raises:

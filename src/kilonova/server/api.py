@@ -5,6 +5,8 @@ Each route says which role it needs: see `kilonova.server.access`; what fails: s
 
 from __future__ import annotations
 
+from threading import Event
+
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
@@ -44,15 +46,16 @@ _ROUTES = (
 )
 
 
-def api(server: Server, project: Project) -> FastAPI:
+def api(server: Server, project: Project, over: Event | None = None) -> FastAPI:
     """The application over a project.
 
     Args:
         server: does what needs Spark.
         project: the project.
+        over: is set once nobody is answered any more; None if that is of no importance.
     """
     access = Access(project.catalog, project.settings.serve)
-    context = Context(project=project, server=server, access=access, errands=Errands(server))
+    context = Context(project=project, server=server, access=access, errands=Errands(server), over=over or Event())
     app = FastAPI(title="Kilonova", version="1", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
     app.include_router(health_routes(context), responses=ERRORS)
     for routes in _ROUTES:

@@ -32,8 +32,9 @@ def listening(server: Server, project: Project) -> Iterator[str]:
     """
     settings = project.settings.serve
     refuse_open(project.catalog, settings.host)
+    over = threading.Event()
     config = uvicorn.Config(
-        api(server, project), host=settings.host, port=settings.port, log_config=None, timeout_graceful_shutdown=2
+        api(server, project, over), host=settings.host, port=settings.port, log_config=None, timeout_graceful_shutdown=2
     )
     web = _Web(config)
     thread = threading.Thread(target=web.run, name="api", daemon=True)
@@ -46,6 +47,7 @@ def listening(server: Server, project: Project) -> Iterator[str]:
     try:
         yield f"http://{settings.host}:{port}"
     finally:
+        over.set()
         web.should_exit = True
         thread.join(_START)
 

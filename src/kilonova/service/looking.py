@@ -36,6 +36,7 @@ from kilonova.model.event import Event, EventKind
 from kilonova.model.file import FileState
 from kilonova.model.firing import Firing, FiringState
 from kilonova.model.headway import Headway
+from kilonova.model.policy import Policy
 from kilonova.model.run import Input, Run, RunKind, RunState
 from kilonova.model.task import Task
 from kilonova.schedule.compacting import Stretch
@@ -464,6 +465,15 @@ class Looking:
         self.catalog.check()
         with self.catalog.reading() as tx:
             return outlets.outlets(tx)
+
+    def policy(self, channel: str) -> Policy:
+        """When a channel is compacted by itself.
+
+        Raises:
+            UnknownName: there is no such channel.
+        """
+        with self.catalog.reading() as tx:
+            return chains.policy(tx, channel)
 
     def stretches(self) -> list[Stretch]:
         """The channels that have deltas after their newest base, and what merging them costs; by name."""

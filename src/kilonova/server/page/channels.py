@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, assert_never
 
 import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
@@ -12,10 +12,11 @@ from fastapi.concurrency import run_in_threadpool
 
 from kilonova.errors import UnknownName
 from kilonova.model.channel import Channel
+from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh
 from kilonova.server.loop import Refused
 from kilonova.server.page.charts import Scale, Tick, steps, times
-from kilonova.server.page.drawing import drawn
-from kilonova.server.page.glances import Glances, around, condition, standing
+from kilonova.server.page.glances import Glances, around
+from kilonova.server.page.picture import pictured
 from kilonova.server.page.rendering import Pages
 from kilonova.server.page.timeline import timeline
 from kilonova.server.page.words import short, size
@@ -73,7 +74,6 @@ def channel_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
             writer={channel: task.name for task in every.tasks.values() for channel in task.writes},
             readers=readers,
             behind=behind,
-            condition=condition,
         )
 
     @router.get("/channels/{name}")
@@ -100,16 +100,15 @@ def channel_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
             readers=readers,
             chain=chain,
             before=before,
+            step=_POINTS,
+            policy=_chosen(project.policy(name)),
             timeline=timeline(chain.points, readers),
             assembly=assembly,
             unreadable=unreadable,
             schema=schema,
             schemas=project.schemas(name),
             growth=_charts(sizes),
-            near=near,
-            drawing=drawn(near),
-            standing={each: standing(task, every) for each, task in near.tasks.items()},
-            condition={each: condition(glance) for each, glance in near.channels.items()},
+            near=pictured(near, every),
             inbox=_inbox(context, chronicle.channel),
         )
 
@@ -172,6 +171,19 @@ def _shown(value: object) -> str | None:
     return text if len(text) <= _LETTERS else text[:_LETTERS] + "…"
 
 
+def _chosen(policy: Policy) -> dict[str, object]:
+    """A policy as its form has it."""
+    match policy:
+        case Weigh(waste=waste):
+            return {"rule": "weigh", "waste": waste, "deltas": None}
+        case AfterDeltas(deltas=deltas):
+            return {"rule": "after", "waste": None, "deltas": deltas}
+        case Never():
+            return {"rule": "never", "waste": None, "deltas": None}
+        case _:
+            assert_never(policy)
+
+
 def _inbox(context: Context, channel: Channel) -> object:
     """The files of the directory that the channel takes; None if it takes none."""
     return context.project.files(channel.name) if channel.watch is not None else None
@@ -192,7 +204,7 @@ def _charts(sizes: tuple[Size, ...]) -> list[dict[str, object]]:
         known = [(each, value) for each, value in values if value is not None]
         if not known:
             continue
-        marks = steps(max(value for _, value in known))
+        marks = steps(max(value for _, value in known), whole=True)
         high = Scale(0, marks[-1], 100, 0)
         charts.append(
             {

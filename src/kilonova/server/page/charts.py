@@ -48,8 +48,8 @@ class Scale:
         return round(self.start + share * (self.end - self.start), 3)
 
 
-def steps(high: float, count: int = 3) -> list[float]:
-    """Round values from 0 to at least `high`, about so many steps.
+def steps(high: float, count: int = 3, *, whole: bool = False) -> list[float]:
+    """Round values from 0 to at least `high`, about so many steps; of what is counted, whole numbers.
 
     >>> steps(7), steps(0.9), steps(0)
     ([0.0, 5.0, 10.0], [0.0, 0.5, 1.0], [0.0, 1.0])
@@ -58,6 +58,8 @@ def steps(high: float, count: int = 3) -> list[float]:
         return [0.0, 1.0]
     size = 10.0 ** math.floor(math.log10(high / count))
     size *= next(factor for factor in (1, 2, 5, 10) if size * factor * count >= high)
+    if whole:
+        size = max(size, 1.0)
     return [round(size * number, 10) for number in range(math.ceil(high / size - 1e-9) + 1)]
 
 

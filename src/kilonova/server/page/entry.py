@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
-from kilonova.server.access import COOKIE, Access, Denied
+from kilonova.server.access import Access, Denied, refuse_other_pages
 from kilonova.server.page.rendering import Pages
 
 _DAYS = 30
@@ -40,19 +40,20 @@ def entry(pages: Pages, access: Access) -> APIRouter:
             return pages.show(request, "sign_in.html", code=error.status, then=then, problem=problem)
         response = RedirectResponse(then, 303)
         response.set_cookie(
-            COOKIE,
+            access.cookie,
             secret,
             max_age=_DAYS * 24 * 3600,
             httponly=True,
-            samesite="strict",
+            samesite="lax",
             secure=request.url.scheme == "https",
         )
         return response
 
     @router.post("/sign-out")
-    def leave() -> Response:
+    def leave(request: Request) -> Response:
+        refuse_other_pages(request)
         response = RedirectResponse("/sign-in", 303)
-        response.delete_cookie(COOKIE)
+        response.delete_cookie(access.cookie)
         return response
 
     return router

@@ -38,7 +38,6 @@ def event_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
             kind=kind,
             binding=binding,
             channel=channel,
-            before=before,
             earlier="?" + urlencode({**given, "before": found[_ROWS - 1].number}) if len(found) > _ROWS else None,
             later="?" + urlencode(given) if before is not None else None,
         )

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from kilonova.catalog.overview import ChannelGlance, Overview, TaskGlance
+from kilonova.server.page.words import size
 from kilonova.service.looking import Looking
 
 
@@ -60,6 +61,11 @@ def standing(task: TaskGlance, overview: Overview) -> Standing:
     if not task.started:
         return Standing("empty", "nothing to read yet")
     return Standing("fresh", "up to date")
+
+
+def told(channel: ChannelGlance) -> str:
+    """A channel in a line."""
+    return f"{channel.name}: point {channel.point}, {channel.rows:,} rows, {size(channel.bytes)}"
 
 
 def condition(channel: ChannelGlance) -> str:

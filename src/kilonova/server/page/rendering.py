@@ -13,13 +13,14 @@ import jinja2
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from kilonova.model.block import Base, Delta
+from kilonova.model.block import Base
 from kilonova.model.encoding import described as encoding_described
+from kilonova.model.event import EventKind
 from kilonova.model.role import Role
-from kilonova.model.trigger import described as trigger_described
 from kilonova.server.page import words
 from kilonova.server.page.coloured import coloured
 from kilonova.server.page.drawing import shortened
+from kilonova.server.page.glances import condition, told
 
 POLICY = "; ".join(
     (
@@ -53,11 +54,6 @@ class Viewer:
         """Whether they may start and steer things."""
         return self.role.may(Role.OPERATE)
 
-    @property
-    def administers(self) -> bool:
-        """Whether they may do everything."""
-        return self.role.may(Role.ADMIN)
-
 
 class Pages:
     """Makes pages.
@@ -78,26 +74,24 @@ class Pages:
         )
         self._templates.filters |= {
             "number": words.number,
-            "short": words.short,
             "size": words.size,
             "seconds": words.seconds,
             "exact": words.exact,
             "shortened": shortened,
             "coloured": coloured,
             "encoding": encoding_described,
-            "trigger": trigger_described,
         }
         self._templates.globals |= {
             "project": project,
             "counted": words.counted,
             "holding": words.holding,
             "lasting": words.lasting,
-            "Base": Base,
-            "Delta": Delta,
+            "condition": condition,
+            "told": told,
+            "kinds": ",".join(kind.value for kind in EventKind),
         }
         self._templates.tests |= {
             "base": lambda kind: isinstance(kind, Base),
-            "delta": lambda kind: isinstance(kind, Delta),
         }
 
     def show(self, request: Request, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:
@@ -113,7 +107,7 @@ class Pages:
         text = self._templates.get_template(template).render(
             viewer=getattr(request.state, "viewer", None),
             path=request.url.path,
-            query=request.query_params,
+            event=getattr(request.state, "event", 0),
             now=now,
             moment=partial(words.moment, now=now),
             relative=partial(words.relative, now=now),

@@ -23,6 +23,9 @@ _ROWS = 50
 _LETTERS = 200_000
 """How much of a log is shown: its end."""
 
+_AT_ONCE = 60
+"""How many runs of the same time are shown beside one."""
+
 _LEAST = timedelta(seconds=10)
 """How much time a chart of runs shows at least."""
 
@@ -109,7 +112,8 @@ def run_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
             log, unlogged = project.log(number).text, None
         except UnknownName as error:
             log, unlogged = "", error
-        others = project.concurrent(detail.run.started, detail.run.ended or now, 60)
+        near = project.concurrent(detail.run.started, detail.run.ended or now, _AT_ONCE)
+        others = [each for each in near if each.number != number]
         return pages.show(
             request,
             "run.html",
@@ -118,8 +122,9 @@ def run_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
             log=log[-_LETTERS:],
             cut=len(log) > _LETTERS,
             unlogged=unlogged,
-            gantt=gantt(others, now),
-            others=len(others) - 1,
+            gantt=gantt([detail.run, *others], now),
+            others=len(others),
+            most=_AT_ONCE,
             retried=detail.run.kind is RunKind.TASKS and detail.run.state not in (RunState.RUNNING, RunState.SUCCEEDED),
         )
 

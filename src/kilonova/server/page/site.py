@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 from urllib.parse import quote
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -14,7 +15,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from kilonova.errors import KilonovaError, UnknownName
 from kilonova.model.role import Role
-from kilonova.server.access import COOKIE, Denied
+from kilonova.server.access import Access, Denied
 from kilonova.server.page.channels import channel_pages
 from kilonova.server.page.entry import entry
 from kilonova.server.page.events import event_pages
@@ -40,7 +41,7 @@ def site(context: Context) -> FastAPI:
     pages = Pages(project.directory.resolve().name, project.catalog.clock)
     app = FastAPI(openapi_url=None)
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=3)
-    app.mount("/static", StaticFiles(packages=[("kilonova.server.page", "static")]))
+    app.mount("/static", _Files(packages=[("kilonova.server.page", "static")]))
     app.include_router(entry(pages, context.access))
 
     def look(request: Request) -> None:
@@ -50,16 +51,27 @@ def site(context: Context) -> FastAPI:
             Denied: they may not.
         """
         holder = context.access.check(request, Role.READ)
+        request.state.event = project.newest_event()
         request.state.viewer = Viewer(name=holder.name if holder else None, role=holder.role if holder else Role.ADMIN)
 
     glances = Glances(project)
     for routes in _PAGES:
         app.include_router(routes(context, pages, glances), dependencies=[Depends(look)])
-    _tell_errors(app, pages)
+    _tell_errors(app, pages, context.access)
     return app
 
 
-def _tell_errors(app: FastAPI, pages: Pages) -> None:
+class _Files(StaticFiles):
+    """Files that browsers ask for again, and are told that they are the same: pages and scripts go together."""
+
+    def file_response(self, *given: Any, **named: Any) -> Response:
+        """The file, or that it is the same."""
+        answer = super().file_response(*given, **named)
+        answer.headers["Cache-Control"] = "no-cache"
+        return answer
+
+
+def _tell_errors(app: FastAPI, pages: Pages, access: Access) -> None:
     """Let whatever goes wrong be a page."""
 
     def told(request: Request, status: int, title: str, problem: str, hint: str | None) -> Response:
@@ -70,21 +82,20 @@ def _tell_errors(app: FastAPI, pages: Pages) -> None:
         if error.status == 401:
             then = quote(f"{request.url.path}?{request.url.query}".rstrip("?"), safe="")
             response: Response = RedirectResponse(f"/sign-in?then={then}", 303)
-            response.delete_cookie(COOKIE)
+            if access.cookie in request.cookies:
+                response.delete_cookie(access.cookie)
             return response
-        return told(request, error.status, "You may not see this", error.problem, error.hint)
+        title = "That was too much at once" if error.status == 429 else "You may not see this"
+        answer = told(request, error.status, title, error.problem, error.hint)
+        if error.wait is not None:
+            answer.headers["Retry-After"] = str(error.wait)
+        return answer
 
     @app.exception_handler(KilonovaError)
     def kilonova_error(request: Request, error: KilonovaError) -> Response:
         if isinstance(error, UnknownName):
             return told(request, 404, "There is no such thing", error.problem, error.hint)
         return told(request, 503, "This cannot be shown now", error.problem, error.hint)
-
-    @app.exception_handler(RequestValidationError)
-    def invalid(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        problem = f"{first['loc'][-1]}: {first['msg']}"
-        return told(request, 422, "There is no such page", problem, "Begin at the workflow")
 
     @app.exception_handler(HTTPException)
     def http_error(request: Request, error: HTTPException) -> Response:

@@ -9,11 +9,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from kilonova.catalog.past import Past
 from kilonova.errors import KilonovaError, UnknownName
-from kilonova.model.run import Way
 from kilonova.model.task import Function, Variant
 from kilonova.server.page.charts import Scale, Tick, steps
-from kilonova.server.page.drawing import drawn
-from kilonova.server.page.glances import Glances, around, condition, standing
+from kilonova.server.page.glances import Glances, around, standing
+from kilonova.server.page.picture import pictured
 from kilonova.server.page.rendering import Pages
 from kilonova.server.page.words import seconds
 from kilonova.server.routes.context import Context
@@ -65,6 +64,7 @@ def task_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
         glance = every.tasks[name]
         near = around(every, glance.writes, 1)
         past = project.past(name, before, _RUNS)
+        last = past[:1] if before is None else project.past(name, None, 1)
         variants = status.registered.task.variants
         try:
             outlook, unseen = project.outlook(name), None
@@ -88,12 +88,10 @@ def task_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
             sources=[_source(variant) for variant in variants],
             kept=kept,
             past=past,
+            last=last[0] if last else None,
             before=before,
             chart=_chart(past),
-            near=near,
-            drawing=drawn(near),
-            standing={each: standing(other, every) for each, other in near.tasks.items()},
-            condition={each: condition(channel) for each, channel in near.channels.items()},
+            near=pictured(near, every),
         )
 
     return router
@@ -130,5 +128,4 @@ def _chart(past: Sequence[Past]) -> dict[str, Any] | None:
             }
             for number, each in enumerate(known)
         ],
-        "named": {way: way.value for way in Way},
     }

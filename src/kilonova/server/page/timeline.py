@@ -98,12 +98,12 @@ def timeline(points: Sequence[PointRecord], readers: Sequence[Lag]) -> Timeline:
             marks.append(Mark(block=block, left=left, width=right - left, top=top, look=_look(block)))
     flags: dict[int, list[str]] = {}
     for each in readers:
-        flags.setdefault(max(each.cursor, first - 1), []).append(each.task)
+        flags.setdefault(each.cursor, []).append(each.task)
     return Timeline(
         points=tuple((point, place(point.number)) for point in shown),
         marks=tuple(marks),
         flags=tuple(
-            Flag(at=place(number), point=number, tasks=tuple(tasks))
+            Flag(at=place(max(number, first - 1)), point=number, tasks=tuple(tasks))
             for number, tasks in sorted(flags.items())
             if number <= last
         ),

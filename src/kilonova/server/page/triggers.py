@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from kilonova.catalog.overview import Overview
-from kilonova.server.page.drawing import drawn
-from kilonova.server.page.glances import Glances, condition, part, standing
+from kilonova.server.page.glances import Glances, part
+from kilonova.server.page.picture import pictured
 from kilonova.server.page.rendering import Pages
 from kilonova.server.routes.context import Context
 
@@ -65,10 +65,7 @@ def trigger_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
             firings=firings[:_ROWS],
             before=before,
             more=len(firings) > _ROWS,
-            near=near,
-            drawing=drawn(near),
-            standing={each: standing(task, every) for each, task in near.tasks.items()},
-            condition={each: condition(channel) for each, channel in near.channels.items()},
+            near=pictured(near, every),
         )
 
     return router

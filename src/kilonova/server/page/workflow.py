@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from kilonova.catalog.overview import Overview
-from kilonova.server.page.drawing import drawn
-from kilonova.server.page.glances import Glances, around, condition, part, standing
+from kilonova.server.page.glances import Glances, around, condition, part, standing, told
+from kilonova.server.page.picture import pictured
 from kilonova.server.page.rendering import Pages
 from kilonova.server.page.words import holding
 from kilonova.server.routes.context import Context
@@ -41,14 +41,12 @@ def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRout
             "workflow.html",
             every=every,
             shown=shown,
-            drawing=drawn(shown),
+            picture=pictured(shown, every),
             workflows=sorted({each.workflow for each in every.channels.values()}),
             workflow=workflow,
             focus=focus,
             depth=depth,
-            standing={name: standing(task, every) for name, task in shown.tasks.items()},
-            condition={name: condition(channel) for name, channel in shown.channels.items()},
-            counts=_counts(every),
+            counts=_counts(shown),
             shape=shape(every),
         )
 
@@ -56,17 +54,17 @@ def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRout
     def state() -> Response:
         """What changes on the picture, without the picture."""
         every = glances.overview()
-        return JSONResponse(
+        return _fresh(
             {
                 "shape": shape(every),
-                "counts": _counts(every),
+                "going": bool(every.running),
                 "tasks": {
                     name: [found.state, found.text]
                     for name, task in every.tasks.items()
                     for found in (standing(task, every),)
                 },
                 "channels": {
-                    name: [condition(each), holding(each.rows), each.time and each.time.isoformat()]
+                    name: [condition(each), holding(each.rows), each.time and each.time.isoformat(), told(each)]
                     for name, each in every.channels.items()
                 },
                 "behind": {
@@ -90,9 +88,14 @@ def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRout
         found.sort(key=lambda each: (not each[1].lower().startswith(wanted), len(each[1]), each[1]))
         if wanted.isdecimal() and len(wanted) < _DIGITS:
             found.insert(0, ("run", f"Run {int(wanted)}", f"/runs/{int(wanted)}"))
-        return JSONResponse([{"kind": kind, "name": name, "page": page} for kind, name, page in found[:_MATCHES]])
+        return _fresh([{"kind": kind, "name": name, "page": page} for kind, name, page in found[:_MATCHES]])
 
     return router
+
+
+def _fresh(content: object) -> JSONResponse:
+    """An answer that nobody keeps."""
+    return JSONResponse(content, headers={"Cache-Control": "no-store"})
 
 
 def _narrowed(overview: Overview, workflow: str, focus: str, depth: int) -> Overview:
@@ -102,8 +105,7 @@ def _narrowed(overview: Overview, workflow: str, focus: str, depth: int) -> Over
     if workflow:
         mine = {name for name, each in overview.channels.items() if each.workflow == workflow}
         read = {each.channel for task in overview.tasks.values() if task.workflow == workflow for each in task.reads}
-        shown = part(overview, mine | read)
-        return shown
+        return part(overview, mine | read)
     return overview
 
 
@@ -116,6 +118,8 @@ def _counts(overview: Overview) -> dict[str, int]:
 def shape(overview: Overview) -> str:
     """What differs if the picture has to be drawn anew: channels or tasks have come or gone, or read otherwise."""
     parts = [
-        f"{task.name}.{task.logic}:{','.join(each.channel for each in task.reads)}" for task in overview.tasks.values()
+        f"{task.workflow}.{task.binding}.{task.name}.{task.logic}:{','.join(each.channel for each in task.reads)}"
+        for task in overview.tasks.values()
     ]
-    return f"{crc32(repr((list(overview.channels), parts)).encode()):x}"
+    parts += [f"{channel.workflow}.{channel.name}" for channel in overview.channels.values()]
+    return f"{crc32(repr(parts).encode()):x}"

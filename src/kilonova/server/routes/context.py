@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Event
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Query, Request, Response, Security
@@ -43,12 +44,14 @@ class Context:
         server: does what needs Spark.
         access: lets requests in.
         errands: what the server was asked to do.
+        over: set once nobody is answered any more, so that what would go on for ever ends.
     """
 
     project: Project
     server: Server
     access: Access
     errands: Errands
+    over: Event
 
     @property
     def read(self) -> list[Depends]:

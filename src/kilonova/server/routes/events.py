@@ -13,6 +13,8 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from kilonova.model.event import Event, EventKind
+from kilonova.model.role import Role
+from kilonova.server.access import Denied
 from kilonova.server.routes.context import Before, Context, Limit, Number, page
 from kilonova.service.project import Project
 
@@ -55,11 +57,20 @@ def event_routes(context: Context) -> APIRouter:
     async def stream(request: Request, since: Annotated[int | None, Query(ge=0, le=2**31)] = None) -> Response:
         """What happens, as server-sent events, from now on or after an event (also by the header `Last-Event-ID`)."""
         last = request.headers.get("last-event-id", "")
-        if since is not None or last.isdecimal():
-            begin = int(last) if since is None else since
-        else:
-            begin = await run_in_threadpool(project.newest_event)
-        return EventStream(_streamed(project, begin, request.is_disconnected))
+        seen = max(since or 0, int(last) if last.isdecimal() else 0)
+        begin = seen or await run_in_threadpool(project.newest_event)
+
+        async def ended() -> bool:
+            return context.over.is_set() or await request.is_disconnected()
+
+        def admitted() -> bool:
+            try:
+                context.access.check(request, Role.READ)
+            except Denied:
+                return False
+            return True
+
+        return EventStream(_streamed(project, begin, ended, admitted))
 
     return router
 
@@ -71,10 +82,21 @@ _ALIVE = 15.0
 """Seconds after which a stream says that it is alive."""
 
 
-async def _streamed(project: Project, since: int, gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[str]:
-    spoken = time.monotonic()
-    while not await gone():
-        for event in await run_in_threadpool(project.events, since, 1000):
+_ADMIT = 5.0
+"""Seconds after which it is asked again whether somebody may listen: tokens are revoked."""
+
+
+async def _streamed(
+    project: Project, since: int, ended: Callable[[], Awaitable[bool]], admitted: Callable[[], bool]
+) -> AsyncIterator[str]:
+    spoken = asked = time.monotonic()
+    while not await ended():
+        if time.monotonic() - asked > _ADMIT:
+            if not await run_in_threadpool(admitted):
+                return
+            asked = time.monotonic()
+        newest = await run_in_threadpool(project.newest_event)  # one small statement, for each who listens
+        for event in await run_in_threadpool(project.events, since, 1000) if newest > since else ():
             since = event.number
             body = JSONResponse(jsonable_encoder(event)).body
             yield f"id: {event.number}\nevent: {event.kind.value}\ndata: {bytes(body).decode()}\n\n"

@@ -92,7 +92,7 @@ if (graph) {
     fingers.delete(event.pointerId);
     stage.classList.remove("dragged");
   });
-  graph.addEventListener("click", event => { if (moved > 4) event.preventDefault(); }, true);
+  graph.addEventListener("click", event => { if (event.detail && moved > 4) event.preventDefault(); }, true); // keys have no detail
   graph.addEventListener("dragstart", event => event.preventDefault());
   stage.querySelector(".zoom").addEventListener("click", event => {
     const what = event.target.dataset.zoom;
@@ -178,17 +178,12 @@ if (graph) {
 
   hooks.look = async () => {
     const answer = await fetch("/workflow/state");
-    if (answer.redirected) { location.reload(); return; }
-    if (!answer.ok) throw new Error(answer.statusText);
+    if (answer.status >= 500) throw new Error(answer.statusText);
+    if (answer.redirected || !answer.ok) { location.reload(); return; }
     const found = await answer.json();
     shape ??= stage.dataset.shape;
     if (shape !== found.shape) { location.reload(); return; }
-    for (const chip of chips) {
-      write(chip.querySelector("b"), String(found.counts[chip.dataset.state]));
-      chip.disabled = !found.counts[chip.dataset.state] && chip.ariaPressed !== "true";
-    }
-    const running = found.counts.running > 0;
-    stage.toggleAttribute("data-going", running);
+    stage.toggleAttribute("data-going", found.going);
     for (const node of nodes) {
       const name = nameOf(node);
       if (node.classList.contains("task")) {
@@ -204,9 +199,10 @@ if (graph) {
       } else {
         const now = found.channels[name];
         if (!now) continue;
-        const [state, holds, time] = now;
+        const [state, holds, time, title] = now;
         if (!node.classList.contains(`is-${state}`)) place(node, state);
         write(node.querySelector(".holds"), holds);
+        write(node.querySelector("title"), title);
         if (time) {
           node.querySelector(".when").dataset.time = time;
           write(node.querySelector(".dash"), " · ");
@@ -217,6 +213,11 @@ if (graph) {
       const count = found.behind[link.dataset.to]?.[link.dataset.from] ?? 0;
       link.classList.toggle("behind", count > 0);
       write(link.querySelector(".lag"), count ? ` +${count}` : "");
+    }
+    for (const chip of chips) {
+      const count = nodes.filter(node => node.matches(`.task.is-${chip.dataset.state}`)).length;
+      write(chip.querySelector("b"), String(count));
+      chip.disabled = !count && chip.ariaPressed !== "true";
     }
     if (chips.some(each => each.ariaPressed === "true")) pick();
   };

@@ -1,8 +1,6 @@
 // What every page does: it keeps itself up to date, finds things, asks for what somebody wants done, and tells the time.
 
 const EVENTS = "/api/v1/events/stream";
-const KINDS = ["launched", "succeeded", "failed", "abandoned", "cancelled", "idle", "fired", "applied", "paused", "resumed",
-  "set aside", "changed", "unseen", "server started", "server stopped", "server silent", "stuck", "undelivered"];
 const LEAST = 700; // milliseconds between two looks, at least
 const MOST = 4000; // and at most, however long a look takes
 const LOST = 2000; // milliseconds until a server that has gone away is tried again
@@ -49,11 +47,15 @@ function lasting(count) {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+// Browsers' clocks may be wrong: what counts is the server's.
+const ahead = Date.parse(document.body.dataset.now) - Date.now();
+
 function tellTimes() {
-  const now = Date.now();
-  for (const each of document.querySelectorAll("time[datetime]")) each.textContent = relative(Date.parse(each.dateTime), now);
-  for (const each of document.querySelectorAll("[data-time]")) each.textContent = relative(Date.parse(each.dataset.time), now);
-  for (const each of document.querySelectorAll("[data-since]")) each.textContent = lasting((now - Date.parse(each.dataset.since)) / 1000);
+  const now = Date.now() + ahead;
+  const tell = (each, text) => { if (each.textContent !== text) each.textContent = text; };
+  for (const each of document.querySelectorAll("time[datetime]")) tell(each, relative(Date.parse(each.dateTime), now));
+  for (const each of document.querySelectorAll("[data-time]")) tell(each, relative(Date.parse(each.dataset.time), now));
+  for (const each of document.querySelectorAll("[data-since]")) tell(each, lasting((now - Date.parse(each.dataset.since)) / 1000));
 }
 setInterval(() => document.hidden || tellTimes(), 1000);
 
@@ -122,40 +124,55 @@ async function look() {
   }
 }
 
+const shown = new WeakMap(); // what each part showed when it was put in
+
 async function renew() {
   const parts = [...document.querySelectorAll("[data-live]")];
   if (!parts.length) return;
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-  if (answer.redirected) { location.reload(); return; }
   if (answer.status >= 500) throw new Error(answer.statusText);
+  if (answer.redirected || !answer.ok) { location.reload(); return; }
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  for (const old of parts) {
+  const ids = root => [...root.querySelectorAll("[data-live]")].map(each => each.id).join(" ");
+  if (ids(page) !== ids(document)) { // there is something to show that was not there, or the other way round
+    if (page.querySelector("#stage")) location.reload();
+    else swap(document.getElementById("main"), page.getElementById("main"));
+    begin(document.getElementById("main"));
+  } else for (const old of parts) {
     const next = page.getElementById(old.id);
-    if (!next) { old.replaceChildren(); continue; }
-    if (old.dataset.html === next.innerHTML) continue;
-    if (old.contains(document.activeElement) && /INPUT|SELECT/.test(document.activeElement.tagName)) continue;
+    old.toggleAttribute("data-going", next.hasAttribute("data-going"));
+    for (const each of next.querySelectorAll("time, [data-since]")) each.textContent = "";
+    const html = next.innerHTML, focus = document.activeElement;
+    if (shown.get(old) === html) continue;
+    if (old.contains(focus) && /INPUT|SELECT/.test(focus.tagName)) continue;
+    const chosen = getSelection();
+    if (!chosen.isCollapsed && old.contains(chosen.anchorNode)) continue;
     swap(old, next);
+    shown.set(old, html);
   }
   tellTimes();
 }
 
-// Puts new content in, and keeps what somebody has opened, scrolled to, or has the focus on.
+// Puts new content in, and keeps what somebody has opened, scrolled, or has the focus on.
 function swap(old, next) {
-  const html = next.innerHTML;
   const opened = new Set([...old.querySelectorAll("details[open][id]")].map(each => each.id));
-  const scrolled = [...old.querySelectorAll("[id]")].filter(each => each.scrollTop || each.scrollLeft)
-    .map(each => [each.id, each.scrollTop, each.scrollLeft, each.scrollTop + each.clientHeight >= each.scrollHeight - 4]);
-  const focus = old.contains(document.activeElement) ? path(document.activeElement, old) : null;
+  const moving = () => [...old.querySelectorAll(".scroll, .log, .small-graph")];
+  const scrolled = moving().map(each => [each.scrollTop, each.scrollLeft, each.scrollTop + each.clientHeight >= each.scrollHeight - 4]);
+  const focus = old.contains(document.activeElement) ? document.activeElement : null;
+  const place = focus && path(focus, old), aim = focus && purpose(focus);
   old.replaceChildren(...next.childNodes);
-  for (const name of next.getAttributeNames()) if (name.startsWith("data-")) old.setAttribute(name, next.getAttribute(name));
-  old.dataset.html = html;
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
-  for (const [id, top, left, low] of scrolled) {
-    const each = document.getElementById(id);
-    if (each) { each.scrollTop = low ? each.scrollHeight : top; each.scrollLeft = left; }
-  }
-  if (focus) focus.reduce((each, index) => each?.children[index], old)?.focus({ preventScroll: true });
+  moving().forEach((each, index) => {
+    const [top, left, low] = scrolled[index] ?? [0, 0, false];
+    each.scrollTop = low && each.matches(".log") ? each.scrollHeight : top;
+    each.scrollLeft = left;
+  });
+  if (!place) return;
+  const found = place.reduce((each, index) => each?.children[index], old);
+  if (found && purpose(found) === aim) found.focus({ preventScroll: true });
 }
+
+const purpose = element => element.getAttribute("href") ?? element.closest("form")?.dataset.action ?? element.tagName;
 
 function path(element, root) {
   const found = [];
@@ -168,16 +185,11 @@ let source = null, waiting = 0;
 function listen() {
   if (!live) return;
   source?.close();
-  source = new EventSource(EVENTS);
-  source.onopen = () => {
-    const missed = live.dataset.state === "away";
-    standing("live", "live");
-    if (missed) look();
-  };
+  source = new EventSource(`${EVENTS}?since=${live.dataset.event}`);
+  source.onopen = () => standing("live", "live");
   source.onerror = lost;
-  for (const kind of KINDS) source.addEventListener(kind, event => {
-    const told = JSON.parse(event.data);
-    document.dispatchEvent(new CustomEvent("happened", { detail: told }));
+  for (const kind of live.dataset.kinds.split(",")) source.addEventListener(kind, event => {
+    live.dataset.event = event.lastEventId;
     look();
   });
 }
@@ -185,30 +197,31 @@ function listen() {
 function lost() {
   standing("away", "no answer, trying again");
   source?.close();
+  source = null;
   clearTimeout(waiting);
   waiting = setTimeout(async () => {
+    if (document.hidden) return; // it is tried when somebody looks
     try {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
       if (answer.redirected) location.reload();
-      else if (answer.status < 500) listen();
+      else if (answer.status < 500) { listen(); look(); }
       else lost();
     } catch { lost(); }
   }, LOST);
 }
 
-listen();
-addEventListener("pagehide", () => source?.close());
 // A browser has few connections to a server, and many pages may be open: those that nobody sees let go of theirs.
 let unseen = 0;
-document.addEventListener("visibilitychange", () => {
+function attend() {
   clearTimeout(unseen);
   if (document.hidden) unseen = setTimeout(() => { source?.close(); source = null; }, UNSEEN);
-  else {
-    if (!source) { listen(); look(); }
-    else if (again) look();
-  }
-});
-addEventListener("pageshow", event => event.persisted && listen());
+  else if (!source) { listen(); look(); }
+  else if (again) look();
+}
+document.addEventListener("visibilitychange", attend);
+addEventListener("pagehide", () => { source?.close(); source = null; });
+addEventListener("pageshow", event => event.persisted && attend());
+if (!document.hidden) listen();
 // How far runs have come is no event: while something goes on, it is asked for.
 setInterval(() => { if (!document.hidden && document.querySelector("[data-going]")) look(); }, 1500);
 
@@ -298,22 +311,32 @@ document.addEventListener("change", event => { if (event.target.matches("[data-s
 
 // ---- Parts that take a while, such as rows: they are fetched when the page is there, or when they are asked for.
 
+const loads = new WeakMap();
+
 async function load(place, url) {
+  const mine = (loads.get(place) ?? 0) + 1;
+  loads.set(place, mine);
   place.setAttribute("aria-busy", "true");
   place.innerHTML = '<p class="soft">Reading…</p>';
+  let content;
   try {
     const answer = await fetch(url);
     if (answer.redirected && new URL(answer.url).pathname === "/sign-in") { location.reload(); return; }
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const main = page.getElementById("main");
-    place.replaceChildren(...(main ?? page.body).childNodes);
+    content = [...(page.getElementById("main") ?? page.body).childNodes];
   } catch {
-    place.innerHTML = '<p class="problem">The server does not answer.</p>';
+    content = [document.createTextNode("The server does not answer.")];
   }
+  if (loads.get(place) !== mine) return;
+  place.replaceChildren(...content);
   place.removeAttribute("aria-busy");
   tellTimes();
 }
-for (const place of document.querySelectorAll("[data-load]")) load(place, place.dataset.load);
+
+function begin(root) {
+  for (const place of root.querySelectorAll("[data-load]")) load(place, place.dataset.load);
+}
+begin(document);
 document.addEventListener("submit", event => {
   const form = event.target.closest("form[data-into]");
   if (!form) return;
@@ -324,7 +347,7 @@ document.addEventListener("submit", event => {
 // ---- Finding
 
 const find = document.getElementById("find"), found = document.getElementById("found");
-let typed = 0, chosen = -1;
+let typed = 0, chosen = -1, answered = "";
 
 async function search() {
   const wanted = find.value.trim(), mine = ++typed;
@@ -332,10 +355,12 @@ async function search() {
   let names;
   try { names = await (await fetch(`/search?q=${encodeURIComponent(wanted)}`)).json(); } catch { return; }
   if (mine !== typed) return;
+  answered = wanted;
   chosen = names.length ? 0 : -1;
-  found.replaceChildren(...names.map(each => {
+  found.replaceChildren(...names.map((each, index) => {
     const item = document.createElement("li"), link = document.createElement("a"), kind = document.createElement("small");
     item.role = "option";
+    item.id = `found-${index}`;
     link.href = each.page;
     link.tabIndex = -1;
     link.textContent = each.name;
@@ -358,6 +383,7 @@ async function search() {
 function closed() {
   found.hidden = true;
   find.setAttribute("aria-expanded", "false");
+  find.removeAttribute("aria-activedescendant");
 }
 
 function choose(index) {
@@ -365,6 +391,7 @@ function choose(index) {
   if (!items.length) return;
   chosen = (index + items.length) % items.length;
   items.forEach((each, at) => each.setAttribute("aria-selected", at === chosen));
+  find.setAttribute("aria-activedescendant", items[chosen].id);
 }
 
 if (find) {
@@ -376,8 +403,9 @@ if (find) {
     else if (event.key === "ArrowUp") choose(chosen - 1);
     else if (event.key === "Escape") { find.value = ""; closed(); find.blur(); }
     else if (event.key === "Enter") {
-      const link = found.children[chosen]?.querySelector("a");
-      if (link) location.href = link.href;
+      const go = () => { const link = found.children[chosen]?.querySelector("a"); if (link) location.href = link.href; };
+      if (answered === find.value.trim()) go();
+      else search().then(go);
     } else return;
     event.preventDefault();
   });
