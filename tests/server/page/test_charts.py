@@ -168,7 +168,7 @@ def test_a_page_of_older_points_shows_what_touches_it() -> None:
     points = [a_point(12, a_block(2, Delta(3, 12))), a_point(11, a_block(1, Delta(10, 11)))]
     readers = [Lag(task=task, channel="c", cursor=cursor, newest=99) for task, cursor in (("a", 4), ("b", 40))]
     found = timeline(points, readers)
-    assert [(flag.point, flag.tasks) for flag in found.flags] == [(10, ("a",))]
+    assert [(flag.point, flag.tasks) for flag in found.flags] == [(4, ("a",))]
     assert len({mark.top for mark in found.marks}) == 2
     assert inside(found)
 

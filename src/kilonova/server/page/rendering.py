@@ -88,7 +88,7 @@ class Pages:
             "lasting": words.lasting,
             "condition": condition,
             "told": told,
-            "kinds": ",".join(kind.value for kind in EventKind),
+            "event_kinds": ",".join(kind.value for kind in EventKind),
         }
         self._templates.tests |= {
             "base": lambda kind: isinstance(kind, Base),

@@ -298,7 +298,7 @@ document.addEventListener("submit", async event => {
   else if (number != null) notice(`${what}: run ${number}`, { page: `/runs/${number}` });
   else if ("result" in done || "run" in done) notice(`${what}: there was nothing to do`);
   else notice(`${what}: done`);
-  if (file) form.reset();
+  if (file && file.files[0] === options.body) form.reset(); // unless the next one is there already
   look();
 });
 
