@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-from typing import Annotated, assert_never
+from typing import assert_never
 
 import pyarrow as pa
-from fastapi import APIRouter, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
+from fastapi import APIRouter, Request, Response
 
 from kilonova.errors import UnknownName
 from kilonova.model.channel import Channel
@@ -20,7 +17,8 @@ from kilonova.server.page.picture import pictured
 from kilonova.server.page.rendering import Pages
 from kilonova.server.page.timeline import timeline
 from kilonova.server.page.words import short, size
-from kilonova.server.routes.context import Context
+from kilonova.server.routes.context import Before, Context, Number
+from kilonova.server.sampling import sampled
 from kilonova.service.growth import Size
 
 _ROWS = 100
@@ -34,8 +32,6 @@ _SAMPLE = 20
 
 _LETTERS = 200
 """How much of a value is shown."""
-
-Number = Annotated[int, Query(ge=0, lt=2**31)]
 
 
 def channel_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
@@ -77,7 +73,7 @@ def channel_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
         )
 
     @router.get("/channels/{name}")
-    def channel(request: Request, name: str, before: Annotated[int | None, Query(ge=1, lt=2**31)] = None) -> Response:
+    def channel(request: Request, name: str, before: Before = None) -> Response:
         status = project.channel(name)
         every = glances.overview()
         near = around(every, [name], 1)
@@ -115,22 +111,18 @@ def channel_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
     @router.get("/channels/{name}/rows")
     async def rows(request: Request, name: str, at: str = "", since: str = "", offset: Number = 0) -> Response:
         """A part of a page: some rows at a point, or of what changed after one."""
-        await run_in_threadpool(project.known_channel, name)
-        with tempfile.TemporaryDirectory() as place:
-            file = str(Path(place) / "page.arrow")
-            try:
-                point, _ = await context.errands.done(
-                    "page",
-                    channel=name,
-                    file=file,
-                    at=_point(at),
-                    since=_point(since),
-                    offset=offset,
-                    limit=_SAMPLE + 1,
-                )
-            except Refused as error:
-                return pages.show(request, "rows.html", problem=error.told)
-            content = await run_in_threadpool(Path(file).read_bytes)
+        try:
+            point, content = await sampled(
+                project,
+                context.errands,
+                name,
+                at=_point(at),
+                since=_point(since),
+                offset=offset,
+                limit=_SAMPLE + 1,
+            )
+        except Refused as error:
+            return pages.show(request, "rows.html", problem=error.told)
         table = pa.ipc.open_stream(content).read_all()
         found = [[_shown(value) for value in row.values()] for row in table.slice(0, _SAMPLE).to_pylist()]
         return pages.show(

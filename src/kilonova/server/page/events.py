@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from kilonova.model.event import EventKind
 from kilonova.server.page.glances import Glances
 from kilonova.server.page.rendering import Pages
-from kilonova.server.routes.context import Context
+from kilonova.server.routes.context import Before, Context
 
 _ROWS = 100
 """How many events a page has."""
-
-Place = Annotated[int | None, Query(ge=0, le=2**53)]
 
 
 def event_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
@@ -25,7 +22,7 @@ def event_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
 
     @router.get("/events")
     def events(
-        request: Request, before: Place = None, kind: str = "", binding: str = "", channel: str = ""
+        request: Request, before: Before = None, kind: str = "", binding: str = "", channel: str = ""
     ) -> Response:
         kinds = [each for each in EventKind if each.value == kind]
         found = project.events_before(before, _ROWS + 1, kinds or None, binding or None, channel or None)

@@ -94,7 +94,7 @@ def part(overview: Overview, names: Collection[str], tasks: Collection[str] | No
 
 
 def around(overview: Overview, names: Iterable[str], depth: int) -> Overview:
-    """What lies around channels: so many tasks before and after them.
+    """What lies around channels: so many tasks before and after them, and what writes the channels at the edge.
 
     Args:
         overview: the overview.

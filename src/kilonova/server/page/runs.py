@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from kilonova.errors import UnknownName
 from kilonova.model.run import Run, RunKind, RunState
 from kilonova.server.page.charts import Scale, Tick, lanes, times
 from kilonova.server.page.glances import Glances
 from kilonova.server.page.rendering import Pages
-from kilonova.server.routes.context import Context
+from kilonova.server.routes.context import Before, Context
 
 _ROWS = 50
 """How many runs a page has."""
@@ -29,8 +29,7 @@ _AT_ONCE = 60
 _LEAST = timedelta(seconds=10)
 """How much time a chart of runs shows at least."""
 
-Number = Annotated[int, Path(ge=0, le=2**53)]
-Place = Annotated[int | None, Query(ge=0, le=2**53)]
+RunNumber = Annotated[int, Path(ge=0, le=2**53)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,8 @@ def run_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
     @router.get("/runs")
     def runs(
         request: Request,
-        before: Place = None,
-        after: Place = None,
+        before: Before = None,
+        after: Before = None,
         state: str = "",
         kind: str = "",
         binding: str = "",
@@ -105,7 +104,7 @@ def run_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
         )
 
     @router.get("/runs/{number}")
-    def run(request: Request, number: Number) -> Response:
+    def run(request: Request, number: RunNumber) -> Response:
         detail = project.run_detail(number)
         now = project.catalog.clock()
         try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from kilonova.catalog.past import Past
 from kilonova.errors import KilonovaError, UnknownName
@@ -15,15 +15,13 @@ from kilonova.server.page.glances import Glances, around, standing
 from kilonova.server.page.picture import pictured
 from kilonova.server.page.rendering import Pages
 from kilonova.server.page.words import seconds
-from kilonova.server.routes.context import Context
+from kilonova.server.routes.context import Before, Context, Number
 
 _ROWS = 100
 """How many rows a list has."""
 
 _RUNS = 60
 """How many runs are shown at once."""
-
-Number = Annotated[int, Query(ge=0, lt=2**31)]
 
 
 def task_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
@@ -58,7 +56,7 @@ def task_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
         )
 
     @router.get("/tasks/{name}")
-    def task(request: Request, name: str, before: Annotated[int | None, Query(ge=1, le=2**53)] = None) -> Response:
+    def task(request: Request, name: str, before: Before = None) -> Response:
         status = project.task(name)
         every = glances.overview()
         glance = every.tasks[name]

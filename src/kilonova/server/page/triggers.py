@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from kilonova.catalog.overview import Overview
 from kilonova.server.page.glances import Glances, part
 from kilonova.server.page.picture import pictured
 from kilonova.server.page.rendering import Pages
-from kilonova.server.routes.context import Context
+from kilonova.server.routes.context import Before, Context, Number
 
 _ROWS = 50
 """How many bindings, or firings, a page has."""
 
 _NEXT = 8
 """How many of the times that come next are shown."""
-
-Number = Annotated[int, Query(ge=0, lt=2**31)]
-Place = Annotated[int | None, Query(ge=0, le=2**53)]
 
 
 def trigger_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
@@ -52,7 +47,7 @@ def trigger_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
         )
 
     @router.get("/triggers/{name}")
-    def binding(request: Request, name: str, before: Place = None) -> Response:
+    def binding(request: Request, name: str, before: Before = None) -> Response:
         pending = project.prospects(names=[name])[0]
         every = glances.overview()
         near = _of(every, pending.bound.binding.tasks)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -30,6 +28,7 @@ from kilonova.server.routes.context import (
     Wait,
     page,
 )
+from kilonova.server.sampling import sampled
 from kilonova.service.reports import ChannelStatus, Inbox
 
 
@@ -135,13 +134,7 @@ def channel_routes(context: Context) -> APIRouter:
 
         The header `Kilonova-Point` says the point: ask for it with `at`, and further pages are of the same.
         """
-        await run_in_threadpool(project.known_channel, name)
-        with tempfile.TemporaryDirectory() as place:
-            file = str(Path(place) / "page.arrow")
-            point, _ = await context.errands.done(
-                "page", channel=name, file=file, at=at, since=since, offset=offset, limit=limit
-            )
-            content = await run_in_threadpool(Path(file).read_bytes)
+        point, content = await sampled(project, context.errands, name, at=at, since=since, offset=offset, limit=limit)
         headers = {"Kilonova-Point": str(point)}
         if format == "arrow":
             return Response(content, media_type=_ARROW, headers=headers)
