@@ -138,14 +138,17 @@ class _History:
         plan: list[str | None] = [None] * (self.runs)
         for number in range(ingests):
             plan[number * self.runs // ingests] = self.sources[number % len(self.sources)]
-        started = 0
+        started, going = 0, max(1, min(6, len(order) // 5))
+        plan[-going - 2] = self.sources[-1]  # something is due, and something has failed
         for number in range(self.runs):
             time = self.tx.now - span + span * (number / self.runs)
             source = plan[number]
             if source is not None:
                 self._ingest(number + 1, source, time)
             else:
-                self._run(number + 1, order[started % len(order)], time, number >= self.runs - 6)
+                left = self.runs - number
+                state = "running" if left <= going else "failed" if left == going + 1 else None
+                self._run(number + 1, order[started % len(order)], time, state)
                 started += 1
         for name, rows in self.rows.items():
             insert_all(self.tx, getattr(tables, name), rows)
@@ -299,10 +302,10 @@ class _History:
             }
         )
 
-    def _run(self, number: int, binding: str, time: datetime, last: bool) -> None:
+    def _run(self, number: int, binding: str, time: datetime, ended: str | None) -> None:
         tasks = self.members[binding]
         seconds = self.chance.lognormvariate(0.7, 0.9) * len(tasks)
-        state = "running" if last else "failed" if self.chance.random() < 0.01 else "succeeded"
+        state = ended or ("failed" if self.chance.random() < 0.01 else "succeeded")
         self._began(number, "tasks", state, time, seconds, tasks)
         run = self.rows["run"][-1]
         run["binding"] = binding

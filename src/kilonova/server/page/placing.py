@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from fast_sugiyama import from_edges
 
@@ -26,8 +26,11 @@ _PASSAGE = 8.0
 _SWEEPS = 10
 """How often the layers are gone through, alternately from the left and from the right."""
 
-_SHAPE = 1.7
+_SHAPE = 1.8
 """How many times as wide as high parts that are not tied to each other are laid out together."""
+
+_WIDEST = 40
+"""How many parts are tried side by side at most."""
 
 _LARGE = 1500
 """With how many edges crossings are no longer looked for so hard, because that takes seconds."""
@@ -236,14 +239,18 @@ def _kept_apart(wanted: Sequence[float], heights: Sequence[float]) -> list[float
 
 
 def _together(parts: Sequence[Placed], gap: float) -> Placed:
-    """Put parts side by side in rows, the highest first."""
-    space = gap / 2
-    area = sum((part.width + space) * (part.height + space) for part in parts)
-    widest = max([math.sqrt(area * _SHAPE), *(part.width for part in parts)], default=0.0)
+    """Put parts side by side in rows, the highest first, so that the whole has about the shape of a window."""
+    ordered = sorted(parts, key=lambda part: -part.height)
+    widths = list(accumulate(part.width + gap / 2 for part in ordered[:_WIDEST]))
+    tries = [_in_rows(ordered, gap / 2, width) for width in widths] or [_in_rows(ordered, gap / 2, 0.0)]
+    return min(tries, key=lambda found: abs(math.log((found.width or 1.0) / (found.height or 1.0) / _SHAPE)))
+
+
+def _in_rows(parts: Sequence[Placed], space: float, widest: float) -> Placed:
     corners: dict[str, Point] = {}
     bends: dict[Edge, tuple[Point, ...]] = {}
     x = y = high = width = 0.0
-    for part in sorted(parts, key=lambda each: -each.height):
+    for part in parts:
         if x and x + part.width > widest:
             x, y, high = 0.0, y + high + space, 0.0
         corners |= {name: (left + x, top + y) for name, (left, top) in part.corners.items()}

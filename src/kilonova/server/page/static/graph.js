@@ -10,6 +10,7 @@ const NEAREST = 2.5;
 if (graph) {
   const whole = { width: +graph.dataset.width + 40, height: +graph.dataset.height + 40 };
   const view = { x: -20, y: -20, scale: 1 };
+  const headings = graph.querySelector(".frame.flow") ? 20 : 0; // pixels that the names of workflows take, however far
 
   function draw() {
     const { width, height } = stage.getBoundingClientRect();
@@ -19,11 +20,11 @@ if (graph) {
   }
 
   function all() {
-    const { width, height } = stage.getBoundingClientRect();
+    const box = stage.getBoundingClientRect(), { width } = box, height = box.height - headings;
     view.scale = Math.min(1.15, width / whole.width, height / whole.height);
     if (view.scale < FAR && view.scale * 2.5 > FAR) view.scale = Math.min(0.7, FAR * 1.6);  // rather read a part than see all
     view.x = -20 - Math.max(0, (width / view.scale - whole.width) / 2);
-    view.y = -20 - Math.max(0, (height / view.scale - whole.height) / 2);
+    view.y = -20 - headings / view.scale - Math.max(0, (height / view.scale - whole.height) / 2);
     draw();
   }
 
