@@ -100,7 +100,7 @@ def test_a_binding_says_how_far_its_triggers_are_and_what_has_become_of_it(catal
     assert (a.due, a.last.state) == (1, FiringState.DUE)
     with catalog.writing() as tx:
         firings.fire_by_hand(tx, "a", "me")
-        bindings.pause(tx, "a", True)
+        bindings.pause(tx, "a", True, "ann")
     a, b = pending(catalog).values()
     assert (a.next, a.due, a.bound.paused) == (None, 2, True)
     assert a.last is not None
@@ -154,7 +154,7 @@ def test_what_wakes_next_is_told_soonest_first(catalog: Catalog, clock: Time) ->
     register(catalog, a=(HOURLY,), b=(Clock(schedule=Every(60)), HOURLY), c=(Arrival(channel="clicks"),), d=(HOURLY,))
     look(catalog)
     with catalog.writing() as tx:
-        bindings.pause(tx, "d", True)
+        bindings.pause(tx, "d", True, "ann")
         found = prospects.upcoming(tx, 10)
         assert [(each.binding, each.trigger, each.wake) for each in found] == [
             ("b", "every 1 minute", NOON + timedelta(minutes=1)),

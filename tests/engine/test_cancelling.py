@@ -66,8 +66,8 @@ def crossed(place: Path, frame: DataFrame) -> DataFrame:
 
 
 def going(project: Project) -> Run:
-    until(lambda: project.history(1)[0][0].state is RunState.RUNNING)
-    return project.history(1)[0][0]
+    until(lambda: project.runs(1)[0].run.state is RunState.RUNNING)
+    return project.runs(1)[0].run
 
 
 def blocks_on_disk(project: Project) -> list[str]:
@@ -224,7 +224,7 @@ def test_of_merged_runs_only_the_one_that_is_cancelled_stops(project: Project, t
         until((tmp_path / "asleep").exists)
         number = going(project).number
         two = pool.submit(launch, parts["two"])
-        until(lambda: project.history(1)[0][0].number > number)
+        until(lambda: project.runs(1)[0].run.number > number)
         time.sleep(0.5)
         chosen, other = (one, two) if first else (two, one)
         project.cancel(number if first else number + 1, "ann")

@@ -159,7 +159,7 @@ with kn.open_project(".", spark={"remote": sys.argv[1]}) as project, ThreadPoolE
     project.apply(wf)
     project.ingest("numbers", project.warehouse.spark.createDataFrame([(1,)], "n int"))
     run = pool.submit(project.run)
-    while project.one_run().run.progress is None and not run.done():
+    while project.runs(1)[0].run.progress is None and not run.done():
         time.sleep(0.1)
     project.cancel(2, "ann")
     print(run.exception(20))

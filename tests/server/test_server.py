@@ -53,7 +53,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
             httpx2.Client(base_url=address, headers=bearing, timeout=120) as client,
         ):
             yield Served(project, client)
-        assert {each.state for each in project.servers(10)} == {"stopped"}
+        assert {each.server.state for each in project.attendance(10)} == {"stopped"}
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ def test_a_run_that_is_cancelled_by_http_stops_and_its_worker_goes_on(
     project.apply(slow)
     project.ingest("pebbles", clicks_of(spark, "ann"))
     until((tmp_path / "asleep").exists)
-    [run] = [run for run in project.history(10)[0] if run.tasks == ("weighed",)]
+    [run] = [each.run for each in project.runs(10) if each.run.tasks == ("weighed",)]
     other = client.post("/api/v1/runs?task=weighed")
     assert (other.status_code, other.json()["error"]) == (409, "busy")
     answer = client.post(f"/api/v1/runs/{run.number}/cancellation")
@@ -327,7 +327,7 @@ def test_who_waits_for_a_run_is_told_that_it_was_cancelled(
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(client.post, "/api/v1/runs?task=waited")
         until((tmp_path / "asleep").exists)
-        [run] = [run for run in project.history(10)[0] if run.tasks == ("waited",)]
+        [run] = [each.run for each in project.runs(10) if each.run.tasks == ("waited",)]
         assert client.post(f"/api/v1/runs/{run.number}/cancellation").status_code == 200
         (tmp_path / "wake").touch()
         told = answer.result(30)
