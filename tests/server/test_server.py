@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx2
 import pandas as pd
+import psutil
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +24,8 @@ from kilonova.catalog import firings
 from kilonova.model.event import EventKind
 from kilonova.model.file import FileState
 from kilonova.model.firing import FiringState
+from kilonova.model.run import RunState
+from kilonova.server import loop
 from kilonova.server.listening import listening
 from kilonova.server.loop import Server
 from kilonova.service.project import Project, open_project
@@ -334,6 +337,36 @@ def test_who_waits_for_a_run_is_told_that_it_was_cancelled(
     assert (told.status_code, told.json()["error"], told.json()["run"]) == (409, "cancelled", run.number)
     assert "Retry-After" not in told.headers
     assert "cancelled by tests" in told.json()["problem"]
+
+
+def test_code_that_does_not_end_when_its_run_is_cancelled_is_ended(
+    project: Project, client: httpx2.Client, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "_OBEY", 0.5)
+    deaf = kn.Workflow("deaf")
+    deaf.channel("shouts", "user string")
+
+    @deaf.task(schema="user string")
+    def unheard(shouts: kn.New) -> kn.Delta:
+        (tmp_path / "asleep").touch()
+        time.sleep(600)
+        return shouts
+
+    project.apply(deaf)
+    project.pause("unheard")
+    project.ingest("shouts", clicks_of(spark, "ann"))
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(client.post, "/api/v1/runs?task=unheard")
+        until((tmp_path / "asleep").exists)
+        [run] = [each.run for each in project.runs(10) if each.run.tasks == ("unheard",)]
+        process = psutil.Process(int(run.owner.rpartition(":")[2]))
+        assert client.post(f"/api/v1/runs/{run.number}/cancellation").status_code == 200
+        told = answer.result(30)
+    assert (told.status_code, told.json()["error"]) == (409, "cancelled")
+    assert "did not end" in told.json()["problem"]
+    until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+    assert project.run_detail(run.number).run.state is RunState.CANCELLED
+    assert client.get("/api/v1/channels/shouts/rows").json() == [{"user": "ann"}]
 
 
 def test_files_that_are_dropped_while_servers_run_are_taken_once(project: Project) -> None:

@@ -287,6 +287,12 @@ _KINDS = {
 }
 
 
+def running_of(tx: Transaction, owner: str) -> list[int]:
+    """The runs of a process that go on."""
+    query = select(tables.run.c.id).where(tables.run.c.state == RunState.RUNNING.value, tables.run.c.owner == owner)
+    return [int(number) for number in tx.connection.execute(query).scalars()]
+
+
 def abandon(tx: Transaction, owner: str, error: str, *, passing: bool) -> list[int]:
     """End the runs of a process that is known to have ended, without waiting for their leases to run out.
 
@@ -299,8 +305,7 @@ def abandon(tx: Transaction, owner: str, error: str, *, passing: bool) -> list[i
     Returns:
         The runs.
     """
-    query = select(tables.run.c.id).where(tables.run.c.state == RunState.RUNNING.value, tables.run.c.owner == owner)
-    numbers = [int(number) for number in tx.connection.execute(query).scalars()]
+    numbers = running_of(tx, owner)
     for number in numbers:
         _end(tx, number, RunEvent.EXPIRE, error, FiringEvent.RELEASE if passing else FiringEvent.FAIL)
     return numbers

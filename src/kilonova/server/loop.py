@@ -25,7 +25,7 @@ from kilonova.catalog import events, files, firings, runs, servers
 from kilonova.catalog.firings import Batch, Claimed, Watched
 from kilonova.catalog.stretches import stretches
 from kilonova.catalog.watching import Watch
-from kilonova.errors import Busy, CatalogAway, SparkUnavailable
+from kilonova.errors import Busy, Cancelled, CatalogAway, SparkUnavailable
 from kilonova.model.event import Event, EventKind
 from kilonova.schedule.compacting import worthwhile
 from kilonova.server.delivering import Deliverer
@@ -42,6 +42,9 @@ _LAST = 10.0
 
 _RESTART = 1.0
 """Seconds until a worker is replaced that ended before it was ready; they double each time, up to a minute."""
+
+_OBEY = 10.0
+"""Seconds that code has to end after its run was cancelled, before its process is ended."""
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +109,7 @@ class Server:
         self._stopping: float | None = None
         self._restart = _RESTART
         self._start_at = 0.0
+        self._cancelled: dict[int, float] = {}
 
     @property
     def name(self) -> str:
@@ -267,6 +271,8 @@ class Server:
     def _tell(self, event: Event) -> None:
         self._log(told(event), event)
         self._event = event.number
+        if event.kind is EventKind.CANCELLED and event.run is not None:
+            self._cancelled[event.run] = time.monotonic()
 
     def _hear(self, worker: Worker, message: Message | None) -> None:
         match message:
@@ -300,14 +306,16 @@ class Server:
 
     def _bury(self, worker: Worker) -> None:
         """A worker has ended: what it was doing is done again, unless it was ended for that."""
-        late = worker.killed == _LATE
+        late = worker.killed in (_LATE, _STUBBORN)
         with self._catalog.writing() as tx:
             runs.abandon(tx, worker.owner, f"its process ended: {worker.killed}", passing=not late)
         if isinstance(worker.doing, Batch):
             for part in worker.doing.parts:
                 self._give_up(part, worker.killed, passing=not late)
         if worker.answer is not None:
-            error = SparkUnavailable(f"the process that did it ended: {worker.killed}", hint="Try again")
+            problem = f"the process that did it ended: {worker.killed}"
+            stubborn = worker.killed == _STUBBORN
+            error = Cancelled(problem) if stubborn else SparkUnavailable(problem, hint="Try again")
             worker.answer.set_exception(Refused(error.told))
             worker.answer = None
         if not worker.ready and self._stopping is None:
@@ -331,9 +339,23 @@ class Server:
         for worker in self._workers:
             if worker.doing is not None and limit is not None and now - worker.since > limit:
                 worker.kill(_LATE)
+        for run, since in list(self._cancelled.items()):
+            if now - since > _OBEY:
+                self._end_stubborn(run, since)
         if self._stopping is None and now >= self._start_at:
             while len(self._workers) < self._settings.workers:
                 self._workers.append(self._hire(self._directory, self._given, self._on_message))
+
+    def _end_stubborn(self, run: int, since: float) -> None:
+        """End the worker that still carries out a run which was cancelled, unless it does others beside it."""
+        with self._catalog.reading() as tx:
+            owner = runs.one(tx, run).owner
+            busy = runs.running_of(tx, owner)
+        if not busy:
+            del self._cancelled[run]
+        for worker in self._workers:
+            if not busy and worker.owner == owner and worker.doing is not None and worker.since < since:
+                worker.kill(_STUBBORN)
 
     def _take(self, channel: str) -> Future[Any]:
         """Let a worker take the files of a directory, after what has fired."""
@@ -409,6 +431,7 @@ _OVERDUE = 10
 """How many times later than usual channels are compacted and garbage is collected where something always goes on."""
 
 _LATE = "it took longer than serve.seconds allows"
+_STUBBORN = "a run that was cancelled did not end"
 
 
 def _new_name() -> str:
