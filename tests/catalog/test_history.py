@@ -70,6 +70,8 @@ def busy(catalog: Catalog, clock: Clock) -> Catalog:
     with catalog.writing() as tx:
         by_hand, _ = begin(tx, "a_out", tasks=("a_task",), kind=RunKind.TASKS)
         runs.fail(tx, by_hand, "no luck")
+        cancelled, _ = begin(tx, "b_out", tasks=("b_task",), kind=RunKind.TASKS)
+        runs.cancel(tx, cancelled, "ann")
         silent, _ = begin(tx, "users")
     clock.forward(LEASE.total_seconds() + 1)
     with catalog.writing() as tx:
