@@ -65,3 +65,15 @@ def test_a_server_says_what_it_has_taken_on(catalog: Catalog, clock: Clock) -> N
     with catalog.reading() as tx:
         two, one = servers.attendance(tx, 10)
     assert (one.firings, one.runs, two.outlets) == ((), (), ())
+
+
+def test_a_server_that_lives_is_told_of_however_many_have_started_since(catalog: Catalog, clock: Clock) -> None:
+    for name in ("old", "gone", "later"):
+        with catalog.writing() as tx:
+            servers.enter(tx, name, "1", LEASE)
+            if name != "old":
+                servers.leave(tx, name)
+        clock.forward(1)
+    with catalog.reading() as tx:
+        assert [each.server.name for each in servers.attendance(tx, 2)] == ["old", "later"]
+        assert [each.name for each in servers.servers(tx, 3)] == ["old", "later", "gone"]

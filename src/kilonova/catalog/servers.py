@@ -108,8 +108,9 @@ def forget(tx: Transaction, before: datetime) -> None:
 
 
 def servers(tx: Transaction, limit: int) -> list[Server]:
-    """The servers, those that started last first."""
-    rows = tx.connection.execute(select(tables.server).order_by(tables.server.c.started.desc()).limit(limit))
+    """The servers, those that are alive first, of these and of the others those that started last."""
+    table = tables.server
+    rows = tx.connection.execute(select(table).order_by(table.c.state != ALIVE, table.c.started.desc()).limit(limit))
     return [
         Server(name=row.name, release=row.release, state=row.state, started=row.started, lease_until=row.lease_until)
         for row in rows
@@ -117,7 +118,7 @@ def servers(tx: Transaction, limit: int) -> list[Server]:
 
 
 def attendance(tx: Transaction, limit: int) -> list[Attending]:
-    """The servers, those that started last first, and what each has taken on."""
+    """The servers, in the order of `servers`, and what each has taken on."""
     found = servers(tx, limit)
     names = {server.name for server in found}
     taken = firings.held(tx, names)

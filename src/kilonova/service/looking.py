@@ -273,7 +273,7 @@ class Looking:
             return firings.firings(tx, limit, binding, before, state)
 
     def attendance(self, limit: int) -> list[servers.Attending]:
-        """The servers, those that started last first, and what each has taken on."""
+        """The servers, those that are alive first, and what each has taken on."""
         self.catalog.check()
         with self.catalog.reading() as tx:
             return servers.attendance(tx, limit)
