@@ -9,16 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.page.sites import Site, answering, crowded
-from tests.page.visiting import CHROMIUM, Visitor, chromium
+from tests.page.visiting import CHROMIUM, PATIENCE, Visitor, chromium
 from tests.server.standing_in import Prompt
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One for all tests of a process, because starting it takes longer than most of them."""
+    expect.set_options(timeout=PATIENCE)
     program = chromium()
     if program is None:
         problem = f"there is none of {', '.join(CHROMIUM)} on PATH: make browser, or apt-get install chromium"

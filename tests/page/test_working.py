@@ -14,7 +14,7 @@ import kilonova as kn
 from kilonova.server.listening import listening
 from kilonova.service.project import open_project
 from tests.page.sites import Site
-from tests.page.visiting import Visitor
+from tests.page.visiting import PATIENCE, Visitor
 from tests.server.serving import serving
 
 LONG = 60_000
@@ -39,7 +39,7 @@ def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def patience() -> Iterator[None]:
     expect.set_options(timeout=LONG)
     yield
-    expect.set_options(timeout=5_000)
+    expect.set_options(timeout=PATIENCE)
 
 
 def opened(visit: Visitor, site: Site, path: str) -> Page:

@@ -8,6 +8,9 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, WebError
 
+PATIENCE = 15_000
+"""Milliseconds within which a page shows what it is to show, also where other tests keep the machine busy."""
+
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
