@@ -212,15 +212,15 @@ def soak(seconds: float, seed: int, servers: int = 3, pause: float = 4.0) -> Tal
 
 
 def _wait(project: Project, tally: Tally) -> None:
-    """Until nothing is due and nothing runs."""
+    """Until nothing is due and nothing runs; a run whose process was killed goes on until its lease has run out."""
     patience = time.monotonic() + 300
     while True:
         with project.catalog.reading() as tx:
-            idle = not firings.any_unended(tx)
+            idle = not firings.any_unended(tx) and not history.runs(tx, 1, state=RunState.RUNNING)
         if idle and not project.due():
             return
         if time.monotonic() > patience:
-            tally.problems.append(f"five minutes later these are due yet: {sorted(project.due())}")
+            tally.problems.append(f"five minutes later there is work yet, due are {sorted(project.due())}")
             return
         time.sleep(1)
 
@@ -311,8 +311,8 @@ def _check_catalog(project: Project, tally: Tally) -> None:
         tally.problems.append(f"arrivals have not fired for {unseen}")
     if failed := [one for one in fired if one.state not in (FiringState.SUCCEEDED, FiringState.IDLE)]:
         tally.problems.append(f"{len(failed)} firings have not succeeded: {failed[:3]}")
-    if going := [run.number for run in past if run.state is RunState.RUNNING]:
-        tally.problems.append(f"runs {going} still go on")
+    if going := [run for run in past if run.state is RunState.RUNNING]:
+        tally.problems.append(f"{len(going)} runs still go on: {going[:3]}")
 
 
 def main() -> None:
