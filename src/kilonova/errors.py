@@ -238,8 +238,12 @@ class BrokenInvariant(KilonovaError):
     code = "invariant"
 
 
+_LISTED = 20
+"""How many names a hint lists."""
+
+
 def closest(name: str, names: list[str]) -> str | None:
-    """A hint that proposes the most similar of `names`, or lists them.
+    """A hint that proposes the most similar of `names`, or lists them, or some of them where there are many.
 
     >>> closest("flihgts", ["flights", "planes"])
     'Did you mean flights?'
@@ -247,4 +251,7 @@ def closest(name: str, names: list[str]) -> str | None:
     match = difflib.get_close_matches(name, names, n=1)
     if match:
         return f"Did you mean {match[0]}?"
-    return f"There are: {', '.join(sorted(names))}" if names else "There are none yet"
+    if not names:
+        return "There are none yet"
+    listed = ", ".join(sorted(names)[:_LISTED])
+    return f"There are: {listed}" if len(names) <= _LISTED else f"There are {len(names)}, among them: {listed}"

@@ -51,6 +51,17 @@ def test_all_of_it_is_seen_at_first(page: Page) -> None:
         expect(node).to_be_in_viewport(ratio=0.99)
 
 
+def test_what_is_seen_is_explained_until_somebody_knows(page: Page) -> None:
+    expect(page.locator("#intro")).to_contain_text("A cylinder is a channel")
+    width = page.evaluate(SCALE)
+    page.get_by_role("button", name="I see").click()
+    expect(page.locator("#intro")).to_be_hidden()
+    assert page.evaluate(SCALE) == pytest.approx(width)
+    page.reload()
+    expect(page.locator("#live")).to_have_text("live")
+    expect(page.locator("#intro")).to_be_hidden()
+
+
 def test_a_part_of_a_name_picks_out(page: Page) -> None:
     page.get_by_role("searchbox", name="Filter by name").fill("ORDERS_eu_c")
     expect(page.locator(LIT)).to_have_count(2)
@@ -94,6 +105,32 @@ def test_it_is_zoomed_by_buttons_keys_and_the_wheel(stage: Page) -> None:
     stage.wait_for_function(f"{SCALE} < {width}")
     stage.locator("[data-zoom=all]").click()
     assert stage.evaluate(SCALE) == pytest.approx(width)
+
+
+def test_two_fingers_zoom_and_one_moves(page: Page, filled: Site) -> None:
+    width, node = page.evaluate(SCALE), page.locator("#t-orders_eu_clean .body")
+    screen = page.context.new_cdp_session(page)
+
+    def touch(kind: str, *fingers: tuple[int, int]) -> None:
+        points = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(fingers)]
+        screen.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    touch("touchStart", (600, 400), (700, 400))
+    for far in range(10, 100, 10):
+        touch("touchMove", (600 - far, 400), (700 + far, 400))
+    touch("touchEnd")
+    page.wait_for_function(f"{SCALE} < {width / 2}")
+    before = node.bounding_box()
+    assert before is not None
+    touch("touchStart", (600, 700))
+    for down in range(5, 50, 5):
+        touch("touchMove", (600, 700 - down))
+    touch("touchEnd")
+    after = node.bounding_box()
+    assert after is not None
+    assert (after["x"], after["y"]) == pytest.approx((before["x"], before["y"] - 45), abs=2)
+    assert after["width"] == pytest.approx(before["width"], abs=0.1)
+    expect(page).to_have_url(f"{filled.address}/")
 
 
 def test_it_is_moved_by_keys_and_by_dragging(stage: Page, filled: Site) -> None:

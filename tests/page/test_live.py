@@ -10,10 +10,13 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import kilonova as kn
-from kilonova.catalog import runs
+from kilonova.catalog import files, runs
+from kilonova.model.file import Fate, FileState, Fingerprint
 from kilonova.model.headway import Headway
+from kilonova.model.policy import AfterDeltas, Never, Weigh
 from kilonova.model.run import RunKind
-from tests.catalog.building import begin, commit
+from kilonova.schedule.gathering import Verdict
+from tests.catalog.building import an_output, begin, commit
 from tests.page.sites import Site, answering, arrived
 from tests.page.visiting import Visitor
 
@@ -52,6 +55,61 @@ def test_what_is_paused_and_resumed_is_seen_on_all_pages(lively: Site, visit: Vi
     expect(told.locator("#list tbody tr").first).to_contain_text("resumed")
     expect(tasks.locator("#list")).to_contain_text("There is no such task")
     assert all(map(same, (drawn, listed, single, told, tasks)))
+
+
+def test_how_a_channel_is_compacted_is_chosen(lively: Site, visit: Visitor) -> None:
+    page, other = (opened(visit, lively, "/channels/orders_eu") for _ in range(2))
+    assert lively.project.policy("orders_eu") == Weigh()
+    for rule, deltas, policy, words in (
+        ("after", "3", AfterDeltas(deltas=3), "after 3 deltas"),
+        ("never", "3", Never(), "never"),
+        ("weigh", "3", Weigh(), "when it is worth it"),
+    ):
+        page.get_by_label("Compact by itself").select_option(rule)
+        page.get_by_label("deltas", exact=True).fill(deltas)
+        page.get_by_role("button", name="Set").click()
+        expect(page.locator(".notice").last).to_have_text("The policy is set")
+        assert lively.project.policy("orders_eu") == policy
+        expect(page.locator("#assembly")).to_contain_text(words)
+        page.reload()
+        expect(page.locator("#live")).to_have_text("live")
+        expect(page.get_by_label("Compact by itself")).to_have_value(rule)
+    page.get_by_label("Compact by itself").select_option("after")
+    page.get_by_label("deltas", exact=True).fill("0")
+    page.get_by_role("button", name="Set").click()
+    assert page.get_by_label("deltas", exact=True).evaluate("field => !field.checkValidity()")
+    assert lively.project.policy("orders_eu") == Weigh()
+    assert same(other)
+
+
+def test_files_that_are_set_aside_are_tried_again(lively: Site, visit: Visitor, tmp_path: Path) -> None:
+    taken = kn.Workflow("taken")
+    taken.channel("mail", "id bigint", watch=kn.directory(str(tmp_path), "*.csv"))
+    lively.project.apply(taken)
+    with lively.project.catalog.writing() as tx:
+        mark = Fingerprint(3, lively.project.catalog.clock(), "x")
+        files.record(tx, "mail", {path: (mark, Verdict.READY) for path in ("good.csv", "bad.csv")})
+        run, points = begin(tx, "mail")
+        files.claim(tx, run, "mail", ["bad.csv"])
+        nothing = an_output("mail", points["mail"], None)
+        runs.commit(tx, run, inputs=(), outputs=[nothing], advances=())
+        files.settle(tx, run, "mail", [Fate(path="bad.csv", state=FileState.ASIDE, error="line 3: no number")])
+    page = opened(visit, lively, "/channels/mail")
+    bad = page.locator("#inbox tr", has_text="bad.csv")
+    expect(bad).to_contain_text("line 3: no number")
+    expect(page.locator("#inbox tr", has_text="good.csv")).to_contain_text("ready")
+    page.get_by_role("button", name="Try set-aside files again").click()
+    expect(bad).to_contain_text("ready")
+    expect(bad).not_to_contain_text("line 3")
+    assert same(page)
+
+
+def test_where_to_put_the_first_data_is_said_until_some_is_there(idle: Site, visit: Visitor) -> None:
+    page = visit(idle.address)
+    page.goto("/")
+    expect(page.locator("#start")).to_contain_text("No data has come yet")
+    page.locator("#start").get_by_role("link").click()
+    expect(page.get_by_role("button", name="Ingest")).to_be_visible()
 
 
 def test_the_buttons_of_a_binding_pause_resume_and_fire_it(lively: Site, visit: Visitor) -> None:

@@ -61,6 +61,8 @@ def test_runs_are_narrowed_and_stay_so_while_paging(long: Site, visit: Visitor) 
     for row in page.locator("#list tbody tr").all():
         expect(row.locator("td").nth(2)).to_have_text("ingest")
     page.get_by_role("link", name="all", exact=True).click()
+    expect(page).to_have_url(f"{long.address}/runs")
+    expect(page.locator("#live")).to_have_text("live")
     page.get_by_label("State").select_option("failed")
     expect(page).to_have_url(re.compile("state=failed"))
     assert numbers(page)

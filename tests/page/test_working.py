@@ -149,6 +149,24 @@ def test_rows_are_sampled_compared_and_compacted(working: Site, visit: Visitor) 
     expect(page.locator("#points")).to_contain_text("compaction")
 
 
+def test_files_of_a_directory_come_in_by_themselves(working: Site, visit: Visitor, tmp_path: Path) -> None:
+    arriving = kn.Workflow("arriving")
+    inbox = kn.directory(str(tmp_path), "*.csv", every="1 second", settle="0 seconds")
+    arriving.channel("arrived", COLUMNS, watch=inbox)
+    working.project.apply(arriving)
+    page, drawn = opened(visit, working, "/channels/arrived"), opened(visit, working, "/?workflow=arriving")
+    (tmp_path / "one.csv").write_text("id,customer,amount\n1,ada,20\n")
+    point(page, 1)
+    expect(page.locator("#inbox tr", has_text="one.csv")).to_contain_text("taken")
+    expect(drawn.locator("#c-arrived")).to_contain_text("1 row")
+    (tmp_path / "two.csv").write_text("id,customer,amount\ntwo,ben,30\n")
+    bad = page.locator("#inbox tr", has_text="two.csv")
+    expect(bad).to_contain_text("two.csv")
+    expect(bad.locator("small")).not_to_be_empty()
+    assert same(page)
+    assert same(drawn)
+
+
 def failing(name: str, wanted: Path) -> kn.Workflow:
     """A workflow whose task fails unless there is a file."""
     workflow = kn.Workflow(name)

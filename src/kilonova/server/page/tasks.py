@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,10 @@ _ROWS = 100
 
 _RUNS = 60
 """How many runs are shown at once."""
+
+
+_NAMED = 10
+"""How many runs are named under a chart."""
 
 
 def task_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
@@ -113,6 +118,11 @@ def _chart(past: Sequence[Past]) -> dict[str, Any] | None:
     high, place = Scale(0, marks[-1], 100, 0), Scale(-0.5, len(known) - 0.5, 0, 100)
     return {
         "ticks": [Tick(high(value), seconds(value)) for value in marks],
+        "runs": [
+            Tick(place(number), f"run {each.run}")
+            for number, each in enumerate(known)
+            if number % math.ceil(len(known) / _NAMED) == 0
+        ],
         "ways": list(dict.fromkeys(each.way for each in known)),
         "dots": [
             {

@@ -49,11 +49,13 @@ def size(count: float | None) -> str:
 def seconds(count: float | None) -> str:
     """A length of time.
 
-    >>> seconds(0.034), seconds(3.21), seconds(75), seconds(3 * 3600 + 60)
-    ('34 ms', '3.2 s', '1 min 15 s', '3 h 1 min')
+    >>> seconds(0), seconds(0.034), seconds(3.21), seconds(75), seconds(3 * 3600 + 60)
+    ('0 s', '34 ms', '3.2 s', '1 min 15 s', '3 h 1 min')
     """
     if count is None:
         return "–"
+    if not count:
+        return "0 s"
     if count < 0.0995:
         return f"{count * 1000:.0f} ms"
     if count < 59.95:

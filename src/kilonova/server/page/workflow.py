@@ -48,6 +48,7 @@ def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRout
             depth=depth,
             counts=_counts(shown),
             shape=shape(every),
+            start=_start(every),
         )
 
     @router.get("/workflow/state")
@@ -107,6 +108,14 @@ def _narrowed(overview: Overview, workflow: str, focus: str, depth: int) -> Over
         read = {each.channel for task in overview.tasks.values() if task.workflow == workflow for each in task.reads}
         return part(overview, mine | read)
     return overview
+
+
+def _start(overview: Overview) -> str | None:
+    """Where the first data can be put, if there is none at all."""
+    if any(each.point for each in overview.channels.values()):
+        return None
+    made = {channel for task in overview.tasks.values() for channel in task.writes}
+    return next((name for name in overview.channels if name not in made), None)
 
 
 def _counts(overview: Overview) -> dict[str, int]:

@@ -124,6 +124,12 @@ if (graph) {
     if (node?.matches(":focus-visible")) show(node);
   });
 
+  document.getElementById("known").addEventListener("click", () => {
+    localStorage.setItem("knows", "yes");
+    document.documentElement.dataset.knows = "";
+    draw();
+  });
+
   // ---- Picking out
 
   const filter = document.getElementById("filter");
@@ -201,6 +207,7 @@ if (graph) {
         const now = found.channels[name];
         if (!now) continue;
         const [state, holds, time, title] = now;
+        if (state !== "empty") document.getElementById("start")?.remove();
         if (!node.classList.contains(`is-${state}`)) place(node, state);
         write(node.querySelector(".holds"), holds);
         write(node.querySelector("title"), title);

@@ -16,7 +16,6 @@ function wear(name) {
   if (name) document.documentElement.dataset.theme = name;
   else delete document.documentElement.dataset.theme;
 }
-wear(localStorage.getItem("theme") || "");
 theme?.addEventListener("click", () => {
   const now = localStorage.getItem("theme") || "";
   const next = themes[(themes.indexOf(now) + 1) % themes.length];
