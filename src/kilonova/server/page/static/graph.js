@@ -22,7 +22,8 @@ if (graph) {
   function all() {
     const box = stage.getBoundingClientRect(), { width } = box, height = box.height - headings;
     view.scale = Math.min(1.15, width / whole.width, height / whole.height);
-    if (view.scale < FAR && view.scale * 2.5 > FAR) view.scale = Math.min(0.7, FAR * 1.6);  // rather read a part than see all
+    const nearer = width < 700 ? 2.5 : 1.3;
+    if (view.scale < FAR && view.scale * nearer > FAR) view.scale = Math.min(0.7, FAR * 1.6);  // rather read a part than see all
     view.x = -20 - Math.max(0, (width / view.scale - whole.width) / 2);
     view.y = -20 - headings / view.scale - Math.max(0, (height / view.scale - whole.height) / 2);
     draw();

@@ -24,6 +24,8 @@ theme?.addEventListener("click", () => {
   notice(next ? `Colours: ${next}` : "Colours: as the system has them", { gone: 1500 });
 });
 
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });  // on a phone not all fit
+
 // ---- Times
 
 function relative(time, now) {
