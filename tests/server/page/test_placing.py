@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from itertools import combinations
+from collections.abc import Iterable, Mapping
+from itertools import combinations, pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kilonova.server.page.nesting import HEADING, PADDING, Nested, Rectangle, nested
-from kilonova.server.page.placing import Edge, Placed, Size, placed
+from kilonova.server.page.geometry import Line, Port, Rectangle, Size, Way
+from kilonova.server.page.layers import Part
+from kilonova.server.page.nesting import HEADING, PADDING, Nested, nested
+from kilonova.server.page.placing import placed
 
 GAP = 60.0
 NAMES = [f"n{number}" for number in range(14)]
@@ -24,18 +27,49 @@ boxes = st.lists(st.sampled_from(NAMES), min_size=1, unique=True).flatmap(
 )
 
 
-def edges_of(names: list[str], *, acyclic: bool) -> st.SearchStrategy[list[Edge]]:
+def lines_of(found: dict[str, Size], *, acyclic: bool) -> st.SearchStrategy[list[Line]]:
+    """Lines between boxes, each leaving and reaching its boxes somewhere at their sides."""
+    names = list(found)
     pairs = [
         (one, other)
         for at, one in enumerate(names)
         for to, other in enumerate(names)
         if (at < to if acyclic else at != to)
     ]
-    return st.lists(st.sampled_from(pairs), max_size=30) if pairs else st.just([])
+    heights = st.sampled_from((0.25, 0.5, 0.75))
+    ends = st.tuples(st.sampled_from(pairs), heights, heights) if pairs else st.nothing()
+    return st.lists(
+        ends.map(
+            lambda at: Line(*(Port(box, found[box][1] * share) for box, share in zip(*at[:1], at[1:], strict=True)))
+        ),
+        max_size=30 if pairs else 0,
+    )
 
 
-def graphs(*, acyclic: bool) -> st.SearchStrategy[tuple[dict[str, Size], list[Edge]]]:
-    return boxes.flatmap(lambda found: st.tuples(st.just(found), edges_of(list(found), acyclic=acyclic)))
+def graphs(*, acyclic: bool) -> st.SearchStrategy[tuple[dict[str, Size], list[Line]]]:
+    return boxes.flatmap(lambda found: st.tuples(st.just(found), lines_of(found, acyclic=acyclic)))
+
+
+def leads_past(way: Way, places: Iterable[Rectangle]) -> bool:
+    """Whether no box lies between two points of a way, in whatever curve it leads from one to the other."""
+    for (x, y), (a, b) in pairwise(way):
+        span = Rectangle(min(x, a), min(y, b), abs(a - x), abs(b - y))
+        if x != a and y != b and a < x:
+            return False
+        if any(overlap(span, place) for place in places):
+            return False
+    return True
+
+
+def leads(line: Line, way: Way, places: Mapping[str, Rectangle]) -> bool:
+    """Whether a way begins and ends where the line does."""
+    start, end = line
+    assert start is not None
+    assert end is not None
+    one, other = places[start.box], places[end.box]
+    return way[0] == pytest.approx((one.x + one.width, one.y + start.down)) and way[-1] == pytest.approx(
+        (other.x, other.y + end.down)
+    )
 
 
 def overlap(one: Rectangle, other: Rectangle) -> bool:
@@ -56,68 +90,79 @@ def lies_within(one: Rectangle, other: Rectangle, margin: float = 0.0) -> bool:
     )
 
 
-def rectangles(found: Placed, given_sizes: Mapping[str, Size]) -> dict[str, Rectangle]:
+def rectangles(found: Part, given_sizes: Mapping[str, Size]) -> dict[str, Rectangle]:
     return {name: Rectangle(*corner, *given_sizes[name]) for name, corner in found.corners.items()}
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.one_of(graphs(acyclic=True), graphs(acyclic=False)))
-def test_every_box_has_a_place_of_its_own(graph: tuple[dict[str, Size], list[Edge]]) -> None:
-    given_sizes, edges = graph
-    found = placed(given_sizes, edges, GAP)
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(graphs(acyclic=True), graphs(acyclic=False)), st.booleans())
+def test_every_box_has_a_place_of_its_own_and_lines_lead_past_all(
+    graph: tuple[dict[str, Size], list[Line]], apart: bool
+) -> None:
+    given_sizes, lines = graph
+    found = placed(given_sizes, lines, GAP, apart=apart)
     places = rectangles(found, given_sizes)
     assert places.keys() == given_sizes.keys()
     whole = Rectangle(0, 0, found.width, found.height)
     assert all(lies_within(place, whole) for place in places.values())
     assert not any(overlap(one, other) for one, other in combinations(places.values(), 2))
-    assert all(
-        -SLACK <= x <= found.width + SLACK and -SLACK <= y <= found.height + SLACK
-        for points in found.bends.values()
-        for x, y in points
-    )
-    assert placed(given_sizes, edges, GAP) == found
+    assert found.ways.keys() == set(lines)
+    for line, way in found.ways.items():
+        assert leads(line, way, places)
+        assert leads_past(way, places.values()), (line, way)
+        assert all(-SLACK <= x <= found.width + SLACK and -SLACK <= y <= found.height + SLACK for x, y in way)
+    assert placed(given_sizes, lines, GAP, apart=apart) == found
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(acyclic=True), st.data())
+def test_lines_from_and_to_outside_lead_past_all_boxes(
+    graph: tuple[dict[str, Size], list[Line]], data: st.DataObject
+) -> None:
+    given_sizes, lines = graph
+    ports = st.sampled_from(list(given_sizes)).map(lambda name: Port(name, given_sizes[name][1] / 2))
+    halves = data.draw(st.lists(st.one_of(ports.map(lambda p: Line(p, None)), ports.map(lambda p: Line(None, p)))))
+    found = placed(given_sizes, [*lines, *halves], GAP)
+    places = rectangles(found, given_sizes)
+    assert not any(overlap(one, other) for one, other in combinations(places.values(), 2))
+    for line in halves:
+        way = found.ways[line]
+        assert leads_past(way, places.values()), (line, way)
+        if line.start is None:
+            assert way[0][0] == pytest.approx(0)
+            assert way[-1][0] == pytest.approx(places[line.end.box].x)
+        else:
+            assert way[0][0] == pytest.approx(places[line.start.box].x + places[line.start.box].width)
+            assert way[-1][0] == pytest.approx(found.width)
 
 
 @settings(max_examples=150, deadline=None)
 @given(graphs(acyclic=True))
-def test_edges_lead_to_the_right(graph: tuple[dict[str, Size], list[Edge]]) -> None:
-    given_sizes, edges = graph
-    found = placed(given_sizes, edges, GAP)
+def test_lines_lead_to_the_right(graph: tuple[dict[str, Size], list[Line]]) -> None:
+    given_sizes, lines = graph
+    found = placed(given_sizes, lines, GAP)
     places = rectangles(found, given_sizes)
-    assert found.bends.keys() <= set(edges)
-    for start, end in edges:
-        right, left = places[start].x + places[start].width, places[end].x
-        assert right + GAP <= left + SLACK, (start, end)
-        along = [x for x, _ in found.bends.get((start, end), ())]
+    for line in lines:
+        assert line.start is not None
+        assert line.end is not None
+        one, other = places[line.start.box], places[line.end.box]
+        assert one.x + one.width + GAP <= other.x + SLACK, line
+        along = [x for x, _ in found.ways[line]]
         assert along == sorted(along)
-        assert all(right <= x + SLACK and x <= left + SLACK for x in along), (start, end)
-
-
-@settings(max_examples=100, deadline=None)
-@given(graphs(acyclic=True))
-def test_lines_lead_past_boxes(graph: tuple[dict[str, Size], list[Edge]]) -> None:
-    """Between the two bends in a layer a line is level, and no box of its part lies there."""
-    given_sizes, edges = graph
-    found = placed(given_sizes, edges, GAP)
-    places = rectangles(found, given_sizes)
-    for points in found.bends.values():
-        assert len(points) % 2 == 0
-        for (x, y), (to, level) in zip(points[::2], points[1::2], strict=True):
-            assert y == level
-            line = Rectangle(x, y - 1, to - x, 2)
-            assert not any(overlap(line, place) for place in places.values())
 
 
 def test_nothing_and_one_box_are_placed() -> None:
-    assert placed({}, [], GAP) == Placed(0, 0, {})
-    assert placed({"a": (7, 9)}, [], GAP) == Placed(7, 9, {"a": (0, 0)})
+    assert placed({}, [], GAP) == Part(0, 0, {}, {})
+    assert placed({"a": (7, 9)}, [], GAP) == Part(7, 9, {"a": (0, 0)}, {})
 
 
 ACROSS = """
+from kilonova.server.page.geometry import Line, Port
 from kilonova.server.page.placing import placed
 names = [f"n{number}" for number in range(40)]
-edges = [(names[i], names[j]) for i in range(40) for j in range(i + 1, 40) if (i * 7 + j * 5) % 11 == 0]
-print(placed({name: (10.0 + len(name), 10.0) for name in names}, edges, 20.0))
+ports = [Port(name, 5.0) for name in names]
+lines = [Line(ports[i], ports[j]) for i in range(40) for j in range(i + 1, 40) if (i * 7 + j * 5) % 11 == 0]
+print(placed({name: (10.0 + len(name), 10.0) for name in names}, lines, 20.0))
 """
 
 
@@ -141,11 +186,14 @@ frames = st.lists(st.sampled_from(("f", "g", "h")), max_size=2).map(tuple)
     )
 )
 def test_frames_hold_what_is_theirs_and_nothing_else(
-    given_graph: tuple[tuple[dict[str, Size], list[Edge]], dict[str, tuple[str, ...]]],
+    given_graph: tuple[tuple[dict[str, Size], list[Line]], dict[str, tuple[str, ...]]],
 ) -> None:
-    (given_sizes, edges), around = given_graph
-    every = [*edges, *((name, name) for name in list(given_sizes)[:1]), ("nowhere", next(iter(given_sizes)))]
-    found: Nested = nested(given_sizes, around, every, GAP)
+    (given_sizes, lines), around = given_graph
+    found: Nested = nested(given_sizes, around, lines, GAP)
+    assert found.ways.keys() == set(lines)
+    for line, way in found.ways.items():
+        assert leads(line, way, found.boxes)
+        assert leads_past(way, found.boxes.values()), (line, way)
     assert found.boxes.keys() == given_sizes.keys()
     wanted = {inside[:depth] for inside in around.values() for depth in range(1, len(inside) + 1)}
     assert found.frames.keys() == wanted

@@ -6,17 +6,21 @@ tasks of a workflowette, and around each workflow where there are several.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 from kilonova.catalog.overview import Following, Overview, TaskGlance
-from kilonova.server.page.nesting import Nested, Rectangle, nested
-from kilonova.server.page.placing import Point, Size
+from kilonova.server.page.geometry import Line, Point, Port, Rectangle, Size, Way
+from kilonova.server.page.nesting import Nested, nested
 
-_LETTER = 6.9
-"""Pixels that a letter takes."""
+_LETTER = 7.0
+"""Pixels that most letters take."""
+
+_OTHERS = dict.fromkeys("mwMW@", 10.8) | dict.fromkeys("ijlI.'", 3.6) | dict.fromkeys("frt-", 5.2)
+"""Pixels that others take."""
 
 _LETTERS = 26
 """How many letters of a name are shown at most."""
@@ -41,6 +45,9 @@ _ROW = 10.0
 
 _GAP = 96.0
 """Pixels between layers."""
+
+_ROUND = 10.0
+"""Pixels before and after a corner of a line from which on it is round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,14 +137,19 @@ def drawn(overview: Overview) -> Drawing:
     writer = {channel: task.name for task in tasks.values() for channel in task.writes if channel in channels}
     units: dict[str, Size] = {name: _size(name, _HOLDING) for name in channels if name not in writer}
     units |= {_unit(task.name): _joint(task) for task in tasks.values()}
-    frames = _framed(overview, writer)
-    edges = {
-        (_unit(writer[each.channel]) if each.channel in writer else each.channel, _unit(task.name))
+    lines = {
+        (task.name, each.channel): Line(
+            _written_at(tasks[writer[each.channel]], each.channel)
+            if each.channel in writer
+            else Port(each.channel, _HIGH / 2),
+            Port(_unit(task.name), _joint(task)[1] / 2 + _spread(index, len(task.reads))),
+        )
         for task in tasks.values()
-        for each in task.reads
+        for index, each in enumerate(task.reads)
         if each.channel in channels
     }
-    return _composed(overview, _arranged(_Frozen(units, frames, tuple(sorted(edges)))), writer)
+    places = _arranged(_Frozen(units, _framed(overview, writer), tuple(lines.values())))
+    return _composed(overview, places, lines)
 
 
 @dataclass(frozen=True)
@@ -146,16 +158,16 @@ class _Frozen:
 
     units: Mapping[str, Size]
     frames: Mapping[str, tuple[str, ...]]
-    edges: tuple[tuple[str, str], ...]
+    lines: tuple[Line, ...]
 
     def __hash__(self) -> int:
-        return hash((tuple(self.units.items()), tuple(self.frames.items()), self.edges))
+        return hash((tuple(self.units.items()), tuple(self.frames.items()), self.lines))
 
 
 @lru_cache(maxsize=16)
 def _arranged(what: _Frozen) -> Nested:
     """Places are looked for once, as long as no channel or task comes or goes."""
-    return nested(what.units, what.frames, what.edges, _GAP)
+    return nested(what.units, what.frames, what.lines, _GAP)
 
 
 def _unit(task: str) -> str:
@@ -164,13 +176,23 @@ def _unit(task: str) -> str:
 
 
 def _size(name: str, least: float = _LEAST) -> Size:
-    return max(least, len(shortened(name)) * _LETTER + _MARGIN), _HIGH
+    return max(least, sum(_OTHERS.get(letter, _LETTER) for letter in shortened(name)) + _MARGIN), _HIGH
 
 
 def _joint(task: TaskGlance) -> Size:
     """The size of a task together with what it writes."""
     outputs = max(_size(channel, _HOLDING)[0] for channel in task.writes)
     return _size(task.name)[0] + _ARROW + outputs, len(task.writes) * (_HIGH + _ROW) - _ROW
+
+
+def _written_at(task: TaskGlance, channel: str) -> Port:
+    """Where lines begin from a channel that a task writes."""
+    return Port(_unit(task.name), task.writes.index(channel) * (_HIGH + _ROW) + _HIGH / 2)
+
+
+def _spread(index: int, count: int) -> float:
+    """How far below the middle of a task the line from one of so many channels meets it."""
+    return (index - (count - 1) / 2) * min(13.0, (_HIGH - 8) / count)
 
 
 def _framed(overview: Overview, writer: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -192,7 +214,7 @@ def _several(overview: Overview) -> bool:
     return len(of_tasks | {each.workflow for each in overview.channels.values()}) > 1
 
 
-def _composed(overview: Overview, places: Nested, writer: Mapping[str, str]) -> Drawing:
+def _composed(overview: Overview, places: Nested, lines: Mapping[tuple[str, str], Line]) -> Drawing:
     channels = {name: box for name, box in places.boxes.items() if name in overview.channels}
     tasks: dict[str, Rectangle] = {}
     writings = []
@@ -205,7 +227,7 @@ def _composed(overview: Overview, places: Nested, writer: Mapping[str, str]) -> 
             place = channels[channel] = Rectangle(left, top, unit.width - width - _ARROW, _HIGH)
             writings.append(_written(task, channel, box, place))
     links = tuple(
-        _linked(task, each, channels[each.channel], tasks[task.name], places, writer)
+        _linked(task, each, places.ways[lines[task.name, each.channel]])
         for task in overview.tasks.values()
         for each in task.reads
         if each.channel in channels
@@ -237,26 +259,9 @@ def _written(task: TaskGlance, channel: str, box: Rectangle, place: Rectangle) -
     return Writing(task=task.name, channel=channel, path=_curve((start, end)), back=back)
 
 
-def _linked(
-    task: TaskGlance,
-    each: Following,
-    channel: Rectangle,
-    box: Rectangle,
-    places: Nested,
-    writer: Mapping[str, str],
-) -> Link:
-    unit = _unit(writer[each.channel]) if each.channel in writer else each.channel
-    bends = places.bends.get((unit, _unit(task.name)), ())
-    end = _left(box)
-    index = [other.channel for other in task.reads].index(each.channel)
-    spread = (index - (len(task.reads) - 1) / 2) * min(13.0, (_HIGH - 8) / len(task.reads))
-    end = (end[0], end[1] + spread)
-    return Link(
-        task=task.name,
-        following=each,
-        path=_curve((_right(channel), *bends, end)),
-        label=(end[0] - 8, end[1] - 4),
-    )
+def _linked(task: TaskGlance, each: Following, way: Way) -> Link:
+    x, y = way[-1]
+    return Link(task=task.name, following=each, path=_curve(way), label=(x - 8, y - 4))
 
 
 def _left(box: Rectangle) -> Point:
@@ -271,10 +276,24 @@ def _at(x: float, y: float) -> str:
     return f"{x:.0f} {y:.0f}"
 
 
-def _curve(points: tuple[Point, ...]) -> str:
-    """A line through points that comes and goes horizontally."""
+def _curve(points: Way) -> str:
+    """A line through points that comes and goes horizontally, round where it is level and upright by turns."""
     path = [f"M{_at(*points[0])}"]
-    for (x, y), (a, b) in pairwise(points):
-        reach = max(24.0, min(abs(a - x) / 2, 80.0)) if a > x else 60.0
-        path.append(f"L{_at(a, b)}" if b == y and a > x else f"C{_at(x + reach, y)} {_at(a - reach, b)} {_at(a, b)}")
+    for number, ((x, y), (a, b)) in enumerate(pairwise(points), 1):
+        if x != a and y != b:
+            reach = max(24.0, min(abs(a - x) / 2, 120.0)) if a > x else 60.0
+            path.append(f"C{_at(x + reach, y)} {_at(a - reach, b)} {_at(a, b)}")
+            continue
+        after = points[number + 1] if number + 1 < len(points) else (a, b)
+        if (after[0] == a) == (x == a) or (after[0] != a and after[1] != b):
+            path.append(f"L{_at(a, b)}")
+            continue
+        round_ = min(_ROUND, math.dist((x, y), (a, b)) / 2, math.dist((a, b), after) / 2)
+        path.append(f"L{_at(*_towards((a, b), (x, y), round_))} Q{_at(a, b)} {_at(*_towards((a, b), after, round_))}")
     return " ".join(path)
+
+
+def _towards(one: Point, other: Point, far: float) -> Point:
+    """The point so far from one point on the way to another."""
+    share = far / (math.dist(one, other) or 1.0)
+    return one[0] + (other[0] - one[0]) * share, one[1] + (other[1] - one[1]) * share

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kilonova.server.page.placing import Edge, Point, Size, placed
+from kilonova.server.page.geometry import Line, Port, Rectangle, Size, Way, joined, moved
+from kilonova.server.page.placing import placed
 
 Frames = tuple[str, ...]
 """The names of the frames around something, the outermost first."""
@@ -21,49 +22,39 @@ _FLAT, _LONG = 0.4, 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rectangle:
-    """A place and a size, in pixels."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
 class Nested:
-    """Where boxes and frames are.
+    """Where boxes, frames and lines are.
 
     Attributes:
         width: of the whole, in pixels.
         height: of the whole.
         boxes: the boxes.
         frames: the frames, those around others first.
-        bends: see `kilonova.server.page.placing.Placed`.
+        ways: by where each line leads, from box to box.
     """
 
     width: float
     height: float
     boxes: Mapping[str, Rectangle]
     frames: Mapping[Frames, Rectangle]
-    bends: Mapping[Edge, tuple[Point, ...]]
+    ways: Mapping[Line, Way]
 
 
 def nested(
-    sizes: Mapping[str, Size], frames: Mapping[str, Frames], edges: Iterable[Edge], gap: float, within: Frames = ()
+    sizes: Mapping[str, Size], frames: Mapping[str, Frames], lines: Iterable[Line], gap: float, within: Frames = ()
 ) -> Nested:
     """Place boxes and the frames around them.
 
     Args:
         sizes: the width and height of each box.
         frames: the frames around each box; none where it is left out.
-        edges: from which box to which; those to itself are left out.
-        gap: pixels between layers.
+        lines: the lines between boxes, none from a box to itself.
+        gap: pixels between layers, at least.
         within: the frames around all of them.
 
-    >>> found = nested({"a": (10, 10), "b": (10, 10)}, {"b": ("f",)}, [("a", "b")], gap=5)
+    >>> found = nested({"a": (10, 10), "b": (10, 10)}, {"b": ("f",)}, [Line(Port("a", 5), Port("b", 5))], gap=8)
     >>> found.frames["f",].width, found.boxes["b"].x - found.boxes["a"].x
-    (42.0, 31.0)
+    (42.0, 34.0)
     """
     depth = len(within)
     child = {name: around[depth] if len(around := frames.get(name, ())) > depth else None for name in sizes}
@@ -71,29 +62,41 @@ def nested(
     for name, frame in child.items():
         if frame is not None:
             members.setdefault(frame, {})[name] = sizes[name]
-    tied = [(start, end) for start, end in edges if start != end and start in sizes and end in sizes]
-    inside: dict[str, list[Edge]] = {}
-    between: dict[Edge, list[Edge]] = {}
-    for start, end in tied:
-        one, other = child[start], child[end]
+    inside: dict[str, dict[Line, None]] = {frame: {} for frame in members}
+    between: dict[Line, None] = {}
+    for line in lines:
+        start, end = line
+        one, other = child[start.box] if start else None, child[end.box] if end else None
         if one is not None and one == other:
-            inside.setdefault(one, []).append((start, end))
-        else:
-            ends = (start if one is None else _key(one), end if other is None else _key(other))
-            between.setdefault(ends, []).append((start, end))
-    parts = {
-        frame: nested(mine, frames, inside.get(frame, ()), gap, (*within, frame)) for frame, mine in members.items()
-    }
+            inside[one][line] = None
+            continue
+        between[line] = None
+        if one is not None:
+            inside[one][Line(start, None)] = None
+        if other is not None:
+            inside[other][Line(None, end)] = None
+    parts = {frame: nested(mine, frames, inside[frame], gap, (*within, frame)) for frame, mine in members.items()}
     outer: dict[str, Size] = {name: sizes[name] for name, frame in child.items() if frame is None}
     outer |= {
         _key(frame): (part.width + 2 * PADDING, part.height + 2 * PADDING + HEADING) for frame, part in parts.items()
     }
-    found = placed(outer, between, gap)
+
+    def led(line: Line) -> Line:
+        """A line between boxes as one between these boxes and the frames around the others."""
+        start, end = line
+        one, other = child[start.box] if start else None, child[end.box] if end else None
+        return Line(
+            start if one is None else Port(_key(one), PADDING + HEADING + parts[one].ways[Line(start, None)][-1][1]),
+            end if other is None else Port(_key(other), PADDING + HEADING + parts[other].ways[Line(None, end)][0][1]),
+        )
+
+    coarse = {line: led(line) for line in between}
+    found = placed(outer, coarse.values(), gap)
     if not within and not _FLAT < found.width / max(found.height, 1.0) < _LONG and len(parts) > 1:
-        found = placed(outer, (), gap)
+        found = placed(outer, coarse.values(), gap, apart=True)
     boxes: dict[str, Rectangle] = {}
     shown: dict[Frames, Rectangle] = {}
-    bends = {edge: points for ends, points in found.bends.items() for edge in between[ends]}
+    partly: dict[Line, Way] = {}
     for name, (x, y) in found.corners.items():
         if name in sizes:
             boxes[name] = Rectangle(x, y, *sizes[name])
@@ -104,8 +107,14 @@ def nested(
         left, top = x + PADDING, y + PADDING + HEADING
         boxes |= {each: _moved(box, left, top) for each, box in part.boxes.items()}
         shown |= {each: _moved(box, left, top) for each, box in part.frames.items()}
-        bends |= {edge: tuple((a + left, b + top) for a, b in points) for edge, points in part.bends.items()}
-    return Nested(found.width, found.height, boxes, shown, bends)
+        partly |= {line: moved(way, left, top) for line, way in part.ways.items()}
+    ways = {line: partly[line] for mine in inside.values() for line in mine if line.start and line.end}
+    for line, way in coarse.items():
+        start, end = line
+        first = partly[Line(start, None)] if start and child[start.box] is not None else ()
+        last = partly[Line(None, end)] if end and child[end.box] is not None else ()
+        ways[line] = joined((*first, *found.ways[way], *last))
+    return Nested(found.width, found.height, boxes, shown, ways)
 
 
 def _key(frame: str) -> str:

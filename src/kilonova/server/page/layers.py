@@ -1,0 +1,243 @@
+"""Where the boxes of a graph go that are tied to each other, layer by layer from left to right.
+
+Layers and the order within them are found by a library; it knows nothing of sizes, so places are found here: each box
+as near as possible to those that it is tied to, which is a least-squares problem with an order to keep, layer by layer.
+No line leads behind a box: what passes a layer has a lane of its own there, and what leads back goes below all boxes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fast_sugiyama import from_edges
+
+from kilonova.server.page.geometry import Line, Point, Port, Size, Way, joined
+
+Edge = tuple[str, str]
+
+Node = str | int
+"""A box, or where a line passes a layer."""
+
+_BETWEEN = 14.0
+"""Pixels between boxes of one layer."""
+
+_PASSAGE = 8.0
+"""Pixels that a line takes where it leads past boxes."""
+
+_SWEEPS = 10
+"""How often the layers are gone through, alternately from the left and from the right."""
+
+_GENTLE, _WIDEST = 0.35, 2.5
+"""How many pixels to the right a line goes for each that it rises or falls, until so many times the gap are reached."""
+
+_LARGE = 1500
+"""With how many edges crossings are no longer looked for so hard, because that takes seconds."""
+
+_BESIDE = 5
+"""How many lines lie beside each other before one lies on another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some boxes of a graph, with places.
+
+    Attributes:
+        width: of all, in pixels.
+        height: of all.
+        corners: the upper left corner of each box.
+        ways: by where lines lead; those whose start or end is not among the boxes as far as the right or left edge.
+    """
+
+    width: float
+    height: float
+    corners: Mapping[str, Point]
+    ways: Mapping[Line, Way]
+
+
+def alone(name: str, size: Size, lines: Iterable[Line]) -> Part:
+    """A box that is tied to no other, and the lines that leave or reach it."""
+    ways = {line: ((size[0], line.start.down),) for line in lines if line.start and line.start.box == name}
+    ways |= {line: ((0.0, line.end.down),) for line in lines if line.end and line.end.box == name}
+    return Part(*size, {name: (0.0, 0.0)}, ways)
+
+
+def layered(edges: Sequence[Edge], sizes: Mapping[str, Size], lines: Sequence[Line], gap: float) -> Part:
+    """Place the boxes of one part.
+
+    Args:
+        edges: from which box to which; they form no cycle, and tie all boxes to each other.
+        sizes: the width and height of each box, in pixels.
+        lines: the lines that start or end at these boxes.
+        gap: pixels between layers, at least.
+    """
+    layers, follows = _ordered(edges)
+    at = {node: index for index, layer in enumerate(layers) for node in layer}
+    heights = {node: sizes[node][1] if isinstance(node, str) else _PASSAGE for node in at}
+    bends = {(start, end): way for start in at if isinstance(start, str) for end, way in _passing(start, follows)}
+    leaving = [line.start for line in lines if line.start and line.start.box in at and not _within(line.end, at)]
+    entering = [line.end for line in lines if line.end and line.end.box in at and not _within(line.start, at)]
+    centres = _settled(layers, follows, heights)
+    lanes: dict[tuple[Port, bool], list[Node]] = {}
+    for port, out in dict.fromkeys([*((each, True) for each in leaving), *((each, False) for each in entering)]):
+        first, last = (at[port.box] + 1, len(layers)) if out else (0, at[port.box])
+        lane: list[Node] = [-len(heights) - 1 - number for number in range(last - first)]
+        for index, node in zip(range(first, last), lane, strict=True):
+            centres[node], heights[node] = centres[port.box], _PASSAGE
+            layers[index].insert(bisect_left(layers[index], centres[port.box], key=centres.__getitem__), node)
+        for one, other in pairwise([port.box, *lane] if out else [*lane, port.box]):
+            follows.setdefault(one, []).append(other)
+        lanes[port, out] = lane
+    if lanes:
+        centres = _settled(layers, follows, heights)
+    turning = {line: number for number, line in enumerate(line for line in lines if _back(line, at))}
+    margin = gap / 4 if turning else 0.0
+    top = min(centres[node] - heights[node] / 2 for node in centres)
+    low = max(centres[node] + heights[node] / 2 for node in centres) - top
+    sides: dict[Node, tuple[float, float]] = {}
+    x = width = margin
+    for layer in layers:
+        width = x + max((sizes[node][0] for node in layer if isinstance(node, str)), default=0.0)
+        sides |= dict.fromkeys(layer, (x, width))
+        steep = max((abs(centres[node] - centres[each]) for node in layer for each in follows.get(node, ())), default=0)
+        x = width + max(gap, min(_GENTLE * steep, _WIDEST * gap))
+    corners = {
+        node: (sides[node][0], centres[node] - heights[node] / 2 - top) for node in centres if isinstance(node, str)
+    }
+    width, height = width + margin, low + margin
+
+    def past(nodes: Iterable[Node]) -> Iterable[Point]:
+        return ((side, centres[node] - top) for node in nodes for side in sides[node])
+
+    def way(line: Line) -> Way:
+        points: list[Point] = []
+        if line.start and line.start.box in at:
+            name, down = line.start
+            left, y = corners[name]
+            points += ((left + sizes[name][0], y + down), (sides[name][1], y + down))
+        if line in turning:
+            assert line.start
+            assert line.end
+            aside = margin * (turning[line] % _BESIDE + 1) / (_BESIDE + 1)
+            right, left = sides[line.start.box][1] + aside, sides[line.end.box][0] - aside
+            points += ((right, points[-1][1]), (right, low + aside), (left, low + aside))
+            points.append((left, corners[line.end.box][1] + line.end.down))
+        elif line.start and line.end and line.start.box in at and line.end.box in at:
+            points += past(bends[line.start.box, line.end.box])
+        elif line.start and line.start.box in at:
+            points += past(lanes[line.start, True])
+            points.append((width, points[-1][1]))
+        elif line.end:
+            points += past(lanes[line.end, False])
+            points.insert(0, (0.0, points[0][1] if points else corners[line.end.box][1] + line.end.down))
+        if line.end and line.end.box in at:
+            left, y = corners[line.end.box]
+            points.append((left, y + line.end.down))
+        return joined(points)
+
+    return Part(width, height, corners, {line: way(line) for line in lines})
+
+
+def _within(port: Port | None, at: Mapping[Node, int]) -> bool:
+    return port is not None and port.box in at
+
+
+def _back(line: Line, at: Mapping[Node, int]) -> bool:
+    """Whether a line leads back to an earlier layer."""
+    start, end = line
+    return bool(start and end and start.box in at and end.box in at and at[start.box] >= at[end.box])
+
+
+def _passing(start: str, follows: Mapping[Node, Sequence[Node]]) -> Iterable[tuple[str, list[Node]]]:
+    """What follows a box, each with where an edge to it passes layers."""
+    for end in follows.get(start, ()):
+        nodes: list[Node] = []
+        while not isinstance(end, str):
+            nodes.append(end)
+            end = follows[end][0]
+        yield end, nodes
+
+
+def _ordered(edges: Sequence[Edge]) -> tuple[list[list[Node]], dict[Node, list[Node]]]:
+    """The layers of a part of a graph, each in order, and what follows what, layer by layer.
+
+    The library is given one part at a time, because where it is given several it uses the numbers of boxes of others
+    for passages; and numbers instead of names, because it goes through a set of them.
+    """
+    names = list(dict.fromkeys(name for edge in edges for name in edge))
+    numbers = {name: number for number, name in enumerate(names)}
+    hard = len(edges) <= _LARGE
+    [(positions, _, _, tied)] = from_edges(
+        [(numbers[start], numbers[end]) for start, end in edges],
+        dummy_vertices=True,
+        vertex_spacing=1,
+        crossing_minimization="barycenter" if hard else "median",
+        transpose=hard,
+    )
+
+    def node(number: str | int) -> Node:
+        return names[int(number)] if int(number) < len(names) else int(number)
+
+    layers: dict[float, list[tuple[float, Node]]] = {}
+    for number, (x, y) in positions:
+        layers.setdefault(y, []).append((x, node(number)))
+    follows: dict[Node, list[Node]] = {}
+    for start, end in tied or ():
+        follows.setdefault(node(start), []).append(node(end))
+    top_first = sorted(layers, reverse=_falls(layers, follows))
+    return [[each for _, each in sorted(layers[y], key=lambda pair: pair[0])] for y in top_first], follows
+
+
+def _falls(layers: Mapping[float, Sequence[tuple[float, Node]]], follows: Mapping[Node, Sequence[Node]]) -> bool:
+    """Whether what follows is in a layer of a smaller coordinate."""
+    at = {node: y for y, nodes in layers.items() for _, node in nodes}
+    return sum(at[end] - at[start] for start, ends in follows.items() for end in ends) < 0
+
+
+def _settled(
+    layers: Sequence[Sequence[Node]], follows: Mapping[Node, Sequence[Node]], heights: Mapping[Node, float]
+) -> dict[Node, float]:
+    """How far down the centre of each box and passage is."""
+    before: dict[Node, list[Node]] = {}
+    for start, ends in follows.items():
+        for end in ends:
+            before.setdefault(end, []).append(start)
+    centres: dict[Node, float] = {}
+    for layer in layers:
+        wanted = [_mean(before.get(node, ()), centres, index * 40.0) for index, node in enumerate(layer)]
+        centres |= zip(layer, _kept_apart(wanted, [heights[node] for node in layer]), strict=True)
+    for sweep in range(_SWEEPS):
+        towards = (follows, before)[sweep % 2]
+        for layer in list(layers)[:: -1 if sweep % 2 == 0 else 1]:
+            wanted = [_mean(towards.get(node, ()), centres, centres[node]) for node in layer]
+            centres |= zip(layer, _kept_apart(wanted, [heights[node] for node in layer]), strict=True)
+    return centres
+
+
+def _mean(others: Sequence[Node], centres: Mapping[Node, float], otherwise: float) -> float:
+    return sum(centres[each] for each in others) / len(others) if others else otherwise
+
+
+def _kept_apart(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
+    """The centres nearest to those that are wanted, by least squares, for boxes one below the other.
+
+    The pool-adjacent-violators algorithm: what would overlap goes together around its mean.
+
+    >>> _kept_apart([0.0, 0.0], [10.0, 10.0])
+    [-12.0, 12.0]
+    """
+    offsets, below = [0.0], 0.0
+    for one, other in pairwise(heights):
+        below += (one + other) / 2 + _BETWEEN
+        offsets.append(below)
+    pools: list[tuple[float, int]] = []
+    for want, offset in zip(wanted, offsets, strict=False):
+        mean, count = want - offset, 1
+        while pools and pools[-1][0] > mean:
+            other, many = pools.pop()
+            mean, count = (mean * count + other * many) / (count + many), count + many
+        pools.append((mean, count))
+    means = [mean for mean, count in pools for _ in range(count)]
+    return [mean + offset for mean, offset in zip(means, offsets, strict=False)]

@@ -1,0 +1,173 @@
+"""Parts of a graph side by side, in rows, and lines that lead around them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from kilonova.server.page.geometry import Line, Point, Way, joined, moved
+from kilonova.server.page.layers import Part
+
+_SHAPE = 1.8
+"""How many times as wide as high parts that are not tied to each other are laid out together."""
+
+_WIDEST = 40
+"""How many parts are tried side by side at most."""
+
+_BESIDE = 5
+"""How many lines lie beside each other before one lies on another."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """A part in its row.
+
+    Attributes:
+        part: the part.
+        row: its row.
+        index: how many parts are before it there.
+        last: whether none comes after it.
+        x: its left edge.
+        y: its upper edge.
+    """
+
+    part: Part
+    row: int
+    index: int
+    last: bool
+    x: float
+    y: float
+
+    def way(self, line: Line) -> Way:
+        """By where a line leads in it."""
+        return moved(self.part.ways[line], self.x, self.y)
+
+
+def side_by_side(parts: Sequence[Part], lines: Iterable[Line], space: float) -> Part:
+    """Put parts in rows, the highest first, so that the whole has about the shape of a window.
+
+    Args:
+        parts: the parts; each has the ways of the lines that start or end at its boxes.
+        lines: all lines.
+        space: pixels between parts.
+    """
+    ordered = sorted(parts, key=lambda part: -part.height)
+    widths = list(accumulate(part.width + space for part in ordered[:_WIDEST]))
+    tries = [_in_rows(ordered, space, width) for width in widths] or [()]
+    spots = min(tries, key=lambda found: abs(math.log(_ratio(found) / _SHAPE)))
+    return _Rows(spots, space / 2).whole(list(lines))
+
+
+def _in_rows(parts: Sequence[Part], space: float, widest: float) -> tuple[_Spot, ...]:
+    rows: list[list[tuple[Part, float, float]]] = [[]]
+    x = y = 0.0
+    for part in parts:
+        if rows[-1] and x + part.width > widest:
+            x, y = 0.0, y + max(each.height for each, _, _ in rows[-1]) + space
+            rows.append([])
+        rows[-1].append((part, x, y))
+        x += part.width + space
+    return tuple(
+        _Spot(part, number, index, index == len(row) - 1, x, y)
+        for number, row in enumerate(rows)
+        for index, (part, x, y) in enumerate(row)
+    )
+
+
+def _ratio(spots: Sequence[_Spot]) -> float:
+    width, height = _extent(spots)
+    return (width or 1.0) / (height or 1.0)
+
+
+def _extent(spots: Sequence[_Spot]) -> tuple[float, float]:
+    width = max((each.x + each.part.width for each in spots), default=0.0)
+    return width, max((each.y + each.part.height for each in spots), default=0.0)
+
+
+class _Rows:
+    """Leads lines through what is free between rows and between the parts of each, and around all of them.
+
+    Args:
+        spots: where the parts are.
+        margin: half of the pixels between parts: lines keep to the half that is nearer to where they start or end.
+    """
+
+    def __init__(self, spots: Sequence[_Spot], margin: float) -> None:
+        self._spots = spots
+        self._home = {name: each for each in spots for name in each.part.corners}
+        self._margin = margin
+        self._width, self._height = _extent(spots)
+        self._tops: dict[int, float] = {each.row: each.y for each in spots}
+        self._lows: dict[int, float] = {}
+        for each in spots:
+            self._lows[each.row] = max(self._lows.get(each.row, 0.0), each.y + each.part.height)
+
+    def whole(self, lines: Sequence[Line]) -> Part:
+        """All parts as one, with the ways of all lines."""
+        turns = (line for line in lines if self._turns(*self._ends(line)))
+        turning = {line: number for number, line in enumerate(turns)}
+        margin = self._margin if turning else 0.0
+        left, right = -margin, self._width + margin
+        ways: dict[Line, Way] = {}
+        for line in lines:
+            start, end = self._ends(line)
+            points = [*start.way(line)] if start else []
+            if line in turning:
+                aside = self._margin * (turning[line] % _BESIDE + 1) / (_BESIDE + 1)
+                points += self._around(start, end, line, aside, left, right)
+            if end and end is not start:
+                points += end.way(line)
+            if end is None:
+                points.append((right, points[-1][1]))
+            if start is None:
+                points.insert(0, (left, points[0][1]))
+            ways[line] = joined(points)
+        corners: Mapping[str, Point] = {
+            name: (x + each.x + margin, y + each.y + margin)
+            for each in self._spots
+            for name, (x, y) in each.part.corners.items()
+        }
+        return Part(
+            self._width + 2 * margin,
+            self._height + 2 * margin,
+            corners,
+            {line: moved(way, margin, margin) for line, way in ways.items()},
+        )
+
+    def _ends(self, line: Line) -> tuple[_Spot | None, _Spot | None]:
+        start, end = line
+        return self._home[start.box] if start else None, self._home[end.box] if end else None
+
+    def _turns(self, start: _Spot | None, end: _Spot | None) -> bool:
+        """Whether the way between two parts, or to or from outside, is not straight."""
+        if start is None:
+            return end is not None and end.index > 0
+        return not start.last if end is None else start is not end
+
+    def _around(
+        self, start: _Spot | None, end: _Spot | None, line: Line, aside: float, left: float, right: float
+    ) -> list[Point]:
+        """The corners of a way from the right edge of one part to the left edge of another."""
+        some = start or end
+        assert some
+        one, other = (start or some).row, (end or some).row
+        down = one <= other
+        first = self._lows[one] + aside if down else self._tops[one] - aside
+        second = first if abs(one - other) < 2 else self._tops[other] - aside if down else self._lows[other] + aside
+        points: list[Point] = []
+        if start:
+            out = start.x + start.part.width + aside
+            level = start.way(line)[-1][1]
+            if end and start.row == end.row and end.index == start.index + 1:
+                return [(out, level), (out, end.way(line)[0][1])]
+            points += ((out, level), (out, first))
+        if second != first:
+            points += ((left + aside, first), (left + aside, second))
+        if end:
+            into = end.x - aside
+            points += ((into, second), (into, end.way(line)[0][1]))
+        elif not points:
+            points.append((right, first))
+        return points
