@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -285,6 +288,16 @@ def test_settings_that_cannot_be_are_named(kilonova: Command, tmp_path: Path) ->
     assert "leese" in kilonova("status", code=1).stderr
     (tmp_path / "kilonova.toml").write_text("lease = \n")
     assert "not TOML" in kilonova("status", code=1).stderr
+
+
+def test_a_server_listens_where_it_is_told_or_says_that_it_cannot(kilonova: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = "127.0.0.1", str(taken.getsockname()[1])
+        words = [sys.executable, "-m", "kilonova", "serve", "--host", address[0], "--port", address[1]]
+        found = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 1
+    assert f"cannot listen on {':'.join(address)}" in found.stderr
+    assert "65535" in kilonova("serve", "--port", "65536", code=2).stderr
 
 
 def test_every_command_explains_itself(kilonova: Command) -> None:

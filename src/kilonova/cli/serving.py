@@ -14,6 +14,7 @@ from kilonova.cli.application import TRY_LATER, ChannelName, JsonFlag, common, p
 from kilonova.errors import KilonovaError
 from kilonova.model.outlet import Lineage, Outlet, Webhook
 from kilonova.model.trigger import described as described_trigger
+from kilonova.service.project import open_project
 
 commands = typer.Typer()
 
@@ -21,6 +22,8 @@ commands = typer.Typer()
 @commands.command()
 def serve(
     workers: Annotated[int | None, typer.Option(help="How many runs it carries out at once.")] = None,
+    host: Annotated[str | None, typer.Option(help="The address that it listens on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port that it listens on; 0 is any.")] = None,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="Stop once nothing is due and nothing runs.")
     ] = False,
@@ -31,7 +34,8 @@ def serve(
     from kilonova.server.logs import log, logging_to, say
     from kilonova.server.loop import Server
 
-    given = common.given | ({"serve": {"workers": workers}} if workers is not None else {})
+    mine = {"workers": workers, "host": host, "port": port}
+    given = common.given | {"serve": {name: value for name, value in mine.items() if value is not None}}
     server: Server | None = None
     as_json = json or common.json
     with logging_to(sys.stdout, lambda: "" if server is None else server.name, as_json=as_json):
@@ -40,7 +44,7 @@ def serve(
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: begun.stop())
             server.attend()
-            with project() as opened, listening(server, opened) as address:
+            with open_project(common.directory, **given) as opened, listening(server, opened) as address:
                 say(f"the page is at {address}, the API at {address}/api/docs", None)
                 server.run()
         except KilonovaError as error:

@@ -5,7 +5,9 @@ Each route says which role it needs: see `kilonova.server.access`; what fails: s
 
 from __future__ import annotations
 
-from threading import Event
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from threading import Event, Thread
 
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
@@ -15,7 +17,9 @@ from kilonova.server.answers import ERRORS, tell_errors
 from kilonova.server.description import describe
 from kilonova.server.errands import Errands
 from kilonova.server.loop import Server
+from kilonova.server.page.glances import Glances
 from kilonova.server.page.site import site
+from kilonova.server.page.workflow import draw_ahead
 from kilonova.server.routes.bindings import binding_routes
 from kilonova.server.routes.chains import chain_routes
 from kilonova.server.routes.channels import channel_routes
@@ -56,14 +60,30 @@ def api(server: Server, project: Project, over: Event | None = None) -> FastAPI:
     """
     access = Access(project.catalog, project.settings.serve)
     context = Context(project=project, server=server, access=access, errands=Errands(server), over=over or Event())
-    app = FastAPI(title="Kilonova", version="1", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
+    glances = Glances(project)
+
+    @asynccontextmanager
+    async def ready(_: FastAPI) -> AsyncIterator[None]:
+        drawing = Thread(target=draw_ahead, args=(glances,), name="drawing", daemon=True)
+        drawing.start()
+        yield
+        drawing.join()
+
+    app = FastAPI(
+        title="Kilonova",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        lifespan=ready,
+    )
     app.include_router(health_routes(context), responses=ERRORS)
     for routes in _ROUTES:
         app.include_router(routes(context), prefix="/api/v1", responses=ERRORS)
 
     tell_errors(app)
     describe(app)
-    _beside(app, site(context))
+    _beside(app, site(context, glances))
     return app
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from fast_sugiyama import from_edges
 
-from kilonova.server.page.geometry import Line, Point, Port, Size, Way, joined
+from kilonova.server.page.geometry import Line, Point, Port, Size, Way, aside, joined
 
 Edge = tuple[str, str]
 
@@ -35,9 +35,6 @@ _GENTLE, _WIDEST = 0.35, 2.5
 
 _LARGE = 1500
 """With how many edges crossings are no longer looked for so hard, because that takes seconds."""
-
-_BESIDE = 5
-"""How many lines lie beside each other before one lies on another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +117,9 @@ def layered(edges: Sequence[Edge], sizes: Mapping[str, Size], lines: Sequence[Li
         if line in turning:
             assert line.start
             assert line.end
-            aside = margin * (turning[line] % _BESIDE + 1) / (_BESIDE + 1)
-            right, left = sides[line.start.box][1] + aside, sides[line.end.box][0] - aside
-            points += ((right, points[-1][1]), (right, low + aside), (left, low + aside))
+            far = aside(turning[line], margin)
+            right, left = sides[line.start.box][1] + far, sides[line.end.box][0] - far
+            points += ((right, points[-1][1]), (right, low + far), (left, low + far))
             points.append((left, corners[line.end.box][1] + line.end.down))
         elif line.start and line.end and line.start.box in at and line.end.box in at:
             points += past(bends[line.start.box, line.end.box])

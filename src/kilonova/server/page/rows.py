@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from kilonova.server.page.geometry import Line, Point, Way, joined, moved
+from kilonova.server.page.geometry import Line, Point, Way, aside, joined, moved
 from kilonova.server.page.layers import Part
 
 _SHAPE = 1.8
@@ -15,9 +15,6 @@ _SHAPE = 1.8
 
 _WIDEST = 40
 """How many parts are tried side by side at most."""
-
-_BESIDE = 5
-"""How many lines lie beside each other before one lies on another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +112,7 @@ class _Rows:
             start, end = self._ends(line)
             points = [*start.way(line)] if start else []
             if line in turning:
-                aside = self._margin * (turning[line] % _BESIDE + 1) / (_BESIDE + 1)
-                points += self._around(start, end, line, aside, left, right)
+                points += self._around(start, end, line, aside(turning[line], self._margin), left, right)
             if end and end is not start:
                 points += end.way(line)
             if end is None:
@@ -147,26 +143,26 @@ class _Rows:
         return not start.last if end is None else start is not end
 
     def _around(
-        self, start: _Spot | None, end: _Spot | None, line: Line, aside: float, left: float, right: float
+        self, start: _Spot | None, end: _Spot | None, line: Line, far: float, left: float, right: float
     ) -> list[Point]:
         """The corners of a way from the right edge of one part to the left edge of another."""
         some = start or end
         assert some
         one, other = (start or some).row, (end or some).row
         down = one <= other
-        first = self._lows[one] + aside if down else self._tops[one] - aside
-        second = first if abs(one - other) < 2 else self._tops[other] - aside if down else self._lows[other] + aside
+        first = self._lows[one] + far if down else self._tops[one] - far
+        second = first if abs(one - other) < 2 else self._tops[other] - far if down else self._lows[other] + far
         points: list[Point] = []
         if start:
-            out = start.x + start.part.width + aside
+            out = start.x + start.part.width + far
             level = start.way(line)[-1][1]
             if end and start.row == end.row and end.index == start.index + 1:
                 return [(out, level), (out, end.way(line)[0][1])]
             points += ((out, level), (out, first))
         if second != first:
-            points += ((left + aside, first), (left + aside, second))
+            points += ((left + far, first), (left + far, second))
         if end:
-            into = end.x - aside
+            into = end.x - far
             points += ((into, second), (into, end.way(line)[0][1]))
         elif not points:
             points.append((right, first))

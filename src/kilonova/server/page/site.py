@@ -31,11 +31,12 @@ from kilonova.server.routes.context import Context
 _PAGES = (workflow_pages, channel_pages, task_pages, run_pages, trigger_pages, server_pages, event_pages)
 
 
-def site(context: Context) -> FastAPI:
+def site(context: Context, glances: Glances) -> FastAPI:
     """The pages over a project.
 
     Args:
         context: what routes are over.
+        glances: looks at the project.
     """
     project = context.project
     pages = Pages(project.directory.resolve().name, project.catalog.clock)
@@ -54,7 +55,6 @@ def site(context: Context) -> FastAPI:
         request.state.event = project.newest_event()
         request.state.viewer = Viewer(name=holder.name if holder else None, role=holder.role if holder else Role.ADMIN)
 
-    glances = Glances(project)
     for routes in _PAGES:
         app.include_router(routes(context, pages, glances), dependencies=[Depends(look)])
     _tell_errors(app, pages, context.access)

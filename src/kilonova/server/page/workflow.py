@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import Annotated
 from zlib import crc32
 
@@ -10,6 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from kilonova.catalog.overview import Overview
+from kilonova.errors import KilonovaError
 from kilonova.server.page.glances import Glances, around, condition, part, standing, told
 from kilonova.server.page.picture import pictured
 from kilonova.server.page.rendering import Pages
@@ -92,6 +94,13 @@ def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRout
         return _fresh([{"kind": kind, "name": name, "page": page} for kind, name, page in found[:_MATCHES]])
 
     return router
+
+
+def draw_ahead(glances: Glances) -> None:
+    """Draw the workflow before somebody asks for it, because the first time takes longest."""
+    with suppress(KilonovaError):
+        every = glances.overview()
+        pictured(every, every)
 
 
 def _fresh(content: object) -> JSONResponse:
