@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kilonova.catalog.overview import Overview
 from kilonova.server.page.drawing import Drawing, drawn
+from kilonova.server.page.geometry import Point, Rectangle
 from kilonova.server.page.glances import around, part
 from tests.server.page.overviews import an_overview, channel_glance, task_glance
 from tests.server.page.test_placing import overlap
@@ -40,6 +43,21 @@ def overviews(draw: st.DrawFn) -> Overview:
     return an_overview(channels, tasks)
 
 
+def along(path: str) -> list[Point]:
+    """Points of a line as SVG has it."""
+    found: list[Point] = []
+    for kind, numbers in re.findall(r"([MLCQ])([-\d. ]+)", path):
+        values = [float(number) for number in numbers.split()]
+        points = [*found[-1:], *zip(values[::2], values[1::2], strict=True)]
+        for step in range(13) if kind != "M" else ():
+            level, share = points, step / 12
+            while len(level) > 1:
+                level = [(a + (c - a) * share, b + (d - b) * share) for (a, b), (c, d) in pairwise(level)]
+            found += level
+        found += points[-1:]
+    return found
+
+
 def check(overview: Overview) -> Drawing:
     found = drawn(overview)
     assert found.channels.keys() == overview.channels.keys()
@@ -60,7 +78,19 @@ def check(overview: Overview) -> Drawing:
         (task.name, channel, channel in task.own) for task in overview.tasks.values() for channel in task.writes
     ]
     assert all(each.path.startswith("M") and "nan" not in each.path for each in (*found.links, *found.writings))
+    for link in found.links:
+        points = along(link.path)
+        hit = [box for box in boxes for x, y in points if within(x, y, box)]
+        assert not hit, (link, hit)
+        box = found.tasks[link.task]
+        assert points[-1][0] == pytest.approx(box.x, abs=1)
+        assert box.y < points[-1][1] < box.y + box.height
     return found
+
+
+def within(x: float, y: float, box: Rectangle, slack: float = 2) -> bool:
+    """Whether a point lies in a box, by more than what comes of whole pixels."""
+    return box.x + slack < x < box.x + box.width - slack and box.y + slack < y < box.y + box.height - slack
 
 
 @settings(max_examples=100, deadline=None)

@@ -156,6 +156,19 @@ def test_nothing_and_one_box_are_placed() -> None:
     assert placed({"a": (7, 9)}, [], GAP) == Part(7, 9, {"a": (0, 0)}, {})
 
 
+def test_lines_do_not_cross_where_they_need_not() -> None:
+    pairs = ("ab", "bc", "dc", "ef", "fg", "fh", "dh", "id", "dj", "dk")
+    lines = [Line(Port(one, 5), Port(other, 5)) for one, other in pairs]
+    found = placed({name: (10.0, 10.0) for name in "abcdefghijk"}, lines, GAP)
+    segments = [(way[at], way[at + 1]) for way in found.ways.values() for at in range(len(way) - 1)]
+    crossed = [
+        (one, other)
+        for one, other in combinations(segments, 2)
+        if one[0][0] == other[0][0] and (one[0][1] - other[0][1]) * (one[1][1] - other[1][1]) < 0
+    ]
+    assert not crossed
+
+
 ACROSS = """
 from kilonova.server.page.geometry import Line, Port
 from kilonova.server.page.placing import placed

@@ -7,7 +7,7 @@ tasks of a workflowette, and around each workflow where there are several.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -226,12 +226,11 @@ def _composed(overview: Overview, places: Nested, lines: Mapping[tuple[str, str]
             left, top = unit.x + width + _ARROW, unit.y + number * (_HIGH + _ROW)
             place = channels[channel] = Rectangle(left, top, unit.width - width - _ARROW, _HIGH)
             writings.append(_written(task, channel, box, place))
-    links = tuple(
-        _linked(task, each, places.ways[lines[task.name, each.channel]])
-        for task in overview.tasks.values()
-        for each in task.reads
-        if each.channel in channels
-    )
+    links = []
+    for task in overview.tasks.values():
+        read = [each for each in task.reads if each.channel in channels]
+        ways = _untwisted([places.ways[lines[task.name, each.channel]] for each in read])
+        links += [_linked(task, each, way) for each, way in zip(read, ways, strict=True)]
     shown = tuple(
         Frame(name=name[-1], binding=len(name) > 1 or not _several(overview), place=box)
         for name, box in places.frames.items()
@@ -242,7 +241,7 @@ def _composed(overview: Overview, places: Nested, lines: Mapping[tuple[str, str]
         channels=channels,
         tasks=tasks,
         frames=shown,
-        links=links,
+        links=tuple(links),
         writings=tuple(writings),
     )
 
@@ -257,6 +256,26 @@ def _written(task: TaskGlance, channel: str, box: Rectangle, place: Rectangle) -
             f"H{box.x + box.width / 2:.0f} V{box.y + box.height:.0f}"
         )
     return Writing(task=task.name, channel=channel, path=_curve((start, end)), back=back)
+
+
+def _untwisted(ways: Sequence[Way]) -> list[Way]:
+    """The ways to one task, of which those that come from farther up meet it farther up."""
+    ends = sorted((way[-1] for way in ways), key=lambda end: end[1])
+    order = sorted(range(len(ways)), key=lambda number: _before_end(ways[number]))
+    ended = {number: _ended(ways[number], end) for number, end in zip(order, ends, strict=True)}
+    return [ended[number] for number in range(len(ways))]
+
+
+def _before_end(way: Way) -> float:
+    """How far down a way is before it goes to the height of its end."""
+    return next((y for _, y in reversed(way) if y != way[-1][1]), way[-1][1])
+
+
+def _ended(way: Way, end: Point) -> Way:
+    """A way with another end, at the same box."""
+    *first, (x, y), last = way
+    upright = bool(first) and first[-1][0] == x and y == last[1]
+    return (*first, (x, end[1] if upright else y), end)
 
 
 def _linked(task: TaskGlance, each: Following, way: Way) -> Link:

@@ -184,7 +184,41 @@ def _ordered(edges: Sequence[Edge]) -> tuple[list[list[Node]], dict[Node, list[N
     for start, end in tied or ():
         follows.setdefault(node(start), []).append(node(end))
     top_first = sorted(layers, reverse=_falls(layers, follows))
-    return [[each for _, each in sorted(layers[y], key=lambda pair: pair[0])] for y in top_first], follows
+    ordered = [[each for _, each in sorted(layers[y], key=lambda pair: pair[0])] for y in top_first]
+    _uncross(ordered, follows)
+    return ordered, follows
+
+
+def _uncross(layers: Sequence[list[Node]], follows: Mapping[Node, Sequence[Node]]) -> None:
+    """Swap neighbours in a layer as long as that leaves fewer crossings: the library stops before."""
+    before = _turned(follows)
+    at = {node: index for layer in layers for index, node in enumerate(layer)}
+    for _ in range(_SWEEPS):
+        swapped = False
+        for layer in layers:
+            for index in range(len(layer) - 1):
+                one, other = layer[index : index + 2]
+                saved = sum(
+                    (at[near] > at[far]) - (at[near] < at[far])
+                    for ties in (follows, before)
+                    for near in ties.get(one, ())
+                    for far in ties.get(other, ())
+                )
+                if saved > 0:
+                    layer[index], layer[index + 1] = other, one
+                    at[other], at[one] = index, index + 1
+                    swapped = True
+        if not swapped:
+            return
+
+
+def _turned(follows: Mapping[Node, Sequence[Node]]) -> dict[Node, list[Node]]:
+    """What comes before what."""
+    before: dict[Node, list[Node]] = {}
+    for start, ends in follows.items():
+        for end in ends:
+            before.setdefault(end, []).append(start)
+    return before
 
 
 def _falls(layers: Mapping[float, Sequence[tuple[float, Node]]], follows: Mapping[Node, Sequence[Node]]) -> bool:
@@ -197,10 +231,7 @@ def _settled(
     layers: Sequence[Sequence[Node]], follows: Mapping[Node, Sequence[Node]], heights: Mapping[Node, float]
 ) -> dict[Node, float]:
     """How far down the centre of each box and passage is."""
-    before: dict[Node, list[Node]] = {}
-    for start, ends in follows.items():
-        for end in ends:
-            before.setdefault(end, []).append(start)
+    before = _turned(follows)
     centres: dict[Node, float] = {}
     for layer in layers:
         wanted = [_mean(before.get(node, ()), centres, index * 40.0) for index, node in enumerate(layer)]
