@@ -247,6 +247,8 @@ def closest(name: str, names: list[str]) -> str | None:
 
     >>> closest("flihgts", ["flights", "planes"])
     'Did you mean flights?'
+    >>> closest("x", [f"channel_{number}" for number in range(2500)])[:52]
+    'There are 2500, among them: channel_0, channel_1, ch'
     """
     match = difflib.get_close_matches(name, names, n=1)
     if match:

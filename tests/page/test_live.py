@@ -19,6 +19,7 @@ from kilonova.schedule.gathering import Verdict
 from tests.catalog.building import an_output, begin, commit
 from tests.page.sites import Site, answering, arrived
 from tests.page.visiting import Visitor
+from tests.server.standing_in import Prompt
 
 
 def opened(visit: Visitor, site: Site, path: str) -> Page:
@@ -80,6 +81,16 @@ def test_how_a_channel_is_compacted_is_chosen(lively: Site, visit: Visitor) -> N
     assert page.get_by_label("deltas", exact=True).evaluate("field => !field.checkValidity()")
     assert lively.project.policy("orders_eu") == Weigh()
     assert same(other)
+
+
+def test_what_is_due_is_run_by_a_button(project_as_filled: Path, tmp_path: Path, visit: Visitor) -> None:
+    server = Prompt()
+    with answering(Path(shutil.copytree(project_as_filled, tmp_path / "shop")), server) as site:
+        page = opened(visit, site, "/runs")
+        page.get_by_role("button", name="Run what is due").click()
+        expect(page.locator(".notice").last).to_contain_text("Run what is due: run 3")
+        assert server.asked == [("run", {"tasks": None})]
+        page.close()
 
 
 def test_files_that_are_set_aside_are_tried_again(lively: Site, visit: Visitor, tmp_path: Path) -> None:

@@ -50,6 +50,10 @@ _ROUTES = (
 )
 
 
+_LAST = 2.0
+"""Seconds that a drawing which goes on has at the end."""
+
+
 def api(server: Server, project: Project, over: Event | None = None) -> FastAPI:
     """The application over a project.
 
@@ -67,7 +71,7 @@ def api(server: Server, project: Project, over: Event | None = None) -> FastAPI:
         drawing = Thread(target=draw_ahead, args=(glances,), name="drawing", daemon=True)
         drawing.start()
         yield
-        drawing.join()
+        drawing.join(_LAST)
 
     app = FastAPI(
         title="Kilonova",

@@ -41,7 +41,8 @@ def listening(server: Server, project: Project) -> Iterator[str]:
     thread.start()
     if not _until(lambda: web.started or not thread.is_alive()) or not web.started:
         raise SettingsError(
-            f"the server cannot listen on {settings.host}:{settings.port}", hint="Set serve.host and serve.port"
+            f"the server cannot listen on {settings.host}:{settings.port}",
+            hint="Give others: --host and --port, or serve.host and serve.port",
         )
     port = web.servers[0].sockets[0].getsockname()[1]
     try:

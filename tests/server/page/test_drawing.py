@@ -78,6 +78,8 @@ def check(overview: Overview) -> Drawing:
         (task.name, channel, channel in task.own) for task in overview.tasks.values() for channel in task.writes
     ]
     assert all(each.path.startswith("M") and "nan" not in each.path for each in (*found.links, *found.writings))
+    backs = [along(each.back) for each in found.writings if each.back]
+    assert not [box for points in backs for box in boxes for x, y in points if within(x, y, box)]
     for link in found.links:
         points = along(link.path)
         hit = [box for box in boxes for x, y in points if within(x, y, box)]
@@ -102,6 +104,29 @@ def test_everything_is_drawn_once(overview: Overview, data: st.DataObject) -> No
     if names:
         check(around(overview, [data.draw(st.sampled_from(names))], data.draw(st.integers(1, 3))))
         check(part(overview, data.draw(st.sets(st.sampled_from(names)))))
+
+
+@pytest.mark.parametrize("reads", [("a", "b"), ("b", "a")])
+@pytest.mark.parametrize("workflow", ["w", "v"])
+def test_lines_meet_a_task_in_the_order_in_which_they_come(reads: tuple[str, str], workflow: str) -> None:
+    """Whether the task lies beside what it reads, or in a frame of its own."""
+    channels = [channel_glance(name, workflow=workflow) for name in "ab"]
+    task = task_glance("t", reads=dict.fromkeys(reads, 0), writes=("c",), workflow="w")
+    found = check(an_overview([*channels, channel_glance("c", workflow="w")], [task]))
+    one, other = (
+        along(link.path) for link in sorted(found.links, key=lambda link: found.channels[link.following.channel].y)
+    )
+    heights = {x: y for x, y in one}
+    assert all(heights[x] < y for x, y in other if x in heights)
+    assert one[-1][1] < other[-1][1]
+
+
+def test_a_line_back_leads_past_the_other_channels_of_its_task() -> None:
+    channels = [channel_glance(name) for name in ("s", "a", "b", "c")]
+    for own in "abc":
+        task = task_glance("t", reads={"s": 0}, writes=("a", "b", "c"), own=(own,))
+        backs = [each for each in check(an_overview(channels, [task])).writings if each.back]
+        assert [each.channel for each in backs] == [own]
 
 
 def test_nothing_is_drawn_of_nothing() -> None:

@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from kilonova.catalog.overview import Following, Overview, TaskGlance
-from kilonova.server.page.geometry import Line, Point, Port, Rectangle, Size, Way
+from kilonova.server.page.geometry import Line, Point, Port, Rectangle, Size, Way, joined
 from kilonova.server.page.nesting import Nested, nested
 
 _LETTER = 7.0
@@ -45,6 +45,9 @@ _ROW = 10.0
 
 _GAP = 96.0
 """Pixels between layers."""
+
+_SAME = 1e-6
+"""Heights that differ by less are the same."""
 
 _ROUND = 10.0
 """Pixels before and after a corner of a line from which on it is round."""
@@ -247,15 +250,14 @@ def _composed(overview: Overview, places: Nested, lines: Mapping[tuple[str, str]
 
 
 def _written(task: TaskGlance, channel: str, box: Rectangle, place: Rectangle) -> Writing:
-    start, end = _right(box), _left(place)
     back = ""
     if channel in task.own and not task.view:
-        low = max(box.y + box.height, place.y + place.height) + 10
-        back = (
-            f"M{_at(place.x + place.width / 2, place.y + place.height)} V{low:.0f} "
-            f"H{box.x + box.width / 2:.0f} V{box.y + box.height:.0f}"
-        )
-    return Writing(task=task.name, channel=channel, path=_curve((start, end)), back=back)
+        middle, beside, centre = place.x + place.width / 2, place.x - _ARROW / 2, box.x + box.width / 2
+        low, lower = place.y + place.height, box.y + box.height
+        under, below = low + _ROW / 2, lower + _ROW / 2
+        way = joined(((middle, low), (middle, under), (beside, under), (beside, below), (centre, below)))
+        back = _curve((*way, (centre, lower)))
+    return Writing(task=task.name, channel=channel, path=_curve((_right(box), _left(place))), back=back)
 
 
 def _untwisted(ways: Sequence[Way]) -> list[Way]:
@@ -268,14 +270,14 @@ def _untwisted(ways: Sequence[Way]) -> list[Way]:
 
 def _before_end(way: Way) -> float:
     """How far down a way is before it goes to the height of its end."""
-    return next((y for _, y in reversed(way) if y != way[-1][1]), way[-1][1])
+    return next((y for _, y in reversed(way) if abs(y - way[-1][1]) > _SAME), way[-1][1])
 
 
 def _ended(way: Way, end: Point) -> Way:
-    """A way with another end, at the same box."""
-    *first, (x, y), last = way
-    upright = bool(first) and first[-1][0] == x and y == last[1]
-    return (*first, (x, end[1] if upright else y), end)
+    """A way with another end at the same box, level with it as far as it was with the one before."""
+    level = sum(1 for _ in takewhile(lambda point: abs(point[1] - way[-1][1]) <= _SAME, reversed(way)))
+    kept = len(way) - (1 if level == len(way) else level)
+    return (*way[:kept], *((x, end[1]) for x, _ in way[kept:]))
 
 
 def _linked(task: TaskGlance, each: Following, way: Way) -> Link:
@@ -298,17 +300,16 @@ def _at(x: float, y: float) -> str:
 def _curve(points: Way) -> str:
     """A line through points that comes and goes horizontally, round where it is level and upright by turns."""
     path = [f"M{_at(*points[0])}"]
-    for number, ((x, y), (a, b)) in enumerate(pairwise(points), 1):
+    for number, ((x, y), (a, b)) in enumerate(pairwise(points), 2):
+        after = points[number] if number < len(points) else None
         if x != a and y != b:
-            reach = max(24.0, min(abs(a - x) / 2, 120.0)) if a > x else 60.0
+            reach = max(24.0, min((a - x) / 2, 120.0))
             path.append(f"C{_at(x + reach, y)} {_at(a - reach, b)} {_at(a, b)}")
-            continue
-        after = points[number + 1] if number + 1 < len(points) else (a, b)
-        if (after[0] == a) == (x == a) or (after[0] != a and after[1] != b):
+        elif after is None or (after[0] == a) == (x == a) or (after[0] != a and after[1] != b):
             path.append(f"L{_at(a, b)}")
-            continue
-        round_ = min(_ROUND, math.dist((x, y), (a, b)) / 2, math.dist((a, b), after) / 2)
-        path.append(f"L{_at(*_towards((a, b), (x, y), round_))} Q{_at(a, b)} {_at(*_towards((a, b), after, round_))}")
+        else:
+            far = min(_ROUND, math.dist((x, y), (a, b)) / 2, math.dist((a, b), after) / 2)
+            path.append(f"L{_at(*_towards((a, b), (x, y), far))} Q{_at(a, b)} {_at(*_towards((a, b), after, far))}")
     return " ".join(path)
 
 

@@ -2,12 +2,12 @@
 
 Layers and the order within them are found by a library; it knows nothing of sizes, so places are found here: each box
 as near as possible to those that it is tied to, which is a least-squares problem with an order to keep, layer by layer.
-No line leads behind a box: what passes a layer has a lane of its own there, and what leads back goes below all boxes.
+No line leads behind a box: what passes a layer has a lane there, and what leads back goes below all boxes.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -198,12 +198,11 @@ def _uncross(layers: Sequence[list[Node]], follows: Mapping[Node, Sequence[Node]
         for layer in layers:
             for index in range(len(layer) - 1):
                 one, other = layer[index : index + 2]
-                saved = sum(
-                    (at[near] > at[far]) - (at[near] < at[far])
-                    for ties in (follows, before)
-                    for near in ties.get(one, ())
-                    for far in ties.get(other, ())
-                )
+                saved = 0
+                for ties in (follows, before):
+                    far = sorted(at[node] for node in ties.get(other, ()))
+                    for node in ties.get(one, ()):
+                        saved += bisect_left(far, at[node]) + bisect_right(far, at[node]) - len(far)
                 if saved > 0:
                     layer[index], layer[index + 1] = other, one
                     at[other], at[one] = index, index + 1

@@ -112,7 +112,7 @@ class _Rows:
             start, end = self._ends(line)
             points = [*start.way(line)] if start else []
             if line in turning:
-                points += self._around(start, end, line, aside(turning[line], self._margin), left, right)
+                points += self._around(start, end, line, aside(turning[line], self._margin), left)
             if end and end is not start:
                 points += end.way(line)
             if end is None:
@@ -142,9 +142,7 @@ class _Rows:
             return end is not None and end.index > 0
         return not start.last if end is None else start is not end
 
-    def _around(
-        self, start: _Spot | None, end: _Spot | None, line: Line, far: float, left: float, right: float
-    ) -> list[Point]:
+    def _around(self, start: _Spot | None, end: _Spot | None, line: Line, far: float, left: float) -> list[Point]:
         """The corners of a way from the right edge of one part to the left edge of another."""
         some = start or end
         assert some
@@ -164,6 +162,4 @@ class _Rows:
         if end:
             into = end.x - far
             points += ((into, second), (into, end.way(line)[0][1]))
-        elif not points:
-            points.append((right, first))
         return points

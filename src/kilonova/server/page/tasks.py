@@ -24,7 +24,6 @@ _ROWS = 100
 _RUNS = 60
 """How many runs are shown at once."""
 
-
 _NAMED = 10
 """How many runs are named under a chart."""
 

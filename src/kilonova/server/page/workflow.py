@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from contextlib import suppress
 from typing import Annotated
 from zlib import crc32
 
@@ -11,7 +11,6 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from kilonova.catalog.overview import Overview
-from kilonova.errors import KilonovaError
 from kilonova.server.page.glances import Glances, around, condition, part, standing, told
 from kilonova.server.page.picture import pictured
 from kilonova.server.page.rendering import Pages
@@ -50,7 +49,7 @@ def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRout
             depth=depth,
             counts=_counts(shown),
             shape=shape(every),
-            start=_start(every),
+            start=_start(every) if request.state.viewer.operates else None,
         )
 
     @router.get("/workflow/state")
@@ -98,9 +97,11 @@ def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRout
 
 def draw_ahead(glances: Glances) -> None:
     """Draw the workflow before somebody asks for it, because the first time takes longest."""
-    with suppress(KilonovaError):
+    try:
         every = glances.overview()
         pictured(every, every)
+    except Exception as error:  # whoever asks for it is told
+        logging.getLogger(__name__).warning("the workflow was not drawn ahead: %s", error)
 
 
 def _fresh(content: object) -> JSONResponse:
@@ -120,11 +121,11 @@ def _narrowed(overview: Overview, workflow: str, focus: str, depth: int) -> Over
 
 
 def _start(overview: Overview) -> str | None:
-    """Where the first data can be put, if there is none at all."""
+    """Where somebody can put the first data, if there is none at all."""
     if any(each.point for each in overview.channels.values()):
         return None
     made = {channel for task in overview.tasks.values() for channel in task.writes}
-    return next((name for name in overview.channels if name not in made), None)
+    return next((name for name, each in overview.channels.items() if name not in made and not each.watched), None)
 
 
 def _counts(overview: Overview) -> dict[str, int]:

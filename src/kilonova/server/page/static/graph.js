@@ -59,7 +59,7 @@ if (graph) {
   }
 
   all();
-  addEventListener("resize", draw);
+  new ResizeObserver(draw).observe(stage);
   stage.addEventListener("wheel", event => {
     event.preventDefault();
     const box = stage.getBoundingClientRect();
@@ -126,9 +126,8 @@ if (graph) {
   });
 
   document.getElementById("known").addEventListener("click", () => {
-    localStorage.setItem("knows", "yes");
     document.documentElement.dataset.knows = "";
-    draw();
+    localStorage.setItem("knows", "yes");
   });
 
   // ---- Picking out
@@ -208,7 +207,7 @@ if (graph) {
         const now = found.channels[name];
         if (!now) continue;
         const [state, holds, time, title] = now;
-        if (state !== "empty") document.getElementById("start")?.remove();
+        if (state === "fresh") document.getElementById("start")?.remove();
         if (!node.classList.contains(`is-${state}`)) place(node, state);
         write(node.querySelector(".holds"), holds);
         write(node.querySelector("title"), title);

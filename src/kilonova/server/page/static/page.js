@@ -17,14 +17,14 @@ function wear(name) {
   else delete document.documentElement.dataset.theme;
 }
 theme?.addEventListener("click", () => {
-  const now = localStorage.getItem("theme") || "";
-  const next = themes[(themes.indexOf(now) + 1) % themes.length];
-  localStorage.setItem("theme", next);
+  const next = themes[(themes.indexOf(document.documentElement.dataset.theme ?? "") + 1) % themes.length];
   wear(next);
   notice(next ? `Colours: ${next}` : "Colours: as the system has them", { gone: 1500 });
+  localStorage.setItem("theme", next);
 });
 
-document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });  // on a phone not all fit
+const here = document.querySelector("nav [aria-current]");
+if (here) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.clientWidth / 2; // on a phone not all fit
 
 // ---- Times
 
