@@ -178,7 +178,9 @@ def _unit(task: str) -> str:
     return f"\1{task}"
 
 
+@lru_cache(maxsize=20_000)
 def _size(name: str, least: float = _LEAST) -> Size:
+    """The size of a task, or of a channel."""
     return max(least, sum(_OTHERS.get(letter, _LETTER) for letter in shortened(name)) + _MARGIN), _HIGH
 
 
