@@ -66,7 +66,11 @@ def test_a_zip_that_lies_about_sizes_gives_no_more_than_it_claims(tmp_path: Path
         unpacked(tmp_path, lying)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", b"import kilonova", zipped(("a", b"x" * 500))[:-30]])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"PK", b"import kilonova", zipped(("a", b"x" * 500))[:-30]],
+    ids=["empty", "short", "Python", "cut off"],  # a zip has the time in it, and processes must agree on names
+)
 def test_what_is_no_zip_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(UnreadableInput, match="zip"):
         unpacked(tmp_path, content)
