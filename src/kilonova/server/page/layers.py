@@ -74,19 +74,11 @@ def layered(edges: Sequence[Edge], sizes: Mapping[str, Size], lines: Sequence[Li
     at = {node: index for index, layer in enumerate(layers) for node in layer}
     heights = {node: sizes[node][1] if isinstance(node, str) else _PASSAGE for node in at}
     bends = {(start, end): way for start in at if isinstance(start, str) for end, way in _passing(start, follows)}
+    centres = _settled(layers, follows, heights)
     leaving = [line.start for line in lines if line.start and line.start.box in at and not _within(line.end, at)]
     entering = [line.end for line in lines if line.end and line.end.box in at and not _within(line.start, at)]
-    centres = _settled(layers, follows, heights)
-    lanes: dict[tuple[Port, bool], list[Node]] = {}
-    for port, out in dict.fromkeys([*((each, True) for each in leaving), *((each, False) for each in entering)]):
-        first, last = (at[port.box] + 1, len(layers)) if out else (0, at[port.box])
-        lane: list[Node] = [-len(heights) - 1 - number for number in range(last - first)]
-        for index, node in zip(range(first, last), lane, strict=True):
-            centres[node], heights[node] = centres[port.box], _PASSAGE
-            layers[index].insert(bisect_left(layers[index], centres[port.box], key=centres.__getitem__), node)
-        for one, other in pairwise([port.box, *lane] if out else [*lane, port.box]):
-            follows.setdefault(one, []).append(other)
-        lanes[port, out] = lane
+    ports = [*((port, True) for port in leaving), *((port, False) for port in entering)]
+    lanes = _laned(layers, follows, heights, centres, ports)
     if lanes:
         centres = _settled(layers, follows, heights)
     turning = {line: number for number, line in enumerate(line for line in lines if _back(line, at))}
@@ -135,6 +127,39 @@ def layered(edges: Sequence[Edge], sizes: Mapping[str, Size], lines: Sequence[Li
         return joined(points)
 
     return Part(width, height, corners, {line: way(line) for line in lines})
+
+
+def _laned(
+    layers: Sequence[list[Node]],
+    follows: dict[Node, list[Node]],
+    heights: dict[Node, float],
+    centres: dict[Node, float],
+    ports: Iterable[tuple[Port, bool]],
+) -> dict[tuple[Port, bool], list[Node]]:
+    """Put lanes into the layers that lines pass which leave the part, or enter it.
+
+    Args:
+        layers: the layers; lanes are added.
+        follows: what follows what; lanes are added.
+        heights: how high each box and passage is; lanes are added.
+        centres: where each is as long as there are no lanes; lanes are added, as level as their boxes.
+        ports: where the lines start that leave, with True, and where those end that enter, with False.
+
+    Returns:
+        By where the line of each port passes layers, from left to right.
+    """
+    at = {node: index for index, layer in enumerate(layers) for node in layer}
+    lanes: dict[tuple[Port, bool], list[Node]] = {}
+    for port, out in dict.fromkeys(ports):
+        first, last = (at[port.box] + 1, len(layers)) if out else (0, at[port.box])
+        lane: list[Node] = [-len(heights) - 1 - number for number in range(last - first)]
+        for index, node in zip(range(first, last), lane, strict=True):
+            centres[node], heights[node] = centres[port.box], _PASSAGE
+            layers[index].insert(bisect_left(layers[index], centres[port.box], key=centres.__getitem__), node)
+        for one, other in pairwise([port.box, *lane] if out else [*lane, port.box]):
+            follows.setdefault(one, []).append(other)
+        lanes[port, out] = lane
+    return lanes
 
 
 def _within(port: Port | None, at: Mapping[Node, int]) -> bool:
