@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import httpx2
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.page.sites import Site
-from tests.page.visiting import Visitor
+from tests.page.visiting import Visitor, landed
 
 PAGES = (
     "/",
@@ -36,7 +34,7 @@ def sign_in(page: Page, secret: str) -> None:
 def signed_in(page: Page, path: str, secret: str) -> None:
     page.goto(path)
     sign_in(page, secret)
-    expect(page).to_have_url(re.compile(re.escape(path) + "$"))
+    landed(page, path)
 
 
 def test_a_wrong_token_is_refused_and_a_right_one_remembered(lively: Site, visit: Visitor) -> None:
@@ -44,19 +42,18 @@ def test_a_wrong_token_is_refused_and_a_right_one_remembered(lively: Site, visit
     page = visit(lively.address)
     visit.expected.append("status of 401")
     page.goto("/runs?state=failed")
-    expect(page).to_have_url(f"{lively.address}/sign-in?then=%2Fruns%3Fstate%3Dfailed")
+    page.wait_for_url("/sign-in?then=%2Fruns%3Fstate%3Dfailed")
     expect(page.locator("#token")).to_be_focused()
     assert page.locator("nav, #live, #find").count() == 0
     sign_in(page, "kn_wrong")
     expect(page.get_by_role("alert")).to_have_text("this is not a valid token.")
     assert page.context.cookies() == []
     sign_in(page, f" {secret} ")
-    expect(page).to_have_url(f"{lively.address}/runs?state=failed")
+    landed(page, "/runs?state=failed")
     [cookie] = page.context.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Lax", "/")
     assert page.evaluate("document.cookie") == ""
     expect(page.locator(".who")).to_contain_text("ada operate")
-    expect(page.locator("#live")).to_have_text("live")
     page.goto("/")
     expect(page.get_by_role("heading", level=1)).to_have_text("Workflow")
     assert secret not in page.content()
@@ -71,7 +68,7 @@ def test_signing_in_leads_to_no_other_host(then: str, lively: Site, visit: Visit
     page = visit(lively.address)
     page.goto(f"/sign-in?then={then}")
     sign_in(page, secret)
-    expect(page).to_have_url(f"{lively.address}/")
+    landed(page, "/")
 
 
 def test_who_may_only_look_is_offered_nothing_else(lively: Site, visit: Visitor) -> None:
@@ -97,7 +94,6 @@ def test_a_token_that_is_revoked_is_good_for_nothing_at_the_next_look(lively: Si
     visit.expected.append("status of 401")
     for page, path in ((listed, "/events"), (drawn, "/"), (acting, "/tasks/orders_eu_clean")):
         signed_in(page, path, secret)
-        expect(page.locator("#live")).to_have_text("live")
     lively.project.revoke_token("ada")
     acting.get_by_role("button", name="Run now").click()
     lively.project.pause("orders_eu_clean")
@@ -114,7 +110,7 @@ def test_who_signs_out_is_out(lively: Site, visit: Visitor) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
     assert page.context.cookies() == []
     page.goto("/channels")
-    expect(page).to_have_url(f"{lively.address}/sign-in?then=%2Fchannels")
+    page.wait_for_url("/sign-in?then=%2Fchannels")
 
 
 def test_what_other_pages_ask_for_with_the_cookie_is_refused(lively: Site) -> None:

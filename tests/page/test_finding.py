@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import Locator, Page, expect
 
 from tests.page.sites import Site
-from tests.page.visiting import Visitor
+from tests.page.visiting import Visitor, landed
 
 
 def finder(page: Page) -> Locator:
@@ -32,7 +32,7 @@ def test_a_name_is_found_and_gone_to_by_the_keyboard(filled: Site, visit: Visito
     expect(chosen).to_contain_text("task")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
-    expect(page).to_have_url(f"{filled.address}/channels/orders_eu_clean")
+    landed(page, "/channels/orders_eu_clean")
 
 
 def test_runs_and_bindings_are_found_too(filled: Site, visit: Visitor) -> None:
@@ -43,7 +43,7 @@ def test_runs_and_bindings_are_found_too(filled: Site, visit: Visitor) -> None:
     expect(offered(page)).to_have_text(["carts_eu_accountsbinding"])
     finder(page).fill("17")
     page.get_by_role("option", name="Run 17").click()
-    expect(page).to_have_url(f"{filled.address}/runs/17")
+    landed(page, "/runs/17")
 
 
 def test_escape_clears_what_was_typed(filled: Site, visit: Visitor) -> None:
@@ -65,7 +65,7 @@ def test_nothing_found_is_said(filled: Site, visit: Visitor) -> None:
     page.keyboard.type("zebra")
     expect(page.locator("#found")).to_have_text("Nothing has such a name")
     page.keyboard.press("Enter")
-    expect(page).to_have_url(f"{filled.address}/runs")
+    landed(page, "/runs")
 
 
 def test_a_slash_is_a_letter_where_somebody_types(filled: Site, visit: Visitor) -> None:
@@ -85,7 +85,7 @@ def test_the_first_stop_of_the_tabulator_leads_to_the_content(filled: Site, visi
     expect(skip).to_be_focused()
     expect(skip).to_be_in_viewport()
     page.keyboard.press("Enter")
-    expect(page).to_have_url(f"{filled.address}/tasks#main")
+    landed(page, "/tasks#main")
     page.keyboard.press("Tab")
     expect(page.get_by_role("searchbox", name="Name")).to_be_focused()
 
@@ -102,11 +102,11 @@ def test_lists_are_narrowed_and_paged(wide: Site, visit: Visitor) -> None:
     expect(rows).to_have_count(100)
     page.get_by_role("searchbox", name="Name").fill("orders_eu")
     page.keyboard.press("Enter")
-    expect(page).to_have_url(f"{wide.address}/tasks?q=orders_eu&workflow=&state=")
+    landed(page, "/tasks?q=orders_eu&workflow=&state=")
     for each in rows.all():
         expect(each).to_contain_text("orders_eu")
     page.goto("/tasks")
     page.get_by_role("combobox", name="How it stands").select_option("running")
-    expect(page).to_have_url(f"{wide.address}/tasks?q=&workflow=&state=running")
+    landed(page, "/tasks?q=&workflow=&state=running")
     for each in rows.all():
         expect(each.locator("td").nth(1)).to_contain_text("running")

@@ -14,10 +14,10 @@ import kilonova as kn
 from kilonova.server.listening import listening
 from kilonova.service.project import open_project
 from tests.page.sites import Site
-from tests.page.visiting import PATIENCE, Visitor
+from tests.page.visiting import PATIENCE, Visitor, landed
 from tests.server.serving import serving
 
-LONG = 60_000
+LONG = 120_000
 """Milliseconds within which Spark has done anything that is asked for here."""
 
 COLUMNS = "id bigint, customer string, amount bigint"
@@ -191,6 +191,7 @@ def watched(visit: Visitor, site: Site, name: str) -> Page:
     channel = opened(visit, site, f"/channels/{name}_in")
     put(channel, "1,ada,20")
     task.locator("#facts").get_by_role("link", name="running").click()
+    landed(task, re.compile(r"/runs/\d+$"))
     task.evaluate("window.same = true")
     return task
 
@@ -235,6 +236,7 @@ def test_what_goes_on_is_cancelled(working: Site, visit: Visitor, tmp_path: Path
     task, channel = (opened(visit, working, path) for path in ("/tasks/ended", "/channels/begun"))
     put(channel, "1,ada,20")
     task.locator("#facts").get_by_role("link", name="running").click()
+    landed(task, re.compile(r"/runs/\d+$"))
     task.evaluate("window.same = true")
     task.get_by_role("button", name="Cancel").click()
     expect(task.get_by_role("dialog")).to_contain_text("Nothing that it has made will be seen")
@@ -271,10 +273,9 @@ def test_a_task_is_held_back_let_go_fired_and_run(working: Site, visit: Visitor)
     done = task.locator("#past tbody tr").count()
     put(channel, "2,ben,20")
     expect(task.locator("#past tbody tr")).to_have_count(done + 1)
-    expect(binding.locator("#firings tbody tr").first).to_contain_text("succeeded")
-    fired = binding.locator("#firings tbody tr").count()
+    newest = binding.locator("#firings tbody tr").first
+    expect(newest).to_contain_text("succeeded")
     binding.get_by_role("button", name="Fire now").click()
-    expect(binding.locator("#firings tbody tr")).to_have_count(fired + 1)
-    expect(binding.locator("#firings tbody tr").first).to_contain_text("a person")
-    expect(binding.locator("#firings tbody tr").first).to_contain_text(re.compile("idle|succeeded"))
+    expect(newest).to_contain_text("a person")
+    expect(newest).to_contain_text(re.compile("idle|succeeded"))
     assert all(map(same, (binding, task, channel)))

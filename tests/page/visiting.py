@@ -6,7 +6,7 @@ import re
 import shutil
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, WebError
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, WebError, expect
 
 PATIENCE = 15_000
 """Milliseconds within which a page shows what it is to show, also where other tests keep the machine busy."""
@@ -17,6 +17,12 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 def chromium() -> str | None:
     """The browser of this machine."""
     return next(filter(None, map(shutil.which, CHROMIUM)), None)
+
+
+def landed(page: Page, address: str | re.Pattern[str]) -> None:
+    """Wait until a tab has gone to an address, and all of the page is there: the address changes before that."""
+    page.wait_for_url(address)
+    expect(page.locator("#live")).to_have_text("live")
 
 
 class Visitor:
