@@ -51,7 +51,7 @@ _ROUTES = (
 
 
 _LAST = 2.0
-"""Seconds that a drawing which goes on has at the end."""
+"""Seconds that preparations which go on have at the end."""
 
 
 def api(server: Server, project: Project, over: Event | None = None) -> FastAPI:
@@ -66,12 +66,17 @@ def api(server: Server, project: Project, over: Event | None = None) -> FastAPI:
     context = Context(project=project, server=server, access=access, errands=Errands(server), over=over or Event())
     glances = Glances(project)
 
+    def prepare() -> None:
+        """Do what takes longest for whoever asks first."""
+        app.openapi()  # makes the routes ready
+        draw_ahead(glances)
+
     @asynccontextmanager
     async def ready(_: FastAPI) -> AsyncIterator[None]:
-        drawing = Thread(target=draw_ahead, args=(glances,), name="drawing", daemon=True)
-        drawing.start()
+        preparing = Thread(target=prepare, name="preparing", daemon=True)
+        preparing.start()
         yield
-        drawing.join(_LAST)
+        preparing.join(_LAST)
 
     app = FastAPI(
         title="Kilonova",

@@ -23,6 +23,7 @@ from kilonova.server.api import api
 from kilonova.server.page.rendering import POLICY
 from kilonova.service.project import Project, open_project
 from tests.catalog.building import LEASE, a_block, a_channel, a_task, an_output, begin
+from tests.databases import DIALECTS, empty_database
 from tests.server.conftest import OFTEN, opened_shop
 from tests.server.standing_in import Prompt
 
@@ -96,10 +97,13 @@ def taken_in(shop: Project) -> None:
         runs.commit(tx, run, inputs=(), outputs=[output], advances=())
 
 
-@pytest.fixture(scope="module")
-def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """A project that has been at work."""
-    with open_project(tmp_path_factory.mktemp("crowd"), serve={"rate": OFTEN, "guesses": OFTEN}) as project:
+@pytest.fixture(scope="module", params=DIALECTS)
+def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """A project that has been at work, on each kind of database."""
+    with (
+        empty_database(request.param) as url,
+        open_project(tmp_path_factory.mktemp("crowd"), catalog=url, serve={"rate": OFTEN, "guesses": OFTEN}) as project,
+    ):
         project.create()
         for workflow in workflows(12, 40):
             project.apply(workflow)

@@ -34,6 +34,7 @@ def event_routes(context: Context) -> APIRouter:
     """The routes of events."""
     router = APIRouter(tags=["events"])
     project = context.project
+    newest = Newest(project)
 
     @router.get("/events", dependencies=context.read)
     def events(
@@ -70,7 +71,7 @@ def event_routes(context: Context) -> APIRouter:
                 return False
             return True
 
-        return EventStream(_streamed(project, begin, ended, admitted))
+        return EventStream(_streamed(project, newest, begin, ended, admitted))
 
     return router
 
@@ -86,8 +87,32 @@ _ADMIT = 5.0
 """Seconds after which it is asked again whether somebody may listen: tokens are revoked."""
 
 
+class Newest:
+    """The number of the newest event, looked for once at a time however many listen.
+
+    Args:
+        project: the project.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._number = 0
+        self._next = 0.0
+
+    async def __call__(self) -> int:
+        """The number, as it was at most two looks ago; 0 if there is none, or nobody has looked yet."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _LOOK  # whoever asks meanwhile is told the last one
+            self._number = await run_in_threadpool(self._project.newest_event)
+        return self._number
+
+
 async def _streamed(
-    project: Project, since: int, ended: Callable[[], Awaitable[bool]], admitted: Callable[[], bool]
+    project: Project,
+    newest: Callable[[], Awaitable[int]],
+    since: int,
+    ended: Callable[[], Awaitable[bool]],
+    admitted: Callable[[], bool],
 ) -> AsyncIterator[str]:
     spoken = asked = time.monotonic()
     while not await ended():
@@ -95,8 +120,7 @@ async def _streamed(
             if not await run_in_threadpool(admitted):
                 return
             asked = time.monotonic()
-        newest = await run_in_threadpool(project.newest_event)  # one small statement, for each who listens
-        for event in await run_in_threadpool(project.events, since, 1000) if newest > since else ():
+        for event in await run_in_threadpool(project.events, since, 1000) if await newest() > since else ():
             since = event.number
             body = JSONResponse(jsonable_encoder(event)).body
             yield f"id: {event.number}\nevent: {event.kind.value}\ndata: {bytes(body).decode()}\n\n"

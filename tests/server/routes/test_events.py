@@ -1,0 +1,25 @@
+"""Streams of events."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kilonova.server.routes.events import Newest
+from kilonova.service.project import Project
+
+
+def test_however_many_listen_the_newest_event_is_looked_for_once(shop: Project) -> None:
+    looks: list[int] = []
+
+    class Counted:
+        def newest_event(self) -> int:
+            looks.append(shop.newest_event())
+            return looks[-1]
+
+    newest = Newest(Counted())  # type: ignore[arg-type]
+
+    async def listeners() -> list[int]:
+        return await asyncio.gather(*(newest() for _ in range(20)))
+
+    assert shop.newest_event() in asyncio.run(listeners())
+    assert len(looks) == 1
