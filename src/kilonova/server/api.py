@@ -51,7 +51,10 @@ _ROUTES = (
 
 
 _LAST = 2.0
-"""Seconds that preparations which go on have at the end."""
+"""Seconds that a drawing which goes on has at the end."""
+
+_NOWHERE: Scope = {"type": "http", "method": "GET", "path": "/nowhere", "root_path": "", "headers": []}
+"""A request that no route answers; FastAPI makes routes when it compares the first request with them."""
 
 
 def api(server: Server, project: Project, over: Event | None = None) -> FastAPI:
@@ -65,18 +68,16 @@ def api(server: Server, project: Project, over: Event | None = None) -> FastAPI:
     access = Access(project.catalog, project.settings.serve)
     context = Context(project=project, server=server, access=access, errands=Errands(server), over=over or Event())
     glances = Glances(project)
-
-    def prepare() -> None:
-        """Do what takes longest for whoever asks first."""
-        app.openapi()  # makes the routes ready
-        draw_ahead(glances)
+    pages = site(context, glances)
 
     @asynccontextmanager
-    async def ready(_: FastAPI) -> AsyncIterator[None]:
-        preparing = Thread(target=prepare, name="preparing", daemon=True)
-        preparing.start()
+    async def ready(app: FastAPI) -> AsyncIterator[None]:
+        for route in (*app.routes, *pages.routes):
+            route.matches(_NOWHERE)
+        drawing = Thread(target=draw_ahead, args=(glances,), name="drawing", daemon=True)
+        drawing.start()
         yield
-        preparing.join(_LAST)
+        drawing.join(_LAST)
 
     app = FastAPI(
         title="Kilonova",
@@ -92,7 +93,7 @@ def api(server: Server, project: Project, over: Event | None = None) -> FastAPI:
 
     tell_errors(app)
     describe(app)
-    _beside(app, site(context, glances))
+    _beside(app, pages)
     return app
 
 
