@@ -53,9 +53,6 @@ _ROUTES = (
 _LAST = 2.0
 """Seconds that a drawing which goes on has at the end."""
 
-_NOWHERE: Scope = {"type": "http", "method": "GET", "path": "/nowhere", "root_path": "", "headers": []}
-"""A request that no route answers; FastAPI makes routes when it compares the first request with them."""
-
 
 def api(server: Server, project: Project, over: Event | None = None) -> FastAPI:
     """The application over a project.
@@ -72,8 +69,8 @@ def api(server: Server, project: Project, over: Event | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def ready(app: FastAPI) -> AsyncIterator[None]:
-        for route in (*app.routes, *pages.routes):
-            route.matches(_NOWHERE)
+        for route in (*app.routes, *pages.routes):  # they are made when a request is compared with them
+            route.matches({"type": "http", "method": "GET", "path": "/nowhere", "root_path": "", "headers": []})
         drawing = Thread(target=draw_ahead, args=(glances,), name="drawing", daemon=True)
         drawing.start()
         yield

@@ -45,8 +45,8 @@ def listening(server: Server, project: Project) -> Iterator[str]:
             f"the server cannot listen on {settings.host}:{settings.port}",
             hint="Give others: --host and --port, or serve.host and serve.port",
         )
-    gc.freeze()  # what is there by now stays: going through all of it again and again would hold pages up
     port = web.servers[0].sockets[0].getsockname()[1]
+    gc.freeze()  # what is there by now stays: going through all of it again and again would hold pages up
     try:
         yield f"http://{settings.host}:{port}"
     finally:
