@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,16 @@ from pyspark.sql import SparkSession
 
 from kilonova.service.project import Project, open_project
 from kilonova.warehouse.session import SparkSettings, open_session
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage only in what tests make: a look at all that they have imported takes most of a second."""
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Leave the last garbage to the end of the process: xdist interrupts a process that takes five seconds to end."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

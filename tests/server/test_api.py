@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -251,3 +253,13 @@ def test_when_a_channel_is_compacted_can_be_said(client: TestClient, shop: Proje
     assert client.put(f"{place}?rule=never").json()["policy"] == "never by itself"
     assert client.put(f"{place}?rule=after&deltas=0").status_code == 422
     assert client.put("/api/v1/channels/click/policy?rule=weigh").status_code == 404
+
+
+def test_an_api_that_is_over_is_let_go(shop: Project) -> None:
+    app = api(Prompt(), shop)
+    with TestClient(app, base_url="http://localhost:8620") as client:
+        assert client.get("/api/docs").status_code == client.get("/").status_code == 200
+    kept = weakref.ref(app)
+    del app, client
+    gc.collect()
+    assert kept() is None

@@ -25,12 +25,13 @@ _POLICY = "; ".join(
 def describe(app: FastAPI) -> None:
     """Put the page at `/api/docs`."""
     app.mount(_FILES, StaticFiles(packages=[("fastapi_offline", "static")]))
+    title = app.title  # FastAPI remembers functions for ever: one that knew the app would keep all of it
 
     @app.get("/api/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
         page = get_swagger_ui_html(
             openapi_url="openapi.json",
-            title=app.title,
+            title=title,
             swagger_js_url="docs/files/swagger-ui-bundle.js",
             swagger_css_url="docs/files/swagger-ui.css",
             swagger_favicon_url="docs/files/favicon.png",
