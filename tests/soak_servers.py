@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 import kilonova as kn
 from kilonova.catalog import chains, firings, history
 from kilonova.catalog.database import Transaction
-from kilonova.errors import Busy, CatalogError, KilonovaError
+from kilonova.errors import Busy, CatalogError, KilonovaError, LeaseLost
 from kilonova.model.firing import FiringState
 from kilonova.model.run import RunState
 from kilonova.service.project import Project
@@ -99,7 +99,7 @@ class Feed(threading.Thread):
             pq.write_table(table, file)
             try:
                 self._project.ingest(source, str(file))
-            except (Busy, CatalogError):
+            except (Busy, CatalogError, LeaseLost):  # a client would send it again
                 self.sent.append((source, rows, False))
             except KilonovaError as error:
                 self.error = repr(error)
