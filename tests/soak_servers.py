@@ -99,7 +99,9 @@ class Feed(threading.Thread):
             pq.write_table(table, file)
             try:
                 self._project.ingest(source, str(file))
-            except (Busy, CatalogError, LeaseLost):  # a client would send it again
+            except LeaseLost:
+                continue  # nothing of it was published, so nothing of it may be there
+            except (Busy, CatalogError):
                 self.sent.append((source, rows, False))
             except KilonovaError as error:
                 self.error = repr(error)
@@ -323,8 +325,9 @@ def _check_catalog(project: Project, last: int, tally: Tally) -> None:
         tally.problems.append(f"fired twice: {twice[:5]}")
     if unseen:
         tally.problems.append(f"arrivals have not fired for {unseen}")
-    ended = (FiringState.SUCCEEDED, FiringState.IDLE)
-    if failed := [one for one in fired if one.number <= last and one.state not in ended]:
+    well = {one.number for one in fired if one.state in (FiringState.SUCCEEDED, FiringState.IDLE)}
+    well |= {one.number for one in fired if one.state is FiringState.DUE and one.number > last}
+    if failed := [one for one in fired if one.number not in well]:
         tally.problems.append(f"{len(failed)} firings have not succeeded: {failed[:3]}")
     if going := [run for run in past if run.state is RunState.RUNNING]:
         tally.problems.append(f"{len(going)} runs still go on: {going[:3]}")

@@ -25,7 +25,7 @@ _POLICY = "; ".join(
 def describe(app: FastAPI) -> None:
     """Put the page at `/api/docs`."""
     app.mount(_FILES, StaticFiles(packages=[("fastapi_offline", "static")]))
-    title = app.title  # FastAPI remembers functions for ever: one that knew the app would keep all of it
+    title = app.title  # FastAPI keeps the functions that it has looked at: one that knew the app would keep it too
 
     @app.get("/api/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
