@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,7 +13,8 @@ from kilonova.catalog.codec import schedule_from_json, schedule_to_json
 from kilonova.declare.schedules import schedule_of
 from kilonova.errors import DeclarationError
 from kilonova.model.schedule import UNITS, Cron, Every, Schedule, described
-from kilonova.schedule.timing import next_after, waits_until
+from kilonova.schedule import timing
+from kilonova.schedule.timing import latest, next_after, waits_until
 from tests.databases import NOON
 
 CRONS = ("* * * * *", "0 * * * *", "*/7 3,5 * * *", "0 6 * * MON-FRI", "30 4 1 */3 *", "59 23 29 2 *")
@@ -36,6 +38,34 @@ def test_a_task_waits_until_its_time_and_not_longer(schedule: Schedule, last: da
     assert waits_until(schedule, last, due - instant) == due
     assert waits_until(schedule, last, due) is None
     assert waits_until(schedule, last, due + instant) is None
+
+
+@given(
+    schedule=st.sampled_from([*CRONS, "* 2 * * *", "30 2 * * *"]).flatmap(
+        lambda cron: st.sampled_from(("UTC", "Europe/Berlin")).map(lambda zone: Cron(cron, zone))
+    ),
+    last=MOMENTS,
+    steps=st.integers(0, 40),
+    late=st.floats(0, 0.999),
+)
+def test_the_latest_time_is_found_as_by_walking(schedule: Cron, last: datetime, steps: int, late: float) -> None:
+    first = walked = next_after(schedule, last)
+    for _ in range(steps):
+        walked = next_after(schedule, walked)
+    now = walked + (next_after(schedule, walked) - walked) * late
+    assert latest(schedule, first, now) == walked
+
+
+def test_a_year_of_missed_minutes_takes_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Counter[str]()
+
+    def counted(schedule: Schedule, last: datetime) -> datetime:
+        asked["times"] += 1
+        return next_after(schedule, last)
+
+    monkeypatch.setattr(timing, "next_after", counted)
+    assert latest(Cron("* * * * *"), NOON, NOON + timedelta(days=365)) == NOON + timedelta(days=365)
+    assert asked["times"] < 40
 
 
 @given(moment=MOMENTS)

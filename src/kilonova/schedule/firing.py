@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from kilonova.model.schedule import Every, Schedule
+from kilonova.model.schedule import Every
 from kilonova.model.trigger import (
     After,
     AllOf,
@@ -27,7 +27,7 @@ from kilonova.model.trigger import (
     Trigger,
     simple,
 )
-from kilonova.schedule.timing import next_after
+from kilonova.schedule.timing import latest, next_after
 
 GRACE = timedelta(minutes=1)
 """How late a time may be noticed and is not missed."""
@@ -135,7 +135,7 @@ def _look(item: Simple, one: Armed, happened: Happened, now: datetime) -> Looked
             assert one.time is not None
             if one.time > now:
                 return _waits(one, one.time)
-            time = _newest(schedule, one.time, now)
+            time = latest(schedule, one.time, now)
             following = next_after(schedule, time)
             if missed is Missed.SKIP and now - time > GRACE:
                 return _waits(Armed(time=following), following)
@@ -156,12 +156,3 @@ def _waits(state: Armed, wake: datetime | None) -> Looked:
 
 def _fires(state: Armed, occurrence: Occurrence, wake: datetime | None) -> Looked:
     return Looked(state=(state,), occurrence=occurrence, wake=wake)
-
-
-def _newest(schedule: Schedule, first: datetime, now: datetime) -> datetime:
-    """The newest of a schedule's times that has come, `first` being one that has."""
-    if isinstance(schedule, Every):
-        return first + (now - first) // timedelta(seconds=schedule.seconds) * timedelta(seconds=schedule.seconds)
-    while (following := next_after(schedule, first)) <= now:
-        first = following
-    return first

@@ -57,6 +57,33 @@ def next_after(schedule: Schedule, last: datetime) -> datetime:
             assert_never(schedule)
 
 
+def latest(schedule: Schedule, first: datetime, now: datetime) -> datetime:
+    """Return the newest time of a schedule that has come, in logarithmic time.
+
+    Args:
+        schedule: the schedule.
+        first: one of its times that has come.
+        now: the present moment.
+
+    >>> from datetime import UTC
+    >>> latest(Cron("0 6 * * *"), datetime(2024, 1, 1, 6, tzinfo=UTC), datetime(2024, 9, 9, tzinfo=UTC)).isoformat()
+    '2024-09-08T06:00:00+00:00'
+    """
+    if isinstance(schedule, Every):
+        interval = timedelta(seconds=schedule.seconds)
+        return first + (now - first) // interval * interval
+    if next_after(schedule, first) > now:
+        return first
+    before, after = first, now  # a time lies in (before, now], none in (after, now]
+    while after - before > timedelta(minutes=1):
+        middle = before + (after - before) / 2
+        if next_after(schedule, middle) <= now:
+            before = middle
+        else:
+            after = middle
+    return next_after(schedule, before)
+
+
 def waits_until(schedule: Schedule | None, last: datetime | None, now: datetime) -> datetime | None:
     """Until when a task is held back; None if it is not."""
     if schedule is None or last is None:
