@@ -249,3 +249,24 @@ def test_nobody_misses_what_was_collected(encoding: Encoding, data: st.DataObjec
     except UnknownName:
         return
     replace(after, points=settled).snapshot(len(settled))
+
+
+def test_the_work_does_not_grow_with_blocks_times_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each snapshot and delta is put together once, whatever the number of blocks and of consumers at a cursor."""
+    count = 3_000
+    deltas = [a_block(number, Delta(number - 1, number)) for number in range(1, count + 1)]
+    chronicle = a_chronicle("c", "F" * count, *deltas, a_block(count + 1, Base(count)))
+    consumers = tuple(a_consumer(count - 1, task=f"t{number}", needs_snapshot=True) for number in range(50))
+    paths = 0
+    path = Chronicle.path
+
+    def counted(self: Chronicle, start: int, end: int) -> tuple[Block, ...] | None:
+        nonlocal paths
+        paths += 1
+        return path(self, start, end)
+
+    monkeypatch.setattr(Chronicle, "path", counted)
+    assert going(collect(holdings(chronicle, consumers={"c": consumers}))) == set()
+    assert paths < 10
+    ahead = tuple(replace(consumer, cursor=count) for consumer in consumers)
+    assert going(collect(holdings(chronicle, consumers={"c": ahead}))) == set(range(1, count + 1))

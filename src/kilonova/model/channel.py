@@ -141,10 +141,10 @@ class Chronicle:
     @property
     def effective(self) -> int:
         """The newest readable point that is not merely a cancelled repetition of an earlier one."""
-        return self._settled(self.readable)
+        return self.settled(self.readable)
 
-    def _settled(self, number: int) -> int:
-        """The oldest point that equals point `number`: back over cancelled points."""
+    def settled(self, number: int) -> int:
+        """Return the oldest point that equals point `number`: back over cancelled points."""
         index = bisect_right(self.points, number, key=_number)
         while index and self.points[index - 1].state is PointState.CANCELLED:
             index -= 1
@@ -168,18 +168,18 @@ class Chronicle:
 
     def same(self, one: int, other: int) -> bool:
         """Whether two points are equal by construction: only cancelled points lie between them."""
-        return self._settled(one) == self._settled(other)
+        return self.settled(one) == self.settled(other)
 
     def version(self, number: int) -> Version:
         """What a point reflects; the empty version for point 0."""
-        settled = self._settled(number)
+        settled = self.settled(number)
         return self.points[bisect_left(self.points, settled, key=_number)].version if settled else Version()
 
     def schema_at(self, number: int) -> Schema | None:
         """The relation's schema at a point: that of the newest block up to it, else the declared one."""
-        settled = self._settled(number)
+        settled = self.settled(number)
         for block in self.blocks:
-            if self._settled(block.end) == settled:
+            if self.settled(block.end) == settled:
                 return block.schema
         return self.channel.schema
 
@@ -196,19 +196,19 @@ class Chronicle:
 
     def path(self, start: int, end: int) -> tuple[Block, ...] | None:
         """The fewest delta blocks that lead from one point to another, or None if none do."""
-        goal = self._settled(end)
-        begin = self._settled(start)
+        goal = self.settled(end)
+        begin = self.settled(start)
         steps: dict[int, list[Block]] = {}
         for block in self.blocks:
             if isinstance(block.kind, Delta):
-                steps.setdefault(self._settled(block.kind.start), []).append(block)
+                steps.setdefault(self.settled(block.kind.start), []).append(block)
         came: dict[int, tuple[int, Block] | None] = {begin: None}
         frontier = [begin]
         while frontier and goal not in came:
             reached: list[int] = []
             for number in frontier:
                 for block in steps.get(number, ()):
-                    end = self._settled(block.end)
+                    end = self.settled(block.end)
                     if end not in came and end <= goal:
                         came[end] = (number, block)
                         reached.append(end)
@@ -229,7 +229,7 @@ class Chronicle:
         """
         self._check(at)
         bases = sorted(
-            (b for b in self.blocks if isinstance(b.kind, Base) and self._settled(b.end) <= at),
+            (b for b in self.blocks if isinstance(b.kind, Base) and self.settled(b.end) <= at),
             key=lambda block: -block.end,
         )
         schema = self.schema_at(at)
@@ -275,7 +275,7 @@ class Chronicle:
 
     def may_remove(self, start: int, end: int) -> bool:
         """Whether the change between two points may take rows away (mode INSERTS needs that it does not)."""
-        if self._settled(start) == 0:
+        if self.settled(start) == 0:
             return False
         path = self.path(start, end)
         if path is None:

@@ -12,8 +12,10 @@ A block goes iff
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 
 from kilonova.errors import UnknownName
 from kilonova.model.block import Base, Block, Delta
@@ -103,73 +105,97 @@ def collect(
         A verdict per block of those channels, by channel and block number.
     """
     chosen = sorted(holdings.chronicles) if channels is None else list(channels)
-    verdicts = {
-        block.number: Verdict(
-            channel=name, block=block, held_by=_needed(block, holdings.chronicles[name], holdings, name)
-        )
+    held = {name: _held(name, holdings) for name in chosen}
+    going = {
+        block.number for name in chosen for block in holdings.chronicles[name].blocks if block.number not in held[name]
+    }
+    referred = _held_by_provenance(going, holdings, provenance)
+    return tuple(
+        Verdict(channel=name, block=block, held_by=held[name].get(block.number) or referred.get(block.number))
         for name in chosen
         for block in sorted(holdings.chronicles[name].blocks, key=lambda block: block.number)
-    }
-    while True:
-        going = {number for number, verdict in verdicts.items() if verdict.goes}
-        held = _held_by_provenance(going, holdings, provenance)
-        if not held:
-            return tuple(verdicts.values())
-        for number, reason in held.items():
-            verdict = verdicts[number]
-            verdicts[number] = Verdict(channel=verdict.channel, block=verdict.block, held_by=reason)
-
-
-def _needed(block: Block, chronicle: Chronicle, holdings: Holdings, name: str) -> str | None:
-    if block.number in holdings.pins:
-        return f"pinned by {', '.join(holdings.pins[block.number])}"
-    subsumed = any(
-        isinstance(other.kind, Base)
-        and other.number != block.number
-        and other.end >= block.end
-        and (other.end > block.end or not isinstance(block.kind, Base) or other.number < block.number)
-        for other in chronicle.blocks
     )
-    if not subsumed:
-        return "no later base holds its rows"
-    newest = chronicle.readable
-    if block in chronicle.snapshot(newest).blocks:
-        return f"part of the newest snapshot, at point {newest}"
-    if chronicle.newest > newest and block.end > newest:
-        return "not readable yet"
+
+
+def _held(name: str, holdings: Holdings) -> dict[int, str]:
+    """Return why blocks of a channel must stay, by number, in time linear in its blocks for each distinct cursor."""
+    chronicle = holdings.chronicles[name]
+    newest, blocks = chronicle.readable, chronicle.blocks
+    held = {b.number: f"pinned by {', '.join(holdings.pins[b.number])}" for b in blocks if b.number in holdings.pins}
+
+    def hold(numbers: Iterable[int], reason: str) -> None:
+        for number in numbers:
+            held.setdefault(number, reason)
+
+    hold(_unsubsumed(blocks), "no later base holds its rows")
+    hold((b.number for b in chronicle.snapshot(newest).blocks), f"part of the newest snapshot, at point {newest}")
+    if chronicle.newest > newest:
+        hold((block.number for block in blocks if block.end > newest), "not readable yet")
+
+    @cache
+    def unread(cursor: int) -> tuple[int, ...]:
+        return tuple(block.number for block in chronicle.delta(cursor, newest).blocks)
+
+    @cache
+    def read(cursor: int) -> tuple[int, ...]:
+        return tuple(block.number for block in chronicle.snapshot(cursor).blocks)
+
     for consumer in holdings.consumers.get(name, ()):
         if not consumer.started:
-            if consumer.beginning and isinstance(block.kind, Delta):
-                return f"{consumer.task} is running for the first time"
+            if consumer.beginning:
+                deltas = (block.number for block in blocks if isinstance(block.kind, Delta))
+                hold(deltas, f"{consumer.task} is running for the first time")
             continue
-        try:
-            if block in chronicle.delta(consumer.cursor, newest).blocks:
-                return f"{consumer.task} has read up to point {consumer.cursor} only"
-            if consumer.needs_snapshot and block in chronicle.snapshot(consumer.cursor).blocks:
-                return f"{consumer.task} reads the snapshot at its cursor, point {consumer.cursor}"
-        except UnknownName:
-            continue
-    return None
+        with suppress(UnknownName):
+            hold(unread(consumer.cursor), f"{consumer.task} has read up to point {consumer.cursor} only")
+            if consumer.needs_snapshot:
+                reason = f"{consumer.task} reads the snapshot at its cursor, point {consumer.cursor}"
+                hold(read(consumer.cursor), reason)
+    return held
+
+
+def _unsubsumed(blocks: Sequence[Block]) -> list[int]:
+    """Return the blocks whose rows no other base at their end or later holds; of two bases at one point one stays."""
+    bases = [block for block in blocks if isinstance(block.kind, Base)]
+    last = max((base.end for base in bases), default=-1)
+    first = min((base.number for base in bases if base.end == last), default=None)
+    return [block.number for block in blocks if block.end > last or block.number == first]
 
 
 def _held_by_provenance(going: set[int], holdings: Holdings, provenance: Provenance) -> dict[int, str]:
-    """Blocks about to go that a block which stays refers to."""
+    """Return why blocks about to go must stay: a block which stays refers to them, itself perhaps referred to."""
+    references = _physical(holdings) if provenance is Provenance.PHYSICAL else _logical(holdings)
     held: dict[int, str] = {}
-    if provenance is Provenance.PHYSICAL:
-        for read, made in holdings.physical:
-            if read in going and made not in going:
-                held[read] = f"block {made} was made of it"
-        return held
-    bases = {
-        name: [block for block in chronicle.blocks if isinstance(block.kind, Base)]
-        for name, chronicle in holdings.chronicles.items()
-    }
-    for reference in holdings.logical:
-        target, origin = holdings.chronicles[reference.of], holdings.chronicles[reference.channel]
-        stays = any(target.same(base.end, reference.at) and base.number not in going for base in bases[reference.of])
-        if not stays or target is origin:
-            continue
-        for block in bases[reference.channel]:
-            if block.number in going and origin.same(block.end, reference.point):
-                held[block.number] = f"the base of {reference.of} at point {reference.at} reflects it"
+    stays = [number for number in references if number not in going]
+    while stays:
+        for number, reason in references.get(stays.pop(), ()):
+            if number in going and number not in held:
+                held[number] = reason
+                stays.append(number)
     return held
+
+
+def _physical(holdings: Holdings) -> Mapping[int, list[tuple[int, str]]]:
+    """Return the blocks that each block was made of."""
+    references: dict[int, list[tuple[int, str]]] = {}
+    for read, made in sorted(holdings.physical):
+        references.setdefault(made, []).append((read, f"block {made} was made of it"))
+    return references
+
+
+def _logical(holdings: Holdings) -> Mapping[int, list[tuple[int, str]]]:
+    """Return the bases of other channels that each base reflects."""
+    bases: dict[tuple[str, int], list[int]] = {}
+    for name, chronicle in holdings.chronicles.items():
+        for block in chronicle.blocks:
+            if isinstance(block.kind, Base):
+                bases.setdefault((name, chronicle.settled(block.end)), []).append(block.number)
+    references: dict[int, list[tuple[int, str]]] = {}
+    for item in holdings.logical:
+        if item.of == item.channel:
+            continue
+        reason = f"the base of {item.of} at point {item.at} reflects it"
+        reflected = bases.get((item.channel, holdings.chronicles[item.channel].settled(item.point)), ())
+        for made in bases.get((item.of, holdings.chronicles[item.of].settled(item.at)), ()):
+            references.setdefault(made, []).extend((number, reason) for number in reflected)
+    return references
