@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -56,7 +55,6 @@ async def received(request: Request, name: str, most: int) -> Received:
                 if size > most << 20:
                     raise _too_large(most)
                 await run_in_threadpool(sink.write, chunk)
-            os.fsync(sink.fileno())
         stack.pop_all()
         return Received(file, place)
 

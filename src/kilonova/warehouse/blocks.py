@@ -8,17 +8,21 @@ session's catalog takes no such table the files are read plainly, and merges shu
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
+from sqlglot import exp
 
 from kilonova.model.block import Block
 from kilonova.model.encoding import key_of
 from kilonova.model.schema import Schema, quoted
 from kilonova.warehouse.storage import Storage
+
+log = logging.getLogger(__name__)
 
 POSITION = "_position"
 """Where in its chain a delta's row stands; internal to readings."""
@@ -155,14 +159,20 @@ class Blocks:
             try:
                 self.spark.sql(
                     "CREATE DATABASE IF NOT EXISTS kilonova COMMENT 'blocks of Kilonova, by reference'"
-                    f" LOCATION '{self.storage.url}/tables'"
+                    f" LOCATION {_literal(f'{self.storage.url}/tables')}"
                 )
                 self.spark.sql(
                     f"CREATE TABLE IF NOT EXISTS {self._prefix}{block.number} ({block.columns.ddl}) USING parquet"
                     f" CLUSTERED BY ({key}) SORTED BY ({key}) INTO {block.buckets} BUCKETS"
-                    f" LOCATION '{self.storage.path(block.number)}'"
+                    f" LOCATION {_literal(self.storage.path(block.number))}"
                 )
                 self._tables[block.number] = True
-            except PySparkException:
+            except PySparkException as error:
+                log.warning("block %s is read without its buckets, merges of it shuffle: %s", block.number, error)
                 self._tables[block.number] = False
         return self._tables[block.number]
+
+
+def _literal(text: str) -> str:
+    """Return a text as a literal of Spark SQL, whatever characters it has."""
+    return exp.Literal.string(text).sql(dialect="spark")
