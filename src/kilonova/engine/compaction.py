@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 from kilonova.catalog import chains
 from kilonova.catalog.database import Transaction
+from kilonova.engine.seam import Warehouse
 from kilonova.engine.telling import Started, StepEnded, StepStarted
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
 from kilonova.model.channel import Chronicle
 from kilonova.model.reading import Snapshot
 from kilonova.model.run import Input, Output, RunKind
-from kilonova.warehouse.warehouse import Warehouse
 
 STEP = "compaction"
 
 
-def compact(workplace: Workplace, warehouse: Warehouse, channel: str) -> tuple[int, Results] | None:
+def compact(workplace: Workplace, warehouse: Warehouse[Any], channel: str) -> tuple[int, Results] | None:
     """Write down the newest snapshot of a channel as a base.
 
     Returns:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
 from kilonova.catalog import chains, registry
 from kilonova.catalog.database import Transaction
 from kilonova.engine.invoke import checked, reason
+from kilonova.engine.seam import Warehouse
 from kilonova.engine.tasks import write_output
 from kilonova.engine.telling import Started, StepEnded, StepStarted
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
@@ -22,7 +23,6 @@ from kilonova.model.encoding import Changes
 from kilonova.model.run import Output, RunKind
 from kilonova.model.task import Production
 from kilonova.model.version import Version
-from kilonova.warehouse.warehouse import Warehouse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Supply:
         source: where they come from, for people.
     """
 
-    rows: Callable[[Channel], DataFrame]
+    rows: Callable[[Channel], Any]
     production: Production
     bytes: int | None
     source: str
@@ -76,7 +76,7 @@ def target(tx: Transaction, channel: str) -> Target:
     return Target(chronicle, channel in registry.followed(tx, [channel]), pins)
 
 
-def insert(warehouse: Warehouse, target: Target, supply: Supply, point: int, number: int) -> Block | None:
+def insert(warehouse: Warehouse[Any], target: Target, supply: Supply, point: int, number: int) -> Block | None:
     """Write rows from outside as a block; see `ingest`.
 
     Args:
@@ -92,7 +92,7 @@ def insert(warehouse: Warehouse, target: Target, supply: Supply, point: int, num
     chronicle = target.chronicle
     try:
         frame = supply.rows(chronicle.channel)
-        schema = checked(frame, chronicle.channel, supply.production, None)
+        schema = checked(warehouse.schema_of(frame), chronicle.channel, supply.production, None)
         block = write_output(
             warehouse,
             frame,
@@ -128,7 +128,7 @@ def ingested(channel: str, point: int, block: Block | None, source: str, seconds
     )
 
 
-def ingest(workplace: Workplace, warehouse: Warehouse, channel: str, supply: Supply) -> tuple[int, Results]:
+def ingest(workplace: Workplace, warehouse: Warehouse[Any], channel: str, supply: Supply) -> tuple[int, Results]:
     """Insert a block into a source channel.
 
     Args:

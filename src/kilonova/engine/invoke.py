@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 
+from kilonova.engine.seam import Frame, Warehouse
 from kilonova.errors import BrokenInvariant, KilonovaError, SchemaMismatch, TaskFailed
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import delta_schema, optional_columns
 from kilonova.model.schema import RESERVED, Schema, check_names
 from kilonova.model.task import Function, Logic, Production, Query, Sql, Task
-from kilonova.warehouse.blocks import schema_of
 from kilonova.warehouse.jobs import translated
 
 
@@ -37,11 +36,11 @@ def unpickled(pickled: bytes) -> Any:
         ) from error
 
 
-def invoke(spark: SparkSession, task: Task, logic: Logic, frames: Mapping[str, DataFrame]) -> tuple[DataFrame, ...]:
+def invoke(warehouse: Warehouse[Frame], task: Task, logic: Logic, frames: Mapping[str, Frame]) -> tuple[Frame, ...]:
     """Call what a variant does with what its ports are fed.
 
     Args:
-        spark: the session, for SQL.
+        warehouse: executes SQL, and knows what a DataFrame is.
         task: the task.
         logic: what its variant does.
         frames: a DataFrame per port.
@@ -56,7 +55,7 @@ def invoke(spark: SparkSession, task: Task, logic: Logic, frames: Mapping[str, D
         with translated(None):
             match logic:
                 case Sql(text=text):
-                    result: Any = spark.sql(text, **dict[str, Any](frames))
+                    result: Any = warehouse.sql(text, frames)
                 case Query():
                     raise BrokenInvariant("the change of a query was not derived before it was asked for")
                 case Function(pickled=pickled):
@@ -68,7 +67,7 @@ def invoke(spark: SparkSession, task: Task, logic: Logic, frames: Mapping[str, D
     except Exception as error:
         raise TaskFailed(f"it raised {type(error).__name__}: {error}", task=task.name) from error
     results = result if isinstance(result, tuple | list) else (result,)
-    if len(results) != len(task.writes) or not all(isinstance(item, DataFrame) for item in results):
+    if len(results) != len(task.writes) or not all(map(warehouse.is_frame, results)):
         got = ", ".join(type(item).__name__ for item in results)
         raise TaskFailed(
             f"it returned {got or 'nothing'} instead of {len(task.writes)} DataFrame(s)",
@@ -101,23 +100,23 @@ def reason(error: PySparkException) -> str:
     return (python[-1] if python else lines[0] if lines else type(error).__name__)[:400]
 
 
-def checked(frame: DataFrame, channel: Channel, production: Production, task: str | None) -> Schema:
+def checked(given: Schema, channel: Channel, production: Production, task: str | None) -> Schema:
     """Check that rows fit a channel.
 
     Args:
-        frame: what a task returned, or an ingest read.
+        given: the columns of what a task returned, or an ingest read.
         channel: the channel that it goes to.
         production: whether it is the whole relation or a delta.
         task: the task, for messages.
 
     Returns:
-        The relation's schema: the channel's, or that of the frame where the channel has none yet.
+        The relation's schema: the channel's, or the visible columns given where the channel has none yet.
 
     Raises:
         SchemaMismatch: a column is missing, is not wanted or has another type.
     """
     try:
-        actual = schema_of(frame.schema).visible
+        actual = given.visible
         if channel.schema is None:
             relation = actual if production is Production.BASE else actual.without(*RESERVED)
             check_names(relation)

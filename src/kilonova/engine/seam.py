@@ -1,13 +1,25 @@
-"""What the engine needs of a warehouse: the seam behind which Spark stands."""
+"""What the engine needs of a warehouse: the seam behind which Spark stands.
+
+Rows are opaque to the engine: a *frame* is whatever the warehouse reads, writes and hands to tasks. With Spark it is
+a DataFrame; the tests put a warehouse in plain Python here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import date
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from kilonova.model.block import Block, Kind
+from kilonova.model.check import Check
+from kilonova.model.encoding import Encoding
 from kilonova.model.headway import Amount
+from kilonova.model.reading import Reading, Snapshot
+from kilonova.model.schema import Schema
+from kilonova.schedule.layout import Sizes
+
+Frame = TypeVar("Frame")
 
 
 class Files(Protocol):
@@ -34,6 +46,62 @@ class Jobs(Protocol):
 
     def interrupt(self) -> None:
         """End what Spark is doing now; the thread that waits for it gets an error of Spark's."""
+
+
+class Warehouse(Files, Protocol[Frame]):
+    """The blocks of a catalog, read and written as frames; see `kilonova.warehouse.warehouse.Warehouse`."""
+
+    sizes: Sizes
+
+    def counting(self, name: str) -> AbstractContextManager[Jobs]:
+        """Count what this thread asks of the warehouse within a block, under this name."""
+
+    def is_frame(self, item: object) -> bool:
+        """Return whether something is a frame of this warehouse."""
+
+    def schema_of(self, frame: Frame) -> Schema:
+        """Schema of a frame."""
+
+    def sql(self, text: str, frames: Mapping[str, Frame]) -> Frame:
+        """Result of a SQL query over frames, which it names in braces."""
+
+    def open(self, reading: Reading) -> Frame:
+        """Rows of a reading: those of the relation, or of a delta with its control columns."""
+
+    @property
+    def shared(self) -> Callable[[Reading, bool], Frame]:
+        """As `open`, for what views read; with weights if so asked."""
+
+    def inserts(self, changes: Frame, schema: Schema) -> Frame:
+        """Rows of a strong delta that is known to take none away."""
+
+    def relation(self, delta: Frame, encoding: Encoding, schema: Schema) -> Frame:
+        """Relation that a delta makes of nothing: M(∅, Δ)."""
+
+    def write(
+        self,
+        frame: Frame,
+        *,
+        number: int,
+        kind: Kind,
+        schema: Schema,
+        encoding: Encoding,
+        expected: int | None,
+        old: Snapshot | None,
+        strong: bool = False,
+        derived: bool = False,
+        checks: tuple[Check, ...] = (),
+    ) -> Block | None:
+        """Write a block; None if it changes nothing."""
+
+    def copied(self, block: Block, number: int, kind: Kind) -> Block | None:
+        """Copy a block; None if it has gone."""
+
+    def compact(self, snapshot: Snapshot, number: int) -> Block:
+        """Write a snapshot as a base."""
+
+    def check_retractions(self, block: Block, old: Snapshot) -> None:
+        """Refuse a strong delta that takes away rows which are not there."""
 
 
 Counting = Callable[[str], AbstractContextManager[Jobs]]

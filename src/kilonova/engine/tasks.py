@@ -7,9 +7,8 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import assert_never
+from typing import Any, assert_never
 
-from pyspark.sql import DataFrame
 from tenacity import (
     RetryCallState,
     Retrying,
@@ -25,6 +24,7 @@ from kilonova.engine.attendance import refuse_stopped
 from kilonova.engine.invoke import blamed, checked, invoke
 from kilonova.engine.joint import Blocks, Joint, Target
 from kilonova.engine.occasion import Fired, Need, Occasion, Plan, prepared
+from kilonova.engine.seam import Warehouse
 from kilonova.engine.spelling import present, spell
 from kilonova.engine.telling import Retried, Started, StepCopied, StepEnded, StepSkipped, StepStarted
 from kilonova.engine.undertaking import Begun, Results, Workplace, carry_out
@@ -46,7 +46,6 @@ from kilonova.schedule.planning import (
     reflected,
     why_due,
 )
-from kilonova.warehouse.warehouse import Warehouse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +62,7 @@ class Retries:
 
 
 def run_tasks(
-    workplace: Workplace, warehouse: Warehouse, occasion: Occasion, retries: Retries
+    workplace: Workplace, warehouse: Warehouse[Any], occasion: Occasion, retries: Retries
 ) -> tuple[int, Results] | None:
     """Run tasks as one run.
 
@@ -105,7 +104,7 @@ def _feeds(one: Task, other: Task) -> bool:
 class _Execution:
     """The tasks of one run, those that do not wait for each other side by side."""
 
-    def __init__(self, warehouse: Warehouse, begun: Begun[Plan], retries: Retries, joint: Joint | None) -> None:
+    def __init__(self, warehouse: Warehouse[Any], begun: Begun[Plan], retries: Retries, joint: Joint | None) -> None:
         self._warehouse = warehouse
         self._begun = begun
         self._retries = retries
@@ -327,13 +326,15 @@ class _Execution:
         logic, reads = spelled
         by_port = {feed.port.name: feed for feed in fed}
         frames = {name: self._frame(by_port[read.port], choice.variant, read.weighed) for name, read in reads.items()}
-        results = invoke(self._warehouse.spark, task, logic, frames)
+        results = invoke(self._warehouse, task, logic, frames)
         production = choice.variant.production
         whole = production is Production.BASE or choice.way.renews
         derived = isinstance(choice.variant.logic, Query)
         declared = [self._channel(name) if derived else self._chronicles[name].channel for name in task.writes]
         schemas = [
-            channel.schema if derived and channel.schema is not None else checked(frame, channel, production, task.name)
+            channel.schema
+            if derived and channel.schema is not None
+            else checked(self._warehouse.schema_of(frame), channel, production, task.name)
             for frame, channel in zip(results, declared, strict=True)
         ]
         telling = [f for f in fed if f.port.mode.advances and f.port.mode is not Mode.OLD] if derived else fed
@@ -346,7 +347,7 @@ class _Execution:
     def _channel(self, name: str) -> Channel:
         return present(self._chronicles[name])
 
-    def _frame(self, feed: Feed, variant: Variant, weighed: bool) -> DataFrame:
+    def _frame(self, feed: Feed, variant: Variant, weighed: bool) -> Any:
         reading = feed.reading
         if isinstance(variant.logic, Query):
             return self._warehouse.shared(reading.complete if isinstance(reading, Snapshot) else reading, weighed)
@@ -358,7 +359,7 @@ class _Execution:
 
     def _write(
         self,
-        frame: DataFrame,
+        frame: Any,
         channel: Channel,
         schema: Schema,
         production: Production,
@@ -385,8 +386,8 @@ class _Execution:
 
 
 def write_output(
-    warehouse: Warehouse,
-    frame: DataFrame,
+    warehouse: Warehouse[Any],
+    frame: Any,
     *,
     chronicle: Chronicle,
     schema: Schema,

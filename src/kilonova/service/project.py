@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -657,13 +656,12 @@ class Project(Steering):
 
     def _workplace(self) -> Workplace:
         from kilonova.engine.undertaking import Workplace
-        from kilonova.warehouse.counting import counted
 
         warehouse = self.warehouse
         return Workplace(
             catalog=self.catalog,
             files=warehouse,
-            counting=partial(counted, warehouse.spark),
+            counting=warehouse.counting,
             owner=f"{socket.gethostname()}:{os.getpid()}",
             lease=timedelta(seconds=self.settings.lease),
             listener=self.listener,

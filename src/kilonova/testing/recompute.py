@@ -112,14 +112,12 @@ def from_nothing(
                 frames[port.name] = whole
     return [
         _relation(project, frame, chronicles[channel], variant.production)
-        for channel, frame in zip(
-            known.task.writes, invoke(warehouse.spark, known.task, variant.logic, frames), strict=True
-        )
+        for channel, frame in zip(known.task.writes, invoke(warehouse, known.task, variant.logic, frames), strict=True)
     ]
 
 
 def _relation(project: Project, frame: DataFrame, chronicle: Chronicle, production: Production) -> DataFrame:
-    schema = checked(frame, chronicle.channel, production, None)
+    schema = checked(project.warehouse.schema_of(frame), chronicle.channel, production, None)
     if production is Production.BASE:
         return frame.select(*map(column, schema.names))
     return project.warehouse.relation(frame, chronicle.channel.encoding, schema)
@@ -168,7 +166,7 @@ def _replay(
                 case Mode.ALL:
                     reading = chronicle.snapshot(item.end)
             frames[port.name] = warehouse.open(reading)
-        made = invoke(warehouse.spark, task, variant.logic, frames)
+        made = invoke(warehouse, task, variant.logic, frames)
         if states is None or fresh:
             states = [
                 _relation(project, frame, chronicles[channel], variant.production)

@@ -7,13 +7,14 @@ replaces). What a reading equals is defined by `kilonova.testing.reference`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import date
 from functools import lru_cache, reduce
 from itertools import groupby, takewhile
 from operator import and_
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -38,7 +39,7 @@ from kilonova.model.encoding import (
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
 from kilonova.model.schema import Schema
 from kilonova.schedule.layout import Sizes, Strategy, buckets_for, compares_whole, strategy, together
-from kilonova.warehouse import algebra, jobs
+from kilonova.warehouse import algebra, counting, jobs
 from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, schema_of, shaped
 from kilonova.warehouse.equality import differ_at_end
@@ -82,6 +83,22 @@ class Warehouse:
         self.shared = lru_cache(maxsize=_SHARED)(self._shared)
         """As `open`, or as `weighed`, for what views read: several read the same, making the frame may take longer than
         a job of it, and blocks never change. Strong deltas come as stored: rows may go and come that do not change."""
+
+    def counting(self, name: str) -> AbstractContextManager[counting.Jobs | counting.Operations]:
+        """Count what this thread asks of Spark within a block, under this name in Spark's own pages."""
+        return counting.counted(self.spark, name)
+
+    def is_frame(self, item: object) -> bool:
+        """Return whether something is a DataFrame."""
+        return isinstance(item, DataFrame)
+
+    def schema_of(self, frame: DataFrame) -> Schema:
+        """Schema of a DataFrame."""
+        return schema_of(frame.schema)
+
+    def sql(self, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """Result of a SQL query over DataFrames, which it names in braces."""
+        return self.spark.sql(text, **dict[str, Any](frames))
 
     @contextmanager
     def holding(self, readings: Iterable[Reading]) -> Iterator[None]:
