@@ -598,7 +598,7 @@ ALIGNED = Sizes(bucketed=1, bucket=1 << 16, broadcast=0)
 
 @pytest.mark.parametrize("encoding", but_slow([UPSERT, CHANGES_KEYED, INCREMENT, COLUMNS], COLUMNS))
 def test_all_ways_to_merge_give_the_same(spark: SparkSession, tmp_path: Path, encoding: Encoding) -> None:
-    folder = tmp_path / "it's here"
+    folder = tmp_path / f"{tmp_path.name}'s"
     folder.mkdir()
     made = chained(spark, folder, encoding, [encoding] * 3, sizes=ALIGNED, keys=KEYS[:-1])
     assert made.blocks[0].buckets == made.blocks[0].statistics.files == 4
