@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -21,8 +22,14 @@ def is_local(module: str | None) -> bool:
         return False
     if module.partition(".")[0] in ("kilonova", "pyspark"):
         return False
+    return not _is_installed(file)
+
+
+@functools.cache
+def _is_installed(file: str) -> bool:
+    """Return whether a file belongs to an installed package; cached, as each declared task asks for every module."""
     path = Path(file)
-    return "site-packages" not in path.parts and not path.is_relative_to(Path(sys.base_prefix, "lib"))
+    return "site-packages" in path.parts or path.is_relative_to(Path(sys.base_prefix, "lib"))
 
 
 def pickled(item: object) -> bytes:

@@ -1,0 +1,266 @@
+"""What a generated history has to lead to: the reference's channels and tasks, with everything that can be refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kilonova.errors import DeclarationError, UnknownName
+from kilonova.model.encoding import Append, Changes, Columns, Encoding, delta_schema, optional_columns
+from kilonova.model.schema import Schema
+from kilonova.model.task import Mode, Production
+from kilonova.testing import reference
+from kilonova.testing.reference import Bag, Record, ReferenceChannel, Written
+from tests.generator.declared import CUSTOM, ChannelSpec, Spec, TaskSpec, VariantSpec
+
+
+@dataclass
+class Known:
+    """A task as it is registered: `started` once its logic has run, with the points up to which it has read."""
+
+    spec: TaskSpec
+    outputs: tuple[ChannelSpec, ...]
+    started: bool = False
+    cursors: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def variants(self) -> tuple[VariantSpec, ...]:
+        return self.spec.variants
+
+
+class Expected:
+    """The catalog and the warehouse as they have to be."""
+
+    def __init__(self) -> None:
+        self.channels: dict[str, ReferenceChannel] = {}
+        self.specs: dict[str, ChannelSpec] = {}
+        self.tasks: dict[str, Known] = {}
+
+    # Declaring
+
+    def apply(self, spec: Spec) -> None:
+        """Register a workflow.
+
+        Raises:
+            DeclarationError: a source with rows would get another key, encoding or type.
+        """
+        written = {name for task in spec.tasks for name in task.writes}
+        for channel in spec.channels:
+            old = self.specs.get(channel.name)
+            if old is None or old == channel or channel.name in written or not self._effective(channel.name):
+                continue
+            types = dict(old.columns)
+            if old.encoding != channel.encoding or any(types.get(n, t) != t for n, t in channel.columns):
+                raise DeclarationError("the source has rows", channel=channel.name)
+        altered = {c.name for c in spec.channels if self.specs.get(c.name, c) != c}
+        for channel in spec.channels:
+            self._declare(channel)
+        known = {}
+        for task in spec.tasks:
+            before = self.tasks.get(task.name)
+            outputs = tuple(spec.channel(name) for name in task.writes)
+            keep = before is not None and before.spec == task and altered.isdisjoint(task.writes)
+            known[task.name] = before if keep else Known(task, outputs)
+        self.tasks = known
+
+    def _declare(self, channel: ChannelSpec) -> None:
+        old, self.specs[channel.name] = self.specs.get(channel.name), channel
+        function: Any = CUSTOM[channel.kind]() if channel.kind in CUSTOM else None
+        found = ReferenceChannel(channel.name, channel.schema, channel.encoding, function)
+        if old is not None:
+            before = self.channels[channel.name].points
+            found.points = [_reshaped(written, old, channel) for written in before]
+        self.channels[channel.name] = found
+
+    def drop(self, channel: str) -> None:
+        """Take a channel away, and the task that writes it.
+
+        Raises:
+            UnknownName: there is no such channel.
+            DeclarationError: a task reads it, or its writer writes others too.
+        """
+        self.known(channel)
+        if any(channel in task.spec.reads for task in self.tasks.values()):
+            raise DeclarationError("the channel is read", channel=channel)
+        writers = [name for name, task in self.tasks.items() if channel in task.spec.writes]
+        if any(len(self.tasks[name].spec.writes) > 1 for name in writers):
+            raise DeclarationError("its task writes others too", channel=channel)
+        for name in writers:
+            del self.tasks[name]
+        del self.channels[channel], self.specs[channel]
+
+    # Ingesting
+
+    def ingest(self, channel: str, columns: Schema, rows: Sequence[Record], *, replace: bool) -> None:
+        """Insert a delta, or a whole relation, into a source channel.
+
+        Raises:
+            KilonovaError: it cannot be.
+        """
+        self.known(channel)
+        if any(channel in task.spec.writes for task in self.tasks.values()):
+            raise DeclarationError("a task writes the channel", channel=channel)
+        spec = self.specs[channel]
+        if replace:
+            spec.schema.require(columns)
+        else:
+            wanted = delta_schema(spec.encoding, spec.schema)
+            wanted.require(columns, optional=optional_columns(spec.encoding, spec.schema))
+        production = Production.BASE if replace else Production.DELTA
+        self._publish(channel, production, rows)
+
+    def _publish(self, name: str, production: Production, rows: Sequence[Record], *, anew: bool = False) -> None:
+        """Write the next point of a channel; cancel it if nothing changes."""
+        channel = self.channels[name]
+        encoding, schema, function = channel.encoding, channel.schema, channel.function
+        old = channel.at(channel.readable)
+        if production is Production.BASE:
+            new = reference.relation_of(encoding, schema, rows)
+        else:
+            part = reference.delta_of(encoding, schema, rows)
+            if not anew:
+                part = reference.effective(encoding, schema, part, old, function=function)
+                reference.merge(encoding, schema, old, part, function=function)
+                channel.write(channel.reserve(), **({"part": part} if part else {}))
+                return
+            new = reference.merge(encoding, schema, Counter(), part, function=function)
+        channel.write(channel.reserve(), **({"whole": new} if new or self._effective(name) else {}))
+
+    # Running
+
+    def due(self, task: Known) -> bool:
+        """Whether what makes a task due has come: what an advancing port reads, or any port without such."""
+        ports = [port for variant in task.variants for port in variant.ports if port.channel not in task.spec.writes]
+        advancing = [port.channel for port in ports if port.mode.advances]
+        driving = advancing or [port.channel for port in ports]
+        if not task.started:
+            return any(self._effective(name) for name in driving)
+        return any(not self.channels[n].same(task.cursors.get(n, 0), self.channels[n].readable) for n in driving)
+
+    def run(self, names: Sequence[str] | None) -> None:
+        """Run the tasks that are due, or the named ones, as one run that happens or does not.
+
+        Raises:
+            UnknownName: there is no such task.
+            KilonovaError: one fails.
+        """
+        for name in names or ():
+            if name not in self.tasks:
+                raise UnknownName("there is no such task", task=name)
+        points = {name: list(channel.points) for name, channel in self.channels.items()}
+        before = {name: (task.started, dict(task.cursors)) for name, task in self.tasks.items()}
+        try:
+            for name, task in self.tasks.items():
+                asked = names is not None and name in names and any(map(self._effective, task.spec.reads))
+                if asked or (names is None and self.due(task)):
+                    self._execute(task)
+        except BaseException:
+            for name, channel in self.channels.items():
+                channel.points = points[name]
+            for name, task in self.tasks.items():
+                task.started, task.cursors = before[name]
+            raise
+
+    def _execute(self, task: Known) -> None:
+        variant, fresh = self._chosen(task)
+        ends = {name: self.channels[name].readable for name in task.spec.reads}
+        fed = {}
+        for port in variant.ports:
+            channel = self.channels[port.channel]
+            own = port.channel in task.spec.writes
+            start = 0 if fresh else task.cursors.get(port.channel, 0)
+            if own:
+                value = Counter() if fresh else channel.at(channel.readable)
+                fed[port.name] = reference.records(channel.schema, value)
+            else:
+                fed[port.name] = records_of(channel, port.mode, start, ends[port.channel])
+        made = variant.function(task.spec.constant, **fed)
+        for output, records in zip(task.outputs, made, strict=True):
+            shaped = [
+                dict.fromkeys(variant.columns(output).names) | _only(record, variant.columns(output))
+                for record in records
+            ]
+            self._publish(output.name, variant.production, shaped, anew=fresh)
+        task.started, task.cursors = True, ends
+
+    def _chosen(self, task: Known) -> tuple[VariantSpec, bool]:
+        """The variant that is to run, and whether it begins from nothing."""
+        whole = next((v for v in task.variants if self._makes_whole(v, task)), None)
+        if task.started:
+            for variant in task.variants:
+                if variant is not whole and not any(self._removes(task, port) for port in variant.ports):
+                    return variant, False
+        return (whole, False) if whole is not None else (task.variants[0], True)
+
+    @staticmethod
+    def _makes_whole(variant: VariantSpec, task: Known) -> bool:
+        return variant.production is Production.BASE and all(
+            port.mode is Mode.ALL and port.channel not in task.spec.writes for port in variant.ports
+        )
+
+    def _removes(self, task: Known, port: Any) -> bool:
+        if port.mode is not Mode.INSERTS:
+            return False
+        channel = self.channels[port.channel]
+        change = channel.read(Mode.CHANGES, task.cursors.get(port.channel, 0), channel.readable)
+        return any(weight < 0 for weight in change.values())
+
+    # Looking
+
+    def _effective(self, name: str) -> bool:
+        """Whether anything has been written to a channel that can be read."""
+        channel = self.channels[name]
+        return not channel.same(0, channel.readable)
+
+    def known(self, channel: str) -> None:
+        if channel not in self.channels:
+            raise UnknownName("there is no such channel", channel=channel)
+
+
+def records_of(channel: ReferenceChannel, mode: Mode, start: int, end: int) -> list[Record]:
+    """What a port is fed, as records."""
+    value = channel.read(mode, start, end)
+    match mode:
+        case Mode.NEW:
+            return reference.rows_of(channel.encoding, channel.schema, value)
+        case Mode.CHANGES:
+            return reference.rows_of(Changes(), channel.schema, value)
+        case _:
+            return reference.records(channel.schema, value)
+
+
+def _only(record: Record, columns: Schema) -> Record:
+    return {name: value for name, value in record.items() if name in columns.names}
+
+
+def _reshaped(written: Written, old: ChannelSpec, new: ChannelSpec) -> Written:
+    """What was written before a channel got and lost columns, with those that it has now."""
+    if old.schema == new.schema:
+        return written
+
+    def moved(row: Any) -> Any:
+        known = dict(zip(old.schema.names, row, strict=True))
+        return tuple(known.get(name) for name in new.schema.names)
+
+    def bag(rows: Any) -> Bag:
+        found: Bag = Counter()
+        for row, times in rows.items():
+            found[moved(row)] += times
+        return found
+
+    whole = None if written.whole is None else bag(written.whole)
+    part = written.part
+    if part is not None:
+        encoding: Encoding = new.encoding
+        if isinstance(encoding, Append):
+            part = bag(part)
+        elif isinstance(encoding, Changes):
+            part = {row: weight for row, weight in bag(part).items() if weight}
+        elif isinstance(encoding, Columns):
+            names = new.schema.names
+            part = {k: None if p is None else {n: v for n, v in p.items() if n in names} for k, p in part.items()}
+        else:
+            part = {key: None if row is None else moved(row) for key, row in part.items()}
+    return Written(written.state, whole, part)

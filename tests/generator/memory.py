@@ -1,0 +1,554 @@
+"""A warehouse in plain Python behind the engine's seam: blocks are lists in memory, frames are tuples of rows.
+
+It says by itself what each reading means, block by block, in the order of their chain, and takes nothing from
+`kilonova.testing.reference`, which it is compared with. What it cannot do is SQL.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, assert_never
+
+from sqlalchemy import event
+
+from kilonova.catalog import registry
+from kilonova.catalog.database import Catalog
+from kilonova.engine.seam import Jobs, uncounted
+from kilonova.errors import CheckFailed, EncodingError, KeyViolation
+from kilonova.model.block import Base, Block, Kind, Statistics
+from kilonova.model.check import Accepted, Check, NotNull, Unique, described, refuse_unknown
+from kilonova.model.encoding import (
+    Append,
+    Changes,
+    Columns,
+    Custom,
+    Encoding,
+    Increment,
+    Upsert,
+    delta_schema,
+    key_of,
+)
+from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
+from kilonova.model.schema import Schema
+from kilonova.schedule.layout import Sizes
+from kilonova.service.project import Project
+from kilonova.service.settings import load_settings
+from kilonova.warehouse.kept import kept
+
+Record = dict[str, Any]
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A frame: rows in the order of their schema."""
+
+    schema: Schema
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def of(cls, schema: Schema, records: Iterable[Mapping[str, Any]]) -> Rows:
+        """The records as rows; columns that one lacks are null."""
+        return cls(schema, tuple(tuple(record.get(name) for name in schema.names) for record in records))
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    @property
+    def records(self) -> list[Record]:
+        return [dict(zip(self.schema.names, row, strict=True)) for row in self.rows]
+
+
+class Memory:
+    """The blocks of one catalog.
+
+    Args:
+        functions: gives the per-key functions of custom encodings by name.
+
+    Attributes:
+        pause: called before a block is written.
+    """
+
+    def __init__(self, functions: Callable[[str], Any]) -> None:
+        self.sizes = Sizes()
+        self.functions = functions
+        self.stored: dict[int, list[Record]] = {}
+        self.pause: Callable[[], None] = lambda: None
+
+    # Files
+
+    def delete(self, blocks: Iterable[int]) -> None:
+        for number in blocks:
+            self.stored.pop(number, None)
+
+    def blocks(self) -> list[int]:
+        return list(self.stored)
+
+    def keep_log(self, run: int, day: date, text: str) -> None:
+        pass
+
+    def delete_logs(self, before: date) -> None:
+        pass
+
+    # Frames
+
+    def counting(self, name: str) -> AbstractContextManager[Jobs]:
+        return uncounted(name)
+
+    def is_frame(self, item: object) -> bool:
+        return isinstance(item, Rows)
+
+    def schema_of(self, frame: Rows) -> Schema:
+        return frame.schema
+
+    def sql(self, text: str, frames: Mapping[str, Rows]) -> Rows:
+        raise NotImplementedError(text)
+
+    @contextmanager
+    def holding(self, readings: Iterable[Reading]) -> Iterator[None]:
+        yield
+
+    # Reading
+
+    @property
+    def shared(self) -> Callable[[Reading, bool], Rows]:
+        raise NotImplementedError
+
+    def open(self, reading: Reading) -> Rows:
+        schema = reading.schema
+        assert schema is not None
+        match reading:
+            case Snapshot():
+                return Rows(schema, tuple(self._snapshot(reading, schema)))
+            case Chain(encoding=encoding, deltas=deltas):
+                return self._delta(encoding, schema, self._chained(encoding, schema, deltas))
+            case Diff(old=old, new=new, encoding=encoding):
+                before, after = self._snapshot(old, schema), self._snapshot(new, schema)
+                return self._delta(encoding, schema, self._differing(encoding, schema, before, after))
+            case Strong(old=old, delta=delta):
+                before = self._snapshot(old, schema)
+                after = self._applied(before, delta.deltas, schema)
+                return self._delta(Changes(), schema, self._differing(Changes(), schema, before, after))
+            case _:
+                assert_never(reading)
+
+    def inserts(self, changes: Rows, schema: Schema) -> Rows:
+        records = changes.records
+        assert all(record["_weight"] > 0 for record in records)
+        return Rows.of(schema, (record for record in records for _ in range(record["_weight"])))
+
+    def relation(self, delta: Rows, encoding: Encoding, schema: Schema) -> Rows:
+        records = self._completed(delta, encoding, schema)
+        return Rows(schema, tuple(self._merged(encoding, schema, [], records)))
+
+    def _snapshot(self, reading: Snapshot, schema: Schema) -> list[Row]:
+        rows: list[Row] = []
+        if (base := reading.base) is not None:
+            measures = reading.encoding.measures if isinstance(reading.encoding, Increment) else ()
+            for record in self._records(base):
+                values = (record.get(name) for name in schema.names)
+                rows.append(
+                    tuple(0 if v is None and n in measures else v for n, v in zip(schema.names, values, strict=True))
+                )
+        return self._applied(rows, reading.deltas, schema)
+
+    def _applied(self, rows: list[Row], deltas: Sequence[Block], schema: Schema) -> list[Row]:
+        for block in deltas:
+            rows = self._merged(block.encoding, schema, rows, self._records(block))
+        return rows
+
+    def _records(self, block: Block) -> list[Record]:
+        return self.stored[block.number]
+
+    def _merged(self, encoding: Encoding, schema: Schema, rows: list[Row], delta: list[Record]) -> list[Row]:
+        """The rows after one delta."""
+        match encoding:
+            case Append():
+                return [*rows, *(_row(schema, record) for record in delta)]
+            case Upsert(key):
+                latest = {_key(schema, key, row): row for row in rows}
+                for record in delta:
+                    at = tuple(record[name] for name in key)
+                    latest.pop(at, None)
+                    if not record["_deleted"]:
+                        latest[at] = _row(schema, record)
+                return list(latest.values())
+            case Changes():
+                weights = Counter(rows)
+                for record in delta:
+                    weights[_row(schema, record)] += record["_weight"]
+                for row, weight in weights.items():
+                    if weight < 0:
+                        raise EncodingError(f"a row was retracted more often than it was there: {row}")
+                return list(weights.elements())
+            case Increment(key, measures):
+                sums = {_key(schema, key, row): _named(schema, row) for row in rows}
+                for record in delta:
+                    at = tuple(record[name] for name in key)
+                    before = sums.get(at, dict.fromkeys(measures, 0))
+                    sums[at] = {n: record[n] for n in key} | {
+                        n: (before[n] or 0) + (record.get(n) or 0) for n in measures
+                    }
+                return [_row(schema, record) for record in sums.values() if any(record[n] for n in measures)]
+            case Columns(key):
+                patched = {_key(schema, key, row): _named(schema, row) for row in rows}
+                for record in delta:
+                    at = tuple(record[name] for name in key)
+                    if record["_deleted"]:
+                        patched.pop(at, None)
+                        continue
+                    before = patched.get(at, dict.fromkeys(schema.names) | {n: record[n] for n in key})
+                    patched[at] = before | {n: record.get(n) for n in record["_set"] if n in schema.names}
+                return [_row(schema, record) for record in patched.values()]
+            case Custom(key, name):
+                function, by_key = self.functions(name), _grouped(key, (_named(schema, row) for row in rows))
+                for at, group in _grouped(key, delta).items():
+                    by_key[at] = function.merge(by_key.get(at, []), group)
+                return [_row(schema, record) for group in by_key.values() for record in group]
+            case _:
+                assert_never(encoding)
+
+    def _chained(self, encoding: Encoding, schema: Schema, deltas: Sequence[Block]) -> list[Record]:
+        """The deltas as one in an encoding."""
+        match encoding:
+            case Append():
+                return [record for block in deltas for record in self._records(block)]
+            case Upsert(key):
+                latest: dict[Row, Record] = {}
+                for block in deltas:
+                    records = self._records(block)
+                    if isinstance(block.encoding, Changes):
+                        records = sorted(records, key=lambda record: record["_weight"])
+                        records = [record | {"_deleted": record["_weight"] < 0} for record in records]
+                    latest |= {tuple(record[name] for name in key): record for record in records}
+                return list(latest.values())
+            case Changes():
+                weights: Counter[Row] = Counter()
+                for block in deltas:
+                    for record in self._records(block):
+                        weights[_row(schema, record)] += record.get("_weight", 1)
+                return [_named(schema, row) | {"_weight": weight} for row, weight in weights.items() if weight]
+            case Increment(key, measures):
+                sums: dict[Row, Counter[str]] = {}
+                for block in deltas:
+                    for record in self._records(block):
+                        amounts = sums.setdefault(tuple(record[name] for name in key), Counter())
+                        for name in measures:
+                            amounts[name] += record.get(name) or 0
+                return [
+                    dict(zip(key, at, strict=True)) | {name: amounts[name] for name in measures}
+                    for at, amounts in sums.items()
+                    if any(amounts.values())
+                ]
+            case Columns(key):
+                others = [name for name in schema.names if name not in key]
+                patches: dict[Row, Record | None] = {}
+                for block in deltas:
+                    for record in self._records(block):
+                        at = tuple(record[name] for name in key)
+                        if record["_deleted"]:
+                            patches[at] = None
+                            continue
+                        before = patches.get(at, {})
+                        before = dict.fromkeys(others) if before is None else before
+                        patches[at] = before | {n: record.get(n) for n in record["_set"] if n in others}
+                return [_patch(key, at, patch) for at, patch in patches.items()]
+            case Custom(key, name):
+                function, folded = self.functions(name), dict[Row, list[Record]]()
+                for block in deltas:
+                    plain = [_named(schema, _row(schema, record)) for record in self._records(block)]
+                    for at, group in _grouped(key, plain).items():
+                        folded[at] = function.chain(folded[at], group) if at in folded else group
+                return [record for group in folded.values() for record in group]
+            case _:
+                assert_never(encoding)
+
+    def _differing(self, encoding: Encoding, schema: Schema, old: list[Row], new: list[Row]) -> list[Record]:
+        """A delta from one relation to another."""
+        before, after = Counter(old), Counter(new)
+        key = key_of(encoding)
+        was, now = ({_key(schema, key, row): row for row in rows} for rows in (old, new))
+        match encoding:
+            case Append():
+                if before - after:
+                    raise EncodingError("rows disappeared, which the encoding append cannot say")
+                return [_named(schema, row) for row in (after - before).elements()]
+            case Changes():
+                after.subtract(before)
+                return [_named(schema, row) | {"_weight": weight} for row, weight in after.items() if weight]
+            case Upsert():
+                gone = [dict(zip(key, at, strict=True)) | {"_deleted": True} for at in was if at not in now]
+                put = [_named(schema, row) | {"_deleted": False} for at, row in now.items() if was.get(at) != row]
+                return [*gone, *put]
+            case Increment(_, measures):
+                made = []
+                for at in {**was, **now}:
+                    less, more = (_named(schema, rows[at]) if at in rows else {} for rows in (was, now))
+                    amounts = {name: (more.get(name) or 0) - (less.get(name) or 0) for name in measures}
+                    if any(amounts.values()):
+                        made.append(dict(zip(key, at, strict=True)) | amounts)
+                return made
+            case Columns():
+                gone = [_patch(key, at, None) for at in was if at not in now]
+                for at, row in now.items():
+                    old_row = _named(schema, was[at]) if at in was else {}
+                    patch = {n: v for n, v in _named(schema, row).items() if n not in key}
+                    patch = {n: v for n, v in patch.items() if n not in old_row or old_row[n] != v}
+                    if patch or at not in was:
+                        gone.append(_patch(key, at, patch))
+                return gone
+            case Custom(_, name):
+                function = self.functions(name)
+                if not hasattr(function, "diff"):
+                    raise EncodingError(f"the custom encoding {name} has no diff")
+                one, two = (_grouped(key, (_named(schema, row) for row in rows)) for rows in (old, new))
+                made = []
+                for at in {**one, **two}:
+                    sides = one.get(at, []), two.get(at, [])
+                    if Counter(map(repr, sides[0])) != Counter(map(repr, sides[1])):
+                        made += function.diff(*sides)
+                return made
+            case _:
+                assert_never(encoding)
+
+    @staticmethod
+    def _delta(encoding: Encoding, schema: Schema, records: Iterable[Record]) -> Rows:
+        return Rows.of(delta_schema(encoding, schema), records)
+
+    # Writing
+
+    def write(
+        self,
+        frame: Rows,
+        *,
+        number: int,
+        kind: Kind,
+        schema: Schema,
+        encoding: Encoding,
+        expected: int | None,
+        old: Snapshot | None,
+        strong: bool = False,
+        derived: bool = False,
+        checks: tuple[Check, ...] = (),
+    ) -> Block | None:
+        self.pause()
+        for check in checks:
+            refuse_unknown(check, schema.names)
+        removals = None
+        if isinstance(kind, Base):
+            records = [_named(schema, row) for row in frame.rows] if frame.schema == schema else frame.records
+            _refuse_keys(encoding, records, unique=not isinstance(encoding, Custom))
+            if isinstance(encoding, Increment):
+                records = [record for record in records if any(record[name] for name in encoding.measures)]
+            after = [_row(schema, record) for record in records]
+        else:
+            records = self._completed(frame, encoding, schema)
+            if not records:
+                return None
+            after = []
+            if old is not None:
+                before = self._snapshot(old, schema)
+                if not isinstance(encoding, Changes):  # see `check_retractions`
+                    after = self._merged(encoding, schema, before, records)
+                    if not isinstance(encoding, Append) and Counter(before) == Counter(after):
+                        return None
+                    removals = (Counter(before) - Counter(after)).total()
+                if strong and isinstance(encoding, Upsert | Increment | Columns):
+                    records = self._differing(Changes(), schema, before, after)
+                    encoding = Changes(encoding.key)
+            if isinstance(encoding, Append):
+                removals = 0
+            if isinstance(encoding, Changes):
+                removals = -sum(record["_weight"] for record in records if record["_weight"] < 0)
+        _refuse_rows(checks, schema, after)
+        columns = schema if isinstance(kind, Base) else delta_schema(encoding, schema)
+        return self._put(number, kind, schema, columns, encoding, records, removals)
+
+    def _put(
+        self,
+        number: int,
+        kind: Kind,
+        schema: Schema,
+        columns: Schema,
+        encoding: Encoding,
+        records: list[Record],
+        removals: int | None = None,
+    ) -> Block:
+        self.stored[number] = [{name: record.get(name) for name in columns.names} for record in records]
+        return Block(
+            number=number,
+            kind=kind,
+            schema=schema,
+            encoding=encoding,
+            columns=columns,
+            buckets=0,
+            statistics=Statistics(rows=len(records), bytes=16 * len(records), files=1, removals=removals),
+        )
+
+    def copied(self, block: Block, number: int, kind: Kind) -> Block | None:
+        if block.number not in self.stored:
+            return None
+        self.stored[number] = self.stored[block.number]
+        return replace(block, number=number, kind=kind)
+
+    def verify(self, snapshot: Snapshot, checks: tuple[Check, ...]) -> None:
+        assert snapshot.schema is not None
+        _refuse_rows(checks, snapshot.schema, self._snapshot(snapshot, snapshot.schema))
+
+    def compact(self, snapshot: Snapshot, number: int) -> Block:
+        self.pause()
+        schema = snapshot.schema
+        assert schema is not None
+        records = [_named(schema, row) for row in self._snapshot(snapshot, schema)]
+        return self._put(number, Base(snapshot.at), schema, schema, snapshot.encoding, records)
+
+    def check_retractions(self, block: Block, old: Snapshot) -> None:
+        self._merged(block.encoding, block.schema, self._snapshot(old, block.schema), self._records(block))
+
+    def _completed(self, delta: Rows, encoding: Encoding, schema: Schema) -> list[Record]:
+        """The records of a delta as its maker gave it, with all control columns."""
+        records = delta.records
+        _refuse_keys(encoding, records, unique=isinstance(encoding, Upsert | Columns))
+        match encoding:
+            case Append() | Custom():
+                return records
+            case Upsert():
+                return [record | {"_deleted": bool(record.get("_deleted"))} for record in records]
+            case Changes():
+                weights: Counter[Row] = Counter()
+                for record in records:
+                    weight = record.get("_weight")
+                    weights[_row(schema, record)] += 1 if weight is None else weight
+                return [_named(schema, row) | {"_weight": weight} for row, weight in weights.items() if weight]
+            case Increment(key, measures):
+                sums: dict[Row, Counter[str]] = {}
+                for record in records:
+                    amounts = sums.setdefault(tuple(record[name] for name in key), Counter())
+                    for name in measures:
+                        amounts[name] += record[name] or 0
+                return [
+                    dict(zip(key, at, strict=True)) | dict(amounts)
+                    for at, amounts in sums.items()
+                    if any(amounts.values())
+                ]
+            case Columns(key):
+                given = [name for name in schema.names if name in delta.schema.names and name not in key]
+                made = []
+                for record in records:
+                    named = record.get("_set")
+                    for name in named or ():
+                        if name not in schema.names or name in key:
+                            raise EncodingError("_set names a column that it cannot set", column=name)
+                    chosen = None if record.get("_deleted") else tuple(given if named is None else named)
+                    made.append(record | {"_deleted": bool(record.get("_deleted")), "_set": chosen})
+                return made
+            case _:
+                assert_never(encoding)
+
+
+def _row(schema: Schema, record: Mapping[str, Any]) -> Row:
+    return tuple(record.get(name) for name in schema.names)
+
+
+def _named(schema: Schema, row: Row) -> Record:
+    return dict(zip(schema.names, row, strict=True))
+
+
+def _key(schema: Schema, key: tuple[str, ...], row: Row) -> Row:
+    return tuple(row[schema.names.index(name)] for name in key)
+
+
+def _grouped(key: tuple[str, ...], records: Iterable[Record]) -> dict[Row, list[Record]]:
+    groups: dict[Row, list[Record]] = {}
+    for record in records:
+        groups.setdefault(tuple(record[name] for name in key), []).append(record)
+    return groups
+
+
+def _patch(key: tuple[str, ...], at: Row, patch: Record | None) -> Record:
+    control = {"_deleted": patch is None, "_set": None if patch is None else tuple(patch)}
+    return dict(zip(key, at, strict=True)) | (patch or {}) | control
+
+
+def _refuse_keys(encoding: Encoding, records: Iterable[Record], *, unique: bool) -> None:
+    key = key_of(encoding)
+    if not key:
+        return
+    for at, group in _grouped(key, records).items():
+        if None in at:
+            raise KeyViolation(f"a key is null: {at}", column=", ".join(key))
+        if unique and len(group) > 1:
+            raise KeyViolation(f"rows share the key {at}", column=", ".join(key))
+
+
+def _refuse_rows(checks: Sequence[Check], schema: Schema, rows: Sequence[Row]) -> None:
+    for check in checks:
+        match check:
+            case NotNull(column):
+                bad = any(_named(schema, row)[column] is None for row in rows)
+            case Accepted(column, values):
+                bad = any(_named(schema, row)[column] not in (None, *values) for row in rows)
+            case Unique(columns):
+                found = [_key(schema, columns, row) for row in rows]
+                bad = any(n > 1 and None not in at for at, n in Counter(found).items())
+            case _:
+                raise NotImplementedError(check)
+        if bad:
+            raise CheckFailed("rows violate it", check=described(check))
+
+
+class QuickCatalog(Catalog):
+    """A catalog that need not outlive the machine."""
+
+    def __init__(self, url: str, clock: Callable[[], datetime]) -> None:
+        super().__init__(url, clock)
+        if self.dialect == "sqlite":
+
+            @event.listens_for(self._engine, "connect")
+            def connected(connection: Any, _record: Any) -> None:
+                connection.execute("PRAGMA synchronous=OFF")
+
+
+class MemoryProject(Project):
+    """A project whose blocks are in memory.
+
+    Args:
+        directory: where its catalog is.
+        clock: gives the present moment.
+        template: a catalog to begin with, in place of making one, if it is there; else it is left there.
+        catalog: the catalog's URL; None for a file in the directory.
+    """
+
+    def __init__(
+        self, directory: Path, clock: Callable[[], datetime], template: Path, catalog: str | None = None
+    ) -> None:
+        super().__init__(load_settings(directory, retry={"wait": 0}), directory)
+        self.catalog.close()
+        file = directory / "catalog.db"
+        if catalog is None and template.exists():
+            shutil.copy(template, file)
+        self.catalog = QuickCatalog(catalog or f"sqlite:///{file}", clock)
+        self.catalog.create()
+        if catalog is None and not template.exists():
+            self.catalog.close()
+            shutil.copy(file, template)
+        self.memory = Memory(functools.cache(self._function))
+
+    def _function(self, name: str) -> Any:
+        with self.catalog.reading() as tx:
+            return kept(registry.function(tx, name).pickled)
+
+    @property
+    def warehouse(self) -> Any:
+        return self.memory
+
+    def _files(self) -> Any:
+        return self.memory

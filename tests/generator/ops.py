@@ -1,0 +1,160 @@
+"""What generated tasks do, on the records that their ports are fed.
+
+An operation depends on what a port *means* alone, not on which of several equal deltas it is fed: weak deltas are
+passed on as they are or read as changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kilonova.model.task import Mode, Production
+
+
+@dataclass(frozen=True)
+class PortSpec:
+    """A parameter: which input it reads, None for the first output, and how."""
+
+    name: str
+    of: int | None
+    mode: Mode
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to do an operation."""
+
+    function: Callable[..., Any]
+    production: Production
+    ports: tuple[PortSpec, ...]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation.
+
+    Attributes:
+        variants: the ways to do it.
+        inputs: the kinds of channels that each input may have.
+        outputs: the kinds that each output may have, given those of the inputs.
+    """
+
+    variants: tuple[Way, ...]
+    inputs: tuple[tuple[str, ...], ...]
+    outputs: Callable[..., tuple[tuple[str, ...], ...]]
+
+
+def _rows(records, drop=("_weight", "_deleted", "_set")):  # type: ignore[no-untyped-def]
+    return [{name: value for name, value in record.items() if name not in drop} for record in records]
+
+
+def copy(constant, a):  # type: ignore[no-untyped-def]
+    return (a,)
+
+
+def above(constant, a):  # type: ignore[no-untyped-def]
+    return ([row for row in a if (row["v"] or 0) >= constant],)
+
+
+def raising(constant, a):  # type: ignore[no-untyped-def]
+    if any(row["v"] == 5 for row in a):
+        raise ValueError("five")
+    return (a,)
+
+
+def lookup(constant, a, b):  # type: ignore[no-untyped-def]
+    known = {row["k"] for row in b}
+    return ([row for row in a if row["k"] in known],)
+
+
+def unknown(constant, a, b):  # type: ignore[no-untyped-def]
+    known = {row["k"] for row in b}
+    return ([row for row in a if row["k"] not in known],)
+
+
+def unseen(constant, a, out):  # type: ignore[no-untyped-def]
+    known, first = {row["k"] for row in out}, {}
+    for row in sorted(a, key=repr):
+        if row["k"] not in known:
+            first.setdefault(row["k"], row)
+    return (list(first.values()),)
+
+
+def sums(constant, a):  # type: ignore[no-untyped-def]
+    amounts, counts = Counter(), Counter()  # type: ignore[var-annotated]
+    for row in a:
+        if row["k"] is not None:
+            amounts[row["k"]] += row["_weight"] * (row["v"] or 0)
+            counts[row["k"]] += row["_weight"]
+    return ([{"k": key, "v": amounts[key], "n": counts[key]} for key in counts],)
+
+
+def split(constant, a):  # type: ignore[no-untyped-def]
+    low = [row for row in a if (row["v"] or 0) <= constant]
+    return low, [row for row in a if row not in low]
+
+
+def patched(constant, a):  # type: ignore[no-untyped-def]
+    now = {row["k"]: row for row in a if row["_weight"] > 0}
+    gone = [{"k": row["k"], "_deleted": True} for row in a if row["_weight"] < 0 and row["k"] not in now]
+    return ([*gone, *({"k": key, "v": row["v"], "_set": ("v",)} for key, row in now.items())],)
+
+
+def revised(constant, a, a_old):  # type: ignore[no-untyped-def]
+    names = sorted({name for row in (*a, *a_old) for name in row} - {"_weight"})
+    weights = Counter()  # type: ignore[var-annotated]
+    for row in a_old:
+        weights[tuple(row[name] for name in names)] += 1
+    for row in a:
+        weights[tuple(row[name] for name in names)] += row["_weight"]
+    return ([dict(zip(names, row, strict=True)) for row in weights.elements()],)
+
+
+def plain(constant, a):  # type: ignore[no-untyped-def]
+    return (_rows(a),)
+
+
+NEW, ALL, OLD, CHANGES, INSERTS = Mode.NEW, Mode.ALL, Mode.OLD, Mode.CHANGES, Mode.INSERTS
+BASE, DELTA = Production.BASE, Production.DELTA
+
+ANY = ("append", "upsert", "changes", "keyed", "increment", "columns", "stock", "peak")
+ROWS = ("append", "upsert", "changes", "keyed", "columns")
+UNIQUE = ("upsert", "keyed", "columns")
+
+
+def _way(function: Callable[..., Any], production: Production, **ports: Mode) -> Way:
+    of = {"a": 0, "a_old": 0, "b": 1, "out": None}
+    return Way(function, production, tuple(PortSpec(name, of[name], mode) for name, mode in ports.items()))
+
+
+def _strong(kind: str) -> tuple[tuple[str, ...], ...]:
+    return (("changes", "keyed") if kind in UNIQUE else ("changes",),)
+
+
+def _same(kind: str) -> tuple[tuple[str, ...], ...]:
+    return ((kind,),)
+
+
+OPS: dict[str, Operation] = {
+    "copy": Operation((_way(copy, DELTA, a=NEW),), (ANY[:-1],), _same),
+    "whole": Operation(
+        (_way(copy, BASE, a=ALL),), (ROWS,), lambda kind: (("append", "changes", *(UNIQUE if kind in UNIQUE else ())),)
+    ),
+    "weights": Operation((_way(copy, DELTA, a=CHANGES),), (ROWS,), _strong),
+    "sums": Operation((_way(sums, DELTA, a=CHANGES),), (ROWS,), lambda _: (("increment",),)),
+    "above": Operation((_way(above, DELTA, a=NEW),), (("append", "changes"),), _same),
+    "raising": Operation((_way(raising, DELTA, a=NEW),), (("append", "upsert"),), _same),
+    "lookup": Operation((_way(lookup, DELTA, a=NEW, b=ALL),), (("append",), ANY), lambda *_: (("append",),)),
+    "unknown": Operation((_way(unknown, BASE, a=NEW, b=ALL),), (("append",), ANY), lambda *_: (("append", "changes"),)),
+    "unseen": Operation((_way(unseen, DELTA, a=NEW, out=ALL),), (("append",),), lambda _: (("append",),)),
+    "split": Operation((_way(split, DELTA, a=CHANGES),), (ROWS,), lambda _: (("changes",), ("changes",))),
+    "inserts": Operation(
+        (_way(copy, DELTA, a=INSERTS), _way(copy, BASE, a=ALL)), (ROWS,), lambda _: (("append", "changes"),)
+    ),
+    "patched": Operation((_way(patched, DELTA, a=CHANGES),), (UNIQUE,), lambda _: (("columns",),)),
+    "revised": Operation((_way(revised, BASE, a=CHANGES, a_old=OLD),), (ROWS,), lambda _: (("append", "changes"),)),
+    "latest": Operation((_way(plain, DELTA, a=NEW),), (("append",),), lambda _: (("upsert",),)),
+}

@@ -1,0 +1,245 @@
+"""What may come next in a history: random steps, valid and invalid, around what is there by now."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from kilonova.model.encoding import Increment, delta_schema
+from kilonova.model.schema import Schema
+from tests.generator.declared import CUSTOM, KEYED, ChannelSpec, Spec, TaskSpec, standard
+from tests.generator.expected import Expected
+from tests.generator.ops import OPS
+from tests.generator.steps import Apply, Collect, Compact, Drop, Ingest, Run, Step
+
+NOT_YET = {
+    "redeclare with other columns": "columns have no identity yet",
+}
+"""What is not generated so far, and why. To be empty."""
+
+KINDS = ("append", "upsert", "changes", "keyed", "increment", "columns", "stock", "peak")
+
+
+class Proposer:
+    """Proposes steps.
+
+    Args:
+        random: where chance comes from.
+        expected: how things stand.
+    """
+
+    def __init__(self, random: random.Random, expected: Expected) -> None:
+        self.random = random
+        self.expected = expected
+        self.spec = Spec((), ())
+        self._numbers = iter(range(1, 1000))
+
+    def first(self) -> Step:
+        """A workflow to begin with."""
+        for _ in range(self.random.randint(1, 3)):
+            self._add_source()
+        for _ in range(self.random.randint(2, 6)):
+            self._add_task()
+        return Apply(self.spec)
+
+    def next(self) -> Step:
+        """Some step."""
+        makers = {
+            self._ingest: 40,
+            self._run: 28,
+            self._compact: 6,
+            self._collect: 6,
+            self._replace: 5,
+            self._spoiled: 8,
+            self._redeclare: 6,
+            self._drop: 2,
+        }
+        maker = self.random.choices(list(makers), list(makers.values()))[0]
+        return maker() or Run()
+
+    # Workflows
+
+    def _add_source(self) -> None:
+        channel = standard(f"c{next(self._numbers)}", self.random.choice(KINDS))
+        self.spec = replace(self.spec, channels=(*self.spec.channels, channel))
+
+    def _add_task(self) -> None:
+        name = f"t{next(self._numbers)}"
+        fitting = []
+        for op in OPS:
+            choices = [[c for c in self.spec.channels if c.kind in kinds] for kinds in OPS[op].inputs]
+            if all(choices):
+                fitting.append((op, choices))
+        if not fitting:
+            return
+        op, choices = self.random.choice(fitting)
+        inputs = [self.random.choice(some) for some in choices]
+        outputs = []
+        for number, kinds in enumerate(OPS[op].outputs(*(channel.kind for channel in inputs))):
+            kind = self.random.choice(kinds)
+            columns = standard("", kind).columns if kind in ("increment", "columns") else inputs[0].columns
+            outputs.append(ChannelSpec(f"{name}_{number}", kind, columns))
+        task = TaskSpec(
+            name, op, tuple(c.name for c in inputs), tuple(c.name for c in outputs), self.random.randint(0, 3)
+        )
+        self.spec = Spec((*self.spec.channels, *outputs), (*self.spec.tasks, task))
+
+    def _redeclare(self) -> Step | None:
+        """Change the workflow."""
+        before = self.spec
+        match self.random.choice(("logic", "add", "remove")):
+            case "logic" if before.tasks:
+                task = self.random.choice(before.tasks)
+                changed = replace(task, constant=(task.constant + 1) % 4)
+                self.spec = replace(before, tasks=tuple(changed if t == task else t for t in before.tasks))
+            case "add":
+                self._add_task()
+            case "remove":
+                self.spec = next(iter(self._shuffled(before.smaller())), before)
+        return Apply(self.spec)
+
+    def _shuffled(self, items: Any) -> list[Any]:
+        found = list(items)
+        self.random.shuffle(found)
+        return found
+
+    def _drop(self) -> Step | None:
+        names = list(self.expected.channels)
+        if not names:
+            return None
+        name = self.random.choice(names)
+        if not any(name in task.spec.reads or len(task.spec.writes) > 1 for task in self.expected.tasks.values()):
+            tasks = tuple(task for task in self.spec.tasks if name not in task.writes)
+            self.spec = Spec(tuple(c for c in self.spec.channels if c.name != name), tasks)
+        return Drop(name)
+
+    # Rows
+
+    def _source(self) -> ChannelSpec | None:
+        written = {name for task in self.expected.tasks.values() for name in task.spec.writes}
+        sources = [spec for name, spec in self.expected.specs.items() if name not in written]
+        return self.random.choice(sources) if sources else None
+
+    def _value(self, name: str) -> Any:
+        match name:
+            case "k":
+                return self.random.randint(0, 3)
+            case "w":
+                return self.random.choice(("a", "b", None))
+            case _:
+                return self.random.choice((None, *range(-1, 5))) if self.random.random() < 0.5 else 1
+
+    def _row(self, channel: ChannelSpec) -> dict[str, Any]:
+        row = {name: self._value(name) for name, _ in channel.columns}
+        if channel.kind == "append" and self.random.random() < 0.05:
+            row["k"] = None
+        if channel.kind in ("stock", "peak") and not row["v"]:
+            row["v"] = 1
+        return row
+
+    def _ingest(self) -> Step | None:
+        channel = self._source()
+        if channel is None:
+            return None
+        rows = [self._row(channel) for _ in range(self.random.choice((0, 1, 1, 2, 3)))]
+        now = self.expected.channels[channel.name]
+        there = [dict(zip(now.schema.names, row, strict=True)) for row in now.at(now.readable).elements()]
+        names = [name for name, _ in channel.columns]
+        match channel.kind:
+            case "upsert" | "columns":
+                rows = list({row["k"]: row for row in rows}.values())
+                if self.random.random() < 0.6:
+                    for row in rows:
+                        row["_deleted"] = self.random.choice((False, False, True, None))
+                    names.append("_deleted")
+                if channel.kind == "columns" and self.random.random() < 0.6:
+                    others = [name for name in names if name not in ("k", "_deleted")]
+                    for row in rows:
+                        some = tuple(self.random.sample(others, self.random.randint(0, len(others))))
+                        row["_set"] = self.random.choice((None, some, some))
+                    names.append("_set")
+                elif channel.kind == "columns" and self.random.random() < 0.4:
+                    names.remove(self.random.choice([name for name in names if name not in ("k", "_deleted")]))
+            case "changes":
+                for row in rows:
+                    row["_weight"] = self.random.choice((1, 1, 2, None))
+                gone = self.random.sample(there, self.random.randint(0, min(2, len(there))))
+                rows += [row | {"_weight": -1} for row in gone]
+                names.append("_weight")
+            case "keyed":
+                rows = list({row["k"]: row for row in rows}.values())
+                keys = {row["k"] for row in rows}
+                gone = [row for row in there if row["k"] in keys or self.random.random() < 0.2]
+                rows = [row | {"_weight": 1} for row in rows] + [row | {"_weight": -1} for row in gone]
+                names.append("_weight")
+        return self._ingested(channel, names, rows)
+
+    def _replace(self) -> Step | None:
+        channel = self._source()
+        if channel is None:
+            return None
+        rows = [self._row(channel) for _ in range(self.random.choice((0, 1, 2, 3)))]
+        if channel.kind in (*KEYED, *CUSTOM):
+            rows = list({row["k"]: row for row in rows}.values())
+        if isinstance(channel.encoding, Increment):  # the relation has no null amounts
+            rows = [row | {name: row[name] or 0 for name in channel.encoding.measures} for row in rows]
+        return self._ingested(channel, [name for name, _ in channel.columns], rows, whole=True)
+
+    def _spoiled(self) -> Step | None:
+        """An insert with something wrong with it, as a rule."""
+        step = self.random.choice((self._ingest, self._replace))()
+        if not isinstance(step, Ingest) or step.channel not in self.expected.specs:
+            return step
+        channel = self.expected.specs[step.channel]
+        columns, rows, names = step.columns, list(step.records), list(step.columns.names)
+        match self.random.choice(("null", "twice", "missing", "unknown", "type", "derived", "gone", "set", "weights")):
+            case "null":
+                rows = [row | {"k": None} for row in rows]
+            case "twice" if channel.kind not in CUSTOM:  # whose functions know one row per key
+                rows = [*rows, *rows]
+            case "missing":
+                names = names[1:] or names
+            case "unknown":
+                columns = columns.plus(("surplus", "bigint"))
+                names.append("surplus")
+            case "type":
+                columns = Schema.of(*((n, "double" if n == "k" else columns.type_of(n)) for n in columns.names))
+            case "derived":
+                return replace(step, channel=self.random.choice(list(self.expected.channels)))
+            case "gone":
+                return replace(step, channel="nowhere")
+            case "set" if "_set" in names:
+                rows = [row | {"_set": (self.random.choice(("surplus", "k")),)} for row in rows]
+            case "weights" if "_weight" in names:
+                rows = [row | {"_weight": -2} for row in rows]
+            case _:
+                pass
+
+        kept = Schema(tuple(column for column in columns.columns if column.name in names))
+        return replace(step, columns=kept, rows=tuple(tuple(row.get(name) for name in kept.names) for row in rows))
+
+    def _ingested(
+        self, channel: ChannelSpec, names: list[str], rows: list[dict[str, Any]], *, whole: bool = False
+    ) -> Ingest:
+        every = channel.schema if whole else delta_schema(channel.encoding, channel.schema)
+        columns = Schema(tuple(column for column in every.columns if column.name in names))
+        return Ingest(
+            channel.name, columns, tuple(tuple(row.get(name) for name in columns.names) for row in rows), whole
+        )
+
+    # The rest
+
+    def _run(self) -> Step:
+        tasks = list(self.expected.tasks)
+        if tasks and self.random.random() < 0.4:
+            return Run(tuple(self.random.sample(tasks, self.random.randint(1, min(2, len(tasks))))))
+        return Run(("nobody",)) if self.random.random() < 0.03 else Run()
+
+    def _compact(self) -> Step | None:
+        names = list(self.expected.channels)
+        return Compact(self.random.choice((*names, *names, "nowhere")) if names else "nowhere")
+
+    def _collect(self) -> Step | None:
+        names = list(self.expected.channels)
+        return Collect(self.random.choice((None, None, *names)))

@@ -1,0 +1,40 @@
+"""The generator finds nothing, and would have found something."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pytest
+
+from tests.generator.history import Mismatch, generate
+from tests.generator.memory import Memory
+
+SEED = int(os.environ.get("KILONOVA_SEED") or random.randrange(1 << 30))
+
+REFUSED = {"ingest", "replace", "run", "run named", "compact", "drop"}
+"""The kinds of steps that can be refused."""
+
+
+def test_random_histories_agree_with_the_reference() -> None:
+    print(f"KILONOVA_SEED={SEED}")
+    happened = generate(SEED, 1200)
+    accepted = {kind for kind, taken in happened if taken}
+    assert accepted >= {"apply", "ingest", "replace", "run", "run named", "compact", "collect", "drop"}
+    assert {kind for kind, taken in happened if not taken} >= REFUSED
+    assert sum(times for (_, taken), times in happened.items() if taken) > 0.7 * happened.total()
+
+
+def test_a_broken_merge_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    merged = Memory._merged
+
+    def broken(self: Memory, encoding: Any, schema: Any, rows: Any, delta: Any) -> Any:
+        """Loses the second row that a delta brings."""
+        return merged(self, encoding, schema, rows, delta[:1])
+
+    monkeypatch.setattr(Memory, "_merged", broken)
+    with pytest.raises(Mismatch) as raised:
+        generate(7, 400, seconds=20)
+    assert len(str(raised.value)) < 1500
+    assert "project.ingest" in str(raised.value)
