@@ -7,6 +7,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ from sqlalchemy import create_engine, insert, inspect, select, text
 
 from kilonova.catalog import database, tables
 from kilonova.catalog.database import REVISION, Catalog
-from kilonova.errors import Busy, CatalogError
-from tests.databases import contents
+from kilonova.errors import Busy, CatalogAway, CatalogError
+from tests.databases import NOON, contents, empty_database
 
 
 def execute(url: str, *statements: str) -> None:
@@ -273,3 +274,55 @@ def test_a_writer_that_waits_too_long_is_told_to_try_again(tmp_path: Path) -> No
 
     with one.writing(), pytest.raises(Busy):
         hasty()
+
+
+@pytest.fixture
+def postgresql() -> Iterator[str]:
+    with empty_database("postgresql") as url:
+        Catalog(url).create()
+        yield url
+
+
+def test_a_client_that_hangs_within_a_transaction_loses_the_lock(
+    postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(database._SESSION, "idle_in_transaction_session_timeout", 1)
+    hanging, other = Catalog(postgresql), Catalog(postgresql)
+
+    def hang() -> None:
+        with hanging.writing() as held:
+            with other.writing() as tx:  # granted once the database has ended the other's session
+                tx.connection.execute(insert(tables.identity).values(name="other", value="written"))
+            held.connection.execute(insert(tables.identity).values(name="hanging", value="lost"))
+
+    with pytest.raises(CatalogAway, match="did nothing in it for too long"):
+        hang()
+    with other.reading() as tx:
+        names = set(tx.connection.execute(select(tables.identity.c.name)).scalars())
+    assert names == {"catalog", "other"}
+
+
+def test_a_writer_does_not_wait_for_the_lock_for_ever(postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(database._SESSION, "lock_timeout", 1)
+    holder, other = Catalog(postgresql), Catalog(postgresql)
+    with holder.writing(), pytest.raises(Busy, match="another process holds its lock"), other.writing():
+        pass
+    with other.writing():
+        pass
+
+
+def test_a_statement_that_takes_too_long_is_ended(postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(database._SESSION, "statement_timeout", 1)
+    with pytest.raises(Busy, match="took too long"), Catalog(postgresql).reading() as tx:
+        tx.connection.execute(text("SELECT pg_sleep(60)"))
+
+
+def test_servers_share_the_clock_of_the_database(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose clock is wrong must not take others' leases for expired."""
+    monkeypatch.setattr(database, "utc_now", lambda: NOON)
+    catalog = Catalog(url, database.utc_now)
+    catalog.create()
+    for begin in (catalog.reading, catalog.writing):
+        with begin() as tx:
+            assert (tx.now == NOON) == (catalog.dialect == "sqlite")
+            assert tx.now.utcoffset() == timedelta(0)

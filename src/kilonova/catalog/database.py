@@ -49,7 +49,27 @@ REVISION = "0012"
 
 
 _PATIENCE = 60
-"""Seconds for which a writer waits for others at an SQLite catalog."""
+"""Seconds for which a writer waits for others."""
+
+_SESSION = {"lock_timeout": _PATIENCE, "statement_timeout": 120, "idle_in_transaction_session_timeout": 30}
+"""Time limits of a PostgreSQL session in seconds: a client that hangs within a transaction, or is cut off, is ended by
+the database, which frees the writers' lock."""
+
+_CONNECTION = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""Options of libpq with which either side notices within half a minute that the other is gone."""
+
+_WAITS = {"55P03": "another process holds its lock", "57014": "a statement took too long"}
+"""PostgreSQL's error codes for what its limits end."""
+
+_HUNG = "25P03"
+"""PostgreSQL's error code for a session that was ended because it did nothing within a transaction."""
 
 
 def utc_now() -> datetime:
@@ -100,7 +120,8 @@ class Catalog:
 
     Args:
         url: an SQLAlchemy URL, `sqlite:///…` or `postgresql://…`.
-        clock: gives the present moment; tests pass their own.
+        clock: gives the present moment; tests pass their own. Unless they do, transactions on PostgreSQL take the
+            database's time, so that leases are compared by one clock, and those on SQLite the machine's.
 
     Raises:
         CatalogError: the URL is of no known kind.
@@ -131,7 +152,7 @@ class Catalog:
             if self.dialect == "postgresql":
                 options["isolation_level"] = "REPEATABLE READ"
             with self._engine.connect().execution_options(**options) as connection, connection.begin():
-                yield Transaction(connection, self.clock())
+                yield Transaction(connection, self._now(connection))
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -143,7 +164,14 @@ class Catalog:
             with self._engine.connect().execution_options(**options) as connection, connection.begin():
                 if self.dialect == "postgresql":
                     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-                yield Transaction(connection, self.clock())
+                yield Transaction(connection, self._now(connection))
+
+    def _now(self, connection: Connection) -> datetime:
+        """Return the present moment: after a wait for the writers' lock, not before it."""
+        if self.dialect == "sqlite" or self.clock is not utc_now:
+            return self.clock()
+        now: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+        return now.astimezone(UTC)
 
     @contextmanager
     def _queued(self) -> Iterator[None]:
@@ -177,6 +205,8 @@ class Catalog:
         if self.dialect == "sqlite" and (file := make_url(self.url).database):
             Path(file).parent.mkdir(parents=True, exist_ok=True)
         with self.writing() as tx:
+            if self.dialect == "postgresql":
+                tx.connection.execute(text("SET LOCAL statement_timeout = 0"))
             try:
                 command.upgrade(_alembic_config(tx.connection), REVISION)
             except CommandError:
@@ -231,6 +261,8 @@ class Catalog:
         except KilonovaError:
             raise
         except OperationalError as error:
+            if (waited := _WAITS.get(getattr(error.orig, "sqlstate", ""))) is not None:
+                raise Busy(f"the catalog is busy: {waited}", hint="Try again") from error
             if "locked" in str(error.orig) or "busy" in str(error.orig):
                 raise Busy("the catalog is locked by another process", hint="Try again") from error
             if "readonly" in str(error.orig) or "full" in str(error.orig):
@@ -242,6 +274,11 @@ class Catalog:
         except DataError as error:
             raise DeclarationError(f"the catalog cannot hold a value: {error.orig}", hint="Use another name") from None
         except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) == _HUNG:
+                raise CatalogAway(
+                    "the database ended the transaction, because this process did nothing in it for too long",
+                    hint="Try again; nothing was written",
+                ) from error
             if "malformed" in str(error.orig) or "not a database" in str(error.orig):
                 raise CatalogError(f"{self.shown_url} is not a catalog: {error.orig}") from error
             raise CatalogError(f"the catalog refused: {error.orig}") from error
@@ -265,7 +302,17 @@ def _alembic_config(connection: Connection) -> Any:
 
 def _engine(url: str) -> Engine:
     if not url.startswith("sqlite"):
-        return create_engine(url, pool_pre_ping=True)
+        given = make_url(url).query
+        options = {name: value for name, value in _CONNECTION.items() if name not in given}
+        engine = create_engine(url, pool_pre_ping=True, connect_args=options)
+
+        @event.listens_for(engine, "connect")
+        def limited(connection: Any, _record: Any) -> None:
+            limits = "".join(f"SET {name} = '{seconds}s';" for name, seconds in _SESSION.items())
+            connection.execute(limits)
+            connection.commit()
+
+        return engine
     engine = create_engine(url, connect_args={"timeout": _PATIENCE, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
