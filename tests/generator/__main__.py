@@ -7,7 +7,18 @@ import random
 import sys
 import time
 
+from pyspark.sql import SparkSession
+
+from kilonova.warehouse.session import SparkSettings, open_session
 from tests.generator.history import Mismatch, generate
+from tests.generator.proposing import KINDS
+
+
+def _session() -> SparkSession:
+    conf = (("spark.sql.shuffle.partitions", "3"), ("spark.ui.enabled", "false"))
+    session, _ = open_session(SparkSettings(master="local[2]", conf=conf))
+    session.sparkContext.setLogLevel("OFF")
+    return session
 
 
 def main() -> int:
@@ -16,11 +27,20 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--length", type=int, default=40, help="steps of one history")
     parser.add_argument("--shrink", type=float, default=60, help="seconds to look for a shorter script")
+    parser.add_argument("--spark", action="store_true", help="on Spark, far more slowly")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of source channels")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     began = time.monotonic()
     try:
-        happened = generate(given.seed, given.steps, given.length, given.shrink)
+        happened = generate(
+            given.seed,
+            given.steps,
+            length=given.length,
+            seconds=given.shrink,
+            session=_session() if given.spark else None,
+            kinds=given.kinds,
+        )
     except Mismatch as error:
         print(error)
         return 1

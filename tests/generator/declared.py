@@ -20,7 +20,7 @@ from kilonova.model.encoding import (
 )
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production
-from tests.generator import custom, ops
+from tests.generator import custom, native, ops
 
 MODES: dict[Mode, Any] = {
     Mode.ALL: kn.All,
@@ -142,7 +142,7 @@ class VariantSpec:
     def declare(self, outputs: tuple[ChannelSpec, ...], constant: int, flavour: str) -> Callable[..., Any]:
         """The user's function, ready to be declared."""
         schemas = tuple(self.columns(channel) for channel in outputs)
-        body = _pure(self.function, constant, schemas)
+        body = (native.body_of if flavour == "spark" else _pure)(self.function, constant, schemas)
         body.__name__ = self.name
         kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD
         body.__signature__ = inspect.Signature([inspect.Parameter(port.name, kinds) for port in self.ports])

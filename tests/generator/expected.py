@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kilonova.errors import DeclarationError, UnknownName
+from kilonova.errors import Busy, DeclarationError, KilonovaError, UnknownName
+from kilonova.model.channel import PointState
 from kilonova.model.encoding import Append, Changes, Columns, Encoding, delta_schema, optional_columns
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Production
@@ -30,6 +31,25 @@ class Known:
         return self.spec.variants
 
 
+@dataclass(frozen=True)
+class Pending:
+    """A run that has begun: the points that it has reserved, and what it will have done if it commits.
+
+    Attributes:
+        points: the point reserved on each channel.
+        written: what it writes there; channels on which it does nothing are left out.
+        tasks: how far its tasks will have come.
+        claimed: the tasks that it runs.
+        error: why it cannot commit.
+    """
+
+    points: dict[str, int]
+    written: dict[str, Written]
+    tasks: dict[str, tuple[bool, dict[str, int]]]
+    claimed: frozenset[str]
+    error: KilonovaError | None
+
+
 class Expected:
     """The catalog and the warehouse as they have to be."""
 
@@ -37,6 +57,53 @@ class Expected:
         self.channels: dict[str, ReferenceChannel] = {}
         self.specs: dict[str, ChannelSpec] = {}
         self.tasks: dict[str, Known] = {}
+        self.claimed: frozenset[str] = frozenset()
+
+    # Runs that go on
+
+    def begin(self, happen: Callable[[], None], writes: Sequence[str], claimed: Sequence[str]) -> Pending:
+        """Reserve what a run writes, seeing by now what it is going to do."""
+        points, tasks = self._points(), self._states()
+        error = None
+        try:
+            happen()
+        except KilonovaError as raised:
+            error = raised
+        made, states = self._points(), self._states()
+        self._restore(points, tasks)
+        written = {name: made[name][len(points[name])] for name in writes if len(made[name]) > len(points[name])}
+        moved = {name: state for name, state in states.items() if state != tasks[name]}
+        reserved = {name: self.channels[name].reserve() for name in writes}
+        self.claimed |= frozenset(claimed)
+        return Pending(reserved, written, moved, frozenset(claimed), error)
+
+    def end(self, pending: Pending, *, commits: bool) -> None:
+        """Commit a run that has begun, or take it back.
+
+        Raises:
+            KilonovaError: it cannot commit.
+        """
+        self.claimed -= pending.claimed
+        done = commits and pending.error is None
+        for name, point in pending.points.items():
+            written = pending.written.get(name) if done else None
+            self.channels[name].points[point - 1] = written or Written(PointState.CANCELLED)
+        for name, (started, cursors) in pending.tasks.items() if done else ():
+            self.tasks[name].started, self.tasks[name].cursors = started, cursors
+        if commits and pending.error is not None:
+            raise pending.error
+
+    def _points(self) -> dict[str, list[Written]]:
+        return {name: list(channel.points) for name, channel in self.channels.items()}
+
+    def _states(self) -> dict[str, tuple[bool, dict[str, int]]]:
+        return {name: (task.started, dict(task.cursors)) for name, task in self.tasks.items()}
+
+    def _restore(self, points: dict[str, list[Written]], tasks: dict[str, tuple[bool, dict[str, int]]]) -> None:
+        for name, channel in self.channels.items():
+            channel.points = list(points[name])
+        for name, task in self.tasks.items():
+            task.started, task.cursors = tasks[name][0], dict(tasks[name][1])
 
     # Declaring
 
@@ -84,6 +151,8 @@ class Expected:
         self.known(channel)
         if any(channel in task.spec.reads for task in self.tasks.values()):
             raise DeclarationError("the channel is read", channel=channel)
+        if self.channels[channel].readable < len(self.channels[channel].points):
+            raise Busy("the channel is being written", channel=channel)
         writers = [name for name, task in self.tasks.items() if channel in task.spec.writes]
         if any(len(self.tasks[name].spec.writes) > 1 for name in writers):
             raise DeclarationError("its task writes others too", channel=channel)
@@ -112,21 +181,25 @@ class Expected:
         self._publish(channel, production, rows)
 
     def _publish(self, name: str, production: Production, rows: Sequence[Record], *, anew: bool = False) -> None:
-        """Write the next point of a channel; cancel it if nothing changes."""
+        """Write the next point of a channel; cancel it if nothing changes, as far as that can be told."""
         channel = self.channels[name]
         encoding, schema, function = channel.encoding, channel.schema, channel.function
-        old = channel.at(channel.readable)
-        if production is Production.BASE:
-            new = reference.relation_of(encoding, schema, rows)
-        else:
-            part = reference.delta_of(encoding, schema, rows)
-            if not anew:
-                part = reference.effective(encoding, schema, part, old, function=function)
-                reference.merge(encoding, schema, old, part, function=function)
-                channel.write(channel.reserve(), **({"part": part} if part else {}))
-                return
-            new = reference.merge(encoding, schema, Counter(), part, function=function)
-        channel.write(channel.reserve(), **({"whole": new} if new or self._effective(name) else {}))
+        settled = channel.readable == len(channel.points)
+        if production is Production.BASE or anew:
+            if production is Production.BASE:
+                new = reference.relation_of(encoding, schema, rows)
+            else:
+                part = reference.delta_of(encoding, schema, rows)
+                new = reference.merge(encoding, schema, Counter(), part, function=function)
+            nothing = settled and not new and not self._effective(name)
+            channel.write(channel.reserve(), **({} if nothing else {"whole": new}))
+            return
+        part = reference.delta_of(encoding, schema, rows)
+        if settled:
+            old = channel.at(channel.readable)
+            part = reference.effective(encoding, schema, part, old, function=function)
+            reference.merge(encoding, schema, old, part, function=function)
+        channel.write(channel.reserve(), **({"part": part} if part else {}))
 
     # Running
 
@@ -146,22 +219,36 @@ class Expected:
             UnknownName: there is no such task.
             KilonovaError: one fails.
         """
+        selected = self.selected(names)
+        if not self.claimed.isdisjoint(selected):
+            raise Busy("another run has one of the tasks")
+        points, tasks = self._points(), self._states()
+        try:
+            for name in selected:
+                task = self.tasks[name]
+                if self.due(task) or (names is not None and any(map(self._effective, task.spec.reads))):
+                    self._execute(task)
+        except BaseException:
+            self._restore(points, tasks)
+            raise
+
+    def selected(self, names: Sequence[str] | None) -> tuple[str, ...]:
+        """The tasks of a run: those named, or those that are due and all that may be after them.
+
+        Raises:
+            UnknownName: there is no such task.
+        """
         for name in names or ():
             if name not in self.tasks:
                 raise UnknownName("there is no such task", task=name)
-        points = {name: list(channel.points) for name, channel in self.channels.items()}
-        before = {name: (task.started, dict(task.cursors)) for name, task in self.tasks.items()}
-        try:
-            for name, task in self.tasks.items():
-                asked = names is not None and name in names and any(map(self._effective, task.spec.reads))
-                if asked or (names is None and self.due(task)):
-                    self._execute(task)
-        except BaseException:
-            for name, channel in self.channels.items():
-                channel.points = points[name]
-            for name, task in self.tasks.items():
-                task.started, task.cursors = before[name]
-            raise
+        if names is not None:
+            return tuple(name for name in self.tasks if name in names)
+        chosen: dict[str, None] = {}
+        for name, task in self.tasks.items():
+            writers = {other for other in chosen if not set(self.tasks[other].spec.writes).isdisjoint(task.spec.reads)}
+            if writers or self.due(task):
+                chosen[name] = None
+        return tuple(chosen)
 
     def _execute(self, task: Known) -> None:
         variant, fresh = self._chosen(task)

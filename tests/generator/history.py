@@ -10,22 +10,32 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from kilonova.catalog import chains
-from kilonova.errors import BrokenInvariant, EncodingError, KilonovaError, TaskFailed, UnknownName
+from kilonova.engine import tasks
+from kilonova.errors import BrokenInvariant, KilonovaError, LeaseLost, StorageFailed, TaskFailed, UnknownName
 from kilonova.model.channel import Chronicle
 from kilonova.model.encoding import Append, Custom
+from kilonova.model.reading import Reading
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode
 from kilonova.testing import reference
 from kilonova.testing.reference import ReferenceChannel
 from tests.databases import Clock
-from tests.generator.expected import Expected
-from tests.generator.memory import MemoryProject, Rows
-from tests.generator.proposing import Proposer
-from tests.generator.steps import Step
+from tests.generator.expected import Expected, Pending
+from tests.generator.memory import GeneratedProject, Killed
+from tests.generator.proposing import KINDS, Proposer
+from tests.generator.rows import Rows
+from tests.generator.steps import During, Ending, Step
+
+Answer = Rows | KilonovaError
+Question = tuple[Reading, Callable[[Answer], None]]
+"""What is read, and what looks at the rows, or at why it cannot be."""
 
 REMEMBERED = 4
 """How many earlier points of a channel are compared with."""
@@ -72,6 +82,8 @@ class History:
 
     def frame(self, columns: Schema, rows: Sequence[tuple[Any, ...]]) -> Any:
         """Rows as what the project takes."""
+        if self.flavour == "spark":
+            return self.project.warehouse.spark.createDataFrame(list(rows), columns.ddl)
         return Rows(columns, tuple(rows))
 
     def forget(self, channel: str) -> None:
@@ -84,7 +96,58 @@ class History:
         Raises:
             Mismatch: it does something else than it has to.
         """
+        if isinstance(step, During):
+            self._during(step)
+            return
         wanted, found = _refused(lambda: step.expect(self.expected)), _refused(lambda: step.do(self))
+        self._judge(step, wanted, found)
+
+    def _during(self, step: During) -> None:
+        """Take a step in the middle of which others happen; if it does not come that far they do not."""
+        begun: list[Pending] = []
+        broken: list[BaseException] = []
+
+        def interruption() -> None:
+            outer, expected = step.outer, self.expected
+            writes, claims = outer.writes(expected), outer.claims(expected)
+            begun.append(expected.begin(lambda: outer.expect(expected), writes, claims))
+            try:
+                self.compare()
+                for inner in step.inner:
+                    self.step(inner)
+            except BaseException as error:
+                broken.append(error)
+                raise
+            match step.ending:
+                case Ending.FAILS:
+                    raise TaskFailed("it was made to fail")
+                case Ending.STUMBLES:
+                    raise StorageFailed("it was made to stumble")
+                case Ending.DIES:
+                    self.project.catalog.dead = True
+                    raise Killed
+
+        self.project.interrupt(interruption)
+        try:
+            found = _refused(lambda: step.outer.do(self))
+        except Killed:
+            found = LeaseLost("killed")
+            self.project.rise()
+        self.project.interrupt(lambda: None)
+        if broken:
+            raise broken[0]
+        if not begun:
+            self._judge(step.outer, _refused(lambda: step.outer.expect(self.expected)), found)
+            return
+        wanted = _refused(lambda: self.expected.end(begun[0], commits=step.commits))
+        self._judge(step, wanted if step.commits else found or wanted, found)
+
+    def _judge(self, step: Step, wanted: KilonovaError | None, found: KilonovaError | None) -> None:
+        """Compare what was refused, and all that there is.
+
+        Raises:
+            Mismatch: something is not as it has to be.
+        """
         self.happened[step.kind, wanted is None] += 1
         if (wanted is None) != (found is None):
             error = found or wanted
@@ -109,11 +172,15 @@ class History:
         if set(found) != set(self.expected.channels):
             raise Mismatch("channels", f"{set(found)} are there, not {set(self.expected.channels)}")
         self._check_blocks(found)
+        questions: list[Question] = []
         for name, channel in self.expected.channels.items():
             state = found[name], channel.schema, list(channel.points)
             if self._compared.get(name) != state:
-                self._compare(found[name], channel)
+                questions += self._questions(found[name], channel)
                 self._compared[name] = state
+        answers = self.project.look_up([reading for reading, _ in questions])
+        for (_, check), answer in zip(questions, answers, strict=True):
+            check(answer)
 
     def _check_blocks(self, found: dict[str, Chronicle]) -> None:
         """The blocks of the catalog are in the warehouse, and no others once garbage has been collected."""
@@ -122,66 +189,63 @@ class History:
         if not live <= stored:
             raise Mismatch("blocks", f"{live - stored} are not there")
 
-    def _compare(self, chronicle: Chronicle, channel: ReferenceChannel) -> None:
-        now, end = channel.at(channel.readable), chronicle.readable
-        rows = Counter(self._read(chronicle.snapshot(end)).rows)
-        if rows != now:
-            raise Mismatch("rows by ALL", f"{channel.name} at {end} has {dict(rows)}, not {dict(now)}")
+    def _questions(self, chronicle: Chronicle, channel: ReferenceChannel) -> Iterator[Question]:
+        """What to ask of a channel that has changed."""
+        end = chronicle.readable
+        yield chronicle.snapshot(end), partial(self._check_rows, channel, end)
         seen = self._seen.setdefault(channel.name, [Seen(0, 0)])
-        kept = [point for point in seen if self._compare_since(point, chronicle, channel)]
+        kept = []
+        for point in seen:
+            about = f"{channel.name} from {point.number} to {end}"
+            try:
+                yield chronicle.changes(point.number, end), partial(self._check_changes, about, channel, point)
+                yield chronicle.delta(point.number, end), partial(self._check_delta, about, channel, point)
+            except UnknownName as error:
+                if not self._collected and not channel.same(0, point.expected):  # of nothing only point 0 is kept
+                    raise Mismatch("unreadable", f"{about}: {error}") from error
+            else:
+                kept.append(point)
         kept = [point for point in kept if point.number != end]
         self._seen[channel.name] = [*kept[-REMEMBERED:], Seen(end, channel.readable)]
 
-    def _compare_since(self, point: Seen, chronicle: Chronicle, channel: ReferenceChannel) -> bool:
-        """Compare the change since a point; tells whether it can still be read."""
-        old, new = channel.at(point.expected), channel.at(channel.readable)
-        about = f"{channel.name} from {point.number} to {chronicle.readable}"
-        try:
-            changes = chronicle.changes(point.number, chronicle.readable)
-            delta = chronicle.delta(point.number, chronicle.readable)
-        except UnknownName as error:
-            if self._collected or channel.same(0, point.expected):  # of the empty relation only point 0 is kept
-                return False
-            raise Mismatch("unreadable", f"{about}: {error}") from error
+    @staticmethod
+    def _check_rows(channel: ReferenceChannel, end: int, found: Answer) -> None:
+        if isinstance(found, KilonovaError):
+            raise Mismatch("refused by ALL", f"{channel.name} at {end}: {found}")
+        rows, now = Counter(found.rows), channel.at(channel.readable)
+        if rows != now:
+            raise Mismatch("rows by ALL", f"{channel.name} at {end} has {dict(rows)}, not {dict(now)}")
+
+    @staticmethod
+    def _check_changes(about: str, channel: ReferenceChannel, point: Seen, found: Answer) -> None:
+        if isinstance(found, KilonovaError):
+            raise Mismatch("refused by CHANGES", f"{about}: {found}")
         weights: Counter[Any] = Counter()
-        for *row, weight in self._read(changes).rows:
+        for *row, weight in found.rows:
             weights[tuple(row)] += weight
         wanted = channel.read(Mode.CHANGES, point.expected, channel.readable)
         if weights != wanted or not all(weights.values()):
             raise Mismatch("rows by CHANGES", f"{about} changes by {dict(weights)}, not {wanted}")
-        self._compare_delta(point, about, delta, channel, old, new)
-        return True
 
-    def _compare_delta(
-        self, point: Seen, about: str, delta: Any, channel: ReferenceChannel, old: Any, new: Any
-    ) -> None:
+    def _check_delta(self, about: str, channel: ReferenceChannel, point: Seen, found: Answer) -> None:
         encoding, schema = channel.encoding, channel.schema
-        try:
-            frame = self._read(delta)
-        except EncodingError as error:
+        old, new = channel.at(point.expected), channel.at(channel.readable)
+        if isinstance(found, KilonovaError):
             between = channel.points[point.expected : channel.readable]
-            replaced = (
-                self._collected
-                or channel.same(0, point.expected)
-                or any(written.whole is not None for written in between)
-            )
+            replaced = self._collected or channel.same(0, point.expected) or any(w.whole is not None for w in between)
             if isinstance(encoding, Append) and old - new:
                 return
             if isinstance(encoding, Custom) and not hasattr(channel.function, "diff") and replaced:
                 return
-            raise Mismatch("refused by NEW", f"{about}: {error}") from error
-        records = frame.records
+            raise Mismatch("refused by NEW", f"{about}: {found}")
+        records = found.records
         try:
-            merged = reference.merge(
-                encoding, schema, old, reference.delta_of(encoding, schema, records), function=channel.function
-            )
+            delta = reference.delta_of(encoding, schema, records)
+            merged = reference.merge(encoding, schema, old, delta, function=channel.function)
         except KilonovaError as error:
             raise Mismatch("malformed by NEW", f"{about}: {error}; {records}") from error
         if merged != new:
             raise Mismatch("rows by NEW", f"{about}: {records} leads to {dict(merged)}, not {dict(new)}")
-
-    def _read(self, reading: Any) -> Rows:
-        return self.project.warehouse.open(reading)
 
 
 def _refused(call: Callable[[], object]) -> KilonovaError | None:
@@ -200,21 +264,22 @@ def _alike(one: KilonovaError, other: KilonovaError) -> bool:
 
 
 @contextmanager
-def in_memory(place: Path) -> Iterator[Callable[[], History]]:
-    """Makes histories without Spark, each with a project of its own."""
+def projects(place: Path, session: SparkSession | None = None) -> Iterator[Callable[[], History]]:
+    """Makes histories, each with a project of its own; without Spark unless there is a session."""
+    tasks.AT_ONCE = 1  # or histories could not be repeated
     number = iter(range(1 << 30))
-    projects: list[MemoryProject] = []
+    last: list[GeneratedProject] = []
 
     def begin() -> History:
         folder = place / str(next(number))
         folder.mkdir(parents=True)
-        for project in projects:
+        for project in last:
             project.close()
-        projects[:] = [MemoryProject(folder, Clock(), place / "template.db")]
-        return History(projects[0], "pure")
+        last[:] = [GeneratedProject(folder, Clock(), place / "template.db", session)]
+        return History(last[0], "pure" if session is None else "spark")
 
     yield begin
-    for project in projects:
+    for project in last:
         project.close()
 
 
@@ -231,9 +296,11 @@ def replay(history: History, steps: Sequence[Step]) -> tuple[int, Mismatch] | No
     return None
 
 
-def follow(history: History, chance: random.Random, length: int) -> tuple[list[Step], Mismatch | None]:
+def follow(
+    history: History, chance: random.Random, length: int, kinds: Sequence[str] = KINDS
+) -> tuple[list[Step], Mismatch | None]:
     """Make up a history as it goes, until it ends or goes wrong."""
-    proposer = Proposer(chance, history.expected)
+    proposer = Proposer(chance, history.expected, kinds)
     steps: list[Step] = []
     for number in range(length):
         steps.append(proposer.first() if number == 0 else proposer.next())
@@ -279,18 +346,34 @@ def explained(steps: Sequence[Step], failure: Mismatch) -> str:
     return "\n".join([*map(str, steps), f"# {failure}"])
 
 
-def generate(seed: int, steps: int, length: int = 40, seconds: float = 60) -> Counter[tuple[str, bool]]:
+def generate(
+    seed: int,
+    steps: int,
+    *,
+    length: int = 40,
+    seconds: float = 60,
+    session: SparkSession | None = None,
+    kinds: Sequence[str] = KINDS,
+) -> Counter[tuple[str, bool]]:
     """Follow histories until so many steps have been taken.
+
+    Args:
+        seed: where chance begins.
+        steps: how many steps.
+        length: how many of them are one history.
+        seconds: for how long a failure is shrunk.
+        session: a Spark session; None for histories without Spark.
+        kinds: the kinds of source channels.
 
     Raises:
         Mismatch: one goes wrong; the message is the shortest script that was found.
     """
     happened: Counter[tuple[str, bool]] = Counter()
-    with tempfile.TemporaryDirectory(prefix="kilonova-generator-") as place, in_memory(Path(place)) as begin:
+    with tempfile.TemporaryDirectory(prefix="kilonova-generator-") as place, projects(Path(place), session) as begin:
         number = 0
         while happened.total() < steps:
             history = begin()
-            taken, failure = follow(history, random.Random(f"{seed}/{number}"), length)
+            taken, failure = follow(history, random.Random(f"{seed}/{number}"), length, kinds)
             happened += history.happened
             if failure is not None:
                 script = explained(*shrunk(begin, taken, failure, seconds))

@@ -11,17 +11,18 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, assert_never
 
+from pyspark.sql import SparkSession
 from sqlalchemy import event
 
 from kilonova.catalog import registry
-from kilonova.catalog.database import Catalog
+from kilonova.catalog.database import Catalog, Transaction
 from kilonova.engine.seam import Jobs, uncounted
-from kilonova.errors import CheckFailed, EncodingError, KeyViolation
+from kilonova.errors import CheckFailed, EncodingError, KeyViolation, KilonovaError
 from kilonova.model.block import Base, Block, Kind, Statistics
 from kilonova.model.check import Accepted, Check, NotNull, Unique, described, refuse_unknown
 from kilonova.model.encoding import (
@@ -41,30 +42,9 @@ from kilonova.schedule.layout import Sizes
 from kilonova.service.project import Project
 from kilonova.service.settings import load_settings
 from kilonova.warehouse.kept import kept
-
-Record = dict[str, Any]
-Row = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A frame: rows in the order of their schema."""
-
-    schema: Schema
-    rows: tuple[Row, ...]
-
-    @classmethod
-    def of(cls, schema: Schema, records: Iterable[Mapping[str, Any]]) -> Rows:
-        """The records as rows; columns that one lacks are null."""
-        return cls(schema, tuple(tuple(record.get(name) for name in schema.names) for record in records))
-
-    @property
-    def columns(self) -> list[str]:
-        return list(self.schema.names)
-
-    @property
-    def records(self) -> list[Record]:
-        return [dict(zip(self.schema.names, row, strict=True)) for row in self.rows]
+from tests.databases import Clock
+from tests.generator.native import fetched
+from tests.generator.rows import Record, Row, Rows
 
 
 class Memory:
@@ -505,42 +485,73 @@ def _refuse_rows(checks: Sequence[Check], schema: Schema, rows: Sequence[Row]) -
             raise CheckFailed("rows violate it", check=described(check))
 
 
+class Killed(BaseException):
+    """The process is dead; nothing that it does has an effect any more."""
+
+
 class QuickCatalog(Catalog):
-    """A catalog that need not outlive the machine."""
+    """A catalog that need not outlive the machine.
+
+    Attributes:
+        dead: whether the process that uses it has been killed.
+    """
 
     def __init__(self, url: str, clock: Callable[[], datetime]) -> None:
         super().__init__(url, clock)
+        self.dead = False
         if self.dialect == "sqlite":
 
             @event.listens_for(self._engine, "connect")
             def connected(connection: Any, _record: Any) -> None:
                 connection.execute("PRAGMA synchronous=OFF")
 
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        self._live()
+        with super().reading() as tx:
+            yield tx
 
-class MemoryProject(Project):
-    """A project whose blocks are in memory.
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        self._live()
+        with super().writing() as tx:
+            yield tx
+
+    def _live(self) -> None:
+        if self.dead:
+            raise Killed
+
+
+class GeneratedProject(Project):
+    """A project whose blocks are in memory, unless there is a Spark session.
 
     Args:
         directory: where its catalog is.
         clock: gives the present moment.
         template: a catalog to begin with, in place of making one, if it is there; else it is left there.
-        catalog: the catalog's URL; None for a file in the directory.
+        session: a Spark session, for a project on files.
     """
 
-    def __init__(
-        self, directory: Path, clock: Callable[[], datetime], template: Path, catalog: str | None = None
-    ) -> None:
-        super().__init__(load_settings(directory, retry={"wait": 0}), directory)
+    catalog: QuickCatalog
+
+    def __init__(self, directory: Path, clock: Clock, template: Path, session: SparkSession | None = None) -> None:
+        super().__init__(load_settings(directory, retry={"wait": 0}), directory, session=session)
         self.catalog.close()
         file = directory / "catalog.db"
-        if catalog is None and template.exists():
+        if template.exists():
             shutil.copy(template, file)
-        self.catalog = QuickCatalog(catalog or f"sqlite:///{file}", clock)
-        self.catalog.create()
-        if catalog is None and not template.exists():
+        self.catalog = QuickCatalog(f"sqlite:///{file}", clock)
+        self.create()
+        if not template.exists():
             self.catalog.close()
             shutil.copy(file, template)
-        self.memory = Memory(functools.cache(self._function))
+        self._memory = Memory(functools.cache(self._function)) if session is None else None
+        self._clock = clock
+        self._pauses: list[Callable[[], None]] = []
+        if self._memory is not None:
+            self._memory.pause = self._pause
+        else:
+            self._pause_in_spark()
 
     def _function(self, name: str) -> Any:
         with self.catalog.reading() as tx:
@@ -548,7 +559,49 @@ class MemoryProject(Project):
 
     @property
     def warehouse(self) -> Any:
-        return self.memory
+        return self._memory or super().warehouse
 
     def _files(self) -> Any:
-        return self.memory
+        return self._memory or super()._files()
+
+    def interrupt(self, call: Callable[[], None]) -> None:
+        """Have something happen once, before the next block is written."""
+        self._pauses = [call]
+
+    def _pause(self) -> None:
+        if self._pauses:
+            self._pauses.pop()()
+
+    def _pause_in_spark(self) -> None:
+        warehouse = self.warehouse
+        write, compact = warehouse.write, warehouse.compact
+
+        def paused_write(*args: Any, **named: Any) -> Any:
+            self._pause()
+            return write(*args, **named)
+
+        def paused_compact(*args: Any, **named: Any) -> Any:
+            self._pause()
+            return compact(*args, **named)
+
+        warehouse.write, warehouse.compact = paused_write, paused_compact
+
+    def rise(self) -> None:
+        """Go on as another process that finds what a dead one has left."""
+        self.catalog.dead = False
+        self._clock.forward(2 * self.settings.lease)
+        self.take_up()
+
+    def look_up(self, readings: Sequence[Reading]) -> list[Rows | KilonovaError]:
+        """The rows of readings, or why they cannot be read."""
+        frames = list(map(self._frame_of, readings))
+        return frames if self._memory is not None else fetched(frames)
+
+    def _frame_of(self, reading: Reading) -> Any:
+        if self._memory is None and not reading.blocks and reading.schema is not None:  # what Spark would take long for
+            schema = reading.schema if isinstance(reading, Snapshot) else delta_schema(reading.encoding, reading.schema)
+            return Rows(schema, ())
+        try:
+            return self.warehouse.open(reading)
+        except KilonovaError as error:
+            return error

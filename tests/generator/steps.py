@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,14 @@ class Step:
 
     def expect(self, expected: Expected) -> None:
         raise NotImplementedError
+
+    def writes(self, expected: Expected) -> tuple[str, ...]:
+        """The channels on which it reserves a point."""
+        return ()
+
+    def claims(self, expected: Expected) -> tuple[str, ...]:
+        """The tasks that no other run may have meanwhile."""
+        return ()
 
     def smaller(self) -> Iterator[Step]:
         """Steps that say less."""
@@ -78,6 +88,9 @@ class Ingest(Step):
     def expect(self, expected: Expected) -> None:
         expected.ingest(self.channel, self.columns, self.records, replace=self.whole)
 
+    def writes(self, expected: Expected) -> tuple[str, ...]:
+        return (self.channel,)
+
     def smaller(self) -> Iterator[Step]:
         for place in range(len(self.rows)):
             yield replace(self, rows=self.rows[:place] + self.rows[place + 1 :])
@@ -103,6 +116,12 @@ class Run(Step):
 
     def expect(self, expected: Expected) -> None:
         expected.run(self.names)
+
+    def writes(self, expected: Expected) -> tuple[str, ...]:
+        return tuple(name for task in self.claims(expected) for name in expected.tasks[task].spec.writes)
+
+    def claims(self, expected: Expected) -> tuple[str, ...]:
+        return expected.selected(self.names)
 
     def __str__(self) -> str:
         return f"project.run({'' if self.names is None else list(self.names)})"
@@ -157,3 +176,50 @@ class Drop(Step):
 
     def __str__(self) -> str:
         return f"project.drop({self.channel!r})"
+
+
+class Ending(enum.Enum):
+    """How a run ends that is interrupted before it writes its first block."""
+
+    COMMITS = "commits"
+    FAILS = "fails"
+    STUMBLES = "stumbles"
+    """It fails in a way that may pass: tasks are tried again."""
+    DIES = "dies"
+    """Its process is killed; another takes the run over once its lease has run out."""
+
+
+@dataclass(frozen=True)
+class During(Step):
+    """A run within which others happen: it has reserved its points by then, and written nothing."""
+
+    outer: Step
+    inner: tuple[Step, ...]
+    ending: Ending
+
+    @property
+    def kind(self) -> str:
+        return f"{self.outer.kind} {self.ending.value}"
+
+    @property
+    def commits(self) -> bool:
+        """Whether it may commit."""
+        passes = self.ending is Ending.STUMBLES and isinstance(self.outer, Run)
+        return self.ending is Ending.COMMITS or passes
+
+    @property
+    def collects(self) -> bool:  # type: ignore[override]
+        return any(step.collects for step in self.inner)
+
+    def smaller(self) -> Iterator[Step]:
+        yield self.outer
+        for place, step in enumerate(self.inner):
+            yield replace(self, inner=self.inner[:place] + self.inner[place + 1 :])
+            for less in step.smaller():
+                yield replace(self, inner=(*self.inner[:place], less, *self.inner[place + 1 :]))
+        for less in self.outer.smaller():
+            yield replace(self, outer=less)
+
+    def __str__(self) -> str:
+        inner = "".join(f"{step}\n" for step in self.inner)
+        return f"with beginning({self.outer}):  # {self.ending.value} after this\n{textwrap.indent(inner, '    ')}"

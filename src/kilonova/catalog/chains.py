@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import CTE, Row, Select, case, delete, exists, func, insert, or_, select, update
+from sqlalchemy import CTE, ColumnElement, Row, Select, case, delete, exists, func, insert, or_, select, update
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import Transaction, inserted
@@ -138,9 +138,9 @@ def chronicles(tx: Transaction, names: Iterable[str] | None = None) -> dict[str,
 def _listed(channels: Collection[int]) -> Select[Any]:
     """The points of channels that somebody may need, in order.
 
-    Those are points that are not cancelled, from the newest one on that lies before all live blocks and cursors; and
-    the newest. However long a channel's history is, there are no more of them than of what is kept or has yet to be
-    read.
+    Those are points that are not cancelled, from the newest one on that lies before all live blocks, cursors and
+    reserved points; and the newest. However long a channel's history is, there are no more of them than of what is
+    kept or has yet to be read.
     """
     point, bounds = tables.point, needed(channels)
     return (
@@ -167,19 +167,28 @@ def needed(channels: Collection[int] | None = None) -> CTE:
     )
     read = select(func.min(cursor.c.point)).where(cursor.c.channel_id == here)
     newest = select(func.max(point.c.number)).where(point.c.channel_id == here)
+    reserved = select(func.min(point.c.number)).where(
+        point.c.channel_id == here, point.c.state == PointState.RESERVED.value
+    )
     ends = select(
         here.label("id"),
         kept.scalar_subquery().label("kept"),
         read.scalar_subquery().label("read"),
+        reserved.scalar_subquery().label("reserved"),
         newest.scalar_subquery().label("newest"),
     )
     lows = (ends if channels is None else ends.where(here.in_(channels))).cte("lows")
-    low = case((lows.c.read < lows.c.kept, lows.c.read), else_=func.coalesce(lows.c.kept, lows.c.read))
+    low = _lesser(_lesser(lows.c.read, lows.c.kept), lows.c.reserved)
     since = select(func.max(older.c.number)).where(
         older.c.channel_id == lows.c.id, older.c.state == PointState.FILLED.value, older.c.number <= low
     )
     bounds = select(lows.c.id, func.coalesce(since.scalar_subquery(), 0).label("since"), lows.c.newest)
     return bounds.cte("needed").prefix_with("MATERIALIZED")  # or it is reckoned anew for each point
+
+
+def _lesser(one: ColumnElement[Any], other: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Lesser of two numbers, either of which may be null."""
+    return case((one < other, one), else_=func.coalesce(other, one))
 
 
 def set_schema(tx: Transaction, name: str, schema: Schema) -> None:
