@@ -16,6 +16,7 @@ PLAN = {
     "channels": [{"channel": "clicks", "action": "add", "detail": "append, 1 column"}],
     "tasks": [],
     "bindings": [],
+    "unseen": [],
 }
 
 

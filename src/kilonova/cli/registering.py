@@ -83,27 +83,33 @@ def show_plans(plans: list[Plan], json: bool) -> None:
         render.as_json([item.told for item in plans])
         return
     for item in plans:
-        if item.empty:
-            render.out.print(f"{item.workflow}: nothing changes.")
+        _show_plan(item)
+        for part in item.unseen:
+            render.out.print(f"A change of this is not noticed, in the {part.kind} {part.name}: {part.what}.")
+
+
+def _show_plan(item: Plan) -> None:
+    if item.empty:
+        render.out.print(f"{item.workflow}: nothing changes.")
+        return
+    rows: list[tuple[object, ...]] = [
+        (_MARKS[c.action], "channel", c.channel.name, c.detail, "")
+        for c in item.channels
+        if c.action is not Action.KEEP
+    ]
+    changing = {t.task.name for t in item.tasks if t.action is not Action.KEEP}
+    rows += [
+        (_MARKS[b.action], "binding", b.binding.name, b.detail, "")
+        for b in item.bindings
+        if b.action is not Action.KEEP and not (b.binding.alone and b.binding.name in changing)
+    ]
+    for t in item.tasks:
+        if t.action is Action.KEEP:
             continue
-        rows: list[tuple[object, ...]] = [
-            (_MARKS[c.action], "channel", c.channel.name, c.detail, "")
-            for c in item.channels
-            if c.action is not Action.KEEP
-        ]
-        changing = {t.task.name for t in item.tasks if t.action is not Action.KEEP}
-        rows += [
-            (_MARKS[b.action], "binding", b.binding.name, b.detail, "")
-            for b in item.bindings
-            if b.action is not Action.KEEP and not (b.binding.alone and b.binding.name in changing)
-        ]
-        for t in item.tasks:
-            if t.action is Action.KEEP:
-                continue
-            cost = f"reads {render.number(t.rows)} rows, {render.size(t.bytes)}" if t.rows else ""
-            after = f"; then {', '.join(t.downstream)}" if t.downstream and t.action is Action.CHANGE else ""
-            rows.append((_MARKS[t.action], "task", t.task.name, t.detail, cost + after))
-        render.table(item.workflow, ("", "", "name", "change", "cost of the first run"), rows)
+        cost = f"reads {render.number(t.rows)} rows, {render.size(t.bytes)}" if t.rows else ""
+        after = f"; then {', '.join(t.downstream)}" if t.downstream and t.action is Action.CHANGE else ""
+        rows.append((_MARKS[t.action], "task", t.task.name, t.detail, cost + after))
+    render.table(item.workflow, ("", "", "name", "change", "cost of the first run"), rows)
 
 
 @commands.command()

@@ -1,24 +1,51 @@
-"""When two definitions of a function do the same, as far as can be told from the outside.
+"""Fingerprint of a definition: equal for definitions that do the same, across processes and hash seeds.
 
-The fingerprint covers the function's syntax tree without docstring and annotations, and, recursively, the
-local functions, classes and constants that it refers to. Formatting and comments do not count. Installed
-modules count by name: upgrading a library is not a change of logic.
+The definition of a function is its syntax without formatting, comments, docstrings and annotations, its default values,
+what its decorators made of it, and, recursively, whatever it refers to: closures, globals, and what it takes from
+local modules, by attribute or by an import of its own. The definition of a local class is its bases, its attributes and
+its methods; that of any other object its type and the state by which it would be pickled. What is local is what is
+pickled by value: installed modules count by name, so upgrading a library is not a change of logic.
+
+Sets have no order, and neither have an object's attributes; dictionaries have one, as it decides the order of columns.
+What the fingerprint cannot cover (code made from text, an object without a state that can be seen) is reported as
+*unseen*: a change of it is not noticed.
 """
 
 from __future__ import annotations
 
-import ast
-import dis
+import builtins
+import copyreg
 import hashlib
+import importlib
+import importlib.util
 import inspect
+import io
+import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark import cloudpickle
 
+from kilonova.declare.normal_form import Uses, normal_form, uses_of
+from kilonova.declare.pickling import imported_if_local, is_local
 from kilonova.errors import DeclarationError
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionDigest:
+    """Fingerprint of a definition.
+
+    Attributes:
+        digest: equal for definitions that do the same.
+        unseen: what it does not cover, in words.
+    """
+
+    digest: str
+    unseen: tuple[str, ...]
 
 
 def source_of(function: Callable[..., Any]) -> str:
@@ -36,74 +63,251 @@ def source_of(function: Callable[..., Any]) -> str:
         ) from None
 
 
-def fingerprint(function: Callable[..., Any], local: Callable[[str], bool]) -> str:
-    """A digest that changes when what the function does changes.
-
-    Args:
-        function: the function.
-        local: whether a module, by name, belongs to the user's project.
-    """
-    digest = hashlib.sha256()
-    for part in _parts(function, local, set()):
-        digest.update(part.encode())
-        digest.update(b"\0")
-    return digest.hexdigest()[:32]
+def fingerprint(item: object) -> DefinitionDigest:
+    """Return the fingerprint of a function, a class or any other object."""
+    walk = _Walk()
+    walk.describe(item)
+    return DefinitionDigest(walk.digest.hexdigest()[:32], tuple(dict.fromkeys(walk.unseen)))
 
 
-def _parts(item: Any, local: Callable[[str], bool], seen: set[int]) -> Iterator[str]:
-    if id(item) in seen:
-        return
-    seen.add(id(item))
-    item = inspect.unwrap(item) if callable(item) else item
-    if isinstance(item, types.ModuleType):
-        yield f"module {item.__name__}"
-    elif inspect.isfunction(item) and local(item.__module__):
-        yield normalised(source_of(item))
-        yield repr(item.__defaults__)
-        for name, value in sorted(_references(item)):
-            yield name
-            yield from _parts(value, local, seen)
-    elif inspect.isclass(item) and local(item.__module__):
-        yield normalised(source_of(item))
-    elif callable(item) and hasattr(item, "__qualname__"):
-        yield f"{item.__module__}.{item.__qualname__}"
-    else:
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
+_HEAP_TYPE = 1 << 9
+"""Flag of types that are made by code, rather than compiled into Python or a library."""
+_BY_TEXT = (eval, exec, globals, __import__, importlib.import_module)
+_NO_STATE = frozenset(("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__"))
+_NO_STATE |= {"__firstlineno__", "__static_attributes__", "__annotate__", "__annotate_func__", "_abc_impl"}
+_NO_STATE |= {"__annotations_cache__", "__annotate_cache__"}
+
+
+class _Walk:
+    """One pass over all that a definition refers to, each function, class and object once."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self.unseen: list[str] = []
+        self._met: dict[int, tuple[int, object]] = {}
+        self._trail: list[str] = []
+
+    def describe(self, item: Any) -> None:
+        """Add an object's definition to the digest."""
+        kind = type(item)
+        if kind in _PLAIN:
+            self._say(kind.__name__, repr(item))
+        elif kind is tuple:
+            self._all("tuple", item)
+        elif isinstance(item, set | frozenset):
+            self._set(item)
+        elif id(item) in self._met:
+            self._say("met", str(self._met[id(item)][0]))
+        else:
+            self._met[id(item)] = (len(self._met), item)  # which keeps the object, so that its id stays its own
+            self._describe(item)
+
+    def _describe(self, item: Any) -> None:
+        if type(item) is list:
+            self._all("list", item)
+        elif type(item) is dict:
+            self._all("dict", (part for pair in item.items() for part in pair))
+        elif isinstance(item, types.FunctionType):
+            self._function(item)
+        elif isinstance(item, types.ModuleType):
+            self._module(item)
+        elif isinstance(item, type):
+            self._class(item)
+        elif isinstance(item, property):
+            self._all("property", (item.fget, item.fset, item.fdel))
+        elif isinstance(item, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
+            self._builtin(item)
+        else:
+            self._object(item)
+
+    def _say(self, *words: str) -> None:
+        for word in words:
+            data = word.encode(errors="surrogatepass")
+            self.digest.update(b"%d:" % len(data) + data)
+
+    def _all(self, kind: str, items: Iterable[Any]) -> None:
+        every = list(items)
+        self._say(kind, str(len(every)))
+        for item in every:
+            self.describe(item)
+
+    def _named(self, kind: str, items: Iterable[tuple[str, Any]]) -> None:
+        every = sorted(items, key=lambda pair: pair[0])
+        self._say(kind, str(len(every)))
+        for name, item in every:
+            self._say(name)
+            with self._within(name):
+                self.describe(item)
+
+    def _set(self, items: Iterable[Any]) -> None:
+        """Add a set, whose order depends on the hash seed: each element by itself, then in order of their digests."""
+        digests = []
+        for item in items:
+            part = _Walk()
+            part.unseen, part._met, part._trail = self.unseen, dict(self._met), self._trail
+            part.describe(item)
+            digests.append(part.digest.hexdigest())
+        self._say(type(items).__name__, *sorted(digests))
+
+    def _function(self, item: types.FunctionType) -> None:
+        module = item.__globals__.get("__name__")
+        if not is_local(module):
+            self._say("function", str(module), item.__code__.co_qualname)
+            if _importable(item):
+                return
+            cells = zip(item.__code__.co_freevars, item.__closure__ or (), strict=True)
+            names = [(name, value) for name, cell in cells for value in _content(cell)]
+        else:
+            self._say("function", normal_form(item.__code__))
+        with self._within(item.__name__):
+            self.describe(item.__defaults__)
+            self._named("keywords", (item.__kwdefaults__ or {}).items())
+            self._named("attributes", vars(item).items())
+            if is_local(module):
+                self._references(item)
+            else:
+                self._named("closure", names)
+
+    def _references(self, item: types.FunctionType) -> None:
+        """Add the globals, closure cells and imports that a local function refers to."""
+        uses = uses_of(item.__code__)
+        known = {name: item.__globals__[name] for name in uses.globals if name in item.__globals__}
+        for name, cell in zip(item.__code__.co_freevars, item.__closure__ or (), strict=True):
+            known.update((name, value) for value in _content(cell))
+        for name in sorted(uses.globals - known.keys()):
+            if getattr(builtins, name, None) in _BY_TEXT:
+                self._unseen(f"code that {name} makes or finds when it runs")
+        known |= self._imports(uses, item.__globals__)
+        for name in sorted(known):
+            self._say(name)
+            with self._within(name):
+                for chain in sorted(uses.chains.get(name, {()})):
+                    self._attribute(known[name], chain)
+
+    def _attribute(self, value: Any, chain: tuple[str, ...]) -> None:
+        """Add what a chain of attributes of a name leads to, as far as it goes through local modules."""
+        while chain and isinstance(value, types.ModuleType) and is_local(value.__name__):
+            if not hasattr(value, chain[0]):
+                self._unseen(f"{value.__name__}.{chain[0]}, which is not there yet")
+                return
+            self._say(chain[0])
+            value, chain = getattr(value, chain[0]), chain[1:]
+        if value is importlib and chain[:1] == ("import_module",):
+            value = importlib.import_module
+        if any(value is item for item in _BY_TEXT):
+            self._unseen(f"code that {value.__name__} makes or finds when it runs")
+        self.describe(value)
+
+    def _imports(self, uses: Uses, around: dict[str, Any]) -> dict[str, Any]:
+        """Return what the imports within a function bind, as far as it is local."""
+        found: dict[str, Any] = {}
+        for bound, name, attribute in uses.imports:
+            try:
+                name = importlib.util.resolve_name(name, around.get("__package__"))
+                module = imported_if_local(name)
+                if module is None:
+                    continue
+                if attribute is None:
+                    found[bound] = module if bound != name.partition(".")[0] else sys.modules[bound]
+                elif attribute == "*" or hasattr(module, attribute):
+                    found[bound] = module if attribute == "*" else getattr(module, attribute)
+                else:
+                    found[bound] = importlib.import_module(f"{name}.{attribute}")
+            except Exception as error:
+                self._unseen(f"the module {name}, which cannot be imported: {error}")
+        return found
+
+    def _module(self, item: types.ModuleType) -> None:
+        self._say("module")
+        if is_local(item.__name__):
+            self._named("globals", ((k, v) for k, v in vars(item).items() if not k.startswith("__")))
+        else:
+            self._say(item.__name__)
+
+    def _class(self, item: type) -> None:
+        if not is_local(item.__module__):
+            self._say("class", item.__module__, item.__qualname__)
+            if _importable(item) or not item.__flags__ & _HEAP_TYPE:
+                return
+        self._say("class", item.__name__)
+        with self._within(item.__name__):
+            self._all("bases", (type(item), *item.__bases__))
+            self._named("annotations", inspect.get_annotations(item).items())
+            self._named("namespace", ((k, v) for k, v in vars(item).items() if k not in _NO_STATE and not _slot(v)))
+
+    def _builtin(self, item: Any) -> None:
+        module = getattr(item, "__module__", None)
+        self._say("builtin", str(module), item.__qualname__)
+        owner = getattr(item, "__self__", None)
+        if owner is not None and not isinstance(owner, types.ModuleType):
+            self.describe(owner)
+        elif module is not None and is_local(module):
+            self._unseen(f"the compiled function {module}.{item.__qualname__}")
+
+    def _object(self, item: Any) -> None:
+        """Add an object by its type and the state by which it would be pickled."""
+        self._say("object")
+        self.describe(type(item))
+        if isinstance(item, io.IOBase):
+            self._unseen("an open file")
+            return
         try:
-            text = repr(item)
-            yield hashlib.sha256(cloudpickle.dumps(item)).hexdigest() if " at 0x" in text else text
+            reduced = _reduced(item)
         except Exception:
-            yield f"a {type(item).__module__}.{type(item).__qualname__}"
+            self._unseen(f"an object of {type(item).__module__}.{type(item).__qualname__}")
+            return
+        if isinstance(reduced, str):
+            self._say(str(getattr(item, "__module__", None)), reduced)
+            self.describe(getattr(item, "__wrapped__", None))
+            return
+        make, args, state, items, pairs = (*reduced, None, None, None)[:5]
+        self.describe(make)
+        self._all("arguments", args)
+        for part in state if isinstance(state, tuple) else (state,):
+            if isinstance(part, dict) and all(isinstance(name, str) for name in part):
+                self._named("state", ((name, value) for name, value in part.items() if name != "__doc__"))
+            else:
+                self.describe(part)
+        self._all("items", items or ())
+        self._all("pairs", (part for pair in pairs or () for part in pair))
+
+    def _unseen(self, what: str) -> None:
+        self.unseen.append(f"{what}, by way of {'.'.join(self._trail)}" if self._trail else what)
+
+    @contextmanager
+    def _within(self, name: str) -> Iterator[None]:
+        self._trail.append(name)
+        try:
+            yield
+        finally:
+            self._trail.pop()
 
 
-def _references(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """The globals and closure cells that a function refers to, those of its inner functions included."""
-    names: set[str] = set()
-    pending = [function.__code__]
-    while pending:
-        code = pending.pop()
-        names.update(item.argval for item in dis.get_instructions(code) if item.opname == "LOAD_GLOBAL")
-        pending.extend(item for item in code.co_consts if isinstance(item, types.CodeType))
-    for name in names & set(function.__globals__):
-        yield name, function.__globals__[name]
-    cells = function.__closure__ or ()
-    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
-        yield name, cell.cell_contents
+def _reduced(item: Any) -> Any:
+    """Return how an object would be pickled: the name of a global, or a function, its arguments and a state."""
+    reduce = cloudpickle.Pickler.dispatch_table.get(type(item), copyreg.dispatch_table.get(type(item)))
+    return item.__reduce_ex__(4) if reduce is None else reduce(item)
 
 
-def normalised(source: str) -> str:
-    r"""The syntax of a definition without decorators, docstrings, annotations and formatting.
+def _importable(item: types.FunctionType | type) -> bool:
+    """Return whether a function or class is pickled by name, which leads to it and is of no local module."""
+    if is_local(item.__module__):
+        return False
+    found: Any = sys.modules.get(item.__module__)
+    for name in item.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is item
 
-    >>> normalised("def f(x: int):\n  'doc'\n  return (x)") == normalised("def f(x):\n    return x  # why")
-    True
-    """
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            node.decorator_list = []
-            if ast.get_docstring(node, clean=False) is not None:
-                node.body = node.body[1:] or [ast.Pass()]
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            node.returns = None
-        if isinstance(node, ast.arg):
-            node.annotation = None
-    return ast.dump(tree)
+
+def _content(cell: types.CellType) -> list[Any]:
+    """Return what a closure cell holds, as a list: nothing where the name is not bound yet."""
+    try:
+        return [cell.cell_contents]
+    except ValueError:
+        return []
+
+
+def _slot(value: object) -> bool:
+    """Return whether an attribute of a class is only the place of a slot, or of an instance's dictionary."""
+    return isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
@@ -17,12 +20,30 @@ def is_local(module: str | None) -> bool:
     if module is None or module in ("__main__", "__mp_main__"):
         return True
     found = sys.modules.get(module)
+    if found is None or module.partition(".")[0] in ("kilonova", "pyspark"):
+        return False
     file = getattr(found, "__file__", None)
-    if found is None or file is None:
-        return False
-    if module.partition(".")[0] in ("kilonova", "pyspark"):
-        return False
-    return not _is_installed(file)
+    return _is_local([file] if file is not None else getattr(found, "__path__", ()))
+
+
+def imported_if_local(module: str) -> ModuleType | None:
+    """Return a module of the user's project; None for others, which are not imported.
+
+    Raises:
+        ImportError: there is no such module.
+    """
+    if module not in sys.modules:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+        if spec is None or not _is_local(spec.submodule_search_locations or [spec.origin or ""]):
+            return None
+        importlib.import_module(module)
+    return sys.modules[module] if is_local(module) else None
+
+
+def _is_local(places: Iterable[str]) -> bool:
+    """Return whether a module that lies at some places belongs to the user's project; a built-in one lies nowhere."""
+    every = list(places)
+    return bool(every) and not any(place in ("", "built-in", "frozen") or _is_installed(place) for place in every)
 
 
 @functools.cache

@@ -18,7 +18,8 @@ from kilonova.declare.ddl import parse_schema
 from kilonova.declare.drafts import Bound, Drafts, DraftTask
 from kilonova.declare.encodings import CustomOf, Encodes, IncrementOf
 from kilonova.declare.fingerprint import fingerprint, source_of
-from kilonova.declare.pickling import is_local, pickled
+from kilonova.declare.normal_form import normal_sql
+from kilonova.declare.pickling import pickled
 from kilonova.declare.schedules import schedule_of
 from kilonova.declare.views import Maintenance, ViewDraft
 from kilonova.errors import DeclarationError, KilonovaError
@@ -211,7 +212,7 @@ class Workflowette:
             ports=ports,
             production=production,
             logic=Sql(text=query),
-            fingerprint=" ".join(query.split()),
+            fingerprint=normal_sql(query),
         )
         self._drafts.tasks[name] = DraftTask((name,), [variant])
 
@@ -308,9 +309,9 @@ class Workflowette:
                 return Increment(key, measures)
             case CustomOf(functions):
                 owner = functions if inspect.isclass(functions) else type(functions)
-                digest = fingerprint(owner, is_local)
-                name = f"{owner.__name__}_{digest[:12]}"
-                self._drafts.functions[name] = Function(pickled=pickled(functions), source=source_of(owner))
+                kept, found = pickled(functions), fingerprint(functions)
+                name = f"{owner.__name__}_{found.digest[:12]}"
+                self._drafts.functions[name] = Function(pickled=kept, source=source_of(owner), unseen=found.unseen)
                 return Custom(key, name)
             case _:
                 raise DeclarationError(
@@ -332,13 +333,14 @@ class Workflowette:
         )
         production = _production(hints.get("return"), task)
         try:
+            kept, found = pickled(function), fingerprint(function)
             draft.variants.append(
                 Variant(
                     name=function.__name__,
                     ports=ports,
                     production=production,
-                    logic=Function(pickled=pickled(function), source=source_of(function)),
-                    fingerprint=fingerprint(function, is_local),
+                    logic=Function(pickled=kept, source=source_of(function), unseen=found.unseen),
+                    fingerprint=found.digest,
                 )
             )
         except DeclarationError as error:

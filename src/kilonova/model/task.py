@@ -56,10 +56,17 @@ class Sql:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """What a variant does, as a Python function kept by value beside its source."""
+    """Python function of a variant, or object of a custom encoding, kept by value beside its source.
+
+    Attributes:
+        pickled: the function or object.
+        source: its source, for people.
+        unseen: what its fingerprint does not cover, for people who plan it; the catalog does not keep it.
+    """
 
     pickled: bytes
     source: str
+    unseen: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

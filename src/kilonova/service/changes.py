@@ -15,7 +15,7 @@ from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.check import Check
 from kilonova.model.check import described as check_described
 from kilonova.model.directory import described as directory_described
-from kilonova.model.encoding import described
+from kilonova.model.encoding import Custom, Encoding, described
 from kilonova.model.event import EventKind
 from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schedule import described as schedule_described
@@ -93,6 +93,21 @@ class BindingChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """Part of a definition that is not compared with the registered one, so that a change of it is not noticed.
+
+    Attributes:
+        kind: `task`, or `channel` for one with a custom encoding.
+        name: the name of the task or channel.
+        what: the part, in words.
+    """
+
+    kind: str
+    name: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """All that registering a workflow would change."""
 
@@ -101,6 +116,7 @@ class Plan:
     tasks: tuple[TaskChange, ...]
     bindings: tuple[BindingChange, ...]
     functions: Mapping[str, Function]
+    unseen: tuple[Unseen, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -134,6 +150,7 @@ class Plan:
                 {"binding": item.binding.name, "action": item.action.value, "detail": item.detail}
                 for item in self.bindings
             ],
+            "unseen": [{"kind": item.kind, "name": item.name, "what": item.what} for item in self.unseen],
         }
 
 
@@ -205,7 +222,20 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
         tasks=tuple(tasks),
         bindings=tuple(_binding_changes(workflow, bound)),
         functions=functions,
+        unseen=tuple(_unseen(workflow, functions)),
     )
+
+
+def _unseen(workflow: Workflow, functions: Mapping[str, Function]) -> Iterable[Unseen]:
+    for task in workflow.tasks:
+        for variant in task.variants:
+            if isinstance(variant.logic, Function):
+                for what in variant.logic.unseen:
+                    yield Unseen(kind="task", name=task.name, what=what)
+    for channel in workflow.channels:
+        if isinstance(channel.encoding, Custom) and channel.encoding.function in functions:
+            for what in functions[channel.encoding.function].unseen:
+                yield Unseen(kind="channel", name=channel.name, what=what)
 
 
 def refuse_unseen(tx: Transaction, plan: Plan, seen: Mapping[str, int]) -> None:
@@ -312,6 +342,8 @@ def _channel_change(
         return ChannelChange(channel=channel, action=Action.KEEP, detail=_shown(old))
     if reshaped and chronicle.effective and not derived:
         _refuse_misfit(channel, old)
+    if reshaped and chronicle.effective and not derived and channel.encoding != old.encoding:
+        found = ["deltas that are there keep the functions that they came with", *found]
     detail = ", ".join([*([_altered(old, channel)] if reshaped else []), *found])
     unseen = tuple(check for check in channel.checks if check not in old.checks)
     return ChannelChange(channel=channel, action=Action.CHANGE, detail=detail, reshaped=reshaped, unseen=unseen)
@@ -339,8 +371,8 @@ def _unwatched(channel: Channel) -> ChannelChange:
 
 
 def _refuse_misfit(channel: Channel, old: Channel) -> None:
-    """A source channel with rows can get and lose columns, but not another key, encoding or type."""
-    if channel.encoding != old.encoding:
+    """A source channel with rows can get other columns and functions, but not another key, encoding or type."""
+    if not _same_but_functions(old.encoding, channel.encoding):
         raise DeclarationError(
             f"the channel holds rows as {described(old.encoding)}, which cannot become {described(channel.encoding)}",
             channel=channel.name,
@@ -355,6 +387,13 @@ def _refuse_misfit(channel: Channel, old: Channel) -> None:
                 column=column.name,
                 hint="Add a column with another name, or drop the channel first",
             )
+
+
+def _same_but_functions(old: Encoding, new: Encoding) -> bool:
+    """Return whether two encodings read deltas alike, apart from the functions of a custom one."""
+    if isinstance(old, Custom) and isinstance(new, Custom):
+        return old.key == new.key
+    return old == new
 
 
 def _shown(channel: Channel) -> str:

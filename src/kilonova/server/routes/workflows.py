@@ -48,6 +48,15 @@ class BindingChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """Part of a definition that is not compared with the registered one; see `kilonova.service.changes.Unseen`."""
+
+    kind: Literal["task", "channel"]
+    name: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanShown:
     """What registering a workflow changes, or would change.
 
@@ -57,6 +66,7 @@ class PlanShown:
         channels: what becomes of its channels.
         tasks: what becomes of its tasks.
         bindings: what becomes of its bindings.
+        unseen: parts of definitions that are not compared with the registered ones.
     """
 
     workflow: str
@@ -64,6 +74,7 @@ class PlanShown:
     channels: list[ChannelChange]
     tasks: list[TaskChange]
     bindings: list[BindingChange]
+    unseen: list[Unseen]
 
 
 def workflow_routes(context: Context) -> APIRouter:
