@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, assert_never
 
@@ -435,3 +435,32 @@ def test_a_channel_names_itself_in_errors() -> None:
     with pytest.raises(DeclarationError, match="channel c, column nothing"):
         Channel(name="c", schema=PLAIN, encoding=Upsert(("nothing",)))
     assert Channel(name="c", schema=None, encoding=Upsert(("id",))).key == ("id",)
+
+
+@some
+@given(st.lists(st.tuples(st.sampled_from([*PointState]), st.integers(0, 9)), max_size=6), st.data())
+def test_a_point_is_valid_while_it_is_the_newest_that_can_be_read(
+    ends: list[tuple[PointState, int]], data: st.DataObject
+) -> None:
+    """Against the definition: at each time, the points that have ended by then, and the newest that can be read."""
+    points = tuple(
+        Point(
+            number=number,
+            state=state,
+            version=Version(),
+            time=None if state is PointState.RESERVED else NOON + timedelta(hours=hour),
+            run=1,
+        )
+        for number, (state, hour) in enumerate(ends, 1)
+    )
+    chronicle = Chronicle(Channel(name="c", schema=None, encoding=Append()), points, ())
+    number = data.draw(st.integers(0, chronicle.readable))
+    found = chronicle.validity(number)
+    for hour in range(-1, 11):
+        time = NOON + timedelta(hours=hour, minutes=30)
+        then = [
+            point if point.time and point.time < time else replace(point, state=PointState.RESERVED) for point in points
+        ]
+        newest = replace(chronicle, points=tuple(then)).effective
+        valid = (found.start is None or found.start < time) and (found.end is None or time < found.end)
+        assert valid == (newest == chronicle.settled(number))

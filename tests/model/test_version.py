@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kilonova.model.version import END, START, Path, Reflection, Version
+from kilonova.model.version import END, START, Path, Reflection, Validity, Version
 
 Expanded = dict[Path, set[tuple[tuple[int, ...], int]]]
 
@@ -12,6 +16,29 @@ CRAWL, SCORES = ("crawl", "join"), ("clicks", "score", "join")
 SUN_3PM, MON_8AM, TUE_11AM, TUE_5PM, WED_2PM = range(1, 6)
 MON_1AM, TUE_1AM, WED_1AM = range(1, 4)
 
+SUNDAY = datetime(2026, 1, 4, tzinfo=UTC)
+HOURS = {
+    "crawl": (15, 24 + 8, 48 + 11, 48 + 17, 72 + 14),
+    "clicks": (24 + 1, 48 + 1, 72 + 1),
+}
+"""When each point of Table 1 came, in hours since Sunday."""
+
+
+def at(hours: int) -> datetime:
+    return SUNDAY + timedelta(hours=hours)
+
+
+def validities(hours: dict[str, tuple[int, ...]]) -> Callable[[str, int], Validity]:
+    """Return the abutting intervals of points 1, 2, … that came at some hours; point 0 was there before."""
+
+    def of(source: str, point: int) -> Validity:
+        came = hours[source]
+        return Validity(at(came[point - 1]) if point else None, at(came[point]) if point < len(came) else None)
+
+    return of
+
+
+table_1 = validities(HOURS)
 some = settings(max_examples=100, deadline=None)
 
 
@@ -60,7 +87,27 @@ class TestAsynchronousScheduling:
             crawl_and_scores(TUE_5PM, MON_1AM, TUE_1AM),
             crawl_and_scores(WED_2PM, MON_1AM, WED_1AM),
         ]
-        assert [version.consistent for version in reached] == [True, False, False, False]
+        assert [version.is_consistent(table_1) for version in reached] == [True, False, False, False]
+
+    @pytest.mark.parametrize(
+        ("provenance", "latest_start", "earliest_end", "consistent"),
+        [
+            (crawl_and_scores(MON_8AM, MON_1AM), 24 + 8, 48 + 1, True),
+            (crawl_and_scores(MON_8AM, TUE_1AM), 48 + 1, 48 + 11, True),
+            (crawl_and_scores(TUE_11AM, MON_1AM), 48 + 11, 48 + 1, False),
+            (crawl_and_scores(WED_2PM, MON_1AM, WED_1AM), 72 + 14, 48 + 1, False),
+        ],
+    )
+    def test_table_4(self, provenance: Version, latest_start: int, earliest_end: int, consistent: bool) -> None:
+        assert provenance.validity(table_1) == Validity(at(latest_start), at(earliest_end))
+        assert provenance.is_consistent(table_1) == consistent
+
+    def test_synchronous_joins_are_consistent(self) -> None:
+        """Table 2: each crawl is joined with the scores of its time; the last is as of now."""
+        steps = [(MON_8AM, MON_1AM), (TUE_11AM, TUE_1AM), (TUE_5PM, TUE_1AM), (WED_2PM, WED_1AM)]
+        joined = [crawl_and_scores(crawl, scores) for crawl, scores in steps]
+        assert all(version.is_consistent(table_1) for version in joined)
+        assert joined[-1].validity(table_1) == Validity(at(72 + 14), None)
 
     def test_a_synchronous_delta_replaces_the_whole_entry(self) -> None:
         base = crawl_and_scores(MON_8AM, MON_1AM)
@@ -117,20 +164,35 @@ class TestAlgebra:
 
 
 class TestConsistency:
-    def test_paths_from_one_source_must_agree(self) -> None:
-        one = Version.source("a", 1).through("f", 0).through("join", 0)
-        same = Version.source("a", 1).through("g", 0).through("join", 0)
-        other = Version.source("a", 2).through("g", 0).through("join", 0)
-        assert one.joined(same).consistent
-        assert not one.joined(other).consistent
+    @some
+    @given(
+        st.dictionaries(
+            st.sampled_from("ab"), st.lists(st.integers(0, 12), max_size=4).map(sorted).map(tuple), min_size=2
+        ),
+        st.data(),
+    )
+    def test_there_is_a_time_as_of_which_every_snapshot_was_the_newest(
+        self, hours: dict[str, tuple[int, ...]], data: st.DataObject
+    ) -> None:
+        version = Version()
+        for source in data.draw(st.lists(st.sampled_from("ab"), max_size=4)):
+            point = data.draw(st.integers(0, len(hours[source])))
+            path = Version.source(source, point).through(data.draw(st.sampled_from("fg")), data.draw(st.integers(0, 1)))
+            version = version.joined(path)
+        reflected = {(path[0], point) for path, seen in expanded(version).items() for _, point in seen}
+        times = [hour + 0.5 for hour in range(-1, 14)]
+        newest = [{source: sum(hour <= time for hour in came) for source, came in hours.items()} for time in times]
+        together = any(all(now[source] == point for source, point in reflected) for now in newest)
+        unmixed = all(len({logic for logic, _ in seen}) <= 1 for seen in expanded(version).values())
+        assert version.is_consistent(validities(hours)) == (together and unmixed)
 
-    def test_a_mixture_of_logic_versions_is_inconsistent(self) -> None:
-        one, two = (Version.source("a", 1).through("f", logic) for logic in (0, 1))
-        assert one.consistent
-        assert not one.joined(two).consistent
+    def test_points_of_two_sources_that_were_never_the_newest_together_are_inconsistent(self) -> None:
+        came = validities({"a": (1, 4), "b": (2, 3)})
+        join = [Version.source("a", 2).joined(Version.source("b", point)) for point in (1, 2)]
+        assert [version.is_consistent(came) for version in join] == [False, True]
 
     def test_nothing_is_consistent(self) -> None:
-        assert Version().consistent
+        assert Version().is_consistent(table_1)
 
 
 class TestFrontier:
@@ -141,6 +203,25 @@ class TestFrontier:
         assert Version.source("a", 3).through("t", 0).is_behind(frontier)
         assert not Version.source("a", 4).through("t", 1).is_behind(frontier)
         assert not Version.source("a", 3).through("t", 2).is_behind(frontier)
+
+    def test_logic_versions_are_compared_one_by_one(self) -> None:
+        frontier = Version.source("a", 3).through("t", 0).through("u", 1)
+        assert Version.source("a", 3).through("t", 1).through("u", 0).is_behind(frontier)
+        assert not Version.source("a", 3).through("t", 1).through("u", 1).is_behind(frontier)
+
+    @some
+    @given(versions(), versions())
+    def test_what_is_not_behind_reaches_the_frontier_in_every_component(self, one: Version, frontier: Version) -> None:
+        mine, theirs = expanded(one), expanded(frontier)
+
+        def reaches(path: Path, value: Callable[[tuple[tuple[int, ...], int]], int]) -> bool:
+            return max(map(value, mine[path])) >= max(map(value, theirs[path]))
+
+        assert one.is_behind(frontier) == any(
+            not reaches(path, lambda seen: seen[1])
+            or any(not reaches(path, lambda seen, task=task: seen[0][task]) for task in range(len(path) - 1))
+            for path in mine.keys() & theirs.keys()
+        )
 
     def test_nothing_is_behind_the_empty_version(self) -> None:
         assert not Version.source("a", 0).is_behind(Version())

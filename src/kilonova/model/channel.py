@@ -29,7 +29,7 @@ from kilonova.model.encoding import (
 )
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
 from kilonova.model.schema import Schema, check_names
-from kilonova.model.version import Version
+from kilonova.model.version import Validity, Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +174,29 @@ class Chronicle:
         """What a point reflects; the empty version for point 0."""
         settled = self.settled(number)
         return self.points[bisect_left(self.points, settled, key=_number)].version if settled else Version()
+
+    def validity(self, number: int) -> Validity:
+        """Return when a point was the newest readable one (asynchronous scheduling, 2.1).
+
+        A point that is filled can be read once those before it are filled or cancelled.
+
+        Raises:
+            UnknownName: the point is not readable, or is not listed any more.
+        """
+        self._check(number)
+        settled = self.settled(number)
+        begun: datetime | None = None
+        start: datetime | None = None
+        for point in self.points:
+            if point.number > self.readable:
+                break
+            assert point.time is not None
+            start = point.time if start is None else max(start, point.time)
+            if point.number > settled and point.state is PointState.FILLED:
+                return Validity(begun, start)
+            if point.number <= settled:
+                begun = start
+        return Validity(begun, None)
 
     def schema_at(self, number: int) -> Schema | None:
         """The relation's schema at a point: that of the newest block up to it, else the declared one."""

@@ -1,9 +1,13 @@
 r"""A version says which source points and which logic versions the relation at a point reflects.
 
 It has one entry per *path* from a source channel, `(source, task, …, task)`. An entry is a set of
-reflections: which snapshots of the source, seen through which logic version of each task on the path.
-A point is *consistent* where every entry is a single reflection, and all entries that start at one source
-agree on its point; an asynchronous lookup makes an entry grow to several.
+reflections: which snapshots of the source, seen through which logic version of each task on the path;
+an asynchronous lookup makes an entry grow to several.
+
+A snapshot of a source is valid from the time at which it could first be read until the next one could. With T⁺ the
+latest of those beginnings and T⁻ the earliest of those ends, over all snapshots that a version reflects, its temporal
+provenance is *consistent* iff T⁺ < T⁻: then it has the newest of every source as of any time in [T⁺, T⁻)
+(asynchronous scheduling, 2.1).
 
     base:   V[path·t] = { (p, l·λ) : (p, l) ∈ V_input[path] }
     delta:  V₄ = (V₁ \ V₂) ∪ V₃   for a delta from V₂ to V₃ applied to V₁
@@ -15,8 +19,9 @@ sections 2.1 and 3.2).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 Path = tuple[str, ...]
@@ -37,6 +42,24 @@ class Reflection:
 
 
 Entry = tuple[Reflection, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """Interval in which a snapshot is the newest, its end excluded.
+
+    Attributes:
+        start: the beginning; None for the empty relation, which is there from the beginning of time.
+        end: the end; None while it lasts, which is later than every time (the paper's *now*).
+    """
+
+    start: datetime | None
+    end: datetime | None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no time in it."""
+        return self.start is not None and self.end is not None and self.start >= self.end
 
 
 def _entry(points: Iterable[tuple[tuple[int, ...], int, int]]) -> Entry:
@@ -110,34 +133,56 @@ class Version:
             mine[path] = _entry((r.logic, r.first, r.last) for r in (*kept, *entry))
         return Version.of(mine)
 
-    @property
-    def consistent(self) -> bool:
-        """Whether every path reflects one snapshot of its source, and the same one on all paths."""
-        points: dict[str, int] = {}
-        for path, entry in self.entries:
-            if len(entry) != 1 or entry[0].first != entry[0].last:
-                return False
-            if points.setdefault(path[0], entry[0].first) != entry[0].first:
-                return False
-        return True
+    def validity(self, of: Callable[[str, int], Validity]) -> Validity:
+        """Return [T⁺, T⁻): the intersection of the validities of all snapshots that this version reflects.
+
+        Args:
+            of: the validity of each point of each source channel.
+        """
+        each = [
+            of(path[0], point)
+            for path, entry in self.entries
+            for reflection in entry
+            for point in range(reflection.first, reflection.last + 1)
+        ]
+        starts = [one.start for one in each if one.start is not None]
+        ends = [one.end for one in each if one.end is not None]
+        return Validity(max(starts, default=None), min(ends, default=None))
+
+    def is_consistent(self, of: Callable[[str, int], Validity]) -> bool:
+        """Return whether T⁺ < T⁻, and each path was seen through one logic version of its tasks.
+
+        Args:
+            of: the validity of each point of each source channel.
+        """
+        one_logic = all(len({reflection.logic for reflection in entry}) == 1 for _, entry in self.entries if entry)
+        return one_logic and not self.validity(of).empty
 
     def is_behind(self, frontier: Version) -> bool:
-        """Whether publishing this version after `frontier` would go back (logic evolution, 4.1).
+        """Return whether publishing this version after `frontier` would go back (logic evolution, 4.1).
 
-        True if some path's newest reflection is older than that of the same path in `frontier`.
+        The newest point and the newest logic version of each task on a path are compared one by one, on the paths that
+        both versions have. That is a partial order, and what does not reach `frontier` in it is behind: stricter than
+        the paper, which lets pass what goes back in one component and forward in another.
         """
         mine = dict(self.entries)
         return any(
-            max(r.last for r in mine[path]) < max(r.last for r in entry)
-            or max(r.logic for r in mine[path]) < max(r.logic for r in entry)
+            newest < reached
             for path, entry in frontier.entries
             if mine.get(path) and entry
+            for newest, reached in zip(_newest(mine[path]), _newest(entry), strict=True)
         )
 
     def __str__(self) -> str:
         return "; ".join(
             f"{'›'.join(path)} " + " ".join(_shown(reflection) for reflection in entry) for path, entry in self.entries
         )
+
+
+def _newest(entry: Entry) -> tuple[int, ...]:
+    """Return the newest point of an entry, and of each task on its path the newest logic version."""
+    logics = zip(*(reflection.logic for reflection in entry), strict=True)
+    return (max(reflection.last for reflection in entry), *map(max, logics))
 
 
 def _shown(reflection: Reflection) -> str:
