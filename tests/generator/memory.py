@@ -22,7 +22,7 @@ from sqlalchemy import event
 from kilonova.catalog import registry
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.engine.seam import Jobs, uncounted
-from kilonova.errors import CheckFailed, EncodingError, KeyViolation, KilonovaError
+from kilonova.errors import Busy, CheckFailed, EncodingError, KeyViolation, KilonovaError
 from kilonova.model.block import Base, Block, Kind, Statistics
 from kilonova.model.check import Accepted, Check, NotNull, Unique, described, refuse_unknown
 from kilonova.model.encoding import (
@@ -336,14 +336,18 @@ class Memory:
             after = []
             if old is not None:
                 before = self._snapshot(old, schema)
-                if not isinstance(encoding, Changes):  # see `check_retractions`
-                    after = self._merged(encoding, schema, before, records)
+                after = self._merged(encoding, schema, before, records)
+                if isinstance(encoding, Changes):
+                    _refuse_keys(encoding, [_named(schema, row) for row in after], unique=True)
+                else:
                     if not isinstance(encoding, Append) and Counter(before) == Counter(after):
                         return None
                     removals = (Counter(before) - Counter(after)).total()
                 if strong and isinstance(encoding, Upsert | Increment | Columns):
                     records = self._differing(Changes(), schema, before, after)
                     encoding = Changes(encoding.key)
+            elif isinstance(encoding, Changes) and (encoding.key or any(r["_weight"] < 0 for r in records)):
+                raise Busy("another run is writing the channel")
             if isinstance(encoding, Append):
                 removals = 0
             if isinstance(encoding, Changes):
@@ -389,9 +393,6 @@ class Memory:
         assert schema is not None
         records = [_named(schema, row) for row in self._snapshot(snapshot, schema)]
         return self._put(number, Base(snapshot.at), schema, schema, snapshot.encoding, records)
-
-    def check_retractions(self, block: Block, old: Snapshot) -> None:
-        self._merged(block.encoding, block.schema, self._snapshot(old, block.schema), self._records(block))
 
     def _completed(self, delta: Rows, encoding: Encoding, schema: Schema) -> list[Record]:
         """The records of a delta as its maker gave it, with all control columns."""

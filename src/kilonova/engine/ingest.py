@@ -19,7 +19,6 @@ from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, car
 from kilonova.errors import DeclarationError, KilonovaError, UnreadableInput
 from kilonova.model.block import Block
 from kilonova.model.channel import Channel, Chronicle
-from kilonova.model.encoding import Changes
 from kilonova.model.run import Output, RunKind
 from kilonova.model.task import Production
 from kilonova.model.version import Version
@@ -105,9 +104,6 @@ def insert(warehouse: Warehouse[Any], target: Target, supply: Supply, point: int
             expected=supply.bytes,
             strong=target.strong,
         )
-        given = isinstance(chronicle.channel.encoding, Changes)  # else what goes was looked up
-        if block is not None and given and block.statistics.removals and chronicle.readable == point - 1:
-            warehouse.check_retractions(block, chronicle.snapshot(chronicle.readable))
     except KilonovaError as error:
         raise error.within(channel=chronicle.channel.name) from error.__cause__
     except PySparkException as error:

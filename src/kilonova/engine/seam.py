@@ -100,9 +100,6 @@ class Warehouse(Files, Protocol[Frame]):
     def compact(self, snapshot: Snapshot, number: int) -> Block:
         """Write a snapshot as a base."""
 
-    def check_retractions(self, block: Block, old: Snapshot) -> None:
-        """Refuse a strong delta that takes away rows which are not there."""
-
 
 Counting = Callable[[str], AbstractContextManager[Jobs]]
 """Counts what this thread asks of Spark within a block, which goes by this name in Spark's own pages."""

@@ -298,7 +298,7 @@ def delta_of(encoding: Encoding, schema: Schema, rows: Iterable[Record]) -> Delt
 
     Raises:
         KeyViolation: a key is null, or occurs twice in an upsert or columns delta.
-        EncodingError: `_set` names an unknown column.
+        EncodingError: `_set` names what is no column, or a key column.
     """
     delta: dict[Row, Any] = dict(empty(encoding))
     for record in rows:
@@ -323,8 +323,8 @@ def delta_of(encoding: Encoding, schema: Schema, rows: Iterable[Record]) -> Delt
                     named = record.get(SET[0])
                     rest = _rest(encoding, schema)
                     for name in named or ():
-                        if name not in schema.names:
-                            raise EncodingError("_set names an unknown column", column=name)
+                        if name not in rest:
+                            raise EncodingError("_set names a column that it cannot set", column=name)
                     columns = [name for name in rest if name in (record if named is None else named)]
                     delta[key] = {name: record.get(name) for name in columns}
             case _:

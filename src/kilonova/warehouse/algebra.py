@@ -7,7 +7,7 @@ Every function is lazy and equals the function of the same name in `kilonova.tes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import and_, or_
 from typing import Protocol, assert_never
@@ -354,6 +354,56 @@ def replaced(
     return rows.select(*(column(n, "_row").alias(n) for n in (*schema.names, "_weight")))
 
 
+def inserted(patches: DataFrame, encoding: Columns, schema: Schema) -> DataFrame:
+    """Return the rows that patches of absent keys make: null where a patch does not set a column.
+
+    Args:
+        patches: a columns delta with all its control columns, deletions left out.
+        encoding: how it reads.
+        schema: the relation's schema after it.
+    """
+    whole = shaped(patches, schema, ["_set"])
+    return whole.select(
+        *(
+            column(n) if n in encoding.key else F.when(_sets(n), column(n)).cast(schema.type_of(n)).alias(n)
+            for n in schema.names
+        )
+    )
+
+
+def among(rows: DataFrame, touched: DataFrame, names: Sequence[str], *, broadcast: bool) -> DataFrame:
+    """Return the rows that equal some touched ones in these columns.
+
+    Args:
+        rows: rows of a relation.
+        touched: rows with the same columns.
+        names: the columns to compare by, nulls being equal.
+        broadcast: whether the touched rows are few enough to be sent to every worker.
+    """
+    types = {field.name: field.dataType for field in rows.schema.fields}
+    wanted = touched.select(*(comparable(column(n), types[n]).alias(f"_t{place}") for place, n in enumerate(names)))
+    pairs = (comparable(column(n), types[n]).eqNullSafe(F.col(f"_t{place}")) for place, n in enumerate(names))
+    return rows.join(F.broadcast(wanted) if broadcast else wanted, reduce(and_, pairs), "left_semi")
+
+
+def misapplied(before: DataFrame, delta: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
+    """Return what is wrong after a strong delta: rows of negative weight, and rows whose key is there more than once.
+
+    Args:
+        before: the rows that the delta touches, with their weights.
+        delta: a strong delta.
+        key: the columns that are unique in every snapshot; empty if there are none.
+        schema: the relation's schema after it.
+    """
+    whole = before.unionByName(shaped(delta, schema, ["_weight"]))
+    after = weights_added(whole, schema.names, column("_weight"))
+    wrong = column("_weight") < 0
+    if key:
+        often = F.sum(F.greatest(column("_weight"), F.lit(0))).over(Window.partitionBy(*map(column, key)))
+        after, wrong = after.withColumn("_often", often), wrong | (column("_often") > 1)
+    return after.where(wrong).select(*map(column, (*schema.names, "_weight"))).orderBy("_weight")
+
+
 def inserts(changes: DataFrame, schema: Schema) -> DataFrame:
     """The rows of a strong delta that is known to take none away."""
     return repeated(changes.where(column("_weight") > 0), schema)
@@ -482,7 +532,7 @@ def _alike(one: Rows, two: Rows) -> bool:
     return Counter(map(repr, one)) == Counter(map(repr, two))
 
 
-def _sets(name: str, of: str) -> Column:
+def _sets(name: str, of: str | None = None) -> Column:
     return F.coalesce(F.array_contains(column("_set", of), name), F.lit(False))
 
 

@@ -109,7 +109,7 @@ def completed(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame
             every = F.array(*map(F.lit, given)).cast("array<string>")
             if "_deleted" not in present:
                 frame = frame.withColumn("_deleted", F.lit(False))
-            chosen = F.coalesce(column("_set"), every) if "_set" in present else every
+            chosen = F.coalesce(_settable(schema, key), every) if "_set" in present else every
             frame = frame.withColumn("_deleted", F.coalesce(column("_deleted"), F.lit(False)))
             return frame.withColumn("_set", F.when(~column("_deleted"), chosen))
         case Increment(key, measures):
@@ -119,6 +119,18 @@ def completed(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame
             return summed.where(reduce(or_, (column(name) != 0 for name in measures)))
         case _:
             return frame
+
+
+def _settable(schema: Schema, key: tuple[str, ...]) -> Column:
+    """Return `_set` where it names columns that can be set, an error elsewhere."""
+    others = F.array(*(F.lit(name) for name in schema.names if name not in key)).cast("array<string>")
+    unknown = F.element_at(F.array_except(column("_set"), others), 1)
+    message = F.concat(F.lit(_CANNOT_SET), F.coalesce(unknown, F.lit("null")))
+    wrong = F.size(F.array_except(column("_set"), others)) > 0
+    return F.when(wrong, F.raise_error(message).cast("array<string>")).otherwise(column("_set"))
+
+
+_CANNOT_SET = "_set must name columns other than the key's, which it does not do with: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +371,10 @@ def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None
             "a line lacks the column" if missing else "a line has a column that the channel does not",
             column=match[2],
             hint="Write null where there is no value" if missing else "Remove it, or declare it",
+        )
+    if match := re.search(rf"\[USER_RAISED_EXCEPTION\] {_CANNOT_SET}(\S+)", text):
+        return EncodingError(
+            "_set names a column that it cannot set", column=match[1], hint="Name columns of the channel but its key"
         )
     if any(sign in text for sign in _UNREADABLE):
         found = _FILE.search(text)

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kilonova.errors import BrokenInvariant, Busy, EncodingError, SparkUnavailable
+from kilonova.errors import BrokenInvariant, Busy, EncodingError, KeyViolation, SparkUnavailable
 from kilonova.model.block import Base, Block, Kind, Statistics
 from kilonova.model.check import Check, RowCheck, Unique, across_rows, of_rows, refuse_unknown
 from kilonova.model.encoding import (
@@ -192,8 +192,10 @@ class Warehouse:
         match encoding:
             case Append() | Increment():
                 return shaped(made, schema)
-            case Upsert() | Columns():
+            case Upsert():
                 return shaped(made.where(~column("_deleted")), schema)
+            case Columns():
+                return algebra.inserted(made.where(~column("_deleted")), encoding, schema)
             case Changes():
                 return algebra.repeated(made, schema)
             case Custom():
@@ -243,9 +245,10 @@ class Warehouse:
             refuse_unknown(check, schema.names)
         compared = across_rows(checks, encoding)
         if compared and old is None and not isinstance(kind, Base):
-            raise Busy(
-                "another run is writing the channel, and rows must be unique", hint="Try again when it has ended"
-            )
+            raise _unsettled("rows must be unique")
+        given = isinstance(encoding, Changes) and not isinstance(kind, Base) and not derived
+        if given and old is None and key_of(encoding):
+            raise _unsettled("keys must be unique")
         if not isinstance(kind, Base):
             if derived and WEIGHT[0] in frame.columns:
                 encoding = Changes(key_of(encoding))
@@ -271,6 +274,8 @@ class Warehouse:
         if not isinstance(kind, Base):
             if block.statistics.rows == 0:
                 return None
+            if given and (key_of(encoding) or block.statistics.removals):
+                self._check_strong(block, old)
             if old is not None and not derived and isinstance(encoding, Upsert | Columns | Custom):
                 changed = self._compared(block, old)
                 if changed is None:
@@ -469,23 +474,40 @@ class Warehouse:
             counts = algebra.counted(self.as_changes(made))
         return jobs.effect(counts)
 
-    def check_retractions(self, block: Block, old: Snapshot) -> None:
-        """Refuse a strong delta that takes away rows which are not there.
+    def _check_strong(self, block: Block, old: Snapshot | None) -> None:
+        """Refuse a strong delta that does not apply to the snapshot before it; only rows that it touches are read.
 
         Raises:
-            EncodingError: it does.
+            Busy: the snapshot is not known yet.
+            EncodingError: it takes away rows which are not there.
+            KeyViolation: a key would be there twice.
         """
-        delta = self.open(Chain(start=old.at, end=block.end, schema=block.schema, encoding=Changes(), deltas=(block,)))
-        retracted = delta.where(column("_weight") < 0)
-        before = self.as_changes(self._snapshot(old, block.schema))
-        after = algebra.chain(before.unionByName(retracted), Changes(), block.schema, self.functions)
-        missing = jobs.fetch(after.where(column("_weight") < 0).drop("_weight"), 1)
-        if missing:
-            shown = dict(zip(block.schema.names, missing[0], strict=True))
+        if old is None:
+            raise _unsettled("rows that are taken away must be there")
+        schema, key = block.schema, key_of(block.encoding)
+        delta = self.open(Chain(start=old.at, end=block.end, schema=schema, encoding=Changes(), deltas=(block,)))
+        before = self._snapshot(old, schema)
+        size = sum(each.statistics.bytes for each in (block, *old.blocks))
+        if size > self.sizes.single:
+            touched = delta if key else delta.where(column("_weight") < 0)
+            before = algebra.among(
+                before, touched, key or schema.names, broadcast=block.statistics.bytes <= self.sizes.broadcast
+            )
+        wrong = jobs.fetch(algebra.misapplied(self.as_changes(before), delta, key, schema), 1)
+        if not wrong:
+            return
+        *values, weight = wrong[0]
+        row = dict(zip(schema.names, values, strict=True))
+        if weight < 0:
             raise EncodingError(
-                f"a row is retracted more often than it is there: {shown}",
+                f"a row is retracted more often than it is there: {row}",
                 hint="A delta must apply to the rows before it",
             )
+        raise KeyViolation(
+            f"the delta leaves a key with two rows, one of them {row}",
+            column=", ".join(key),
+            hint="Retract the row that it replaces, in the same delta",
+        )
 
     def as_changes(self, rows: DataFrame) -> DataFrame:
         """Rows as a strong delta that adds them."""
@@ -589,6 +611,10 @@ class Warehouse:
             else shaped(self._blocks.deltas(run), schema, ["_weight"])
             for run in _runs(tuple(deltas))
         ]
+
+
+def _unsettled(why: str) -> Busy:
+    return Busy(f"another run is writing the channel, and {why}", hint="Try again when it has ended")
 
 
 def _uncompiled(number: int) -> Column:

@@ -1,0 +1,179 @@
+"""Deltas that users give, valid and invalid, in encodings that can say what does not apply: beside the reference."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import kilonova as kn
+from kilonova.catalog import runs
+from kilonova.errors import Busy, EncodingError, KeyViolation, KilonovaError, TaskFailed
+from kilonova.model.encoding import Changes, Columns, Encoding, delta_schema
+from kilonova.model.run import RunKind
+from kilonova.model.schema import Schema
+from kilonova.service.project import Project
+from kilonova.testing import reference
+from kilonova.testing.reference import Record
+from tests.frames import bag_of, frame_of, weights_of
+
+SEED = int(os.environ.get("KILONOVA_SEED") or random.randrange(1 << 30))
+_HOUR = timedelta(hours=1)
+SCHEMA = Schema.of(("id", "int"), ("x", "string"), ("m", "map<string,int>"))
+ENCODINGS: dict[str, tuple[Encoding, dict[str, Any]]] = {
+    "bag": (Changes(), {"encoding": "changes"}),
+    "keyed": (Changes(("id",)), {"encoding": "changes", "key": "id"}),
+    "columns": (Columns(("id",)), {"encoding": "columns", "key": "id"}),
+}
+
+
+def ledger(name: str) -> kn.Workflow:
+    wf = kn.Workflow("given")
+    wf.channel("c", SCHEMA.ddl, **ENCODINGS[name][1])
+    return wf
+
+
+def rows_of(chance: random.Random, encoding: Encoding, there: list[Record]) -> list[Record]:
+    """A delta that fits what is there, or nearly so."""
+
+    def row() -> Record:
+        m = chance.choice((None, frozenset(), frozenset({("a", 1)})))
+        return {"id": chance.choice((1, 2, 3, 3, None) if chance.random() < 0.1 else (1, 2, 3)), "x": "b", "m": m} | (
+            {"x": chance.choice(("a", "b", None))}
+        )
+
+    rows = [row() for _ in range(chance.randint(1, 2))]
+    if isinstance(encoding, Columns):
+        names = chance.choice((("x",), ("m",), ("x", "m"), (), None, ("id",), ("y",), (None,)))
+        return [each | {"_set": names, "_deleted": chance.random() < 0.2} for each in rows]
+    gone = [each for each in there if chance.random() < 0.6]
+    if isinstance(encoding, Changes) and encoding.key and chance.random() < 0.6:
+        gone = [each for each in there if each["id"] in {item["id"] for item in rows}]
+    weights = (1, 1, 1, 2, 0, None, -1) if chance.random() < 0.3 else (1,)
+    return [each | {"_weight": chance.choice(weights)} for each in rows] + [each | {"_weight": -1} for each in gone]
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_what_the_reference_refuses_is_refused_and_the_rest_reads_as_it_says(project: Project, name: str) -> None:
+    print(f"KILONOVA_SEED={SEED}")
+    chance = random.Random(f"{SEED}/{name}")
+    encoding, spark = ENCODINGS[name][0], project.warehouse.spark
+    project.apply(ledger(name))
+    now: Counter[Any] = Counter()
+    said: Counter[bool] = Counter()
+    for _ in range(14):
+        rows = rows_of(chance, encoding, reference.records(SCHEMA, now))
+        expected: type[KilonovaError] | None = None
+        after = now
+        try:
+            after = reference.merge(encoding, SCHEMA, now, reference.delta_of(encoding, SCHEMA, rows))
+        except KilonovaError as error:
+            expected = type(error)
+        frame = frame_of(spark, delta_schema(encoding, SCHEMA), rows)
+        point = project.status().channels["c"].effective
+        said[expected is None] += 1
+        if expected is None:
+            project.ingest("c", frame)
+            assert weights_of(project.read("c", since=point)) == reference.diff(Changes(), SCHEMA, now, after), rows
+        else:
+            with pytest.raises((EncodingError, KeyViolation)) as raised:
+                project.ingest("c", frame)
+            assert raised.value.channel == "c", rows
+        now = after
+        assert bag_of(project.read("c")) == now, rows
+    assert said[True] > 1
+
+
+def test_a_second_row_of_a_key_is_refused_with_the_row(project: Project) -> None:
+    project.apply(ledger("keyed"))
+    spark = project.warehouse.spark
+    frame = lambda *rows: frame_of(spark, delta_schema(Changes(("id",)), SCHEMA), rows)  # noqa: E731
+    project.ingest("c", frame({"id": 1, "x": "a", "_weight": 1}))
+    with pytest.raises(KeyViolation, match=r"leaves a key with two rows, one of them \{'id': 1"):
+        project.ingest("c", frame({"id": 1, "x": "b", "_weight": 1}))
+    with pytest.raises(EncodingError, match=r"retracted more often than it is there: \{'id': 2"):
+        project.ingest("c", frame({"id": 2, "x": "b", "_weight": -1}))
+    project.ingest("c", frame({"id": 1, "x": "a", "_weight": -1}, {"id": 1, "x": "b", "_weight": 1}))
+    assert [row["x"] for row in project.read("c").collect()] == ["b"]
+
+
+@pytest.mark.parametrize("name", ["bag", "keyed"])
+def test_a_task_that_retracts_what_is_not_there_fails_and_its_channel_stays_whole(project: Project, name: str) -> None:
+    def declared(bad: bool) -> kn.Workflow:
+        wf = kn.Workflow("given")
+        wf.channel("events", "id int, x string")
+
+        @wf.task(schema="id int, x string", **ENCODINGS[name][1])
+        def ledger(events: kn.New) -> kn.Delta:
+            return events.withColumn("_weight", F.lit(-1 if bad else 1).cast("bigint"))
+
+        return wf
+
+    spark = project.warehouse.spark
+    project.apply(declared(bad=True))
+    project.ingest("events", spark.createDataFrame([(1, "a")], "id int, x string"))
+    with pytest.raises(EncodingError) as raised:
+        project.run()
+    assert (raised.value.task, raised.value.channel) == ("ledger", "ledger")
+    project.apply(declared(bad=False))
+    project.run()
+    project.ingest("events", spark.createDataFrame([(1, "a")], "id int, x string"))
+    if name == "keyed":
+        with pytest.raises(KeyViolation):
+            project.run()
+    else:
+        project.run()
+    assert {tuple(row) for row in project.read("ledger").collect()} == {(1, "a")}
+
+
+@pytest.mark.parametrize(("name", "allowed"), [("bag", True), ("keyed", False)])
+def test_across_a_reserved_point_only_additions_to_a_bag_are_taken(project: Project, name: str, allowed: bool) -> None:
+    """The relation before is not known while another run is writing it."""
+    project.apply(ledger(name))
+    spark, schema = project.warehouse.spark, delta_schema(ENCODINGS[name][0], SCHEMA)
+    project.ingest("c", frame_of(spark, schema, [{"id": 1, "x": "a", "_weight": 1}]))
+    with project.catalog.writing() as tx:
+        run, _ = runs.start(tx, kind=RunKind.INGEST, tasks=(), writes=("c",), owner="other", lease=_HOUR)
+    addition = frame_of(spark, schema, [{"id": 2, "x": "b", "_weight": 1}])
+    if allowed:
+        project.ingest("c", addition)
+    else:
+        with pytest.raises(Busy):
+            project.ingest("c", addition)
+    with pytest.raises(Busy, match="another run is writing the channel"):
+        project.ingest("c", frame_of(spark, schema, [{"id": 1, "x": "a", "_weight": -1}]))
+    with project.catalog.writing() as tx:
+        runs.fail(tx, run, "it failed", passing=False)
+    assert {row["id"] for row in project.read("c").collect()} == ({1, 2} if allowed else {1})
+    project.ingest("c", frame_of(spark, schema, [{"id": 1, "x": "a", "_weight": -1}]))
+    assert {row["id"] for row in project.read("c").collect()} == ({2} if allowed else set())
+
+
+def test_a_task_sets_only_the_columns_that_it_names_from_the_first_delta_on(project: Project) -> None:
+    wf = kn.Workflow("patches")
+    wf.channel("events", "id int, x string, y string, sets array<string>")
+
+    @wf.task(schema="id int, x string, y string", key="id", encoding="columns")
+    def known(events: kn.New) -> kn.Delta:
+        return events.withColumnRenamed("sets", "_set")
+
+    project.apply(wf)
+    spark = project.warehouse.spark
+
+    def arrive(*rows: tuple[Any, ...]) -> DataFrame:
+        frame = spark.createDataFrame(list(rows), "id int, x string, y string, sets array<string>")
+        project.ingest("events", frame)
+        return frame
+
+    arrive((1, "not set", "b", ["y"]), (2, "a", "b", None))
+    project.run()
+    assert {tuple(row) for row in project.read("known").collect()} == {(1, None, "b"), (2, "a", "b")}
+    arrive((3, "a", "b", ["id"]))
+    with pytest.raises((EncodingError, TaskFailed), match="cannot set"):
+        project.run()
