@@ -328,6 +328,47 @@ def test_a_block_of_a_channel_that_was_dropped_meanwhile_is_not_published(clicks
         assert runs.fail(tx, run, "dropped")
 
 
+def test_points_of_a_channel_that_was_dropped_are_not_counted_anew(clicks: Catalog) -> None:
+    for _ in range(3):
+        ingested(clicks, "clicks")
+    with clicks.writing() as tx:
+        registry.drop_task(tx, "joined")
+        chains.drop_channel(tx, "clicks")
+        registry.add_channels(tx, [a_channel("clicks")], "w")
+    with clicks.reading() as tx:
+        chronicle = chains.chronicle(tx, "clicks")
+    assert (chronicle.readable, chronicle.effective, chronicle.snapshot(3).blocks) == (3, 0, ())
+    with pytest.raises(UnknownName, match="dropped"):
+        chronicle.snapshot(2)
+    ingested(clicks, "clicks")
+    with clicks.reading() as tx:
+        chronicle = chains.chronicle(tx, "clicks")
+    assert [point.number for point in chronicle.points] == [4]
+    assert (chronicle.effective, len(chronicle.snapshot(4).blocks)) == (4, 1)
+    with clicks.writing() as tx:  # without having been written
+        for _ in range(2):
+            chains.drop_channel(tx, "clicks")
+            registry.add_channels(tx, [a_channel("clicks")], "w")
+    with clicks.reading() as tx:
+        assert chains.chronicle(tx, "clicks").readable == 4
+
+
+def test_a_task_that_was_declared_again_while_it_ran_begins_anew(clicks: Catalog) -> None:
+    ingested(clicks, "clicks")
+    with clicks.writing() as tx:
+        task = registry.tasks(tx)["joined"]
+        run, _ = begin(tx, "joined")
+    with clicks.writing() as tx:
+        registry.drop_task(tx, "joined")
+        chains.drop_channel(tx, "clicks")
+        registry.add_channels(tx, [a_channel("clicks")], "w")
+        registry.put_task(tx, task.task, "w")
+        advance = runs.Advance(task="joined", logic=task.logic, points=(("clicks", 1),))
+        runs.commit(tx, run, inputs=(), outputs=(), advances=(advance,))
+    with clicks.reading() as tx:
+        assert not registry.tasks(tx)["joined"].started
+
+
 def test_pins_keep_blocks_until_they_run_out(clicks: Catalog, clock: Clock) -> None:
     _, block = ingested(clicks, "clicks")
     with clicks.writing() as tx:

@@ -38,6 +38,7 @@ class Proposer:
         self.kinds = kinds
         self.expected = expected
         self.spec = Spec((), ())
+        self.earlier: list[Spec] = []
         self._numbers = iter(range(1, 1000))
 
     def first(self) -> Step:
@@ -58,7 +59,7 @@ class Proposer:
             self._replace: 5,
             self._spoiled: 8,
             self._redeclare: 6,
-            self._drop: 2,
+            self._drop: 3,
             self._during: 16,
         }
         maker = self.random.choices(list(makers), list(makers.values()))[0]
@@ -94,7 +95,8 @@ class Proposer:
     def _redeclare(self) -> Step | None:
         """Change the workflow."""
         before = self.spec
-        match self.random.choice(("logic", "add", "remove")):
+        self.earlier.append(before)
+        match self.random.choice(("logic", "add", "remove", "none", "again", "again")):
             case "logic" if before.tasks:
                 task = self.random.choice(before.tasks)
                 changed = replace(task, constant=(task.constant + 1) % 4)
@@ -103,6 +105,10 @@ class Proposer:
                 self._add_task()
             case "remove":
                 self.spec = next(iter(self._shuffled(before.smaller())), before)
+            case "none":
+                self.spec = Spec(before.channels, ())
+            case "again":
+                self.spec = self.random.choice(self.earlier)
         return Apply(self.spec)
 
     def _shuffled(self, items: Any) -> list[Any]:

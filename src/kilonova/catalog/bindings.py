@@ -185,7 +185,7 @@ def _put_triggers(tx: Transaction, workflow: str, wanted: Mapping[int, Sequence[
 
 
 def forget(tx: Transaction, channel: str) -> None:
-    """A channel is dropped: triggers that wait for its data begin anew, for it may come again with points from 1."""
+    """A channel is dropped: triggers that wait for its data begin anew, for it may come again."""
     table = tables.trigger
     named = cast(table.c.definition, Text).contains(json.dumps(channel), autoescape=True)
     for row in tx.connection.execute(select(table).where(table.c.active, named)).all():

@@ -109,7 +109,7 @@ def chronicles(tx: Transaction, names: Iterable[str] | None = None) -> dict[str,
     for name in wanted or ():
         if name not in found:
             channel_id(tx, name)
-    points: dict[int, list[Point]] = {number: [] for number in rows}
+    past, points = _dropped(tx, found), {number: list[Point]() for number in rows}
     since = dict.fromkeys(rows, 0)
     for row in tx.connection.execute(_listed(rows)):
         since[row.channel_id] = row.since
@@ -130,9 +130,17 @@ def chronicles(tx: Transaction, names: Iterable[str] | None = None) -> dict[str,
     ):
         blocks[row.channel_id].append(block_from(row))
     return {
-        row.name: Chronicle(_channel(row), tuple(points[number]), tuple(blocks[number]), since[number])
+        row.name: Chronicle(
+            _channel(row), tuple(points[number]), tuple(blocks[number]), since[number], past.get(row.name, 0)
+        )
         for number, row in rows.items()
     }
+
+
+def _dropped(tx: Transaction, names: Collection[str]) -> dict[str, int]:
+    """Newest points of the channels of some names that were dropped, by name."""
+    rows = tx.connection.execute(select(tables.dropped))
+    return {row.name: row.point for row in rows if row.name in names}
 
 
 def _listed(channels: Collection[int]) -> Select[Any]:
@@ -236,6 +244,8 @@ def set_policy(tx: Transaction, name: str, policy: Policy) -> None:
 def reserve(tx: Transaction, name: str, run: int) -> int:
     """Reserve the next point of a channel for a run (Nova, section 4, the data manager).
 
+    The points of a channel that is declared again after it was dropped have numbers after the old ones.
+
     Returns:
         The reserved point.
     """
@@ -246,6 +256,8 @@ def reserve(tx: Transaction, name: str, run: int) -> int:
         .order_by(tables.point.c.number.desc())
         .limit(1)
     ).scalar()
+    if newest is None:
+        newest = tx.connection.execute(select(tables.dropped.c.point).where(tables.dropped.c.name == name)).scalar()
     reserved = (newest or 0) + 1
     tx.connection.execute(
         insert(tables.point).values(
@@ -352,8 +364,10 @@ def block_states(tx: Transaction, numbers: Sequence[int] | None = None) -> dict[
 
 def drop_channel(tx: Transaction, name: str) -> None:
     """Take a channel out of the catalog, with its points, cursors and files; its blocks are doomed."""
-    number = channel_id(tx, name)
+    number, newest = channel_id(tx, name), chronicle(tx, name).newest
     connection = tx.connection
+    connection.execute(delete(tables.dropped).where(tables.dropped.c.name == name))
+    connection.execute(insert(tables.dropped).values(name=name, point=newest))
     for table in (tables.run_output, tables.run_input, tables.cursor, tables.point, tables.file):
         connection.execute(delete(table).where(table.c.channel_id == number))
     connection.execute(

@@ -105,7 +105,7 @@ def channel_owners(tx: Transaction) -> dict[str, str]:
 
 
 def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False) -> int:
-    """Register a task, or a new logic version of one whose definition has changed.
+    """Register a task, or a new logic version of one whose definition has changed or that was dropped.
 
     Args:
         tx: a writing transaction.
@@ -123,7 +123,7 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
     newest = tx.connection.execute(
         select(tables.logic.c.fingerprint).where(tables.logic.c.task_id == row.id, tables.logic.c.version == row.logic)
     ).scalar_one()
-    same = newest == task.fingerprint and not renew
+    same = row.active and newest == task.fingerprint and not renew
     logic = int(row.logic) if same else int(row.logic) + 1
     tx.connection.execute(
         update(tables.task)

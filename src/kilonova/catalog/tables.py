@@ -144,6 +144,13 @@ point = Table(
     Index("point_by_run", "channel_id", "run_id"),
 )
 
+dropped = Table(
+    "dropped",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("point", Integer, nullable=False),
+)
+
 block = Table(
     "block",
     metadata,

@@ -120,17 +120,19 @@ class Chronicle:
         points: points in order; cancelled ones other than the newest may be left out, and those before `since`.
         blocks: the live blocks, in any order.
         since: the oldest point that is listed, where older ones are not because nobody needs them any more; else 0.
+        origin: the newest point of dropped channels of that name, after which the numbers of this one go on; else 0.
     """
 
     channel: Channel
     points: tuple[Point, ...]
     blocks: tuple[Block, ...]
     since: int = 0
+    origin: int = 0
 
     @property
     def newest(self) -> int:
-        """The newest point, whatever its state; 0 if there is none."""
-        return self.points[-1].number if self.points else 0
+        """The newest point, whatever its state; if there is none, that which its numbers start after."""
+        return self.points[-1].number if self.points else self.origin
 
     @property
     def readable(self) -> int:
@@ -314,6 +316,13 @@ class Chronicle:
         )
 
     def _check(self, number: int) -> None:
+        if 0 < number < self.origin:
+            raise UnknownName(
+                "the point was that of a channel of the same name, which was dropped",
+                channel=self.channel.name,
+                point=number,
+                hint=f"The points of this one are numbered from {self.origin + 1}",
+            )
         if 0 < number < self.since:
             raise self._collected(number)
         if not 0 <= number <= self.readable:
