@@ -386,6 +386,11 @@ def pin(tx: Transaction, holder: str, blocks: Iterable[int], until: timedelta) -
         )
 
 
+def renew_pins(tx: Transaction, holders: Collection[str], until: timedelta) -> None:
+    """Renew the leases of all blocks that some holders have pinned."""
+    tx.connection.execute(update(tables.pin).where(tables.pin.c.holder.in_(holders)).values(until=tx.now + until))
+
+
 def unpin(tx: Transaction, holder: str) -> None:
     """Let go of all blocks that a holder has pinned."""
     tx.connection.execute(delete(tables.pin).where(tables.pin.c.holder == holder))

@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-import uuid
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,6 +30,7 @@ from kilonova.model.task import Production
 from kilonova.schedule.collection import Provenance
 from kilonova.schedule.layout import Sizes
 from kilonova.service import changes
+from kilonova.service.pins import Pins
 from kilonova.service.reports import Gathered, RunLog, RunReport, closing
 from kilonova.service.settings import FILE, Settings, catalog_url, load_settings, warehouse_url
 from kilonova.service.steering import Steering
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
 _SOON = timedelta(minutes=1)
 """How long a person waits for files to be complete."""
+
+_PINNED = 600.0
+"""Seconds for which blocks stay at least that a process was reading when it died."""
 
 
 class Project(Steering):
@@ -78,6 +82,7 @@ class Project(Steering):
         self._opened = False
         self._warehouse: Warehouse | None = None
         self._lock = threading.Lock()
+        self._pins = Pins(self.catalog, timedelta(seconds=max(_PINNED, settings.lease)))
 
     def __enter__(self) -> Project:
         return self
@@ -88,7 +93,8 @@ class Project(Steering):
         self.close()
 
     def close(self) -> None:
-        """End the Spark session, if this project started it, and let go of the catalog."""
+        """End the Spark session, if this project started it, and let go of the catalog and of what was read."""
+        self._pins.close()
         if self._opened and self._spark is not None:
             self._spark.stop()
         self._spark, self._warehouse, self._opened = None, None, False
@@ -498,6 +504,7 @@ class Project(Steering):
         from kilonova.engine.reclaim import collect_garbage
 
         self.catalog.check()
+        self._pins.settle()
         return collect_garbage(
             self.catalog,
             self._files(),
@@ -513,8 +520,9 @@ class Project(Steering):
     def read(self, channel: str, *, at: int | None = None, since: int | None = None) -> DataFrame:
         """The rows of a channel, or its changes since a point as a strong delta.
 
-        The rows are pinned only while this project is open and for as long as a lease lasts; to be sure of
-        them, use them at once.
+        Its blocks stay for as long as the DataFrame lives, or, in a session that is no Spark Connect client, a
+        DataFrame that was made of it; at most until this project is closed. Where it is joined to a DataFrame that
+        comes first and from elsewhere, keep both.
 
         Args:
             channel: the channel.
@@ -524,8 +532,14 @@ class Project(Steering):
         Raises:
             UnknownName: there is no such channel or point.
         """
-        with self._reading(channel, at, since) as reading:
-            return self.warehouse.open(reading)
+        reading, holder = self._pinned(channel, at, since)
+        try:
+            frame, anchor = self.warehouse.open_apart(reading)
+            weakref.finalize(anchor, self._pins.give_up, holder).atexit = False
+        except BaseException:
+            self._pins.release(holder)
+            raise
+        return frame
 
     def rows(
         self, channel: str, *, at: int | None = None, since: int | None = None, limit: int | None = None
@@ -675,8 +689,15 @@ class Project(Steering):
     @contextmanager
     def _reading(self, channel: str, at: int | None, since: int | None) -> Iterator[Reading]:
         """A reading whose blocks stay until the end of the block."""
+        reading, holder = self._pinned(channel, at, since)
+        try:
+            yield reading
+        finally:
+            self._pins.release(holder)
+
+    def _pinned(self, channel: str, at: int | None, since: int | None) -> tuple[Reading, str]:
+        """Return a reading whose blocks stay until the pins are released that are returned with it."""
         self.catalog.check()
-        holder = f"reader {uuid.uuid4().hex}"
         with self.catalog.writing() as tx:
             reading = _reading(tx, channel, at, since)
             if reading.schema is None:
@@ -685,13 +706,9 @@ class Project(Steering):
                     channel=channel,
                     hint="Run the task that writes it first",
                 )
-            lease = timedelta(seconds=max(600.0, self.settings.lease))
-            records.pin(tx, holder, [block.number for block in reading.blocks], lease)
-        try:
-            yield reading
-        finally:
-            with self.catalog.writing() as tx:
-                records.unpin(tx, holder)
+            holder = self._pins.pin(tx, [block.number for block in reading.blocks])
+        self._pins.hold(holder)
+        return reading, holder
 
 
 def _reading(tx: Transaction, channel: str, at: int | None, since: int | None) -> Reading:

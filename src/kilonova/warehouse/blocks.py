@@ -86,6 +86,12 @@ class Blocks:
         restricted._condition = condition
         return restricted
 
+    def on(self, spark: SparkSession) -> Blocks:
+        """The same blocks, read through another object of the same session."""
+        other = copy.copy(self)
+        other.spark = spark
+        return other
+
     def by_one(self) -> Blocks:
         """The same blocks, each read by one worker, so that merging them moves no rows."""
         alone = copy.copy(self)

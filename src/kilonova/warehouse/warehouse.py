@@ -132,6 +132,21 @@ class Warehouse:
             return alone._opened(reading, schema)
         return self._opened(reading, schema)
 
+    def open_apart(self, reading: Reading) -> tuple[DataFrame, object]:
+        """The rows of a reading, as `open` gives them, and something that lives as long as they are used.
+
+        That is a copy of the session's object, which Spark hands on to every frame that is made of a frame. A client of
+        Spark Connect ends with the first copy that goes: there it is the frame itself.
+        """
+        if type(self.spark) is not SparkSession:
+            frame = self.open(reading)
+            return frame, frame
+        apart = copy.copy(self)
+        apart.spark = copy.copy(self.spark)
+        apart._blocks = self._blocks.on(apart.spark)
+        apart._held = {}
+        return apart.open(reading), apart.spark
+
     def _opened(self, reading: Reading, schema: Schema) -> DataFrame:
         match reading:
             case Snapshot():

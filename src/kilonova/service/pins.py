@@ -1,0 +1,113 @@
+"""Pins that keep the blocks of readings from being collected for as long as the readings go on.
+
+A pin has a lease, so that those of a process that died run out. While a project holds any, one thread renews their
+leases; it ends with the last of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Iterable
+from datetime import timedelta
+
+from kilonova.catalog import runs
+from kilonova.catalog.database import Catalog, Transaction
+
+_logger = logging.getLogger(__name__)
+
+
+class Pins:
+    """Pins of one process, renewed until they are released.
+
+    Args:
+        catalog: the catalog of the blocks.
+        lease: for how long a pin holds without being renewed.
+    """
+
+    def __init__(self, catalog: Catalog, lease: timedelta) -> None:
+        self._catalog = catalog
+        self._lease = lease
+        self._held: set[str] = set()
+        self._given_up: set[str] = set()
+        self._changed = threading.Condition(threading.RLock())  # a frame may be finalized in a thread that has it
+        self._thread: threading.Thread | None = None
+
+    def pin(self, tx: Transaction, blocks: Iterable[int]) -> str:
+        """Pin blocks.
+
+        Args:
+            tx: the writing transaction in which it was seen that the blocks are there.
+            blocks: their numbers.
+
+        Returns:
+            The name under which they are pinned, which has to be given to `hold` and `release`.
+
+        Raises:
+            Busy: one of them was collected in the meantime.
+        """
+        holder = f"reader {uuid.uuid4().hex}"
+        runs.pin(tx, holder, blocks, self._lease)
+        return holder
+
+    def hold(self, holder: str) -> None:
+        """Renew pins from now on."""
+        with self._changed:
+            self._held.add(holder)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._renew, name="pins", daemon=True)
+                self._thread.start()
+
+    def release(self, holder: str) -> None:
+        """Delete pins."""
+        self.give_up(holder)
+        self.settle()
+
+    def give_up(self, holder: str) -> None:
+        """Have pins deleted soon by another thread: what calls this may be in the middle of a transaction."""
+        with self._changed:
+            self._given_up.add(holder)
+            self._changed.notify_all()
+
+    def settle(self) -> None:
+        """Delete the pins that were given up; where that fails, their lease runs out."""
+        with self._changed:
+            gone = self._given_up & self._held
+            self._given_up.clear()
+            self._held -= gone
+            self._changed.notify_all()
+        try:
+            if gone:
+                with self._catalog.writing() as tx:
+                    for holder in gone:
+                        runs.unpin(tx, holder)
+        except Exception as error:
+            _logger.debug("pins of readings were not deleted, and will run out: %s", error)
+
+    def close(self) -> None:
+        """Delete all pins."""
+        with self._changed:
+            self._given_up |= self._held
+            thread = self._thread
+        self.settle()
+        if thread is not None:
+            thread.join()
+
+    def _renew(self) -> None:
+        """Renew leases and delete what was given up, until nothing is held."""
+        wait = self._lease.total_seconds() / 3
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._given_up or not self._held, wait)
+            self.settle()
+            with self._changed:
+                held = set(self._held)
+                if not held:
+                    self._thread = None
+                    return
+            try:
+                with self._catalog.writing() as tx:
+                    runs.renew_pins(tx, held, self._lease)
+            except Exception as error:
+                _logger.warning("pins of readings were not renewed, and hold for a while yet: %s", error)
