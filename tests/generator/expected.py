@@ -277,7 +277,7 @@ class Expected:
         whole = next((v for v in task.variants if self._makes_whole(v, task)), None)
         if task.started:
             for variant in task.variants:
-                if variant is not whole and not any(self._removes(task, port) for port in variant.ports):
+                if variant is not whole and not any(self._hinders(task, port) for port in variant.ports):
                     return variant, False
         return (whole, False) if whole is not None else (task.variants[0], True)
 
@@ -287,19 +287,30 @@ class Expected:
             port.mode is Mode.ALL and port.channel not in task.spec.writes for port in variant.ports
         )
 
-    def _removes(self, task: Known, port: Any) -> bool:
-        if port.mode is not Mode.INSERTS:
-            return False
+    def _hinders(self, task: Known, port: Any) -> bool:
+        """Whether a port cannot be fed the change of what it reads."""
         channel = self.channels[port.channel]
-        change = channel.read(Mode.CHANGES, task.cursors.get(port.channel, 0), channel.readable)
-        return any(weight < 0 for weight in change.values())
+        start = task.cursors.get(port.channel, 0)
+        if port.channel in task.spec.writes or not self._effective_at(channel, start):
+            return False
+        if port.mode is Mode.INSERTS:
+            change = channel.read(Mode.CHANGES, start, channel.readable)
+            return any(weight < 0 for weight in change.values())
+        written_anew = any(written.whole is not None for written in channel.points[start : channel.readable])
+        return port.mode is Mode.NEW and written_anew and isinstance(channel.encoding, Append)
+
+    # Looking
+
+    @staticmethod
+    def _effective_at(channel: ReferenceChannel, point: int) -> bool:
+        return not channel.same(0, point)
 
     # Looking
 
     def _effective(self, name: str) -> bool:
         """Whether anything has been written to a channel that can be read."""
         channel = self.channels[name]
-        return not channel.same(0, channel.readable)
+        return self._effective_at(channel, channel.readable)
 
     def known(self, channel: str) -> None:
         if channel not in self.channels:

@@ -196,6 +196,8 @@ def test_changes_lead_from_one_point_to_another(encoding: Encoding, data: st.Dat
                 assert delta == reference.empty(encoding)
             if any(weight < 0 for weight in strong.values()):
                 assert chronicle.may_remove(start, end)
+                assert encoding != APPEND or not chronicle.can_say(start, end)
+            assert encoding == APPEND or chronicle.can_say(start, end)
             if encoding == APPEND:
                 assert not chronicle.may_remove(start, end)
 

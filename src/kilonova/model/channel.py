@@ -298,6 +298,26 @@ class Chronicle:
             return Strong(old=old, delta=chain)
         return Diff(old=old, new=self.snapshot(end), encoding=Changes())
 
+    def can_say(self, start: int, end: int) -> bool:
+        """Return whether the channel's own encoding can say the change between two points (mode NEW).
+
+        Deltas of that encoding can. Where there are none, because the relation was written anew, the difference of the
+        two snapshots can: but not if rows may have gone that the encoding cannot take away, nor if the channel had
+        another encoding at the first point, whose deltas read otherwise, nor if garbage collection took the first.
+        """
+        try:
+            if self.settled(start) == 0 or isinstance(self.delta(start, end), Chain):
+                return True
+        except UnknownName:
+            return False
+        return not only_adds(self.channel.encoding) and not self._encoded_otherwise(start)
+
+    def _encoded_otherwise(self, number: int) -> bool:
+        """Return whether the channel had another encoding at a point; strong deltas stand in channels of any."""
+        settled = self.settled(number)
+        found = {merged_as(block.encoding) for block in self.blocks if self.settled(block.end) == settled}
+        return not found <= {merged_as(self.channel.encoding), Changes()}
+
     def may_remove(self, start: int, end: int) -> bool:
         """Whether the change between two points may take rows away (mode INSERTS needs that it does not)."""
         if self.settled(start) == 0:

@@ -129,10 +129,10 @@ def _as_declared(whole: Variant | None, progress: Progress, chronicles: Mapping[
     for variant in variants:
         if variant is whole:
             continue
-        hindered = _removing_port(variant, progress, chronicles)
-        if hindered is None:
+        hindrance = _hindrance(variant, progress, chronicles)
+        if hindrance is None:
             return Choice(variant=variant, way=Way.INCREMENTAL, reason=f"variant {variant.name} takes the news")
-        obstacle = f"{hindered.channel} may have lost rows, which {variant.name} does not take"
+        obstacle = f"{hindrance}, which {variant.name} does not take"
     if whole is not None:
         return Choice(variant=whole, way=Way.WHOLE, reason=obstacle or "the task has no incremental variant")
     return Choice(variant=variants[0], way=Way.FRESH, reason=obstacle)
@@ -192,13 +192,17 @@ def _makes_whole(variant: Variant, task: Task) -> bool:
     )
 
 
-def _removing_port(variant: Variant, progress: Progress, chronicles: Mapping[str, Chronicle]) -> Port | None:
-    """The port that wants inserts only, but would be fed rows that go."""
+def _hindrance(variant: Variant, progress: Progress, chronicles: Mapping[str, Chronicle]) -> str | None:
+    """Return why a variant cannot take the change of what it reads; None if it can."""
     for port in variant.ports:
         chronicle = chronicles[port.channel]
-        cursor = progress.cursor(port.channel)
-        if port.mode is Mode.INSERTS and chronicle.may_remove(cursor, chronicle.readable):
-            return port
+        start, end = progress.cursor(port.channel), chronicle.readable
+        if port.channel in progress.task.writes or start > end:
+            continue
+        if port.mode is Mode.INSERTS and chronicle.may_remove(start, end):
+            return f"{port.channel} may have lost rows"
+        if port.mode is Mode.NEW and not chronicle.can_say(start, end):
+            return f"{port.channel} was written anew since point {start}"
     return None
 
 
