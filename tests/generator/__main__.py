@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from kilonova.warehouse.session import SparkSettings, open_session
 from tests.generator.history import Mismatch, generate
-from tests.generator.proposing import KINDS
+from tests.generator.proposing import NOT_ON_SPARK
 
 
 def _session() -> SparkSession:
@@ -28,7 +28,6 @@ def main() -> int:
     parser.add_argument("--length", type=int, default=40, help="steps of one history")
     parser.add_argument("--shrink", type=float, default=60, help="seconds to look for a shorter script")
     parser.add_argument("--spark", action="store_true", help="on Spark, far more slowly")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of source channels")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     began = time.monotonic()
@@ -39,7 +38,7 @@ def main() -> int:
             length=given.length,
             seconds=given.shrink,
             session=_session() if given.spark else None,
-            kinds=given.kinds,
+            left_out=NOT_ON_SPARK if given.spark else (),
         )
     except Mismatch as error:
         print(error)
@@ -50,4 +49,5 @@ def main() -> int:
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

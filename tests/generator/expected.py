@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kilonova.errors import Busy, DeclarationError, KilonovaError, UnknownName
+from kilonova.errors import Busy, DeclarationError, UnknownName
 from kilonova.model.channel import PointState
 from kilonova.model.encoding import Append, Changes, Columns, Encoding, delta_schema, optional_columns
+from kilonova.model.run import Way
 from kilonova.model.schema import Schema
-from kilonova.model.task import Mode, Production
+from kilonova.model.task import Mode, Port, Production
 from kilonova.testing import reference
 from kilonova.testing.reference import Bag, Record, ReferenceChannel, Written
 from tests.generator.declared import CUSTOM, ChannelSpec, Spec, TaskSpec, VariantSpec
@@ -33,21 +34,21 @@ class Known:
 
 @dataclass(frozen=True)
 class Pending:
-    """A run that has begun: the points that it has reserved, and what it will have done if it commits.
+    """A run that has begun, and how things stood then.
 
     Attributes:
-        points: the point reserved on each channel.
-        written: what it writes there; channels on which it does nothing are left out.
-        tasks: how far its tasks will have come.
+        happen: does to what is expected what the run does.
+        reserved: the point reserved on each channel.
+        points: the channels' points before.
+        tasks: how far the tasks had come.
         claimed: the tasks that it runs.
-        error: why it cannot commit.
     """
 
-    points: dict[str, int]
-    written: dict[str, Written]
+    happen: Callable[[], None]
+    reserved: dict[str, int]
+    points: dict[str, list[Written]]
     tasks: dict[str, tuple[bool, dict[str, int]]]
     claimed: frozenset[str]
-    error: KilonovaError | None
 
 
 class Expected:
@@ -58,40 +59,42 @@ class Expected:
         self.specs: dict[str, ChannelSpec] = {}
         self.tasks: dict[str, Known] = {}
         self.claimed: frozenset[str] = frozenset()
+        self.ways: dict[str, Way] = {}
+        self.collected = False
 
     # Runs that go on
 
     def begin(self, happen: Callable[[], None], writes: Sequence[str], claimed: Sequence[str]) -> Pending:
-        """Reserve what a run writes, seeing by now what it is going to do."""
+        """Reserve what a run writes."""
         points, tasks = self._points(), self._states()
-        error = None
-        try:
-            happen()
-        except KilonovaError as raised:
-            error = raised
-        made, states = self._points(), self._states()
-        self._restore(points, tasks)
-        written = {name: made[name][len(points[name])] for name in writes if len(made[name]) > len(points[name])}
-        moved = {name: state for name, state in states.items() if state != tasks[name]}
         reserved = {name: self.channels[name].reserve() for name in writes}
         self.claimed |= frozenset(claimed)
-        return Pending(reserved, written, moved, frozenset(claimed), error)
+        return Pending(happen, reserved, points, tasks, frozenset(claimed))
 
     def end(self, pending: Pending, *, commits: bool) -> None:
-        """Commit a run that has begun, or take it back.
+        """Commit a run that has begun, seeing what it saw then, or take it back.
 
         Raises:
             KilonovaError: it cannot commit.
         """
         self.claimed -= pending.claimed
-        done = commits and pending.error is None
-        for name, point in pending.points.items():
-            written = pending.written.get(name) if done else None
-            self.channels[name].points[point - 1] = written or Written(PointState.CANCELLED)
-        for name, (started, cursors) in pending.tasks.items() if done else ():
-            self.tasks[name].started, self.tasks[name].cursors = started, cursors
-        if commits and pending.error is not None:
-            raise pending.error
+        for name, point in pending.reserved.items():
+            self.channels[name].points[point - 1] = Written(PointState.CANCELLED)
+        if not commits:
+            return
+        points, tasks = self._points(), self._states()
+        self._restore(pending.points, pending.tasks)
+        try:
+            pending.happen()
+            made, states = self._points(), self._states()
+        finally:
+            self._restore(points, tasks)
+        for name, point in pending.reserved.items():
+            if len(made[name]) >= point:
+                self.channels[name].points[point - 1] = made[name][point - 1]
+        for name, state in states.items():
+            if state != pending.tasks[name]:
+                self.tasks[name].started, self.tasks[name].cursors = state
 
     def _points(self) -> dict[str, list[Written]]:
         return {name: list(channel.points) for name, channel in self.channels.items()}
@@ -194,7 +197,11 @@ class Expected:
             nothing = settled and not new and not self._effective(name)
             channel.write(channel.reserve(), **({} if nothing else {"whole": new}))
             return
+        if not settled and isinstance(encoding, Changes) and encoding.key:
+            raise Busy("keys must be unique", channel=name)
         part = reference.delta_of(encoding, schema, rows)
+        if not settled and isinstance(encoding, Changes) and any(weight < 0 for weight in part.values()):
+            raise Busy("rows that are taken away must be there", channel=name)
         if settled:
             old = channel.at(channel.readable)
             part = reference.effective(encoding, schema, part, old, function=function)
@@ -273,13 +280,26 @@ class Expected:
         task.started, task.cursors = True, ends
 
     def _chosen(self, task: Known) -> tuple[VariantSpec, bool]:
-        """The variant that is to run, and whether it begins from nothing."""
+        """The variant that is to run, and whether it begins from nothing.
+
+        Where a port reads what came since its cursor, and that has been made anew meanwhile or its past collected, it
+        is as good to begin from nothing; what was done is known from `ways`.
+        """
         whole = next((v for v in task.variants if self._makes_whole(v, task)), None)
-        if task.started:
-            for variant in task.variants:
-                if variant is not whole and not any(self._hinders(task, port) for port in variant.ports):
-                    return variant, False
-        return (whole, False) if whole is not None else (task.variants[0], True)
+        anew = (whole, False) if whole is not None else (task.variants[0], True)
+        if not task.started:
+            return anew
+        for variant in task.variants:
+            if variant is not whole and not any(self._hinders(task, port) for port in variant.ports):
+                broken = self.collected or any(self._broken(task, port) for port in variant.ports)
+                renews = self.ways.get(task.spec.name, Way.INCREMENTAL).renews
+                return anew if broken and renews else (variant, False)
+        return anew
+
+    def _broken(self, task: Known, port: Port) -> bool:
+        channel = self.channels[port.channel]
+        between = channel.points[task.cursors.get(port.channel, 0) : channel.readable]
+        return any(written.whole is not None for written in between)
 
     @staticmethod
     def _makes_whole(variant: VariantSpec, task: Known) -> bool:
@@ -287,7 +307,7 @@ class Expected:
             port.mode is Mode.ALL and port.channel not in task.spec.writes for port in variant.ports
         )
 
-    def _hinders(self, task: Known, port: Any) -> bool:
+    def _hinders(self, task: Known, port: Port) -> bool:
         """Whether a port cannot be fed the change of what it reads."""
         channel = self.channels[port.channel]
         start = task.cursors.get(port.channel, 0)
@@ -298,8 +318,6 @@ class Expected:
             return any(weight < 0 for weight in change.values())
         written_anew = any(written.whole is not None for written in channel.points[start : channel.readable])
         return port.mode is Mode.NEW and written_anew and isinstance(channel.encoding, Append)
-
-    # Looking
 
     @staticmethod
     def _effective_at(channel: ReferenceChannel, point: int) -> bool:

@@ -18,10 +18,12 @@ from pyspark.sql import SparkSession
 
 from kilonova.catalog import chains
 from kilonova.engine import tasks
+from kilonova.engine.telling import StepStarted, Telling
 from kilonova.errors import BrokenInvariant, KilonovaError, LeaseLost, StorageFailed, TaskFailed, UnknownName
 from kilonova.model.channel import Chronicle
 from kilonova.model.encoding import Append, Custom
 from kilonova.model.reading import Reading
+from kilonova.model.run import Way
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode
 from kilonova.testing import reference
@@ -29,9 +31,9 @@ from kilonova.testing.reference import ReferenceChannel
 from tests.databases import Clock
 from tests.generator.expected import Expected, Pending
 from tests.generator.memory import GeneratedProject, Killed
-from tests.generator.proposing import KINDS, Proposer
+from tests.generator.proposing import Proposer
 from tests.generator.rows import Rows
-from tests.generator.steps import During, Ending, Step
+from tests.generator.steps import During, Ending, Run, Step
 
 Answer = Rows | KilonovaError
 Question = tuple[Reading, Callable[[Answer], None]]
@@ -78,7 +80,16 @@ class History:
     happened: Counter[tuple[str, bool]] = field(default_factory=Counter)
     _seen: dict[str, list[Seen]] = field(default_factory=dict)
     _compared: dict[str, Any] = field(default_factory=dict)
-    _collected: bool = False
+
+    def __post_init__(self) -> None:
+        self.project.listener = self._heard
+
+    def _heard(self, telling: Telling) -> None:
+        """Note how a task is done."""
+        if isinstance(telling, StepStarted):
+            way = next((way for way in Way if telling.reason.startswith(f"{way.value}:")), None)
+            if way is not None:
+                self.expected.ways[telling.step] = way
 
     def frame(self, columns: Schema, rows: Sequence[tuple[Any, ...]]) -> Any:
         """Rows as what the project takes."""
@@ -99,8 +110,9 @@ class History:
         if isinstance(step, During):
             self._during(step)
             return
-        wanted, found = _refused(lambda: step.expect(self.expected)), _refused(lambda: step.do(self))
-        self._judge(step, wanted, found)
+        self.expected.ways.clear()
+        found = _refused(lambda: step.do(self))
+        self._judge(step, _refused(lambda: step.expect(self.expected)), found)
 
     def _during(self, step: During) -> None:
         """Take a step in the middle of which others happen; if it does not come that far they do not."""
@@ -111,10 +123,12 @@ class History:
             outer, expected = step.outer, self.expected
             writes, claims = outer.writes(expected), outer.claims(expected)
             begun.append(expected.begin(lambda: outer.expect(expected), writes, claims))
+            ways = dict(self.expected.ways)
             try:
                 self.compare()
                 for inner in step.inner:
                     self.step(inner)
+                self.expected.ways = ways
             except BaseException as error:
                 broken.append(error)
                 raise
@@ -127,6 +141,7 @@ class History:
                     self.project.catalog.dead = True
                     raise Killed
 
+        self.expected.ways.clear()
         self.project.interrupt(interruption)
         try:
             found = _refused(lambda: step.outer.do(self))
@@ -156,9 +171,9 @@ class History:
             raise Mismatch(f"refused {type(error).__name__}" if found else "accepted", shown)
         if isinstance(found, BrokenInvariant):
             raise Mismatch("broken invariant", "".join(traceback.format_exception(found)))
-        if wanted is not None and found is not None and not _alike(wanted, found):
+        if wanted is not None and found is not None and not _alike(step, wanted, found):
             raise Mismatch("refused for another reason", f"{wanted!r} is due, not {found!r}")
-        self._collected |= step.collects
+        self.expected.collected |= step.collects
         self.compare()
 
     def compare(self) -> None:
@@ -201,7 +216,9 @@ class History:
                 yield chronicle.changes(point.number, end), partial(self._check_changes, about, channel, point)
                 yield chronicle.delta(point.number, end), partial(self._check_delta, about, channel, point)
             except UnknownName as error:
-                if not self._collected and not channel.same(0, point.expected):  # of nothing only point 0 is kept
+                if not self.expected.collected and not channel.same(
+                    0, point.expected
+                ):  # of nothing only point 0 is kept
                     raise Mismatch("unreadable", f"{about}: {error}") from error
             else:
                 kept.append(point)
@@ -232,7 +249,9 @@ class History:
         old, new = channel.at(point.expected), channel.at(channel.readable)
         if isinstance(found, KilonovaError):
             between = channel.points[point.expected : channel.readable]
-            replaced = self._collected or channel.same(0, point.expected) or any(w.whole is not None for w in between)
+            replaced = (
+                self.expected.collected or channel.same(0, point.expected) or any(w.whole is not None for w in between)
+            )
             if isinstance(encoding, Append) and old - new:
                 return
             if isinstance(encoding, Custom) and not hasattr(channel.function, "diff") and replaced:
@@ -259,7 +278,10 @@ def _refused(call: Callable[[], object]) -> KilonovaError | None:
     return None
 
 
-def _alike(one: KilonovaError, other: KilonovaError) -> bool:
+def _alike(step: Step, one: KilonovaError, other: KilonovaError) -> bool:
+    """Whether two errors say the same; of the tasks of a run, another may be the first that fails."""
+    if isinstance(step, Run) and not isinstance(other, UnknownName):
+        return not isinstance(one, UnknownName)
     return type(one) is type(other)
 
 
@@ -297,10 +319,10 @@ def replay(history: History, steps: Sequence[Step]) -> tuple[int, Mismatch] | No
 
 
 def follow(
-    history: History, chance: random.Random, length: int, kinds: Sequence[str] = KINDS
+    history: History, chance: random.Random, length: int, left_out: Sequence[str] = ()
 ) -> tuple[list[Step], Mismatch | None]:
     """Make up a history as it goes, until it ends or goes wrong."""
-    proposer = Proposer(chance, history.expected, kinds)
+    proposer = Proposer(chance, history.expected, left_out)
     steps: list[Step] = []
     for number in range(length):
         steps.append(proposer.first() if number == 0 else proposer.next())
@@ -353,7 +375,7 @@ def generate(
     length: int = 40,
     seconds: float = 60,
     session: SparkSession | None = None,
-    kinds: Sequence[str] = KINDS,
+    left_out: Sequence[str] = (),
 ) -> Counter[tuple[str, bool]]:
     """Follow histories until so many steps have been taken.
 
@@ -363,7 +385,7 @@ def generate(
         length: how many of them are one history.
         seconds: for how long a failure is shrunk.
         session: a Spark session; None for histories without Spark.
-        kinds: the kinds of source channels.
+        left_out: kinds of source channels and operations that are left out.
 
     Raises:
         Mismatch: one goes wrong; the message is the shortest script that was found.
@@ -373,7 +395,7 @@ def generate(
         number = 0
         while happened.total() < steps:
             history = begin()
-            taken, failure = follow(history, random.Random(f"{seed}/{number}"), length, kinds)
+            taken, failure = follow(history, random.Random(f"{seed}/{number}"), length, left_out)
             happened += history.happened
             if failure is not None:
                 script = explained(*shrunk(begin, taken, failure, seconds))

@@ -327,9 +327,12 @@ class Memory:
             records = [_named(schema, row) for row in frame.rows] if frame.schema == schema else frame.records
             _refuse_keys(encoding, records, unique=not isinstance(encoding, Custom))
             if isinstance(encoding, Increment):
+                records = [record | {n: record[n] or 0 for n in encoding.measures} for record in records]
                 records = [record for record in records if any(record[name] for name in encoding.measures)]
             after = [_row(schema, record) for record in records]
         else:
+            if old is None and isinstance(encoding, Changes) and encoding.key:
+                raise Busy("another run is writing the channel")
             records = self._completed(frame, encoding, schema)
             if not records:
                 return None
@@ -346,7 +349,7 @@ class Memory:
                 if strong and isinstance(encoding, Upsert | Increment | Columns):
                     records = self._differing(Changes(), schema, before, after)
                     encoding = Changes(encoding.key)
-            elif isinstance(encoding, Changes) and (encoding.key or any(r["_weight"] < 0 for r in records)):
+            elif isinstance(encoding, Changes) and any(record["_weight"] < 0 for record in records):
                 raise Busy("another run is writing the channel")
             if isinstance(encoding, Append):
                 removals = 0

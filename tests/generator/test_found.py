@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from kilonova.declare.ddl import parse_schema
+from kilonova.model.encoding import DELETED
 from tests.generator.declared import Spec, TaskSpec, standard
 from tests.generator.history import projects, replay
 from tests.generator.steps import Apply, Drop, During, Ending, Ingest, Run, Step
@@ -19,9 +21,17 @@ OTHERWISE = Spec(
 )
 TWICE = [Ingest("c1", ROWS, ((number, 1, "a"),)) for number in range(3)]
 
+AMOUNTS = parse_schema("k bigint, v bigint, n bigint")
+
+
+def declared(*kinds: str) -> Step:
+    """Source channels `c1`, `c2`, and so on."""
+    return Apply(Spec(tuple(standard(f"c{number}", kind) for number, kind in enumerate(kinds, 1)), ()))
+
+
 FOUND: dict[str, list[Step]] = {
     "a base above a reserved point does not uncover it": [
-        Apply(Spec((standard("c1", "append"),), ())),
+        declared("append"),
         During(
             Ingest("c1", ROWS, ((1, 1, "a"),)),
             (Ingest("c1", ROWS, ((2, 1, "a"),), whole=True),),
@@ -64,6 +74,21 @@ FOUND: dict[str, list[Step]] = {
         TWICE[1],
         Run(),
     ],
+    "a relation of amounts has each key once": [
+        declared("increment"),
+        Ingest("c1", AMOUNTS, ((1, 1, 1), (1, 2, 2)), whole=True),
+    ],
+    "a relation of amounts has no null and no key without any": [
+        declared("increment"),
+        Ingest("c1", AMOUNTS, ((1, 0, None), (2, None, 2)), whole=True),
+        Ingest("c1", AMOUNTS, ((1, 1, 1), (2, 0, 1))),
+    ],
+    "a first delta has each key once, tombstones included": [
+        declared("upsert"),
+        Ingest("c1", ROWS.plus(DELETED), ((1, 1, "a", True), (1, 2, "b", False))),
+        Ingest("c1", ROWS.plus(DELETED), ((None, 1, "a", True),)),
+        Ingest("c1", ROWS.plus(DELETED), ((1, 1, "a", False), (2, 1, "a", True))),
+    ],
 }
 
 
@@ -73,3 +98,10 @@ def test_found(name: str, tmp_path: Path) -> None:
         failure = replay(begin(), FOUND[name])
     if failure is not None:
         raise failure[1]
+
+
+def test_found_on_spark(tmp_path: Path, spark: SparkSession) -> None:
+    with projects(tmp_path, spark) as begin:
+        for name, steps in FOUND.items():
+            failure = replay(begin(), steps)
+            assert failure is None, (name, failure)

@@ -7,9 +7,11 @@ import random
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.generator.history import Mismatch, generate
 from tests.generator.memory import Memory
+from tests.generator.proposing import NOT_ON_SPARK
 
 SEED = int(os.environ.get("KILONOVA_SEED") or random.randrange(1 << 30))
 
@@ -24,6 +26,13 @@ def test_random_histories_agree_with_the_reference() -> None:
     assert accepted >= {"apply", "ingest", "replace", "run", "run named", "compact", "collect", "drop"}
     assert {kind for kind, taken in happened if not taken} >= REFUSED
     assert sum(times for (_, taken), times in happened.items() if taken) > 0.7 * happened.total()
+
+
+def test_random_histories_agree_with_the_reference_on_spark(spark: SparkSession) -> None:
+    print(f"KILONOVA_SEED={SEED}")
+    happened = generate(SEED, 24, length=12, seconds=120, session=spark, left_out=NOT_ON_SPARK)
+    assert happened["ingest", True]
+    assert happened["run", True] + happened["run named", True]
 
 
 def test_a_broken_merge_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,13 +72,18 @@ class PerKey(Protocol):
 def relation_of(encoding: Encoding, schema: Schema, rows: Iterable[Record]) -> Bag:
     """The relation that these rows make up, as a channel of this encoding can hold it.
 
+    A null amount is zero, and a key without any amount is absent.
+
     Raises:
         KeyViolation: a key is null, or occurs twice where keys are unique.
     """
     bag: Bag = Counter(_row(schema, record) for record in rows)
     match encoding:
         case Increment(_, measures):
-            kept = {row: n for row, n in bag.items() if any(_pick(schema, row, measures))}
+            zeros = dict.fromkeys(measures, 0)
+            given = (_named(schema.names, row) for row in bag.elements())
+            filled = ({name: zeros.get(name) if v is None else v for name, v in record.items()} for record in given)
+            kept = (_row(schema, record) for record in filled if any(record[name] for name in measures))
             return _checked(encoding, schema, Counter(kept))
         case _:
             return _checked(encoding, schema, bag)

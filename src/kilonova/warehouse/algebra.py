@@ -417,6 +417,14 @@ def repeated(weighed: DataFrame, schema: Schema) -> DataFrame:
     return shaped(rows, schema)
 
 
+def amounted(rows: DataFrame, encoding: Increment) -> DataFrame:
+    """Rows of a relation whose amounts are added to: nulls are zero, and keys without any amount are absent."""
+    amounts = {name: F.coalesce(column(name), F.lit(0)) for name in encoding.measures}
+    types = {field.name: field.dataType for field in rows.schema.fields}
+    filled = rows.withColumns({name: amount.cast(types[name]) for name, amount in amounts.items()})
+    return filled.where(_any_nonzero(encoding.measures))
+
+
 def _others(schema: Schema, key: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in schema.names if name not in key)
 

@@ -155,6 +155,18 @@ class Watched:
             return self.again.collect()[0].asDict()
 
 
+_KEY_VIOLATION = "a delta violates its key"
+
+
+def undeleted(delta: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    """Rows of a delta that are not tombstones; keys that are null or occur twice, tombstones included, are an error."""
+    rows = delta.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*map(column, key))))
+    absent = reduce(or_, (column(name).isNull() for name in key))
+    told = F.concat(F.lit(f"{_KEY_VIOLATION}: "), F.to_json(F.struct(*map(column, key)), {"ignoreNullFields": "false"}))
+    refused = F.when(absent | (column("_same") > 1), F.raise_error(told).cast("boolean"))
+    return rows.where(refused.otherwise(~column("_deleted"))).drop("_same")
+
+
 def watched(delta: DataFrame, key: tuple[str, ...]) -> Watched:
     """A delta, the keys of which are seen when it is read: for `write`, if it writes what is made of the delta."""
     rows = delta.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*map(column, key))))
@@ -197,7 +209,8 @@ def write(
     """
     key, columns = layout.key, frame.columns
     strong = isinstance(encoding, Changes) and not isinstance(kind, Base)
-    unique = bool(key) and not layout.trusted and not strong and not isinstance(encoding, Custom | Increment)
+    added_up = isinstance(encoding, Increment) and not isinstance(kind, Base)
+    unique = bool(key) and not layout.trusted and not strong and not added_up and not isinstance(encoding, Custom)
     rows = _arranged(frame, layout, unique)
     metrics = on.metrics(frame, checks, schema, on.weight(kind, encoding)) if checks else {}
     if key and not layout.trusted:
@@ -382,6 +395,11 @@ def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None
             f"a file cannot be read: {_first_line(text)}",
             path=found[0].rstrip(".") if found else None,
             hint="Mend or remove it; nothing was changed",
+        )
+    if _KEY_VIOLATION in text:
+        key = text.partition(f"{_KEY_VIOLATION}: ")[2].partition("}")[0]
+        return KeyViolation(
+            f"a key is null or occurs twice, for example {key}}}", hint="Every row needs a key of its own"
         )
     if "retracted more often" in text:
         return EncodingError(

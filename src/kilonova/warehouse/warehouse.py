@@ -207,10 +207,11 @@ class Warehouse:
         match encoding:
             case Append() | Increment():
                 return shaped(made, schema)
-            case Upsert():
-                return shaped(made.where(~column("_deleted")), schema)
-            case Columns():
-                return algebra.inserted(made.where(~column("_deleted")), encoding, schema)
+            case Upsert(key) | Columns(key):
+                there = jobs.undeleted(made, key) if "_deleted" in delta.columns else made
+                return (
+                    shaped(there, schema) if isinstance(encoding, Upsert) else algebra.inserted(there, encoding, schema)
+                )
             case Changes():
                 return algebra.repeated(made, schema)
             case Custom():
@@ -276,6 +277,8 @@ class Warehouse:
                     frame = keys.rows
                 frame = self._strengthened(frame, old, encoding, schema, expected)
                 encoding = Changes(encoding.key)
+        elif isinstance(encoding, Increment) and not derived:
+            frame = algebra.amounted(frame, encoding)
         complete = Schema((*schema.columns, *schema_of(frame.schema).kept.columns))
         columns = complete if isinstance(kind, Base) else delta_schema(encoding, complete)
         layout = jobs.Layout(
