@@ -11,7 +11,7 @@ from kilonova.declare.ddl import parse_schema
 from kilonova.model.encoding import DELETED
 from tests.generator.declared import Spec, TaskSpec, standard
 from tests.generator.history import projects, replay
-from tests.generator.steps import Apply, Drop, During, Ending, Ingest, Run, Step
+from tests.generator.steps import Apply, Collect, Compact, Drop, During, Ending, Ingest, Run, Step
 
 ROWS = parse_schema("k bigint, v bigint, w string")
 
@@ -72,6 +72,19 @@ FOUND: dict[str, list[Step]] = {
         Apply(COPIED),
         Run(),
         TWICE[1],
+        Run(),
+    ],
+    "a source is written as a whole when what a reader has read was collected": [
+        Apply(COPIED),
+        TWICE[0],
+        Run(),
+        TWICE[1],
+        Run(),
+        TWICE[2],
+        Compact("t2_0"),
+        Compact("c1"),
+        Collect(),
+        Ingest("c1", ROWS, ((5, 1, "b"),), whole=True),
         Run(),
     ],
     "a relation of amounts has each key once": [
