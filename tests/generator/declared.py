@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import kilonova as kn
@@ -169,11 +169,54 @@ def _pure(function: Callable[..., Any], constant: int, schemas: tuple[Schema, ..
 
 
 @dataclass(frozen=True)
+class BindingSpec:
+    """Tasks that run as one, and what starts them.
+
+    Attributes:
+        name: the binding's.
+        tasks: those of them that are there.
+        on: what starts it: `arrival` of a channel, `every` so many seconds, `after` another binding.
+        together: whether all of `on` must have happened, or any.
+        mergeable: whether it waits for others that read the same.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    on: tuple[tuple[str, str], ...]
+    together: bool = False
+    mergeable: bool = False
+
+    def declare(
+        self, workflow: kn.Workflow, sources: Iterable[str], tasks: Iterable[str], others: Iterable[str]
+    ) -> bool:
+        """Declare it, as far as what it names is there."""
+        members = [name for name in self.tasks if name in tasks]
+        triggers: list[Any] = []
+        for kind, what in self.on:
+            if kind == "arrival" and what in sources:  # or triggers might start each other
+                triggers.append(kn.arrival(what))
+            elif kind == "every":
+                triggers.append(kn.every(f"{what} seconds"))
+            elif kind == "after" and what in others:
+                triggers.append(kn.after(what))
+        if not members:
+            return False
+        on = [kn.all_of(*triggers)] if self.together and len(triggers) > 1 else triggers
+        workflow.workflowette(self.name, members, on=on, mergeable="5 seconds" if self.mergeable else None)
+        return True
+
+    def __str__(self) -> str:
+        joined = (" and " if self.together else " or ").join(" ".join(item) for item in self.on)
+        return f"workflowette({self.name!r}, {list(self.tasks)}, on {joined}{', mergeable' if self.mergeable else ''})"
+
+
+@dataclass(frozen=True)
 class Spec:
     """A workflow."""
 
     channels: tuple[ChannelSpec, ...]
     tasks: tuple[TaskSpec, ...]
+    bindings: tuple[BindingSpec, ...] = ()
 
     def channel(self, name: str) -> ChannelSpec:
         return next(channel for channel in self.channels if channel.name == name)
@@ -201,19 +244,27 @@ class Spec:
                     declared = workflow.task(body, reads=reads, writes=task.writes)
                 else:
                     declared.variant(body)
+        bound: list[str] = []
+        sources = [channel.name for channel in self.sources]
+        for binding in self.bindings:
+            if binding.declare(workflow, sources, [task.name for task in self.tasks], bound):
+                bound.append(binding.name)
         return workflow
 
     def smaller(self) -> Iterable[Spec]:
         """Workflows with less in them."""
+        for binding in self.bindings:
+            yield replace(self, bindings=tuple(other for other in self.bindings if other != binding))
         read = {name for task in self.tasks for name in task.reads}
         for task in self.tasks:
             if read.isdisjoint(task.writes):
                 rest = tuple(other for other in self.tasks if other != task)
-                yield Spec(tuple(c for c in self.channels if c.name not in task.writes), rest)
+                channels = tuple(c for c in self.channels if c.name not in task.writes)
+                yield Spec(channels, rest, self.bindings)
         used = read | {name for task in self.tasks for name in task.writes}
         for channel in self.channels:
             if channel.name not in used:
-                yield Spec(tuple(other for other in self.channels if other != channel), self.tasks)
+                yield replace(self, channels=tuple(other for other in self.channels if other != channel))
 
     def __str__(self) -> str:
-        return "\n".join(f"    {item}" for item in (*self.channels, *self.tasks))
+        return "\n".join(f"    {item}" for item in (*self.channels, *self.tasks, *self.bindings))

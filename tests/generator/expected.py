@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,7 @@ class Expected:
         self.claimed: frozenset[str] = frozenset()
         self.ways: dict[str, Way] = {}
         self.collected = False
+        self.failed: set[str] = set()
 
     # Runs that go on
 
@@ -235,6 +236,24 @@ class Expected:
                 task = self.tasks[name]
                 if self.due(task) or (names is not None and any(map(self._effective, task.spec.reads))):
                     self._execute(task)
+        except BaseException:
+            self._restore(points, tasks)
+            raise
+
+    def launched(self, names: Collection[str], *, complete: bool) -> None:
+        """Run those of the tasks of a binding that were done, which are those that are due at least.
+
+        Raises:
+            AssertionError: one that is due was left out, though the run is complete.
+            KilonovaError: one fails.
+        """
+        points, tasks = self._points(), self._states()
+        try:
+            for name, task in self.tasks.items():
+                if name in names and name in self.ways:
+                    self._execute(task)
+                elif name in names and complete:
+                    assert not self.due(task), f"{name} was left out"
         except BaseException:
             self._restore(points, tasks)
             raise

@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kilonova.catalog import chains
+from kilonova.catalog import bindings, chains, firings, servers
 from kilonova.engine import tasks
 from kilonova.engine.telling import StepStarted, Telling
 from kilonova.errors import BrokenInvariant, KilonovaError, LeaseLost, StorageFailed, TaskFailed, UnknownName
@@ -29,15 +30,19 @@ from kilonova.model.task import Mode
 from kilonova.testing import reference
 from kilonova.testing.reference import ReferenceChannel
 from tests.databases import Clock
+from tests.generator.declared import BindingSpec
 from tests.generator.expected import Expected, Pending
 from tests.generator.memory import GeneratedProject, Killed
 from tests.generator.proposing import Proposer
 from tests.generator.rows import Rows
-from tests.generator.steps import During, Ending, Run, Step
+from tests.generator.steps import Apply, During, Ending, Run, Step, Turn
 
 Answer = Rows | KilonovaError
 Question = tuple[Reading, Callable[[Answer], None]]
 """What is read, and what looks at the rows, or at why it cannot be."""
+
+ROUNDS = 30
+"""After how many rounds a server has to find nothing more to do."""
 
 REMEMBERED = 4
 """How many earlier points of a channel are compared with."""
@@ -78,7 +83,9 @@ class History:
     flavour: str
     expected: Expected = field(default_factory=Expected)
     happened: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    bound: tuple[BindingSpec, ...] = ()
     _seen: dict[str, list[Seen]] = field(default_factory=dict)
+    _turns: int = 0
     _compared: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -110,9 +117,14 @@ class History:
         if isinstance(step, During):
             self._during(step)
             return
+        if isinstance(step, Turn):
+            self._turn(step)
+            return
         self.expected.ways.clear()
         found = _refused(lambda: step.do(self))
         self._judge(step, _refused(lambda: step.expect(self.expected)), found)
+        if isinstance(step, Apply) and found is None:
+            self.bound = step.spec.bindings
 
     def _during(self, step: During) -> None:
         """Take a step in the middle of which others happen; if it does not come that far they do not."""
@@ -157,6 +169,45 @@ class History:
         wanted = _refused(lambda: self.expected.end(begun[0], commits=step.commits))
         self._judge(step, wanted if step.commits else found or wanted, found)
 
+    def _turn(self, step: Turn) -> None:
+        """Do what a server would, and see that it leaves nothing undone."""
+        self.project.clock.forward(step.seconds)
+        for _ in range(ROUNDS):
+            self._turns += 1
+            batches = self._claimed(f"server {self._turns}")
+            for batch in batches:
+                with self.project.sharing(batch.parts) as joint:
+                    for part in batch.parts:
+                        self._launch(step, part, joint if len(batch.parts) > 1 else None)
+            if not batches:
+                break
+        else:
+            raise Mismatch("never quiet", str(step))
+        bound = {name for binding in self.bound for name in binding.tasks}
+        for name, task in self.expected.tasks.items():
+            if name not in bound and name not in self.expected.failed and self.expected.due(task):
+                raise Mismatch("not started", f"{name} is due, and nothing starts it")
+
+    def _claimed(self, server: str) -> list[firings.Batch]:
+        with self.project.catalog.writing() as tx:
+            servers.enter(tx, server, "tests", timedelta(hours=1))
+            firings.fire(tx, {each.number for each in firings.watched(tx)} | set(firings.waking(tx)))
+            batches, _ = firings.claim(tx, server, 10, None)
+            return batches
+
+    def _launch(self, step: Turn, part: firings.Claimed, joint: Any) -> None:
+        self.expected.ways.clear()
+        with self.project.catalog.reading() as tx:
+            names = bindings.tasks_of(tx, part.binding)
+        found = _refused(lambda: self.project.launch(part, joint=joint))
+        try:
+            wanted = _refused(lambda: self.expected.launched(names, complete=found is None))
+        except AssertionError as error:
+            raise Mismatch("left out", f"{part.binding}: {error}") from error
+        self.expected.failed |= set(names) if found else set()
+        self.expected.failed -= set() if found else set(self.expected.ways)
+        self._judge(step, wanted, found)
+
     def _judge(self, step: Step, wanted: KilonovaError | None, found: KilonovaError | None) -> None:
         """Compare what was refused, and all that there is.
 
@@ -167,10 +218,10 @@ class History:
         if (wanted is None) != (found is None):
             error = found or wanted
             assert error is not None
-            shown = "".join(traceback.format_exception(error, limit=-6)) if found else repr(error)
+            shown = "".join(traceback.format_exception(error, limit=-6, chain=False)) if found else repr(error)
             raise Mismatch(f"refused {type(error).__name__}" if found else "accepted", shown)
         if isinstance(found, BrokenInvariant):
-            raise Mismatch("broken invariant", "".join(traceback.format_exception(found)))
+            raise Mismatch("broken invariant", "".join(traceback.format_exception(found, limit=-6, chain=False)))
         if wanted is not None and found is not None and not _alike(step, wanted, found):
             raise Mismatch("refused for another reason", f"{wanted!r} is due, not {found!r}")
         self.expected.collected |= step.collects
@@ -273,6 +324,8 @@ def _refused(call: Callable[[], object]) -> KilonovaError | None:
         call()
     except KilonovaError as error:
         return error
+    except AssertionError:
+        raise
     except Exception as error:  # what a task raises
         return TaskFailed(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
     return None
@@ -280,7 +333,7 @@ def _refused(call: Callable[[], object]) -> KilonovaError | None:
 
 def _alike(step: Step, one: KilonovaError, other: KilonovaError) -> bool:
     """Whether two errors say the same; of the tasks of a run, another may be the first that fails."""
-    if isinstance(step, Run) and not isinstance(other, UnknownName):
+    if isinstance(step, Run | Turn) and not isinstance(other, UnknownName):
         return not isinstance(one, UnknownName)
     return type(one) is type(other)
 
@@ -313,7 +366,7 @@ def replay(history: History, steps: Sequence[Step]) -> tuple[int, Mismatch] | No
         except Mismatch as error:
             return place, error
         except Exception as error:
-            shown = "".join(traceback.format_exception(error, limit=-8))
+            shown = "".join(traceback.format_exception(error, limit=-8, chain=False))
             return place, Mismatch(f"crash {type(error).__name__}", shown)
     return None
 

@@ -550,7 +550,7 @@ class GeneratedProject(Project):
             self.catalog.close()
             shutil.copy(file, template)
         self._memory = Memory(functools.cache(self._function)) if session is None else None
-        self._clock = clock
+        self.clock = clock
         self._pauses: list[Callable[[], None]] = []
         if self._memory is not None:
             self._memory.pause = self._pause
@@ -593,7 +593,7 @@ class GeneratedProject(Project):
     def rise(self) -> None:
         """Go on as another process that finds what a dead one has left."""
         self.catalog.dead = False
-        self._clock.forward(2 * self.settings.lease)
+        self.clock.forward(2 * self.settings.lease)
         self.take_up()
 
     def look_up(self, readings: Sequence[Reading]) -> list[Rows | KilonovaError]:

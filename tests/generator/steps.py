@@ -178,6 +178,16 @@ class Drop(Step):
         return f"project.drop({self.channel!r})"
 
 
+@dataclass(frozen=True)
+class Turn(Step):
+    """A server looks, after some time, and does what it finds to do until there is nothing more."""
+
+    seconds: int
+
+    def __str__(self) -> str:
+        return f"turn(after={self.seconds})"
+
+
 class Ending(enum.Enum):
     """How a run ends that is interrupted before it writes its first block."""
 

@@ -21,18 +21,17 @@ REFUSED = {"ingest", "replace", "run", "run named", "compact", "drop"}
 
 def test_random_histories_agree_with_the_reference() -> None:
     print(f"KILONOVA_SEED={SEED}")
-    happened = generate(SEED, 1200)
+    happened = generate(SEED, 1000)
     accepted = {kind for kind, taken in happened if taken}
-    assert accepted >= {"apply", "ingest", "replace", "run", "run named", "compact", "collect", "drop"}
+    assert accepted >= {"apply", "ingest", "replace", "run", "run named", "compact", "collect", "drop", "turn"}
     assert {kind for kind, taken in happened if not taken} >= REFUSED
     assert sum(times for (_, taken), times in happened.items() if taken) > 0.7 * happened.total()
 
 
 def test_random_histories_agree_with_the_reference_on_spark(spark: SparkSession) -> None:
     print(f"KILONOVA_SEED={SEED}")
-    happened = generate(SEED, 24, length=12, seconds=120, session=spark, left_out=NOT_ON_SPARK)
-    assert happened["ingest", True]
-    assert happened["run", True] + happened["run named", True]
+    happened = generate(SEED, 16, length=16, seconds=120, session=spark, left_out=NOT_ON_SPARK)
+    assert sum(times for (_, taken), times in happened.items() if taken) >= 8
 
 
 def test_a_broken_merge_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
