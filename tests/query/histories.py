@@ -214,8 +214,10 @@ class View:
             strong=strong,
             again=again,
         )
-        item = replace(item, tree=narrowed(ordered(item.tree, moved, found.sizes)))
-        tree = maintained(item, self.known, found)
+        single = {name for name in item.reads if len(self.rows.get(name, name)) <= self.draw.choice((0, 1, 100))}
+        known = {name: replace(each, single=name in single) for name, each in self.known.items()}
+        item = replace(item, tree=narrowed(ordered(item.tree, moved, found.sizes, known)))
+        tree = maintained(item, known, found)
         if tree is None:
             return Counter(old)
         tree = weighing(tree, found.layered)

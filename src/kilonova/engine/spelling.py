@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kilonova.model.channel import Channel, Chronicle
-from kilonova.model.reading import Reading
+from kilonova.model.encoding import Append, Changes
+from kilonova.model.reading import Reading, Snapshot
 from kilonova.model.run import Way
 from kilonova.model.task import Logic, Mode, Query, Sql
 from kilonova.query.maintaining import Situation
@@ -54,24 +55,45 @@ def spell(
     complete = own.complete
     assert complete is not None
     changed = sum(_rows(feed.reading) for feed in fed if feed.port.mode in (Mode.CHANGES, Mode.INSERTS))
+    snapshots = [(feed.port.channel, feed.reading) for feed in fed if isinstance(feed.reading, Snapshot)]
+    single = [name for name in channels if is_single([each for channel, each in snapshots if channel == name])]
     large = {name: chronicles[name].size for name in channels}
     found = Situation(
         moved=moved,
         sizes=large,
-        layered=frozenset(name for name in channels if chronicles[name].layered),
+        layered=frozenset(
+            name for name in channels if chronicles[name].layered and (name == writes or name not in single)
+        ),
         few=extent(progress, chronicles).change <= sizes.broadcast,
         alone=sum(large.values()) <= sizes.single,
         large=_rows(own.snapshot(own.readable)) > _MANY * changed,
         strong=strong,
         again=choice.way is Way.PARTITIONWISE,
     )
-    delta = delta_of(logic.text, channels[writes], complete, known_of(channels), found)
+    delta = delta_of(logic.text, channels[writes], complete, known_of(channels, single), found)
     return None if delta is None else (Sql(text=delta.sql), delta.reads)
 
 
 def present(chronicle: Chronicle) -> Channel:
     """A channel with the schema that it has by now."""
     return replace(chronicle.channel, schema=chronicle.schema_at(chronicle.readable))
+
+
+def is_single(snapshots: Sequence[Snapshot]) -> bool:
+    """Return whether a channel has one row at most in snapshots, as far as its blocks tell.
+
+    They do not tell how often a row of a strong delta comes.
+    """
+    return bool(snapshots) and all(map(_has_one_row, snapshots))
+
+
+def _has_one_row(snapshot: Snapshot) -> bool:
+    count = 0 if snapshot.base is None else snapshot.base.statistics.rows
+    for block in snapshot.deltas:
+        if not isinstance(block.encoding, Append | Changes) or block.statistics.removals is None:
+            return False
+        count += block.statistics.rows - 2 * block.statistics.removals
+    return count <= 1
 
 
 def _rows(reading: Reading) -> int:

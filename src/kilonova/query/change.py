@@ -5,7 +5,8 @@
     T(new) = T(old) + change(T)
 
 as bags with weights. Linear operators pass changes on; joins take the two-term form; whatever works group by group
-(outer joins, aggregates, windows) is computed before and after for the groups that the change touches. Whether a row
+(outer joins, aggregates, windows) is computed before and after for the groups that the change touches. One row made of
+others is replaced: the rows of a join of changes are as many as the product of theirs. Whether a row
 comes and goes in one change is only known once weights are added up: see `consolidated`.
 """
 
@@ -17,7 +18,7 @@ from typing import assert_never
 from kilonova.query.comparing import compared
 from kilonova.query.expression import Scalar, column, equal, parse
 from kilonova.query.ordering import chained, flattened
-from kilonova.query.properties import Known, equated, filled, unique
+from kilonova.query.properties import Known, equated, filled, single, unique
 from kilonova.query.restricting import Keys, restricted
 from kilonova.query.tree import (
     WEIGHT,
@@ -98,6 +99,8 @@ class _Changing:
                 return replace(node, input=self.of(node.input))
             case Union():
                 return self._union(node)
+            case Join() if single(node, self._known):
+                return self._replaced(node)
             case Join(kind=Kind.INNER):
                 return self._inner(node)
             case Join(kind=Kind.FULL):

@@ -74,8 +74,7 @@ class Scalar:
 
     def conjuncts(self) -> tuple[Scalar, ...]:
         """The conditions that it is the conjunction of."""
-        found = _parsed(self.sql).unnest()
-        return tuple(Scalar.of(part.unnest()) for part in found.flatten()) if isinstance(found, exp.And) else (self,)
+        return _conjuncts(self.sql)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -128,6 +127,12 @@ def _parsed(sql: str) -> exp.Expr:
 @functools.lru_cache(maxsize=4096)
 def _columns(sql: str) -> frozenset[str]:
     return frozenset(column.name for column in _parsed(sql).find_all(exp.Column))
+
+
+@functools.lru_cache(maxsize=4096)
+def _conjuncts(sql: str) -> tuple[Scalar, ...]:
+    found = _parsed(sql).unnest()
+    return tuple(Scalar.of(part.unnest()) for part in found.flatten()) if isinstance(found, exp.And) else (Scalar(sql),)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -14,39 +14,57 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kilonova.query.expression import Scalar, both, column, equal
-from kilonova.query.properties import equated
+from kilonova.query.properties import Known, equated, single
 from kilonova.query.tree import Join, Kind, Node, Side, channels, inputs, names, with_inputs
 
 
-def ordered(node: Node, moved: frozenset[str], sizes: Mapping[str, int]) -> Node:
+def ordered(node: Node, moved: frozenset[str], sizes: Mapping[str, int], known: Known) -> Node:
     """A tree with its inner joins in the best order.
 
     Args:
         node: the tree.
         moved: the channels that have changed.
         sizes: how large the channels are, in bytes.
+        known: the channels that it reads.
     """
-    node = with_inputs(node, tuple(ordered(below, moved, sizes) for below in inputs(node)))
     if not isinstance(node, Join) or node.kind is not Kind.INNER:
-        return node
+        return with_inputs(node, tuple(ordered(below, moved, sizes, known) for below in inputs(node)))
     parts, conditions = flattened(node)
+    parts = tuple(ordered(part, moved, sizes, known) for part in parts)
     if len(parts) == 2:
-        return node
+        return with_inputs(node, parts)
+    parts, conditions = _one_row(parts, conditions, known)
     conditions = (*conditions, *_implied(conditions))
-    weights = {part: sum(sizes.get(channel, 0) for channel in channels(part)) for part in parts}
     moving = [part for part in parts if moved & set(channels(part))]
-    ranked = sorted(parts, key=lambda part: (part not in moving, weights[part]))
+
+    def weight(part: Node) -> int:
+        return sum(sizes.get(channel, 0) for channel in channels(part))
+
+    ranked = sorted(parts, key=lambda part: (part not in moving, weight(part)))
 
     def reading(order: tuple[Node, ...]) -> int:
         """How many bytes are read of it all, by the equation above."""
-        places = [place for place, part in enumerate(order) if part in moving]
+        places = [place for place, part in enumerate(order) if moved & set(channels(part))]
         return sum(
-            weights[part] * (any(earlier < place for earlier in places) + sum(later > place for later in places))
+            weight(part) * (any(earlier < place for earlier in places) + sum(later > place for later in places))
             for place, part in enumerate(order)
         )
 
     each = (chained(first, [p for p in ranked if p is not first], conditions) for first in moving or ranked[:1])
     return min(each, key=lambda chain: reading(flattened(chain)[0]))
+
+
+def _one_row(
+    parts: tuple[Node, ...], conditions: tuple[Scalar, ...], known: Known
+) -> tuple[tuple[Node, ...], tuple[Scalar, ...]]:
+    """Relations to be joined, those of one row as one relation, and the conditions that are left."""
+    ones = tuple(part for part in parts if single(part, known))
+    if len(ones) < 2:
+        return parts, conditions
+    columns = {name for part in ones for name in names(part)}
+    here = tuple(condition for condition in conditions if condition.columns <= columns)
+    rest = tuple(part for part in parts if part not in ones)
+    return (*rest, chained(ones[0], ones[1:], here)), tuple(each for each in conditions if each not in here)
 
 
 def unhinted(node: Node) -> Node:
@@ -77,7 +95,7 @@ def chained(first: Node, rest: Iterable[Node], conditions: tuple[Scalar, ...], f
     node, left, pending = first, list(rest), list(dict.fromkeys(conditions))
     while left:
         there = frozenset(names(node))
-        meeting = (part for part in left if equated(both(tuple(pending)), there, frozenset(names(part))))
+        meeting = (part for part in left if any(equated(each, there, frozenset(names(part))) for each in pending))
         part = next(meeting, left[0])
         left.remove(part)
         columns = there | set(names(part))

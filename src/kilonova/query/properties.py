@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sqlglot import exp
 
@@ -39,11 +40,14 @@ class Facts:
         types: its columns with their types as Spark writes them, in order.
         key: columns that are never null and tell its rows apart; empty if there are none.
         grows: whether rows are only ever added.
+        single: whether it has one row at most, before a change and after it, as far as can be told; where it has more,
+            its change is right, but takes longer.
     """
 
     types: Mapping[str, str]
     key: tuple[str, ...] = ()
     grows: bool = False
+    single: bool = False
 
 
 Known = Mapping[str, Facts]
@@ -280,15 +284,23 @@ def equated(condition: Scalar | None, left: frozenset[str], right: frozenset[str
     """The pairs of a left and a right expression that a join condition wants to be equal."""
     pairs = []
     for part in condition.conjuncts() if condition is not None else ():
-        node = part.node.unnest()
-        if isinstance(node, exp.EQ):
-            one, other = Scalar.of(node.this), Scalar.of(node.expression)
-            if one.columns and other.columns:
-                if one.columns <= left and other.columns <= right:
-                    pairs.append((one, other))
-                elif one.columns <= right and other.columns <= left:
-                    pairs.append((other, one))
+        if (sides := _sides(part)) is not None:
+            one, other = sides
+            if one.columns <= left and other.columns <= right:
+                pairs.append((one, other))
+            elif one.columns <= right and other.columns <= left:
+                pairs.append((other, one))
     return tuple(pairs)
+
+
+@lru_cache(maxsize=4096)
+def _sides(condition: Scalar) -> tuple[Scalar, Scalar] | None:
+    """The two sides of an equality, if both have columns."""
+    node = condition.node.unnest()
+    if not isinstance(node, exp.EQ):
+        return None
+    one, other = Scalar.of(node.this), Scalar.of(node.expression)
+    return (one, other) if one.columns and other.columns else None
 
 
 def keys(node: Node, known: Known) -> tuple[tuple[str, ...], ...]:
@@ -339,6 +351,27 @@ def _joined(node: Join, known: Known) -> tuple[tuple[str, ...], ...]:
     if node.kind is Kind.INNER and any(set(key) <= met_left for key in lefts):
         found += rights
     return tuple(found or [(*one, *other) for one in lefts for other in rights])
+
+
+def single(node: Node, known: Known) -> bool:
+    """Return whether a tree has one row at most, before a change and after it, as far as can be told."""
+    match node:
+        case Scan():
+            return known[node.channel].single
+        case Unit():
+            return True
+        case Project() | Filter() | Window():
+            return single(node.input, known)
+        case Join(kind=Kind.SEMI | Kind.ANTI):
+            return single(node.left, known)
+        case Join(kind=Kind.INNER | Kind.LEFT):
+            return single(node.left, known) and single(node.right, known)
+        case Aggregate():
+            return not node.keys
+        case Top():
+            return node.limit in (0, 1) or single(node.input, known)
+        case Join() | Union() | Explode():
+            return False
 
 
 def grows(node: Node, known: Known) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from kilonova.model.channel import Channel
@@ -11,7 +11,8 @@ from kilonova.model.schema import Schema, quoted
 from kilonova.model.task import Mode, Port, Production, Query, Sql, Task, Variant
 from kilonova.query.maintaining import Situation, maintained, way
 from kilonova.query.ordering import ordered, unhinted
-from kilonova.query.properties import Facts, Known
+from kilonova.query.parsing import parsed
+from kilonova.query.properties import Facts, Known, single
 from kilonova.query.pruning import narrowed
 from kilonova.query.rendering import rendered
 from kilonova.query.storing import Stored, restored
@@ -103,7 +104,7 @@ def delta_of(text: str, channel: Channel, complete: Schema, known: Known, found:
         The query; None if nothing changes.
     """
     item = restored(channel.name, text, channel.encoding, known, facts(channel))
-    item = replace(item, tree=narrowed(ordered(item.tree, found.moved, found.sizes)))
+    item = replace(item, tree=narrowed(ordered(item.tree, found.moved, found.sizes, known)))
     tree = maintained(item, known, found)
     if tree is None:
         return None
@@ -112,6 +113,11 @@ def delta_of(text: str, channel: Channel, complete: Schema, known: Known, found:
     wanted = delta_schema(Changes() if WEIGHT in names(tree) else channel.encoding, complete)
     reads = {_name(scan): Read(_port(scan.channel, scan.at), scan.weighed) for scan in scans(tree)}
     return Delta(_cast(sql, wanted), reads)
+
+
+def has_one_row(text: str, known: Known) -> bool:
+    """Return whether a query gives one row at most, as far as can be told; for the parameters see `delta_of`."""
+    return single(parsed(text, known), known)
 
 
 def way_of(text: str, channel: Channel, known: Known) -> str:
@@ -142,6 +148,11 @@ def _with_ports(tree: Node, port: Callable[[Scan], str], *, alone: bool = False)
     return sql.replace("{", "{{").replace("}", "}}").replace(_LEFT, "{").replace(_RIGHT, "}")
 
 
-def known_of(channels: Mapping[str, Channel]) -> Known:
-    """What queries may rely on of channels."""
-    return {name: facts(channel) for name, channel in channels.items()}
+def known_of(channels: Mapping[str, Channel], single: Collection[str] = ()) -> Known:
+    """What queries may rely on of channels.
+
+    Args:
+        channels: the channels by name.
+        single: those that have one row at most, before a change and after it, as far as can be told.
+    """
+    return {name: replace(facts(channel), single=name in single) for name, channel in channels.items()}

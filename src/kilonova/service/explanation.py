@@ -10,7 +10,7 @@ from kilonova.catalog import runs as records
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.observation import observe
 from kilonova.catalog.registry import Registered
-from kilonova.engine.spelling import present
+from kilonova.engine.spelling import is_single, present
 from kilonova.errors import UnknownName, closest
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.check import described as check_described
@@ -128,7 +128,8 @@ def _kept(
     assert text is not None
     channel = channels[task.name]
     derived = any(isinstance(variant.logic, Query) for variant in task.variants)
-    facts = known_of({each: channels[each] for each in (*task.reads, task.name)})
+    single = [each for each in task.reads if is_single([chronicles[each].snapshot(chronicles[each].readable)])]
+    facts = known_of({each: channels[each] for each in (*task.reads, task.name)}, single)
     change = None
     complete = chronicles[task.name].complete
     if derived and complete is not None:
