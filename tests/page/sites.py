@@ -31,7 +31,10 @@ class Site:
 def answering(place: Path, server: Server | None = None, *, port: int = 0) -> Iterator[Site]:
     """A server over the project in a directory, until the end of the block."""
     settings = {"port": port, "upload": 1, "rate": OFTEN, "guesses": OFTEN}
-    with open_project(place, serve=settings) as project, listening(server or Prompt(), project) as address:
+    with (
+        open_project(place, serve=settings, spark={"analyse": False}) as project,
+        listening(server or Prompt(), project) as address,
+    ):
         yield Site(project, address)
 
 
@@ -39,7 +42,7 @@ def crowded(place: Path, *, sources: int, tasks: int, runs: int) -> Path:
     """Make a project in a new directory of this one, with so much in it."""
     shop = place / "shop"
     shop.mkdir()
-    with open_project(shop) as project:
+    with open_project(shop, spark={"analyse": False}) as project:
         project.create()
         for workflow in workflows(sources, tasks):
             project.apply(workflow)

@@ -86,7 +86,7 @@ def history(catalog: Catalog) -> dict[str, int]:
 def particular(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, dict[str, int]]]:
     place: Path = tmp_path_factory.mktemp("particular") / "shop"
     place.mkdir()
-    with open_project(place) as project:
+    with open_project(place, spark={"analyse": False}) as project:
         project.create()
         project.apply(workflow())
         found = history(project.catalog)

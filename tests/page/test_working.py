@@ -29,7 +29,7 @@ def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     place = tmp_path_factory.mktemp("working") / "shop"
     place.mkdir()
     settings = {"workers": 1, "grace": 1.0, "tidy": 0.0, "port": 0, "upload": 1}
-    with open_project(place, serve=settings) as project:
+    with open_project(place, serve=settings, spark={"analyse": False}) as project:
         project.create()
         with serving(place, **settings) as server, listening(server, project) as address:
             yield Site(project, address)

@@ -31,7 +31,7 @@ HASTY = Patience(first=timedelta(milliseconds=20), longest=timedelta(millisecond
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    with open_project(tmp_path) as fresh:
+    with open_project(tmp_path, spark={"analyse": False}) as fresh:
         fresh.create()
         yield fresh
 

@@ -28,7 +28,7 @@ from tests.server.receiver import receiving, until
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    with open_project(tmp_path) as fresh:
+    with open_project(tmp_path, spark={"analyse": False}) as fresh:
         fresh.create()
         with fresh.catalog.writing() as tx:
             for name in ("clicks", "users", "totals"):

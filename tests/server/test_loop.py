@@ -109,7 +109,7 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    with open_project(tmp_path) as fresh:
+    with open_project(tmp_path, spark={"analyse": False}) as fresh:
         fresh.create()
         with fresh.catalog.writing() as tx:
             registry.add_channels(tx, [a_channel("clicks", Upsert(("id",)))], "w")

@@ -20,7 +20,7 @@ from tests.catalog.building import LEASE, commit
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Project]:
     """A project in which nothing has run: the bindings `report`, of two views, and `towns`."""
-    with open_project(tmp_path) as project:
+    with open_project(tmp_path, spark={"analyse": False}) as project:
         project.create()
         project.apply(a_shop(["per_customer", "best"]))
         yield project

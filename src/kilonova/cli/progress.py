@@ -17,6 +17,7 @@ from rich.progress import (
 
 from kilonova.cli.render import err, number
 from kilonova.engine.telling import (
+    FellBack,
     Recovered,
     Retried,
     Started,
@@ -89,6 +90,8 @@ class Watch:
                 self._progress.advance(self._bar)
             case Retried(step=step, attempt=attempt, error=error):
                 err.print(f"  {step}: attempt {attempt} failed, trying again: {error}", style="yellow")
+            case FellBack(step=step, error=error):
+                err.print(f"  {step}: its change failed, making it anew: {error}", style="yellow")
             case Underway(headway=headway):
                 for going in headway.going:
                     if going.step in self._steps and going.amount.total:

@@ -12,12 +12,20 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 from kilonova.engine.seam import Frame, Warehouse
-from kilonova.errors import BrokenInvariant, KilonovaError, SchemaMismatch, TaskFailed
+from kilonova.errors import (
+    BrokenInvariant,
+    EncodingError,
+    KeyViolation,
+    KilonovaError,
+    QueryError,
+    SchemaMismatch,
+    TaskFailed,
+)
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import delta_schema, optional_columns
 from kilonova.model.schema import RESERVED, Schema, check_names
 from kilonova.model.task import Function, Logic, Production, Query, Sql, Task
-from kilonova.warehouse.jobs import translated
+from kilonova.warehouse.jobs import is_of_data, translated
 
 
 @functools.lru_cache(maxsize=256)
@@ -91,13 +99,35 @@ def blamed(task: str) -> Iterator[None]:
 
 
 def reason(error: PySparkException) -> str:
-    """The sentence that says why, out of what Spark says.
+    """Sentence that says why, out of what Spark says, and the expression that it is about.
 
     Python's own last line is what an error within a Python function says.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception): ", line)]
-    return (python[-1] if python else lines[0] if lines else type(error).__name__)[:400]
+    sentence = (python[-1] if python else lines[0] if lines else type(error).__name__)[:400]
+    fragments = (context.fragment() for context in error.getQueryContext() or ())
+    expression = " ".join(next(fragments, "").split())
+    return f"{sentence}, in {_shortened(expression)}" if expression else sentence
+
+
+def _shortened(text: str, longest: int = 200) -> str:
+    return text if len(text) <= longest else f"{text[:longest]} …"
+
+
+def in_full_instead(error: Exception) -> bool:
+    """Return whether making a view anew may do what following its change could not.
+
+    That is so for failures of the derived query and of its execution: Spark refuses it or lacks memory for it, or
+    its result breaks a law. It is not so where rows cannot be computed or violate a check, nor where the run was ended,
+    or trying again may help.
+    """
+    cause = error.__cause__ if isinstance(error, TaskFailed) else error
+    if isinstance(cause, PySparkException):
+        return not is_of_data(cause)
+    if isinstance(error, KilonovaError):
+        return isinstance(error, BrokenInvariant | EncodingError | KeyViolation | QueryError | SchemaMismatch)
+    return True
 
 
 def checked(given: Schema, channel: Channel, production: Production, task: str | None) -> Schema:

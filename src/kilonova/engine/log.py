@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import assert_never
 
 from kilonova.engine.telling import (
+    FellBack,
     Recovered,
     Retried,
     Started,
@@ -112,6 +113,8 @@ def in_words(telling: Telling) -> tuple[str, str] | None:
             return step, "left out, nothing has come for it"
         case Retried(step=step, attempt=attempt, error=error):
             return step, f"attempt {attempt} failed and is made again: {error}"
+        case FellBack(step=step, error=error):
+            return step, f"its change failed, and it is made anew: {error}"
         case Underway() | Recovered():
             return None
         case _:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, assert_never
 
+from pyspark.errors import PySparkException
 from tenacity import (
     RetryCallState,
     Retrying,
@@ -21,13 +22,13 @@ from tenacity import (
 
 from kilonova.catalog.runs import Advance
 from kilonova.engine.attendance import refuse_stopped
-from kilonova.engine.invoke import blamed, checked, invoke
+from kilonova.engine.invoke import blamed, checked, in_full_instead, invoke, reason
 from kilonova.engine.joint import Blocks, Joint, Target
 from kilonova.engine.occasion import Fired, Need, Occasion, Plan, prepared
 from kilonova.engine.seam import Warehouse
 from kilonova.engine.spelling import present, spell
-from kilonova.engine.telling import Retried, Started, StepCopied, StepEnded, StepSkipped, StepStarted
-from kilonova.engine.undertaking import Begun, Results, Workplace, carry_out
+from kilonova.engine.telling import FellBack, Retried, Started, StepCopied, StepEnded, StepSkipped, StepStarted
+from kilonova.engine.undertaking import Begun, Fallback, Results, Workplace, carry_out
 from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName
 from kilonova.model.block import Base, Block, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle
@@ -43,6 +44,7 @@ from kilonova.schedule.planning import (
     choose,
     extent,
     feeds,
+    in_full,
     reflected,
     why_due,
 )
@@ -101,6 +103,10 @@ def _feeds(one: Task, other: Task) -> bool:
     return bool(set(one.writes) & set(other.reads))
 
 
+def _reason(choice: Choice, why: str) -> str:
+    return f"{choice.way.value}: {why}; {choice.reason}"
+
+
 class _Execution:
     """The tasks of one run, those that do not wait for each other side by side."""
 
@@ -113,6 +119,7 @@ class _Execution:
         self._inputs: list[Input] = []
         self._outputs: list[Output] = []
         self._advances: list[Advance] = []
+        self._fallbacks: list[Fallback] = []
         self._lock = threading.Lock()
 
     def all(self) -> Results:
@@ -134,7 +141,12 @@ class _Execution:
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
-        return Results(inputs=tuple(self._inputs), outputs=tuple(self._outputs), advances=tuple(self._advances))
+        return Results(
+            inputs=tuple(self._inputs),
+            outputs=tuple(self._outputs),
+            advances=tuple(self._advances),
+            fallbacks=tuple(self._fallbacks),
+        )
 
     def _step(self, progress: Progress, need: Need) -> None:
         """Execute a task, unless nothing has come for it after all."""
@@ -158,12 +170,11 @@ class _Execution:
             self._begun.tell(StepSkipped(run=self._begun.run, step=name))
             return
         choice = choose(progress, self._chronicles)
-        reason = f"{choice.way.value}: {why}; {choice.reason}"
-        self._begun.tell(StepStarted(run=self._begun.run, step=name, reason=reason))
+        self._begun.tell(StepStarted(run=self._begun.run, step=name, reason=_reason(choice, why)))
         began = time.monotonic()
         try:
             with self._begun.step(name), blamed(name):
-                rows = self._task(progress, choice, reason, began)
+                rows = self._task(progress, choice, why)
         except KilonovaError as error:
             raise error.within(task=name) from error.__cause__
         self._begun.tell(StepEnded(run=self._begun.run, step=name, rows=rows, seconds=time.monotonic() - began))
@@ -185,7 +196,23 @@ class _Execution:
                 )
             )
 
-    def _task(self, progress: Progress, choice: Choice, reason: str, began: float) -> int | None:
+    def _task(self, progress: Progress, choice: Choice, why: str) -> int | None:
+        """Execute a task, as chosen; if the change of a view cannot be followed that could be, in full."""
+        try:
+            return self._done(progress, choice, why)
+        except Exception as error:
+            instead = in_full(progress, choice) if in_full_instead(error) else None
+            if instead is None or self._begun.stopped.is_set():
+                raise
+            problem = reason(error) if isinstance(error, PySparkException) else str(error) or type(error).__name__
+        self._begun.tell(FellBack(run=self._begun.run, step=progress.task.name, error=problem))
+        rows = self._done(progress, replace(instead, reason=f"its change failed: {problem}"), why)
+        with self._lock:
+            self._fallbacks.append(Fallback(progress.task.name, progress.task.writes, problem))
+        return rows
+
+    def _done(self, progress: Progress, choice: Choice, why: str) -> int | None:
+        began = time.monotonic()
         fed = feeds(choice, progress, self._chronicles)
         unknown = [feed.port.channel for feed in fed if feed.reading.schema is None]
         if unknown:
@@ -195,6 +222,7 @@ class _Execution:
                 hint="Declare its schema, or run the task that writes it first",
             )
         blocks, copied = self._once(progress, choice, fed)
+        reason = _reason(choice, why)
         if copied:
             reason = f"{reason}; a run that was merged with this one did the same"
         seconds = time.monotonic() - began

@@ -71,6 +71,15 @@ class Retried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FellBack:
+    """Following the change of a view failed, though not because of its rows; it is made anew in the same run."""
+
+    run: int
+    step: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Underway:
     """How far a run has come, about once a second for as long as that changes."""
 
@@ -86,7 +95,18 @@ class Recovered:
     tasks: tuple[str, ...]
 
 
-Telling = Started | StepStarted | StepEnded | StepFailed | StepSkipped | StepCopied | Retried | Underway | Recovered
+Telling = (
+    Started
+    | StepStarted
+    | StepEnded
+    | StepFailed
+    | StepSkipped
+    | StepCopied
+    | Retried
+    | FellBack
+    | Underway
+    | Recovered
+)
 Listener = Callable[[Telling], None]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from kilonova.catalog import chains, files, runs
+from kilonova.catalog import chains, events, files, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.firings import Claimed
 from kilonova.engine.attendance import Attendance
@@ -22,6 +22,7 @@ from kilonova.engine.reclaim import sweep, take_up
 from kilonova.engine.seam import Counting, Files, uncounted
 from kilonova.engine.telling import Listener
 from kilonova.errors import Cancelled, KilonovaError, LeaseLost
+from kilonova.model.event import EventKind
 from kilonova.model.file import Fate
 from kilonova.model.run import Committed, Expired, Input, Output, Run, RunKind, RunState
 
@@ -76,14 +77,30 @@ class Begun(Generic[Plan]):
     stopped: threading.Event
 
 
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """View that a run made anew because following its change failed.
+
+    Attributes:
+        task: the task that keeps it.
+        channels: the channels that it writes.
+        problem: why its change failed.
+    """
+
+    task: str
+    channels: tuple[str, ...]
+    problem: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What a run is about to publish, and what becomes of files that it had."""
+    """What a run is about to publish, what becomes of files that it had, and what it had to do otherwise."""
 
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
     advances: tuple[runs.Advance, ...]
     fates: tuple[Fate, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +192,9 @@ def carry_out(
                 )
                 if results.fates and isinstance(outcome, Committed):
                     files.settle(tx, run, prepared.writes[0], results.fates)
+                for each in results.fallbacks if isinstance(outcome, Committed) else ():
+                    said = f"{each.task} was made anew: its change failed: {each.problem}"
+                    events.tell(tx, EventKind.FELL_BACK, run=run, channels=each.channels, said=said)
         if isinstance(outcome, Expired):
             raise _lost(run)
     except BaseException as error:

@@ -14,7 +14,7 @@ class EventKind(enum.Enum):
     """What has happened.
 
     STUCK: a firing has been due for too long, or has been tried in vain as often as firings are. UNDELIVERED: an outlet
-    has given an event up.
+    has given an event up. FELL_BACK: a run made a view anew, because following its change failed.
     """
 
     LAUNCHED = "launched"
@@ -35,6 +35,7 @@ class EventKind(enum.Enum):
     SERVER_SILENT = "server silent"
     STUCK = "stuck"
     UNDELIVERED = "undelivered"
+    FELL_BACK = "fell back"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,6 +117,14 @@ def choose(progress: Progress, chronicles: Mapping[str, Chronicle]) -> Choice:
     return _cheapest(choice, whole) if weighed and whole is not None else choice
 
 
+def in_full(progress: Progress, choice: Choice) -> Choice | None:
+    """Choice that makes a view anew instead of following its change; None where that was not chosen, or is not open."""
+    whole = next((variant for variant in progress.task.variants if _makes_whole(variant, progress.task)), None)
+    if whole is None or choice.way.renews or not isinstance(choice.variant.logic, Query):
+        return None
+    return replace(choice, variant=whole, way=Way.WHOLE)
+
+
 def _as_declared(whole: Variant | None, progress: Progress, chronicles: Mapping[str, Chronicle]) -> Choice:
     """The choice where costs do not count."""
     variants = progress.task.variants

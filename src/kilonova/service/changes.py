@@ -238,6 +238,15 @@ def _unseen(workflow: Workflow, functions: Mapping[str, Function]) -> Iterable[U
                 yield Unseen(kind="channel", name=channel.name, what=what)
 
 
+def noted(plan: Plan, notes: Mapping[str, str]) -> Plan:
+    """Plan that says more of some tasks, by their names."""
+    tasks = (
+        replace(item, detail=f"{item.detail}; {notes[item.task.name]}") if item.task.name in notes else item
+        for item in plan.tasks
+    )
+    return replace(plan, tasks=tuple(tasks))
+
+
 def refuse_unseen(tx: Transaction, plan: Plan, seen: Mapping[str, int]) -> None:
     """Refuse checks of rows that came after those that have been looked at.
 

@@ -22,7 +22,14 @@ from kilonova.catalog import bindings, chains, files, registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.engine.telling import Listener, Started, Telling, unheard
-from kilonova.errors import Busy, DeclarationError, KilonovaError, SettingsError, UnknownName
+from kilonova.errors import (
+    Busy,
+    DeclarationError,
+    KilonovaError,
+    SettingsError,
+    SparkUnavailable,
+    UnknownName,
+)
 from kilonova.model.file import FileState
 from kilonova.model.reading import Reading, Snapshot
 from kilonova.model.run import RunState
@@ -141,13 +148,44 @@ class Project(Steering):
     def plan(self, workflow: Workflow | Declared) -> changes.Plan:
         """What registering a workflow would change.
 
+        Spark is started if a view is new or changed, to analyse it.
+
         Raises:
             DeclarationError: the workflow cannot be, or does not fit what is registered.
+            QueryError: Spark refuses the query of a view.
         """
         self.catalog.check()
         declared = self._declared(workflow)
         with self.catalog.reading() as tx:
-            return changes.propose(tx, declared.workflow, declared.functions)
+            plan = changes.propose(tx, declared.workflow, declared.functions)
+        return changes.noted(plan, self._analyse(declared, plan))
+
+    def _analyse(self, declared: Declared, plan: changes.Plan) -> Mapping[str, str]:
+        """Have Spark analyse the views that are new or changed.
+
+        Returns:
+            What there is to say of some, by the names of their tasks.
+
+        Raises:
+            QueryError: Spark refuses a view.
+        """
+        from kilonova.engine.analysis import analysed, is_view
+
+        anew = {item.task.name for item in plan.tasks if item.anew and is_view(item.task)}
+        if not anew or not self.settings.spark.analyse:
+            return {}
+        with self.catalog.reading() as tx:
+            found = chains.chronicles(tx)
+        channels = {name: each.channel for name, each in found.items()}
+        channels |= {channel.name: channel for channel in declared.workflow.channels}
+        complete = {name: schema for name, each in found.items() if (schema := each.complete) is not None}
+        told = {name: channel.schema for name, channel in channels.items() if channel.schema is not None}
+        try:
+            warehouse = self.warehouse
+        except SparkUnavailable as error:
+            return dict.fromkeys(anew, f"not analysed: {error.problem}")
+        problems = analysed(warehouse, declared.workflow.order(), channels, complete | told, anew)
+        return {name: f"made anew at each run: {problem}" for name, problem in problems.items()}
 
     def _declared(self, workflow: Workflow | Declared) -> Declared:
         from kilonova.declare.workflow import Declared
@@ -164,6 +202,7 @@ class Project(Steering):
 
         Raises:
             DeclarationError: the workflow cannot be, or does not fit what is registered; nothing has changed.
+            QueryError: Spark refuses the query of a view; nothing has changed.
             CheckFailed: rows that are there violate a check that comes; nothing has changed.
             Busy: a run is writing rows to which a check comes.
         """
@@ -171,12 +210,13 @@ class Project(Steering):
         declared = self._declared(workflow)
         with self.catalog.reading() as tx:
             plan = changes.propose(tx, declared.workflow, declared.functions)
+        notes = self._analyse(declared, plan)
         seen = {item.channel.name: self._verify(item) for item in plan.channels if item.unseen}
         with self.catalog.writing() as tx:
             plan = changes.propose(tx, declared.workflow, declared.functions)
             changes.refuse_unseen(tx, plan, seen)
             changes.carry_out(tx, plan)
-        return plan
+        return changes.noted(plan, notes)
 
     def _verify(self, change: changes.ChannelChange) -> int:
         """Try the checks that come to a channel on the rows that are there.

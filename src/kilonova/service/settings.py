@@ -27,6 +27,7 @@ class SparkSection(BaseModel):
     remote: str | None = None
     conf: dict[str, str] = Field(default_factory=dict)
     class_data_archive: bool = True
+    analyse: bool = True
 
 
 class SizesSection(BaseModel):

@@ -332,7 +332,7 @@ def export(frame: DataFrame, target: str, format: str) -> None:
     except PySparkException as error:
         if error.getCondition() == "PATH_ALREADY_EXISTS":
             raise SettingsError("there is something already", path=target, hint="Name a new directory") from None
-        raise StorageFailed(f"the rows cannot be written: {_first_line(str(error))}", path=target) from error
+        raise StorageFailed(f"the rows cannot be written: {first_line(str(error))}", path=target) from error
 
 
 _JSON = re.compile(r"JSON (has a column too many|lacks the column): (\w+)")
@@ -354,16 +354,54 @@ def translated(path: str | None) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        if (known := _recognized(str(error), path)) is not None:
+        if (known := _recognized(_causes(error), path)) is not None:
             raise known from error
         raise
     except Py4JJavaError as error:
-        text = str(error.java_exception) if error.java_exception is not None else str(error)
-        if (known := _recognized(f"{text}\n{error}", path)) is not None:
+        if (known := _recognized(_causes(error), path)) is not None:
             raise known from error
-        raise PySparkException(message=text) from error
+        thrown = error.java_exception
+        raise PySparkException(message=str(error) if thrown is None else str(thrown.getMessage() or thrown)) from error
     except (Py4JError, ConnectionError, EOFError) as error:
         raise SparkUnavailable("Spark died in the middle of the work", hint="Start again") from error
+
+
+_STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
+_THEIRS = ("21", "22", "38", "P0")
+
+
+def is_of_data(error: PySparkException) -> bool:
+    """Return whether an error of Spark comes from the rows and what a query wants of them, however it is executed.
+
+    Those are the classes of SQLSTATE for the wrong number of rows, for values (a division by zero, a cast), for what a
+    function of the user raised, and for `raise_error`.
+    """
+    state = error.getSqlState()
+    if state is None and (found := _STATE.search(first_line(str(error)))):
+        state = found[1]
+    return (state or "")[:2] in _THEIRS
+
+
+_CAUSED = "Caused by: "
+_CAUSES = 20  # a chain of causes may be a circle
+
+
+def _causes(error: PySparkException | Py4JJavaError) -> str:
+    """First lines of what an error and its causes say: not the plans and stacks below them."""
+    thrown = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    lines = [] if isinstance(error, Py4JJavaError) else _said(str(error))
+    for _ in range(_CAUSES):
+        if thrown is None:
+            break
+        lines += _said(str(thrown.toString()))
+        thrown = thrown.getCause()
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _said(text: str) -> list[str]:
+    """First line of a message, and those that begin a cause: of a task, or of a server, the causes are text."""
+    first, *rest = text.splitlines() or [""]
+    return [first, *(line.removeprefix(_CAUSED) for line in rest if line.startswith(_CAUSED))]
 
 
 _UNREADABLE = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE", "is not a Parquet file")
@@ -373,12 +411,13 @@ _GONE = ("SparkContext was shut down", "stopped SparkContext", "UNAVAILABLE")
 
 
 def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None:
-    """What an error of Spark means, from its text; None if that cannot be told."""
-    if _ELSEWHERE in text:
+    """What an error of Spark means, from what it and its causes say; None if that cannot be told."""
+    raised = "\n".join(line for line in text.splitlines() if "[USER_RAISED_EXCEPTION]" in line)
+    if _ELSEWHERE in raised:
         return Misplaced()
     if "No space left on device" in text:
         return StorageFailed("the disk is full", path=path, hint="Free some space; nothing was changed")
-    if match := _JSON.search(text):
+    if match := _JSON.search(raised):
         missing = match[1].startswith("lacks")
         return SchemaMismatch(
             "a line lacks the column" if missing else "a line has a column that the channel does not",
@@ -392,20 +431,20 @@ def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None
     if any(sign in text for sign in _UNREADABLE):
         found = _FILE.search(text)
         return UnreadableInput(
-            f"a file cannot be read: {_first_line(text)}",
+            f"a file cannot be read: {first_line(text)}",
             path=found[0].rstrip(".") if found else None,
             hint="Mend or remove it; nothing was changed",
         )
-    if _KEY_VIOLATION in text:
-        key = text.partition(f"{_KEY_VIOLATION}: ")[2].partition("}")[0]
+    if _KEY_VIOLATION in raised:
+        key = raised.partition(f"{_KEY_VIOLATION}: ")[2].partition("}")[0]
         return KeyViolation(
             f"a key is null or occurs twice, for example {key}}}", hint="Every row needs a key of its own"
         )
-    if "retracted more often" in text:
+    if "retracted more often" in raised:
         return EncodingError(
             "a row was retracted more often than it was there", hint="A delta must apply to the rows before it"
         )
-    if "rows disappeared between the points" in text:
+    if "rows disappeared between the points" in raised:
         return EncodingError(
             "rows disappeared, which the encoding append cannot say", hint="Read the port with CHANGES"
         )
@@ -414,10 +453,11 @@ def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None
     if path is not None and _VANISHED.search(text):  # seen with Spark Connect after a lost connection
         return StorageFailed("the block's files vanished while they were written", path=path, hint="Start again")
     if path is not None and any(sign in text for sign in _UNWRITABLE):
-        return StorageFailed(f"the block cannot be written: {_first_line(text)}", path=path)
+        return StorageFailed(f"the block cannot be written: {first_line(text)}", path=path)
     return None
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """First line of a message that says something."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0][:300] if lines else "no reason given"

@@ -20,6 +20,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from kilonova.errors import SparkUnavailable
@@ -31,6 +32,8 @@ RELIED_ON = {
     "spark.sql.sources.bucketing.enabled": "true",
 }
 """Set on every session, whoever made it. All of them can be set while it runs."""
+
+_REPEATING = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # kilobytes of what the exception says
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # set where spark-submit started this process, and Java before it
 
@@ -70,6 +73,9 @@ def open_session(settings: SparkSettings) -> tuple[SparkSession, bool]:
         SparkUnavailable: Spark cannot be started or reached.
     """
     existing = _existing()
+    if existing is None:
+        for logger in _REPEATING:
+            PySparkLogger.getLogger(logger).disabled = True
     session = existing or (_connect(settings) if _is_remote(settings) else _start(settings))
     for key, value in RELIED_ON.items():
         session.conf.set(key, value)

@@ -102,7 +102,12 @@ def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """A project that has been at work, on each kind of database."""
     with (
         empty_database(request.param) as url,
-        open_project(tmp_path_factory.mktemp("crowd"), catalog=url, serve={"rate": OFTEN, "guesses": OFTEN}) as project,
+        open_project(
+            tmp_path_factory.mktemp("crowd"),
+            catalog=url,
+            serve={"rate": OFTEN, "guesses": OFTEN},
+            spark={"analyse": False},
+        ) as project,
     ):
         project.create()
         for workflow in workflows(12, 40):
@@ -139,7 +144,7 @@ def everything(client: TestClient) -> int:
 
 
 def test_every_page_of_an_empty_project_is_there(tmp_path: Path) -> None:
-    with open_project(tmp_path, serve={"rate": OFTEN}) as project:
+    with open_project(tmp_path, serve={"rate": OFTEN}, spark={"analyse": False}) as project:
         project.create()
         assert everything(client_of(project)) > 6
 
@@ -384,7 +389,7 @@ def test_forms_that_are_none_are_refused_with_the_page(guarded: dict[str, str], 
 def test_too_many_wrong_tokens_are_refused(tmp_path: Path) -> None:
     with opened_shop(tmp_path) as made:
         secret = made.create_token("ann", "read")
-    with open_project(tmp_path, serve={"guesses": "3 per minute"}) as project:
+    with open_project(tmp_path, serve={"guesses": "3 per minute"}, spark={"analyse": False}) as project:
         client = client_of(project)
         statuses = [sign_in(client, "wrong").status_code for _ in range(5)]
         assert statuses == [401, 401, 401, 429, 429]

@@ -1,0 +1,165 @@
+"""Views that cannot run are refused before they are registered; a change that cannot be followed is made up for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kilonova as kn
+from kilonova.engine import spelling
+from kilonova.engine.telling import FellBack, Telling
+from kilonova.errors import DeclarationError, KilonovaError, QueryError, SparkUnavailable, TaskFailed
+from kilonova.model.event import EventKind
+from kilonova.model.run import Way
+from kilonova.query.tasks import Delta
+from kilonova.service.project import Project, open_project
+
+SCHEMA = "id int, g string, x int"
+
+
+def workflow(query: str, **options: Any) -> kn.Workflow:
+    made = kn.Workflow("w")
+    made.channel("rows", SCHEMA, key="id")
+    made.view("v", query, **options)
+    return made
+
+
+def put(project: Project, *rows: tuple[Any, ...]) -> None:
+    project.ingest("rows", project.warehouse.spark.createDataFrame(list(rows), SCHEMA))
+
+
+@pytest.mark.parametrize("query", ["SELECT EXTRACT(ISODOW FROM current_date()) + x AS d FROM rows"])
+def test_a_view_that_spark_refuses_is_refused_before_anything_is_registered(project: Project, query: str) -> None:
+    for refuse in (project.plan, project.apply):
+        with pytest.raises(QueryError) as raised:
+            refuse(workflow(query))
+        assert raised.value.task == "v"
+        assert "INVALID_EXTRACT_FIELD" in raised.value.problem
+        assert "in extract(" in raised.value.problem.lower()
+        assert "\n" not in raised.value.problem
+    with project.catalog.reading() as tx:
+        assert not tx.connection.exec_driver_sql("SELECT * FROM channel").all()
+
+
+def test_without_analysis_a_plan_starts_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(_project: Project) -> None:
+        raise SparkUnavailable("there is no Java")
+
+    monkeypatch.setattr(Project, "warehouse", property(started))
+    for analyse, said in ((True, "not analysed: there is no Java"), (False, "")):
+        with open_project(tmp_path, spark={"analyse": analyse}) as project:
+            project.create()
+            (task,) = project.plan(workflow("SELECT id FROM rows")).tasks
+            assert ("not analysed" in task.detail) == bool(said)
+            assert said in task.detail
+
+
+def test_a_view_over_views_that_have_not_run_is_analysed(project: Project) -> None:
+    made = workflow("SELECT g, array_agg(x) AS all FROM rows GROUP BY g")
+    made.view("above", "SELECT g, all + 1 AS more FROM v")
+    with pytest.raises(QueryError, match="DATATYPE_MISMATCH") as raised:
+        project.plan(made)
+    assert raised.value.task == "above"
+
+
+def breaking(monkeypatch: pytest.MonkeyPatch, broken: Callable[[Delta], Delta]) -> None:
+    derive = spelling.delta_of
+
+    def derived(*given: Any) -> Delta | None:
+        delta = derive(*given)
+        return None if delta is None else broken(delta)
+
+    monkeypatch.setattr(spelling, "delta_of", derived)
+
+
+def fail(_delta: Delta) -> Delta:
+    raise AssertionError("a rule is wrong")
+
+
+def with_filter(condition: str) -> Callable[[Delta], Delta]:
+    return lambda delta: replace(delta, sql=f"SELECT * FROM ({delta.sql}) WHERE {condition}")
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (with_filter("isnull(no_such_column)"), "UNRESOLVED_COLUMN"),
+        (with_filter("raise_error('a row was retracted more often than it was there')"), "retracted more often"),
+        (fail, "a rule is wrong"),
+    ],
+    ids=["refused by Spark", "a broken law", "a defect"],
+)
+def test_a_change_that_cannot_be_followed_is_made_up_for_in_the_same_run(
+    project: Project, monkeypatch: pytest.MonkeyPatch, broken: Callable[[Delta], Delta], said: str
+) -> None:
+    told: list[Telling] = []
+    project.listener = told.append
+    project.apply(workflow("SELECT g, sum(x) AS s FROM rows GROUP BY g", mode="incremental"))
+    put(project, (1, "a", 1), (2, "b", 2))
+    project.run()
+    breaking(monkeypatch, broken)
+    put(project, (1, "a", 5), (3, "c", 3))
+    report = project.run()
+    assert report is not None
+    (made,) = report.made
+    assert made.reason.startswith("whole: ")
+    assert "its change failed: " in made.reason
+    assert said in made.reason
+    assert project.past("v")[0].way is Way.WHOLE
+    assert Counter(map(tuple, project.read("v").collect())) == {("a", 5): 1, ("b", 2): 1, ("c", 3): 1}
+    assert [item.step for item in told if isinstance(item, FellBack)] == ["v"]
+    (event,) = [each for each in project.events() if each.kind is EventKind.FELL_BACK]
+    assert (event.run, event.channels) == (report.run, ("v",))
+    assert said in event.text
+
+
+def test_rows_that_cannot_be_computed_are_the_users_and_told_with_the_expression(
+    project: Project, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told: list[Telling] = []
+    project.listener = told.append
+    project.apply(workflow("SELECT id, 10 div x AS y FROM rows", mode="incremental"))
+    put(project, (1, "a", 1))
+    project.run()
+    put(project, (2, "a", 0))
+    capfd.readouterr()
+    with pytest.raises(TaskFailed, match=r"DIVIDE_BY_ZERO.* in 10 DIV `x") as raised:
+        project.run()
+    assert "\n" not in raised.value.problem
+    assert not [item for item in told if isinstance(item, FellBack)]
+    assert not capfd.readouterr().err
+
+
+def test_if_making_it_anew_fails_as_well_that_error_is_told(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.apply(workflow("SELECT id, 10 div x AS y FROM rows", mode="incremental"))
+    put(project, (1, "a", 1))
+    project.run()
+    breaking(monkeypatch, fail)
+    put(project, (2, "a", 0))
+    with pytest.raises(TaskFailed, match="DIVIDE_BY_ZERO"):
+        project.run()
+    assert EventKind.FELL_BACK not in {each.kind for each in project.events()}
+
+
+def test_a_change_that_spark_refuses_is_told_by_the_plan(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kilonova.engine import analysis
+
+    derive = analysis.delta_of
+
+    def derived(*given: Any) -> Delta | None:
+        delta = derive(*given)
+        return None if delta is None else with_filter("isnull(no_such_column)")(delta)
+
+    monkeypatch.setattr(analysis, "delta_of", derived)
+    query = "SELECT g, sum(x) AS s FROM rows GROUP BY g"
+    (task,) = project.plan(workflow(query)).tasks
+    assert "made anew at each run: " in task.detail
+    assert "UNRESOLVED_COLUMN" in task.detail
+    with pytest.raises(KilonovaError, match="UNRESOLVED_COLUMN") as raised:
+        project.plan(workflow(query, mode="incremental"))
+    assert isinstance(raised.value, QueryError | DeclarationError)
