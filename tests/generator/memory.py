@@ -23,7 +23,7 @@ from kilonova.catalog import registry
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.engine.seam import Jobs, uncounted
 from kilonova.errors import Busy, CheckFailed, EncodingError, KeyViolation, KilonovaError
-from kilonova.model.block import Base, Block, Kind, Statistics
+from kilonova.model.block import Base, Block, External, Kind, Statistics
 from kilonova.model.check import Accepted, Check, NotNull, Unique, described, refuse_unknown
 from kilonova.model.encoding import (
     Append,
@@ -379,6 +379,9 @@ class Memory:
             buckets=0,
             statistics=Statistics(rows=len(records), bytes=16 * len(records), files=1, removals=removals),
         )
+
+    def register(self, external: External, **_named: Any) -> Block | None:
+        raise NotImplementedError(f"no files of the format {external.format} are read here")
 
     def copied(self, block: Block, number: int, kind: Kind) -> Block | None:
         if block.number not in self.stored:

@@ -77,6 +77,7 @@ def block_from(row: Row[Any]) -> Block:
         columns=codec.schema_from_json(row.columns),
         buckets=row.buckets,
         statistics=Statistics(rows=row.rows, bytes=row.bytes, files=row.files, removals=row.removals),
+        external=None if row.external is None else codec.external_from_json(row.external),
     )
 
 
@@ -324,6 +325,7 @@ def publish(tx: Transaction, name: str, block: Block) -> None:
             bytes=block.statistics.bytes,
             files=block.statistics.files,
             removals=block.statistics.removals,
+            external=None if block.external is None else codec.external_to_json(block.external),
         )
     )
     if not result.rowcount:

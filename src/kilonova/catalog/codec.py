@@ -7,10 +7,12 @@ from datetime import datetime
 from typing import Any, assert_never
 
 from kilonova.errors import CatalogError
+from kilonova.model.block import External, FileGroup
 from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique
 from kilonova.model.directory import Directory
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.event import EventKind
+from kilonova.model.file import Fingerprint
 from kilonova.model.headway import Amount, Going, Headway
 from kilonova.model.outlet import Lineage, Outlet, Webhook
 from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh
@@ -41,6 +43,42 @@ def schema_to_json(schema: Schema) -> list[list[str]]:
 def schema_from_json(value: list[list[str]]) -> Schema:
     """The inverse of `schema_to_json`."""
     return Schema(tuple(Column(name, type_) for name, type_ in value))
+
+
+def external_to_json(external: External) -> dict[str, Any]:
+    """External files, with their fingerprints."""
+    return {
+        "format": external.format,
+        "options": dict(external.options),
+        "groups": [
+            {
+                "columns": schema_to_json(group.columns),
+                "files": [
+                    [url, seen.size, None if seen.modified is None else seen.modified.isoformat(), seen.tag]
+                    for url, seen in group.files
+                ],
+            }
+            for group in external.groups
+        ],
+    }
+
+
+def external_from_json(value: dict[str, Any]) -> External:
+    """The inverse of `external_to_json`."""
+    return External(
+        format=value["format"],
+        options=tuple(value["options"].items()),
+        groups=tuple(
+            FileGroup(
+                columns=schema_from_json(group["columns"]),
+                files=tuple(
+                    (url, Fingerprint(size, None if modified is None else datetime.fromisoformat(modified), tag))
+                    for url, size, modified, tag in group["files"]
+                ),
+            )
+            for group in value["groups"]
+        ),
+    )
 
 
 def encoding_to_json(encoding: Encoding) -> dict[str, Any]:

@@ -168,6 +168,7 @@ block = Table(
     Column("bytes", BigInteger),
     Column("files", Integer),
     Column("removals", BigInteger),
+    Column("external", JSON(none_as_null=True)),
     Index("block_by_channel", "channel_id", "state"),
 )
 

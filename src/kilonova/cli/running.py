@@ -31,6 +31,9 @@ def ingest(
         list[str] | None, typer.Option("--option", "-o", help="An option for Spark's reader, as name=value.")
     ] = None,
     replace: Annotated[bool, typer.Option(help="The rows are the whole relation, not what is new.")] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Read the files where they lie, until the channel is compacted.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Insert a block into a channel: all files or, if anything is wrong with one, none."""
@@ -40,7 +43,12 @@ def ingest(
             raise SettingsError(f"the option {name!r} is not of the form name=value")
     with project(watched=True) as opened:
         report = opened.ingest(
-            channel, source, format=format, options={name: value for name, _, value in pairs}, replace=replace
+            channel,
+            source,
+            format=format,
+            options={name: value for name, _, value in pairs},
+            replace=replace,
+            in_place=in_place,
         )
     _show_report(report, json)
 

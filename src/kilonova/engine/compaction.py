@@ -21,6 +21,11 @@ from kilonova.model.run import Input, Output, RunKind
 STEP = "compaction"
 
 
+def is_compactable(snapshot: Snapshot) -> bool:
+    """Return whether a snapshot is anything but a base in the warehouse."""
+    return bool(snapshot.deltas) or (snapshot.base is not None and snapshot.base.external is not None)
+
+
 def compact(workplace: Workplace, warehouse: Warehouse[Any], channel: str) -> tuple[int, Results] | None:
     """Write down the newest snapshot of a channel as a base.
 
@@ -34,7 +39,7 @@ def compact(workplace: Workplace, warehouse: Warehouse[Any], channel: str) -> tu
     def prepare(tx: Transaction) -> Prepared[tuple[Chronicle, Snapshot]] | None:
         chronicle = chains.chronicle(tx, channel)
         snapshot = chronicle.snapshot(chronicle.readable)
-        if not snapshot.deltas:
+        if not is_compactable(snapshot):
             return None
         pins = tuple(block.number for block in snapshot.blocks)
         return Prepared(kind=RunKind.COMPACTION, tasks=(), writes=(), pins=pins, plan=(chronicle, snapshot))
@@ -43,6 +48,8 @@ def compact(workplace: Workplace, warehouse: Warehouse[Any], channel: str) -> tu
         chronicle, snapshot = begun.plan
         point = chronicle.effective
         reason = f"{len(snapshot.deltas)} deltas merged" + (" with a base" if snapshot.base else "")
+        if not snapshot.deltas:
+            reason = "a base outside of the warehouse copied"
         begun.tell(Started(run=begun.run, steps=(channel,)))
         begun.tell(StepStarted(run=begun.run, step=channel, reason=reason))
         began = time.monotonic()

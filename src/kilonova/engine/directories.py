@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from kilonova.errors import StorageFailed
 from kilonova.model.directory import Directory
 from kilonova.model.file import Fingerprint, key_of
 from kilonova.schedule.gathering import Verdict, hidden, judge
+from kilonova.warehouse.fingerprints import fingerprint_of
 
 
 def look(catalog: Catalog, base: Path, channel: str, lease: timedelta, *, early: bool = False) -> Looked | None:
@@ -159,31 +160,6 @@ def _entries(fs: AbstractFileSystem, place: str) -> Iterator[tuple[str, dict[str
         name = item["name"].rstrip("/").rsplit("/", 1)[-1]
         if name and item["name"].rstrip("/") != place:
             yield name, item
-
-
-_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modificationTime", "created")
-_TAGS = ("ETag", "etag", "content_md5", "md5Hash", "generation")
-
-
-def fingerprint_of(entry: dict[str, Any]) -> Fingerprint:
-    """By what a file is recognized, from what a file system of fsspec says of it.
-
-    >>> str(fingerprint_of({"size": 3, "mtime": 0.5}).modified)
-    '1970-01-01 00:00:00.500000+00:00'
-    """
-    time = next((entry[name] for name in _TIMES if entry.get(name) is not None), None)
-    tag = next((str(entry[name]) for name in _TAGS if entry.get(name) is not None), "")
-    modified = None
-    try:
-        if isinstance(time, datetime):
-            modified = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-        elif isinstance(time, int | float):
-            modified = datetime.fromtimestamp(time, UTC)
-        elif time is not None:
-            tag += str(time)
-    except (OverflowError, ValueError, OSError):  # a time that no calendar has
-        tag += str(time)
-    return Fingerprint(int(entry.get("size") or 0), modified, tag)
 
 
 def url_of(path: str, base: Path) -> str:

@@ -20,7 +20,6 @@ from kilonova.catalog import chains, files
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.files import Ready
 from kilonova.engine.directories import moved, url_of
-from kilonova.engine.files import FileSet, format_of, read
 from kilonova.engine.ingest import Supply, Target, ingested, insert, target
 from kilonova.engine.telling import Started, StepEnded, StepStarted
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
@@ -32,6 +31,7 @@ from kilonova.model.file import Fate, FileState
 from kilonova.model.run import RunKind
 from kilonova.model.task import Production
 from kilonova.schedule.gathering import Moved, sift
+from kilonova.warehouse.files import FileSet, format_of, read
 from kilonova.warehouse.warehouse import Warehouse
 
 

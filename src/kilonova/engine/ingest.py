@@ -17,7 +17,7 @@ from kilonova.engine.tasks import write_output
 from kilonova.engine.telling import Started, StepEnded, StepStarted
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
 from kilonova.errors import DeclarationError, KilonovaError, UnreadableInput
-from kilonova.model.block import Block
+from kilonova.model.block import Base, Block, Delta, External
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.run import Output, RunKind
 from kilonova.model.task import Production
@@ -29,7 +29,7 @@ class Supply:
     """Rows from outside.
 
     Attributes:
-        rows: makes them, given the channel that they go to.
+        rows: makes them, given the channel that they go to: a frame, or files that become a block where they lie.
         production: whether they are a delta in the channel's encoding or the whole relation.
         bytes: how large they are, roughly; None if that is not known.
         source: where they come from, for people.
@@ -91,6 +91,8 @@ def insert(warehouse: Warehouse[Any], target: Target, supply: Supply, point: int
     chronicle = target.chronicle
     try:
         frame = supply.rows(chronicle.channel)
+        if isinstance(frame, External):
+            return _registered(warehouse, target, frame, supply.production, point, number)
         schema = checked(warehouse.schema_of(frame), chronicle.channel, supply.production, None)
         block = write_output(
             warehouse,
@@ -109,6 +111,26 @@ def insert(warehouse: Warehouse[Any], target: Target, supply: Supply, point: int
     except PySparkException as error:
         raise UnreadableInput(f"the rows cannot be read: {reason(error)}", channel=chronicle.channel.name) from error
     return block
+
+
+def _registered(
+    warehouse: Warehouse[Any], target: Target, external: External, production: Production, point: int, number: int
+) -> Block | None:
+    """Make external files a block of a channel; see `insert`."""
+    chronicle = target.chronicle
+    channel = chronicle.channel
+    assert channel.schema is not None  # or the files would have been refused
+    whole = production is Production.BASE
+    settled = chronicle.readable == point - 1
+    return warehouse.register(
+        external,
+        number=number,
+        kind=Base(point) if whole else Delta(point - 1, point),
+        schema=channel.schema,
+        encoding=channel.encoding,
+        old=chronicle.snapshot(chronicle.readable) if settled and not whole else None,
+        checks=channel.checks,
+    )
 
 
 def ingested(channel: str, point: int, block: Block | None, source: str, seconds: float) -> Output:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import date
 from typing import Protocol, TypeVar
 
-from kilonova.model.block import Block, Kind
+from kilonova.model.block import Block, External, Kind
 from kilonova.model.check import Check
 from kilonova.model.encoding import Encoding
 from kilonova.model.headway import Amount
@@ -93,6 +93,19 @@ class Warehouse(Files, Protocol[Frame]):
         checks: tuple[Check, ...] = (),
     ) -> Block | None:
         """Write a block; None if it changes nothing."""
+
+    def register(
+        self,
+        external: External,
+        *,
+        number: int,
+        kind: Kind,
+        schema: Schema,
+        encoding: Encoding,
+        old: Snapshot | None,
+        checks: tuple[Check, ...] = (),
+    ) -> Block | None:
+        """Make files that lie outside of the warehouse a block; None if it changes nothing."""
 
     def copied(self, block: Block, number: int, kind: Kind) -> Block | None:
         """Copy a block; None if it has gone."""

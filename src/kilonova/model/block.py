@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kilonova.errors import BrokenInvariant
 from kilonova.model.encoding import Encoding
+from kilonova.model.file import Fingerprint
 from kilonova.model.schema import Schema
 
 
@@ -59,6 +60,39 @@ class Statistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileGroup:
+    """Files that have the same columns.
+
+    Attributes:
+        columns: their columns, in their order.
+        files: the URL of each, and its fingerprint when it was registered.
+    """
+
+    columns: Schema
+    files: tuple[tuple[str, Fingerprint], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class External:
+    """Files outside of the warehouse that are a block: read in their own format, never changed or deleted.
+
+    Attributes:
+        format: the format: `parquet`, `orc`, `csv` or `json`.
+        options: options for Spark's reader.
+        groups: the files, by their columns.
+    """
+
+    format: str
+    options: tuple[tuple[str, str], ...]
+    groups: tuple[FileGroup, ...]
+
+    @property
+    def files(self) -> tuple[tuple[str, Fingerprint], ...]:
+        """All files."""
+        return tuple(file for group in self.groups for file in group.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """One block: where it lies in its channel's chain, and how its rows read.
 
@@ -70,6 +104,7 @@ class Block:
         columns: the columns stored, control columns included.
         buckets: into how many files, by hash of the key and sorted by it, the rows are laid out; 0 for none.
         statistics: what the job that wrote it saw.
+        external: the files that it is, if it was registered in place; None if it lies in the warehouse.
     """
 
     number: int
@@ -79,6 +114,7 @@ class Block:
     columns: Schema
     buckets: int
     statistics: Statistics
+    external: External | None = None
 
     @property
     def end(self) -> int:

@@ -255,7 +255,7 @@ class Chronicle:
         self._check(at)
         bases = sorted(
             (b for b in self.blocks if isinstance(b.kind, Base) and self.settled(b.end) <= at),
-            key=lambda block: -block.end,
+            key=lambda block: (-block.end, block.external is not None),
         )
         schema = self.schema_at(at)
         for base in bases:

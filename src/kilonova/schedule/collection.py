@@ -158,8 +158,9 @@ def _unsubsumed(blocks: Sequence[Block]) -> list[int]:
     """Return the blocks whose rows no other base at their end or later holds; of two bases at one point one stays."""
     bases = [block for block in blocks if isinstance(block.kind, Base)]
     last = max((base.end for base in bases), default=-1)
-    first = min((base.number for base in bases if base.end == last), default=None)
-    return [block.number for block in blocks if block.end > last or block.number == first]
+    newest = (base for base in bases if base.end == last)
+    kept = min(newest, key=lambda base: (base.external is not None, base.number), default=None)
+    return [block.number for block in blocks if block.end > last or block is kept]
 
 
 def _held_by_provenance(going: set[int], holdings: Holdings, provenance: Provenance) -> dict[int, str]:

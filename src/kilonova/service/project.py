@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from kilonova.engine.reclaim import Collected
     from kilonova.engine.seam import Files
     from kilonova.engine.undertaking import Results, Workplace
+    from kilonova.model.block import External
+    from kilonova.model.channel import Channel
     from kilonova.warehouse.warehouse import Warehouse
 
 
@@ -286,6 +288,7 @@ class Project(Steering):
         format: str | None = None,
         options: Mapping[str, str] | None = None,
         replace: bool = False,
+        in_place: bool = False,
     ) -> RunReport:
         """Insert a block into a source channel.
 
@@ -295,6 +298,9 @@ class Project(Steering):
             format: `parquet`, `csv`, `json` or any format that Spark reads; told from the names if None.
             options: options for Spark's reader.
             replace: whether the rows are the whole relation rather than what is new.
+            in_place: whether the files become the block where they lie, and are read there until a compaction writes
+                their rows into the warehouse; Parquet, ORC, CSV or JSON. They are never changed or deleted, and must
+                not be by others.
 
         Raises:
             UnknownName: there is no such channel.
@@ -304,8 +310,8 @@ class Project(Steering):
             CheckFailed: rows violate a check of the channel.
             UnreadableInput: a file cannot be read.
         """
-        from kilonova.engine.files import find_files, read
         from kilonova.engine.ingest import Supply, ingest
+        from kilonova.warehouse.files import external_files, find_files, read
 
         production = Production.BASE if replace else Production.DELTA
         self.catalog.check()
@@ -314,13 +320,23 @@ class Project(Steering):
         if isinstance(source, str | Path):
             files = find_files(str(source), format, options or {})
             warehouse = self.warehouse
+
+            def rows(known: Channel) -> DataFrame | External:
+                if in_place:
+                    return external_files(files, known, production)
+                return read(warehouse.spark, files, known, production)
+
             supply = Supply(
-                rows=lambda known: read(warehouse.spark, files, known, production),
+                rows=rows,
                 production=production,
                 bytes=files.bytes,
                 source=str(source),
             )
         else:
+            if in_place:
+                raise DeclarationError(
+                    "a DataFrame lies nowhere", channel=channel, hint="Name files to register in place"
+                )
             frame = source
             supply = Supply(rows=lambda _: frame, production=production, bytes=None, source="a DataFrame")
         run, results = ingest(self._workplace(), self.warehouse, channel, supply)
@@ -502,13 +518,13 @@ class Project(Steering):
         Raises:
             UnknownName: there is no such channel.
         """
-        from kilonova.engine.compaction import compact
+        from kilonova.engine.compaction import compact, is_compactable
 
         self.catalog.check()
         self.take_up()
         with self.catalog.reading() as tx:
             chronicle = chains.chronicle(tx, channel)
-            if not chronicle.snapshot(chronicle.readable).deltas:
+            if not is_compactable(chronicle.snapshot(chronicle.readable)):
                 return None
         done = compact(self._workplace(), self.warehouse, channel)
         return None if done is None else self._report(*done)

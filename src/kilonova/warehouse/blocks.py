@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -63,13 +63,21 @@ class Blocks:
         spark: the session.
         storage: where the blocks are.
         identity: tells the tables of this warehouse from those of others in one catalog.
+        external: gives the rows of a block that was registered in place, with its columns.
 
     Attributes:
         together: whether each block is read by one worker.
     """
 
-    def __init__(self, spark: SparkSession, storage: Storage, identity: str) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        storage: Storage,
+        identity: str,
+        external: Callable[[SparkSession, Block], DataFrame],
+    ) -> None:
         self.spark = spark
+        self._external = external
         self.storage = storage
         self._prefix = f"kilonova.c{identity}_block_"
         self._tables: dict[int, bool] = {}
@@ -112,11 +120,9 @@ class Blocks:
         """The rows of delta blocks, as stored, with their position in the chain; one scan where they agree."""
         if len(blocks) == 1:
             return self._scan(blocks).withColumn(POSITION, F.lit(0))
-        groups: dict[Schema, list[Block]] = {}
-        for block in blocks:
-            groups.setdefault(block.columns, []).append(block)
+        groups = _alike(blocks)
         place = {block.number: position for position, block in enumerate(blocks)}
-        frames = [self._placed(group, place) for group in groups.values()]
+        frames = [self._placed(group, place) for group in groups]
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.unionByName(frame, allowMissingColumns=True)
@@ -124,10 +130,7 @@ class Blocks:
 
     def plain(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
         """The rows of blocks that only add, in one relation schema, without positions."""
-        groups: dict[Schema, list[Block]] = {}
-        for block in blocks:
-            groups.setdefault(block.columns, []).append(block)
-        frames = [shaped(self._scan(group), schema) for group in groups.values()]
+        frames = [shaped(self._scan(group), schema) for group in _alike(blocks)]
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.unionByName(frame)
@@ -140,6 +143,9 @@ class Blocks:
                 self.spark.sql(f"DROP TABLE IF EXISTS {self._prefix}{number}")
 
     def _scan(self, blocks: Sequence[Block], *extra: str) -> DataFrame:
+        if blocks[0].external is not None:
+            (block,) = blocks
+            return self._adapted(self._external(self.spark, block))
         paths = [self.storage.path(block.number) for block in blocks]
         ddl = ", ".join((blocks[0].columns.ddl, *extra))
         return self._adapted(self.spark.read.schema(ddl).parquet(*paths))
@@ -177,6 +183,14 @@ class Blocks:
                 log.warning("block %s is read without its buckets, merges of it shuffle: %s", block.number, error)
                 self._tables[block.number] = False
         return self._tables[block.number]
+
+
+def _alike(blocks: Sequence[Block]) -> list[list[Block]]:
+    """Return blocks in groups of those that one scan can read."""
+    groups: dict[tuple[Schema, int | None], list[Block]] = {}
+    for block in blocks:
+        groups.setdefault((block.columns, None if block.external is None else block.number), []).append(block)
+    return list(groups.values())
 
 
 def _literal(text: str) -> str:

@@ -33,7 +33,7 @@ from kilonova.errors import (
 )
 from kilonova.model.block import Base, Kind
 from kilonova.model.check import RowCheck
-from kilonova.model.encoding import Changes, Columns, Custom, Encoding, Increment, Upsert
+from kilonova.model.encoding import Changes, Columns, Custom, Encoding, Increment, Upsert, key_of
 from kilonova.model.schema import Schema
 from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import column
@@ -234,6 +234,45 @@ def write(
         _refuse(seen if keys is None else keys.seen(), key)
         on.refuse(seen, checks)
     return Seen(removals=int(seen["removals"] or 0) if strong else None, misplaced=int(seen.get("misplaced") or 0))
+
+
+def inspect(
+    frame: DataFrame, kind: Kind, encoding: Encoding, schema: Schema, checks: Sequence[RowCheck]
+) -> tuple[int, int | None]:
+    """Read all rows of a block that is there already, in one job, and check its keys and rows as `write` does.
+
+    Args:
+        frame: the block's rows, control columns included.
+        kind: base or delta.
+        encoding: how the rows read.
+        schema: the relation's schema.
+        checks: what each row that is added must satisfy.
+
+    Returns:
+        How many rows there are, and how many of them a strong delta takes away; None for other blocks.
+
+    Raises:
+        KeyViolation: keys are null or occur twice.
+        CheckFailed: rows violate a check.
+        UnreadableInput: a file cannot be read.
+    """
+    key = key_of(encoding)
+    strong = isinstance(encoding, Changes) and not isinstance(kind, Base)
+    values = F.to_json(F.struct(*map(column, frame.columns)))
+    metrics = {"rows": F.count(F.lit(1)), "_all": F.max(F.length(values))}  # so that no column is skipped
+    metrics |= on.metrics(frame, checks, schema, on.weight(kind, encoding)) if checks else {}
+    if key:
+        metrics |= _absent(key)
+    if key and not strong and not isinstance(encoding, Custom | Increment):
+        frame = frame.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*map(column, key))))
+        metrics |= _repeated(key)
+    if strong:
+        metrics["removals"] = F.sum(F.when(column("_weight") < 0, -column("_weight")).otherwise(0))
+    (row,) = fetch(frame.agg(*(metric.alias(name) for name, metric in metrics.items())))
+    seen = dict(zip(metrics, row, strict=True))
+    _refuse(seen, key)
+    on.refuse(seen, checks)
+    return int(seen["rows"]), int(seen["removals"] or 0) if strong else None
 
 
 def _absent(key: tuple[str, ...]) -> dict[str, Column]:

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kilonova.errors import BrokenInvariant, Busy, EncodingError, KeyViolation, SparkUnavailable
-from kilonova.model.block import Base, Block, Kind, Statistics
+from kilonova.model.block import Base, Block, External, Kind, Statistics
 from kilonova.model.check import Check, RowCheck, Unique, across_rows, of_rows, refuse_unknown
 from kilonova.model.encoding import (
     WEIGHT,
@@ -43,6 +43,7 @@ from kilonova.warehouse import algebra, counting, jobs
 from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, schema_of, shaped
 from kilonova.warehouse.equality import differ_at_end
+from kilonova.warehouse.files import read_external, refuse_changed
 from kilonova.warehouse.storage import Storage
 
 _FEW = 8
@@ -78,11 +79,9 @@ class Warehouse:
         self.storage = storage
         self.sizes = sizes
         self.functions = functions
-        self._blocks = Blocks(spark, storage, identity)
+        self._blocks = Blocks(spark, storage, identity, _external)
         self._held: dict[Reading, DataFrame] = {}
-        self.shared = lru_cache(maxsize=_SHARED)(self._shared)
-        """As `open`, or as `weighed`, for what views read: several read the same, making the frame may take longer than
-        a job of it, and blocks never change. Strong deltas come as stored: rows may go and come that do not change."""
+        self._kept = lru_cache(maxsize=_SHARED)(self._shared)
 
     def counting(self, name: str) -> AbstractContextManager[counting.Jobs | counting.Operations]:
         """Count what this thread asks of Spark within a block, under this name in Spark's own pages."""
@@ -165,6 +164,17 @@ class Warehouse:
                 return algebra.strong(
                     self._snapshot(old, schema), self._chain(delta, schema), delta.encoding, schema, how, self.functions
                 )
+
+    def shared(self, reading: Reading, weighed: bool) -> DataFrame:
+        """As `open`, or as `weighed`, for what views read.
+
+        Several read the same, making the frame may take longer than a job of it, and blocks never change: frames are
+        kept. Strong deltas come as stored: rows may go and come that do not change.
+        """
+        for block in reading.blocks:
+            if block.external is not None:
+                refuse_changed(block.external)
+        return self._kept(reading, weighed)
 
     def _shared(self, reading: Reading, weighed: bool) -> DataFrame:
         if weighed and isinstance(reading, Snapshot):
@@ -289,12 +299,81 @@ class Warehouse:
         )
         rows = shaped(frame, columns)
         block = self._written(rows, number, kind, schema, columns, encoding, layout, keys, of_rows(checks))
-        if not isinstance(kind, Base):
+        return self._accepted(block, old, derived, given, compared)
+
+    def register(
+        self,
+        external: External,
+        *,
+        number: int,
+        kind: Kind,
+        schema: Schema,
+        encoding: Encoding,
+        old: Snapshot | None,
+        checks: tuple[Check, ...] = (),
+    ) -> Block | None:
+        """Make files that lie outside of the warehouse a block, without copying them; see `write`.
+
+        Args:
+            external: the files, which have the columns of the relation (a base) or of the encoding's delta.
+            number: the block's number.
+            kind: base or delta.
+            schema: the relation's schema at the block's end.
+            encoding: how the block's rows read.
+            old: the snapshot that a delta applies to, where it is known.
+            checks: what the relation's rows must satisfy; those of `old` do.
+
+        Returns:
+            The block, or None if it changes nothing.
+
+        Raises:
+            KilonovaError: what `write` raises.
+            UnreadableInput: a file cannot be read, or changed meanwhile.
+        """
+        for check in checks:
+            refuse_unknown(check, schema.names)
+        compared = across_rows(checks, encoding)
+        whole = isinstance(kind, Base)
+        if compared and old is None and not whole:
+            raise _unsettled("rows must be unique")
+        given = isinstance(encoding, Changes) and not whole
+        if given and old is None and key_of(encoding):
+            raise _unsettled("keys must be unique")
+        files = external.files
+        block = Block(
+            number=number,
+            kind=kind,
+            schema=schema,
+            encoding=encoding,
+            columns=schema if whole else delta_schema(encoding, schema),
+            buckets=0,
+            statistics=Statistics(rows=0, bytes=sum(seen.size for _, seen in files), files=len(files)),
+            external=external,
+        )
+        rows, removals = jobs.inspect(_external(self.spark, block), kind, encoding, schema, of_rows(checks))
+        refuse_changed(external)
+        removals = 0 if isinstance(encoding, Append) and not whole else removals
+        block = replace(block, statistics=replace(block.statistics, rows=rows, removals=removals))
+        return self._accepted(block, old, False, given, compared)
+
+    def _accepted(
+        self, block: Block, old: Snapshot | None, derived: bool, given: bool, compared: Sequence[Unique]
+    ) -> Block | None:
+        """Return a block that applies to the snapshot before it, or None if it changes nothing.
+
+        Args:
+            block: the block.
+            old: the snapshot.
+            derived: whether it is known to apply, and to change something.
+            given: whether it is a strong delta that may not apply.
+            compared: the columns whose values must be unique in the relation.
+        """
+        if not isinstance(block.kind, Base):
             if block.statistics.rows == 0:
                 return None
-            if given and (key_of(encoding) or block.statistics.removals):
+            if given and (key_of(block.encoding) or block.statistics.removals):
                 self._check_strong(block, old)
-            if old is not None and not derived and isinstance(encoding, Upsert | Columns | Custom):
+            if old is not None and not derived and isinstance(block.encoding, Upsert | Columns | Custom):
                 changed = self._compared(block, old)
                 if changed is None:
                     return None
@@ -457,6 +536,8 @@ class Warehouse:
         encoding, schema = block.encoding, block.schema
         deltas = (*old.deltas, block)
         if not isinstance(encoding, Upsert) or any(delta.encoding != encoding for delta in deltas):
+            return False
+        if block.external is not None:  # few rows are not found faster than all
             return False
         known = [name for name in encoding.key if schema.type_of(name).partition("(")[0] in _LOOKED_UP]
         some = self.storage.first_rows(block.number, known, _FEW) if known else []
@@ -633,6 +714,14 @@ class Warehouse:
 
 def _unsettled(why: str) -> Busy:
     return Busy(f"another run is writing the channel, and {why}", hint="Try again when it has ended")
+
+
+def _external(spark: SparkSession, block: Block) -> DataFrame:
+    """Rows of a block that was registered in place, with its columns."""
+    rows = read_external(spark, block)
+    if not isinstance(block.kind, Base):
+        rows = jobs.completed(rows, block.encoding, block.schema)
+    return shaped(rows, block.columns)
 
 
 def _uncompiled(number: int) -> Column:

@@ -180,13 +180,25 @@ def channel_routes(context: Context) -> APIRouter:
         format: str | None = None,
         option: Options = None,
         replace: bool = False,
+        in_place: bool = False,
         wait: Wait = True,
     ) -> Begun | ErrandShown:
-        """Insert the rows of files that the server can reach into a source channel, as one block."""
+        """Insert the rows of files that the server can reach into a source channel, as one block.
+
+        With `in_place` the files become the block where they lie, and must stay as they are until a compaction.
+        """
         options = _pairs(option)
         await run_in_threadpool(project.known_channel, name)
         return await context.begun(
-            response, wait, "ingest", channel=name, source=source, format=format, options=options, replace=replace
+            response,
+            wait,
+            "ingest",
+            channel=name,
+            source=source,
+            format=format,
+            options=options,
+            replace=replace,
+            in_place=in_place,
         )
 
     @router.get("/channels/{name}/files", dependencies=context.read)

@@ -1,4 +1,4 @@
-"""Rows from files: Parquet, CSV, JSON lines, or whatever else Spark reads.
+"""Rows from files: Parquet, ORC, CSV, JSON lines, or whatever else Spark reads.
 
 Spark given a schema fills columns that a file lacks with nulls and ignores those that it has beyond it; here
 both are errors. Headers and footers are looked at before Spark begins; JSON's fields while it reads.
@@ -8,25 +8,31 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
 from fsspec.core import url_to_fs
+from pyarrow import orc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kilonova.errors import SchemaMismatch, UnreadableInput
+from kilonova.model.block import Base, Block, External, FileGroup
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import delta_schema, optional_columns
+from kilonova.model.file import Fingerprint
 from kilonova.model.schema import Schema
 from kilonova.model.task import Production
+from kilonova.warehouse.fingerprints import fingerprint_of
 
 SUFFIXES = {
     ".parquet": "parquet",
+    ".orc": "orc",
     ".csv": "csv",
     ".jsonl": "json",
     ".ndjson": "json",
@@ -43,17 +49,19 @@ class FileSet:
         format: a format that Spark reads.
         bytes: their size.
         options: options for Spark's reader.
+        seen: the fingerprint of each, where it is known.
     """
 
     urls: tuple[str, ...]
     format: str
     bytes: int
     options: Mapping[str, str]
+    seen: Mapping[str, Fingerprint] = field(default_factory=dict)
 
-    @property
-    def paths(self) -> list[str]:
-        """The files as Spark takes them for what they are, and not for patterns."""
-        return [_PATTERN.sub(r"\\\g<0>", url) for url in self.urls]
+
+def _literal(urls: Iterable[str]) -> list[str]:
+    """Files as Spark takes them for what they are, and not for patterns."""
+    return [_PATTERN.sub(r"\\\g<0>", url) for url in urls]
 
 
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
@@ -77,12 +85,12 @@ def find_files(path: str, format: str | None, options: Mapping[str, str]) -> Fil
     if fs.isdir(root):
         found = fs.find(root, detail=True)
         names = {
-            name: int(entry["size"] or 0)
+            name: fingerprint_of(entry)
             for name, entry in found.items()
             if not any(part.startswith((".", "_")) for part in name[len(root) :].split("/") if part)
         }
     else:
-        names = {root: int(fs.info(root)["size"] or 0)}
+        names = {root: fingerprint_of(fs.info(root))}
     if format is None:
         formats = {format_of(name) for name in names}
         if not names:
@@ -96,8 +104,9 @@ def find_files(path: str, format: str | None, options: Mapping[str, str]) -> Fil
     return FileSet(
         urls=tuple(fs.unstrip_protocol(name) for name in sorted(names)),
         format=format,
-        bytes=sum(names.values()),
+        bytes=sum(seen.size for seen in names.values()),
         options=dict(options),
+        seen={fs.unstrip_protocol(name): seen for name, seen in names.items()},
     )
 
 
@@ -123,23 +132,131 @@ def read(spark: SparkSession, files: FileSet, channel: Channel, production: Prod
         SchemaMismatch: a file lacks a column or has one too many, or a type that does not fit.
         UnreadableInput: a file cannot be read.
     """
+    wanted, optional = _expected(channel, production)
+    if files.format not in IN_PLACE:
+        return spark.read.format(files.format).options(**files.options).schema(wanted.ddl).load(_literal(files.urls))
+    return _loaded(spark, files.format, files.options, _grouped(files, wanted, optional), wanted, optional)
+
+
+IN_PLACE = ("parquet", "orc", "csv", "json")
+"""The formats of files that can be a block where they lie: their columns are looked at beforehand."""
+
+
+def external_files(files: FileSet, channel: Channel, production: Production) -> External:
+    """Return files as what a block of a channel consists of.
+
+    Raises:
+        SchemaMismatch: a file lacks a column or has one too many, or a type that does not fit.
+        UnreadableInput: a file cannot be read, or has a format that cannot be read where it lies.
+    """
+    if files.format not in IN_PLACE:
+        raise UnreadableInput(
+            f"files of the format {files.format} cannot be read in place", hint=f"Use {', '.join(IN_PLACE)}"
+        )
+    groups = _grouped(files, *_expected(channel, production))
+    return External(
+        format=files.format,
+        options=tuple(files.options.items()),
+        groups=tuple(
+            FileGroup(columns=columns, files=tuple((url, files.seen[url]) for url in urls)) for columns, urls in groups
+        ),
+    )
+
+
+def read_external(spark: SparkSession, block: Block) -> DataFrame:
+    """Return the rows of a block that was registered in place, as its files hold them.
+
+    Raises:
+        UnreadableInput: a file has changed since, or is not there any more.
+    """
+    assert block.external is not None
+    refuse_changed(block.external)
+    wanted, optional = block.schema, _NONE
+    if not isinstance(block.kind, Base):
+        wanted, optional = delta_schema(block.encoding, wanted), optional_columns(block.encoding, wanted)
+    groups = [(group.columns, [url for url, _ in group.files]) for group in block.external.groups]
+    return _loaded(spark, block.external.format, dict(block.external.options), groups, wanted, optional)
+
+
+def refuse_changed(external: External) -> None:
+    """Refuse files that are not as they were when they were registered.
+
+    Raises:
+        UnreadableInput: one has changed, or is not there any more.
+    """
+
+    def look(file: tuple[str, Fingerprint]) -> None:
+        url, seen = file
+        fs, name = url_to_fs(url)
+        try:
+            fs.invalidate_cache()
+            now = fingerprint_of(fs.info(name))
+        except FileNotFoundError:
+            raise UnreadableInput(
+                "the file is gone, which a block that was registered in place consists of",
+                path=url,
+                hint="Put it back, or replace the relation with kilonova ingest --replace",
+            ) from None
+        except OSError as error:
+            raise UnreadableInput(f"the file cannot be reached: {error}", path=url) from error
+        if now != seen:
+            raise UnreadableInput(
+                "the file has changed since it was registered in place",
+                path=url,
+                hint="Put the old one back, or replace the relation with kilonova ingest --replace",
+            )
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(look, external.files))
+
+
+_NONE: tuple[str, ...] = ()
+
+
+def _expected(channel: Channel, production: Production) -> tuple[Schema, tuple[str, ...]]:
+    """Return the columns that files for a channel may have, and those of them that they may lack."""
     if channel.schema is None:
         raise SchemaMismatch("the channel has no schema yet", channel=channel.name, hint="Declare it with its columns")
-    wanted = channel.schema
-    optional: tuple[str, ...] = ()
-    if production is Production.DELTA:
-        wanted = delta_schema(channel.encoding, channel.schema)
-        optional = optional_columns(channel.encoding, channel.schema)
+    if production is Production.BASE:
+        return channel.schema, _NONE
+    return delta_schema(channel.encoding, channel.schema), optional_columns(channel.encoding, channel.schema)
+
+
+_Groups = Sequence[tuple[Schema, Sequence[str]]]
+
+
+def _grouped(files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> _Groups:
+    """Return the files by the columns with which they are read."""
     match files.format:
-        case "parquet":
-            return _parquet(spark, files, wanted, optional)
         case "csv":
-            return _csv(spark, files, wanted, optional)
+            return _csv_groups(files, wanted, optional)
         case "json":
-            return _json(spark, files, wanted, optional)
-        case other:
-            reader = spark.read.format(other).options(**files.options)
-            return reader.schema(wanted.ddl).load(files.paths)
+            return [(wanted, files.urls)]
+        case _:
+            return [(_columnar(files, wanted, optional), files.urls)]
+
+
+def _loaded(
+    spark: SparkSession,
+    format: str,
+    options: Mapping[str, str],
+    groups: _Groups,
+    wanted: Schema,
+    optional: tuple[str, ...],
+) -> DataFrame:
+    """Read files whose columns are known; columns that some of them lack are null there."""
+    frames = []
+    for columns, urls in groups:
+        if format == "json":
+            frames.append(_json(spark, _literal(urls), options, wanted, optional))
+            continue
+        defaults = _CSV if format == "csv" else {}
+        reader = spark.read.format(format).options(**{**defaults, **options})
+        frames.append(reader.schema(columns.ddl).load(_literal(urls)))
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+_CSV = {"header": "true", "escape": '"', "mode": "FAILFAST"}
 
 
 def _present(names: Sequence[str], wanted: Schema, optional: tuple[str, ...], url: str) -> Schema:
@@ -184,14 +301,17 @@ _ARROW = {
 """The Parquet types that may be read as each of Spark's, without losing anything."""
 
 
-def _parquet(spark: SparkSession, files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> DataFrame:
+def _columnar(files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> Schema:
+    """Return the columns of Parquet or ORC files; those that some of them lack are null there."""
+
     def look(url: str) -> pa.Schema:
         fs, name = url_to_fs(url)
         try:
             with fs.open(name, "rb") as file:
-                return parquet.read_schema(file)
+                return parquet.read_schema(file) if files.format == "parquet" else orc.ORCFile(file).schema
         except (OSError, pa.ArrowException) as error:
-            raise UnreadableInput(f"the file is not Parquet: {error}", path=url) from error
+            known = "Parquet" if files.format == "parquet" else "ORC"
+            raise UnreadableInput(f"the file is not {known}: {error}", path=url) from error
 
     schemas: set[Schema] = set()
     for url, found in zip(files.urls, _each(files, look), strict=True):
@@ -206,7 +326,9 @@ def _parquet(spark: SparkSession, files: FileSet, wanted: Schema, optional: tupl
                 raise SchemaMismatch(
                     f"the file holds {kind}, which does not fit {column.type}", column=column.name, path=url
                 )
-    return _united(spark, files, schemas, "parquet", {})
+    order = max(schemas, key=lambda schema: len(schema.columns))
+    names = {column for schema in schemas for column in schema.columns}
+    return Schema((*order.columns, *(column for column in wanted.columns if column in names - {*order.columns})))
 
 
 def _nested_fits(type_: str, kind: pa.DataType) -> bool:
@@ -220,23 +342,12 @@ def _nested_fits(type_: str, kind: pa.DataType) -> bool:
     return bool(pa.types.is_map(kind)) if type_.startswith("map") else True
 
 
-def _united(
-    spark: SparkSession, files: FileSet, schemas: set[Schema], format: str, options: Mapping[str, str]
-) -> DataFrame:
-    """All files at once; where they differ in optional columns, absent ones are null."""
-    names = {column for schema in schemas for column in schema.columns}
-    order = max(schemas, key=lambda schema: len(schema.columns))
-    columns = (*order.columns, *(column for column in names if column not in order.columns))
-    reader = spark.read.format(format).options(**{**options, **files.options})
-    return reader.schema(Schema(columns).ddl).load(files.paths)
-
-
-def _csv(spark: SparkSession, files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> DataFrame:
-    options = {"header": "true", "escape": '"', "mode": "FAILFAST", **files.options}
+def _csv_groups(files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> _Groups:
+    """Return CSV files by their header."""
+    options = {**_CSV, **files.options}
     separator = options.get("sep", options.get("delimiter", ","))
     if options["header"].lower() != "true":
-        names = tuple(name for name in wanted.names if name not in optional)
-        return spark.read.options(**options).schema(wanted.only(names).ddl).csv(files.paths)
+        return [(wanted.only(tuple(name for name in wanted.names if name not in optional)), files.urls)]
 
     def look(url: str) -> list[str]:
         fs, name = url_to_fs(url)
@@ -247,23 +358,19 @@ def _csv(spark: SparkSession, files: FileSet, wanted: Schema, optional: tuple[st
             raise UnreadableInput(f"the file is not CSV: {error}", path=url) from error
 
     groups: dict[tuple[str, ...], list[str]] = {}
-    for url, path, found in zip(files.urls, files.paths, _each(files, look), strict=True):
+    for url, found in zip(files.urls, _each(files, look), strict=True):
         assert isinstance(found, list)
         _present(found, wanted, optional, url)
-        groups.setdefault(tuple(found), []).append(path)
+        groups.setdefault(tuple(found), []).append(url)
     types = {column.name.lower(): column for column in wanted.columns}
-    whole: DataFrame | None = None
-    for header, paths in groups.items():
-        schema = Schema(tuple(types[name.lower()] for name in header))
-        frame = spark.read.options(**options).schema(schema.ddl).csv(paths)
-        whole = frame if whole is None else whole.unionByName(frame, allowMissingColumns=True)
-    assert whole is not None
-    return whole
+    return [(Schema(tuple(types[name.lower()] for name in header)), urls) for header, urls in groups.items()]
 
 
-def _json(spark: SparkSession, files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> DataFrame:
-    options = {"mode": "FAILFAST", **files.options}
-    lines = spark.read.text(files.paths).where(F.length(F.trim("value")) > 0)
+def _json(
+    spark: SparkSession, paths: list[str], given: Mapping[str, str], wanted: Schema, optional: tuple[str, ...]
+) -> DataFrame:
+    options = {"mode": "FAILFAST", **given}
+    lines = spark.read.text(paths).where(F.length(F.trim("value")) > 0)
     parsed = F.from_json("value", wanted.ddl, options).alias("row")
     keys = F.json_object_keys("value")
     names = [name for name in wanted.names if name not in optional]
