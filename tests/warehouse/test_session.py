@@ -106,6 +106,13 @@ def test_what_the_user_sets_goes_before_what_kilonova_sets():
     assert options["spark.driver.defaultJavaOptions"] == "-Db=2 -Da=1"
 
 
+def test_a_local_session_takes_small_pages_unless_the_user_says_how_much_memory_there_is():
+    assert session_options(SparkSettings(master="local[2]"), "")["spark.buffer.pageSize"] == "1m"
+    given = (("spark.driver.memory", "64g"),)
+    assert "spark.buffer.pageSize" not in session_options(SparkSettings(master="local[2]", conf=given), "")
+    assert "spark.buffer.pageSize" not in session_options(SparkSettings(master="spark://host:7077"), "")
+
+
 def test_what_merges_rely_on_is_not_the_users_to_set():
     key = "spark.sql.legacy.bucketedTableScan.outputOrdering"
     assert session_options(SparkSettings(conf=((key, "false"),)), "")[key] == "true"

@@ -179,6 +179,8 @@ def session_options(settings: SparkSettings, java_options: str) -> dict[str, str
             "spark.sql.warehouse.dir": (cache_directory() / "spark-warehouse").as_uri(),
             "spark.ui.enabled": "false",
         }
+    if _is_local(settings) and "spark.driver.memory" not in given:  # Spark numbers 8192 pages at most for a task
+        options["spark.buffer.pageSize"] = "1m"  # else joins, sorts and groups of one task take 16 MB each of 1 GB
     if java_options:
         defaults = given.pop("spark.driver.defaultJavaOptions", "")
         options["spark.driver.defaultJavaOptions"] = f"{java_options} {defaults}".strip()
