@@ -133,7 +133,7 @@ class Memory:
         rows: list[Row] = []
         if (base := reading.base) is not None:
             measures = reading.encoding.measures if isinstance(reading.encoding, Increment) else ()
-            for record in self._records(base):
+            for record in self._records(base, schema):
                 values = (record.get(name) for name in schema.names)
                 rows.append(
                     tuple(0 if v is None and n in measures else v for n, v in zip(schema.names, values, strict=True))
@@ -142,11 +142,12 @@ class Memory:
 
     def _applied(self, rows: list[Row], deltas: Sequence[Block], schema: Schema) -> list[Row]:
         for block in deltas:
-            rows = self._merged(block.encoding, schema, rows, self._records(block))
+            rows = self._merged(block.encoding, schema, rows, self._records(block, schema))
         return rows
 
-    def _records(self, block: Block) -> list[Record]:
-        return self.stored[block.number]
+    def _records(self, block: Block, schema: Schema) -> list[Record]:
+        names = block.seen_as(schema).columns.names
+        return [{name: record[name] for name in names} for record in self.stored[block.number]]
 
     def _merged(self, encoding: Encoding, schema: Schema, rows: list[Row], delta: list[Record]) -> list[Row]:
         """The rows after one delta."""
@@ -200,11 +201,11 @@ class Memory:
         """The deltas as one in an encoding."""
         match encoding:
             case Append():
-                return [record for block in deltas for record in self._records(block)]
+                return [record for block in deltas for record in self._records(block, schema)]
             case Upsert(key):
                 latest: dict[Row, Record] = {}
                 for block in deltas:
-                    records = self._records(block)
+                    records = self._records(block, schema)
                     if isinstance(block.encoding, Changes):
                         records = sorted(records, key=lambda record: record["_weight"])
                         records = [record | {"_deleted": record["_weight"] < 0} for record in records]
@@ -213,13 +214,13 @@ class Memory:
             case Changes():
                 weights: Counter[Row] = Counter()
                 for block in deltas:
-                    for record in self._records(block):
+                    for record in self._records(block, schema):
                         weights[_row(schema, record)] += record.get("_weight", 1)
                 return [_named(schema, row) | {"_weight": weight} for row, weight in weights.items() if weight]
             case Increment(key, measures):
                 sums: dict[Row, Counter[str]] = {}
                 for block in deltas:
-                    for record in self._records(block):
+                    for record in self._records(block, schema):
                         amounts = sums.setdefault(tuple(record[name] for name in key), Counter())
                         for name in measures:
                             amounts[name] += record.get(name) or 0
@@ -232,7 +233,7 @@ class Memory:
                 others = [name for name in schema.names if name not in key]
                 patches: dict[Row, Record | None] = {}
                 for block in deltas:
-                    for record in self._records(block):
+                    for record in self._records(block, schema):
                         at = tuple(record[name] for name in key)
                         if record["_deleted"]:
                             patches[at] = None
@@ -244,7 +245,7 @@ class Memory:
             case Custom(key, name):
                 function, folded = self.functions(name), dict[Row, list[Record]]()
                 for block in deltas:
-                    plain = [_named(schema, _row(schema, record)) for record in self._records(block)]
+                    plain = [_named(schema, _row(schema, record)) for record in self._records(block, schema)]
                     for at, group in _grouped(key, plain).items():
                         folded[at] = function.chain(folded[at], group) if at in folded else group
                 return [record for group in folded.values() for record in group]

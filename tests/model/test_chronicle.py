@@ -402,13 +402,18 @@ class TestExamples:
         assert chronicle.snapshot(1).blocks == chronicle.snapshot(2).blocks == blocks[1:]
         assert chronicle.path(0, 2) == chronicle.path(0, 1) == blocks[:1]
 
-    def test_the_schema_is_that_of_the_newest_block(self) -> None:
+    def test_the_newest_schema_is_the_declared_one_and_older_ones_are_those_of_blocks(self) -> None:
         wider = PLAIN.plus(("more", "string"))
-        block = a_block(1, Base(1), UPSERT, schema=wider)
-        chronicle = self.chronicle(PointState.FILLED, PointState.CANCELLED, blocks=(block,))
-        assert chronicle.schema_at(2) == chronicle.schema_at(1) == wider
+        blocks = (a_block(1, Base(1), UPSERT, schema=wider), a_block(2, Base(3), UPSERT, schema=wider))
+        chronicle = self.chronicle(PointState.FILLED, PointState.CANCELLED, PointState.FILLED, blocks=blocks)
+        assert chronicle.schema_at(2) == chronicle.schema_at(1) == chronicle.snapshot(2).schema == wider
+        assert chronicle.schema_at(3) == chronicle.snapshot(3).schema == PLAIN
         assert chronicle.schema_at(0) == PLAIN
-        assert chronicle.snapshot(2).schema == wider
+
+    def test_until_it_is_made_anew_a_channel_with_another_key_is_read_as_it_was(self) -> None:
+        other = Schema.of(("id", "string"), ("n", "bigint"))
+        block = a_block(1, Base(1), UPSERT, schema=other)
+        assert self.chronicle(PointState.FILLED, blocks=(block,)).snapshot(1).schema == other
 
 
 def test_a_delta_leads_forward() -> None:

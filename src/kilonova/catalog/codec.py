@@ -35,14 +35,14 @@ from kilonova.model.trigger import (
 from kilonova.model.version import Reflection, Version
 
 
-def schema_to_json(schema: Schema) -> list[list[str]]:
-    """A schema as [[name, type], …]."""
-    return [[column.name, column.type] for column in schema.columns]
+def schema_to_json(schema: Schema) -> list[list[Any]]:
+    """A schema as [[name, type], …], with the point since which there is a column where that is not 0."""
+    return [[c.name, c.type, c.since] if c.since else [c.name, c.type] for c in schema.columns]
 
 
-def schema_from_json(value: list[list[str]]) -> Schema:
+def schema_from_json(value: list[list[Any]]) -> Schema:
     """The inverse of `schema_to_json`."""
-    return Schema(tuple(Column(name, type_) for name, type_ in value))
+    return Schema(tuple(Column(*column) for column in value))
 
 
 def external_to_json(external: External) -> dict[str, Any]:

@@ -6,7 +6,7 @@ that at j. A block carries its own schema and encoding, so that a chain may mix 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kilonova.errors import BrokenInvariant
 from kilonova.model.encoding import Encoding
@@ -115,6 +115,12 @@ class Block:
     buckets: int
     statistics: Statistics
     external: External | None = None
+
+    def seen_as(self, schema: Schema) -> Block:
+        """Return the block without the columns that only have the names of others in a schema: those are not read."""
+        since = {column.name: column.since for column in schema.columns}
+        others = [c.name for c in self.columns.columns if since.get(c.name, c.since) != c.since]
+        return replace(self, columns=self.columns.without(*others), buckets=0) if others else self
 
     @property
     def end(self) -> int:

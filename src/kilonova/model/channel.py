@@ -201,12 +201,22 @@ class Chronicle:
         return Validity(begun, None)
 
     def schema_at(self, number: int) -> Schema | None:
-        """The relation's schema at a point: that of the newest block up to it, else the declared one."""
-        settled = self.settled(number)
-        for block in self.blocks:
-            if self.settled(block.end) == settled:
-                return block.schema
-        return self.channel.schema
+        """Return the relation's schema at a point: the declared one at the newest, that of a block at one before.
+
+        Until a task has made a redeclared channel anew, the newest point has the schema of its block as well, if that
+        has another key.
+        """
+        settled, declared = self.settled(number), self.channel.schema
+        block = next((block for block in self.blocks if self.settled(block.end) == settled), None)
+        if block is None or (declared is not None and settled == self.effective and self._keyed_alike(block, declared)):
+            return declared
+        return block.schema
+
+    def _keyed_alike(self, block: Block, declared: Schema) -> bool:
+        """Return whether a block can be merged as one of a relation with the declared columns and key."""
+        key = {*key_of(block.encoding), *key_of(self.channel.encoding)}
+        stored, wanted = ({c for c in schema.columns if c.name in key} for schema in (block.schema, declared))
+        return stored == wanted
 
     def with_block(self, block: Block, version: Version, run: int) -> Chronicle:
         """This channel as a later task of the same run sees it: the run's own point filled by `block`.

@@ -19,10 +19,18 @@ KEPT = "_kept_"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A named column with a Spark SQL type."""
+    """A named column with a Spark SQL type.
+
+    Attributes:
+        name: unique within its schema.
+        type: as Spark SQL writes it.
+        since: the newest point of the channel when the column was added to it, which with the name is its identity: a
+            column that is dropped and added again is another one. 0 for those that were there from the beginning.
+    """
 
     name: str
     type: str
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +134,22 @@ class Schema:
                     column=name,
                     hint=f"Drop it, or declare it; the schema is: {self.ddl.replace('`', '')}",
                 )
+
+
+def identified(declared: Schema, known: Schema | None, newest: int) -> Schema:
+    """Return a channel's new schema with the identities of its columns.
+
+    Args:
+        declared: the new columns.
+        known: the columns before; None if they are not known.
+        newest: the channel's newest point.
+
+    >>> before = Schema((Column("id", "int"), Column("x", "int")))
+    >>> identified(Schema.of(("x", "string"), ("id", "int")), before, 3).columns
+    (Column(name='x', type='string', since=3), Column(name='id', type='int', since=0))
+    """
+    before = {(column.name, column.type): column for column in (known.columns if known else ())}
+    return Schema(tuple(before.get((c.name, c.type), Column(c.name, c.type, newest)) for c in declared.columns))
 
 
 def quoted(name: str) -> str:

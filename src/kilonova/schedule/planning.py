@@ -253,7 +253,7 @@ def feed_of(port: Port, choice: Choice, progress: Progress, chronicles: Mapping[
         case Mode.OLD if start == 0:
             reading = _nothing(chronicle)
         case Mode.OLD:
-            reading = chronicle.snapshot(start)
+            reading = replace(chronicle.snapshot(start), schema=chronicle.schema_at(end))
         case Mode.NEW if start == 0:
             reading = Diff(old=_nothing(chronicle), new=chronicle.snapshot(end), encoding=chronicle.channel.encoding)
         case Mode.NEW:

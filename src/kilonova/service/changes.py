@@ -19,6 +19,7 @@ from kilonova.model.encoding import Custom, Encoding, described
 from kilonova.model.event import EventKind
 from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schedule import described as schedule_described
+from kilonova.model.schema import identified
 from kilonova.model.task import Function, Task
 from kilonova.model.trigger import described as trigger_described
 from kilonova.model.workflow import Workflow
@@ -327,6 +328,8 @@ def _channel_change(
         told += [f"“{channel.description}”"] if channel.description else []
         return ChannelChange(channel=channel, action=Action.ADD, detail="; ".join((_shown(channel), *told)))
     old = chronicle.channel
+    if channel.schema is not None:
+        channel = replace(channel, schema=identified(channel.schema, old.schema, chronicle.newest))
     if owner != workflow.name and (channel.schema, channel.encoding) != (old.schema, old.encoding):
         raise DeclarationError(
             f"the workflow {owner} declares the channel otherwise: {_shown(old)}",

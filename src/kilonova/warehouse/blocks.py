@@ -106,8 +106,9 @@ class Blocks:
         alone.together = True
         return alone
 
-    def base(self, block: Block) -> DataFrame:
-        """The rows of a base block, as stored."""
+    def base(self, block: Block, schema: Schema) -> DataFrame:
+        """The rows of a base block, as stored; without columns that only have the names of those of the schema."""
+        block = block.seen_as(schema)
         if self.aligned(block):
             return self._adapted(self.spark.table(f"{self._prefix}{block.number}"))
         return self._scan([block])
@@ -116,8 +117,9 @@ class Blocks:
         """Whether Spark will read a base bucket by bucket."""
         return bool(block.buckets) and self._table(block)
 
-    def deltas(self, blocks: Sequence[Block]) -> DataFrame:
-        """The rows of delta blocks, as stored, with their position in the chain; one scan where they agree."""
+    def deltas(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
+        """The rows of delta blocks, as `base`, with their position in the chain; one scan where they agree."""
+        blocks = [block.seen_as(schema) for block in blocks]
         if len(blocks) == 1:
             return self._scan(blocks).withColumn(POSITION, F.lit(0))
         groups = _alike(blocks)
@@ -130,7 +132,7 @@ class Blocks:
 
     def plain(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
         """The rows of blocks that only add, in one relation schema, without positions."""
-        frames = [shaped(self._scan(group), schema) for group in _alike(blocks)]
+        frames = [shaped(self._scan(group), schema) for group in _alike([each.seen_as(schema) for each in blocks])]
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.unionByName(frame)

@@ -544,9 +544,9 @@ class Warehouse:
         if not some:
             return False
         few = self._blocks.where(reduce(and_, (column(name).isin([row[name] for row in some]) for name in known)))
-        rows = shaped(few.deltas(deltas), schema, ["_deleted", POSITION])
+        rows = shaped(few.deltas(deltas, schema), schema, ["_deleted", POSITION])
         if old.base is not None:
-            base = shaped(few.base(old.base), schema)
+            base = shaped(few.base(old.base, schema), schema)
             rows = rows.unionByName(base.withColumns({"_deleted": F.lit(False), POSITION: F.lit(-1)}))
         found = jobs.fetch(rows.select(F.struct(*map(column, encoding.key)), *map(column, rows.columns)))
         return differ_at_end([(row[0], None if row[-2] else row[1:-2], row[-1]) for row in found])
@@ -558,8 +558,8 @@ class Warehouse:
         size = block.statistics.bytes
         if isinstance(encoding, Upsert) and all(other.encoding == encoding for other in old.deltas):
             counts = algebra.upserted(
-                None if old.base is None else shaped(self._blocks.base(old.base), schema),
-                self._blocks.deltas(old.deltas) if old.deltas else None,
+                None if old.base is None else shaped(self._blocks.base(old.base, schema), schema),
+                self._blocks.deltas(old.deltas, schema) if old.deltas else None,
                 self.open(delta),
                 encoding.key,
                 schema,
@@ -642,8 +642,8 @@ class Warehouse:
         self.storage.delete_logs(before)
 
     def _snapshot(self, reading: Snapshot, schema: Schema, *, copied: bool = False) -> DataFrame:
-        base, deltas = reading.base, reading.deltas
-        whole = self._blocks.empty(schema) if base is None else shaped(self._blocks.base(base), schema)
+        base, deltas = reading.base and reading.base.seen_as(schema), reading.deltas
+        whole = self._blocks.empty(schema) if base is None else shaped(self._blocks.base(base, schema), schema)
         if base is not None and isinstance(reading.encoding, Increment):
             absent = [item for item in schema.columns if item.name not in base.columns.names]
             whole = whole.withColumns({item.name: F.lit(0).cast(item.type) for item in absent}) if absent else whole
@@ -657,7 +657,7 @@ class Warehouse:
                 continue
             how = Strategy.TOGETHER if self._blocks.together else strategy(here, run, self.sizes, copied=copied)
             if isinstance(encoding, Upsert) and how is Strategy.BROADCAST:
-                whole = algebra.overwritten(whole, self._upserts(run), encoding.key, schema)
+                whole = algebra.overwritten(whole, self._upserts(run, schema), encoding.key, schema)
                 here = None
                 continue
             buckets = here.buckets if here is not None and how is Strategy.ALIGNED else 0
@@ -682,16 +682,16 @@ class Warehouse:
             return self._blocks.plain(deltas, schema)
         if isinstance(encoding, Changes) and any(block.encoding != encoding for block in deltas):
             return self._mixed(deltas, schema)
-        rows = self._upserts(deltas) if isinstance(encoding, Upsert) else self._blocks.deltas(deltas)
+        rows = (self._upserts if isinstance(encoding, Upsert) else self._blocks.deltas)(deltas, schema)
         if buckets:
             rows = rows.repartition(buckets, *map(column, key_of(encoding)))
         if len(deltas) == 1 and deltas[0].encoding == encoding and deltas[0].columns == wanted:
             return rows.select(*map(column, wanted.names))
         return algebra.chain(rows, encoding, schema, self.functions).select(*map(column, wanted.names))
 
-    def _upserts(self, deltas: Sequence[Block]) -> DataFrame:
+    def _upserts(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
         """The rows of upserts, and of strong deltas over the same key as those of upserts, with their position."""
-        rows = self._blocks.deltas(deltas)
+        rows = self._blocks.deltas(deltas, schema)
         return algebra.as_upserts(rows) if any(isinstance(block.encoding, Changes) for block in deltas) else rows
 
     def _mixed(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
@@ -707,7 +707,7 @@ class Warehouse:
         return [
             self.as_changes(self._blocks.plain(run, schema))
             if isinstance(run[0].encoding, Append)
-            else shaped(self._blocks.deltas(run), schema, ["_weight"])
+            else shaped(self._blocks.deltas(run, schema), schema, ["_weight"])
             for run in _runs(tuple(deltas))
         ]
 
