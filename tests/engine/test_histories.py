@@ -162,9 +162,7 @@ class Expected(ReferenceWorkflow):
         if task.name not in self.fresh:
             super()._execute(task)
             return
-        for name, bag in self.recomputed(task.name).items():
-            self._publish(name, Production.BASE, bag)
-        self.cursors |= {(task.name, port.channel): self.channels[port.channel].readable for port in task.ports}
+        self.rerun(task.name)
         self.fresh -= {task.name}
 
     def big(self, events: Bag) -> Bag:

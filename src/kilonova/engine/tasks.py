@@ -41,6 +41,7 @@ from kilonova.schedule.planning import (
     Choice,
     Feed,
     Progress,
+    advanced,
     choose,
     extent,
     feeds,
@@ -260,14 +261,14 @@ class _Execution:
                     estimates=choice.estimates,
                 )
             )
-        self._note_inputs(progress, fed)
+        self._note_inputs(choice, progress, fed)
         for output in self._outputs[-len(blocks) :]:
             if output.block is not None:
                 self._chronicles[output.channel] = self._chronicles[output.channel].with_block(
                     output.block, output.version, self._begun.run
                 )
 
-    def _note_inputs(self, progress: Progress, fed: tuple[Feed, ...]) -> None:
+    def _note_inputs(self, choice: Choice, progress: Progress, fed: tuple[Feed, ...]) -> None:
         name = progress.task.name
         for feed in fed:
             self._inputs.append(
@@ -280,7 +281,7 @@ class _Execution:
                     blocks=tuple(block.number for block in feed.reading.blocks),
                 )
             )
-        points = tuple((channel, self._chronicles[channel].readable) for channel in progress.task.reads)
+        points = advanced(choice, progress, self._chronicles)
         self._advances.append(Advance(task=name, logic=progress.logic, points=points))
 
     def _once(self, progress: Progress, choice: Choice, fed: tuple[Feed, ...]) -> tuple[dict[str, Block | None], bool]:

@@ -160,6 +160,12 @@ class Task:
         return tuple(dict.fromkeys(channel for channel in channels if channel not in self.writes))
 
     @property
+    def loops(self) -> tuple[str, ...]:
+        """The own outputs of which some variant reads what came since its cursor (bulk stages: loopback)."""
+        ports = (port for variant in self.variants for port in variant.ports if port.mode.advances)
+        return tuple(dict.fromkeys(port.channel for port in ports if port.channel in self.writes))
+
+    @property
     def fingerprint(self) -> str:
         """Equal for tasks whose variants do the same to the same channels."""
         parts: Iterable[str] = (

@@ -8,7 +8,8 @@ from datetime import datetime
 
 from kilonova.errors import BrokenInvariant
 from kilonova.model.channel import Chronicle
-from kilonova.model.reading import Diff, Reading, Snapshot
+from kilonova.model.encoding import Changes
+from kilonova.model.reading import Chain, Diff, Reading, Snapshot
 from kilonova.model.run import Extent, Taken, Way
 from kilonova.model.task import Mode, Port, Production, Query, Task, Variant
 from kilonova.model.version import Version
@@ -205,7 +206,7 @@ def _hindrance(variant: Variant, progress: Progress, chronicles: Mapping[str, Ch
     for port in variant.ports:
         chronicle = chronicles[port.channel]
         start, end = progress.cursor(port.channel), chronicle.readable
-        if port.channel in progress.task.writes or start > end:
+        if start > end:
             continue
         if port.mode is Mode.INSERTS and chronicle.may_remove(start, end):
             return f"{port.channel} may have lost rows"
@@ -234,19 +235,18 @@ def feeds(choice: Choice, progress: Progress, chronicles: Mapping[str, Chronicle
 
 
 def feed_of(port: Port, choice: Choice, progress: Progress, chronicles: Mapping[str, Chronicle]) -> Feed:
-    """What a port of the chosen variant is fed.
+    """What a port of the chosen variant is fed; a run from nothing finds nothing in the task's own outputs.
 
     Raises:
         UnknownName: it has been collected.
     """
     chronicle = chronicles[port.channel]
-    own = port.channel in progress.task.writes
-    end = chronicle.readable
-    start = 0 if choice.way is Way.FRESH else min(progress.cursor(port.channel), end)
+    fresh = choice.way is Way.FRESH
+    end = 0 if fresh and port.channel in progress.task.writes else chronicle.readable
+    start = 0 if fresh else min(progress.cursor(port.channel), end)
     reading: Reading
     match port.mode:
-        case Mode.ALL if own and choice.way is Way.FRESH:
-            end = 0
+        case Mode.ALL | Mode.OLD if end == 0:
             reading = _nothing(chronicle)
         case Mode.ALL:
             reading = chronicle.snapshot(end)
@@ -254,6 +254,9 @@ def feed_of(port: Port, choice: Choice, progress: Progress, chronicles: Mapping[
             reading = _nothing(chronicle)
         case Mode.OLD:
             reading = replace(chronicle.snapshot(start), schema=chronicle.schema_at(end))
+        case Mode.NEW | Mode.CHANGES | Mode.INSERTS if end == 0:
+            encoding = chronicle.channel.encoding if port.mode is Mode.NEW else Changes()
+            reading = Chain(start=0, end=0, schema=_nothing(chronicle).schema, encoding=encoding, deltas=())
         case Mode.NEW if start == 0:
             reading = Diff(old=_nothing(chronicle), new=chronicle.snapshot(end), encoding=chronicle.channel.encoding)
         case Mode.NEW:
@@ -261,6 +264,22 @@ def feed_of(port: Port, choice: Choice, progress: Progress, chronicles: Mapping[
         case Mode.CHANGES | Mode.INSERTS:
             reading = chronicle.changes(start, end)
     return Feed(port=port, start=start, end=end, reading=reading)
+
+
+def advanced(choice: Choice, progress: Progress, chronicles: Mapping[str, Chronicle]) -> tuple[tuple[str, int], ...]:
+    """Return the points up to which a task has read its channels once it has been done in the chosen way.
+
+    Of its own outputs it has read what was there before: what the run itself writes is new to the next one. Where
+    the run leaves nothing of what was there, all of the output is.
+
+    Args:
+        choice: the way it is done.
+        progress: the task.
+        chronicles: the channels as it read them, without what it writes.
+    """
+    read = [(channel, chronicles[channel].readable) for channel in progress.task.reads]
+    own = [(channel, 0 if choice.way.renews else chronicles[channel].readable) for channel in progress.task.loops]
+    return (*read, *own)
 
 
 def _nothing(chronicle: Chronicle) -> Snapshot:
