@@ -84,3 +84,28 @@ def test_ports_have_the_declared_columns_before_data_with_them_come(project: Pro
     project.run()
     assert (2, 1) in shown(project, "counted")
     assert not project.due()
+
+
+def test_a_task_without_a_schema_takes_over_the_columns_that_its_input_gets(project: Project) -> None:
+    def workflow(ddl: str) -> kn.Workflow:
+        wf = declared(ddl, key="id")
+
+        @wf.task(key="id")
+        def passed(c: kn.New) -> kn.Delta:
+            return c
+
+        @wf.task(key="id", schema="id int")
+        def ids(passed: kn.Changes) -> kn.Delta:
+            return passed.where("_weight > 0").select("id")
+
+        return wf
+
+    project.apply(workflow("id int"))
+    arrive(project, "id int", (1,), (2,))
+    project.run()
+    project.apply(workflow("id int, x string"))
+    arrive(project, "id int, x string", (2, "b"), (3, "c"))
+    project.run()
+    assert shown(project, "passed") == [(1, None), (2, "b"), (3, "c")]
+    assert shown(project, "ids") == [(1,), (2,), (3,)]
+    assert not project.due()

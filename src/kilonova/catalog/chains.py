@@ -64,6 +64,7 @@ def _channel(row: Row[Any]) -> Channel:
         description=row.description or "",
         checks=codec.checks_from_json(row.checks or []),
         watch=None if row.watch is None else codec.directory_from_json(row.watch),
+        adopts=bool(row.adopts),
     )
 
 

@@ -59,6 +59,7 @@ def add_channels(tx: Transaction, channels: Iterable[Channel], workflow: str) ->
             {
                 "name": channel.name,
                 "schema": None if channel.schema is None else codec.schema_to_json(channel.schema),
+                "adopts": channel.schema is None,
                 "encoding": codec.encoding_to_json(channel.encoding),
                 "workflow": workflow,
                 **_told(channel),
@@ -78,6 +79,7 @@ def change_channel(tx: Transaction, channel: Channel) -> None:
         .where(tables.channel.c.name == channel.name)
         .values(
             schema=None if channel.schema is None else codec.schema_to_json(channel.schema),
+            adopts=channel.schema is None,
             encoding=codec.encoding_to_json(channel.encoding),
             **_told(channel),
         )

@@ -23,7 +23,17 @@ from typing import Any
 from sqlalchemy import Row, Select, delete, func, insert, select, update
 
 from kilonova.catalog import codec, events, firings, tables
-from kilonova.catalog.chains import DOOMED, WRITING, channel_id, kind_from, publish, reserve, set_schema, settle
+from kilonova.catalog.chains import (
+    DOOMED,
+    WRITING,
+    channel,
+    channel_id,
+    kind_from,
+    publish,
+    reserve,
+    set_schema,
+    settle,
+)
 from kilonova.catalog.database import Transaction, inserted
 from kilonova.catalog.firings import Claimed
 from kilonova.catalog.registry import move_cursors, task_id
@@ -212,12 +222,10 @@ def commit(
 
 
 def _adopt_schema(tx: Transaction, output: Output) -> None:
-    """A channel declared without a schema takes that of the first block written to it."""
+    """Give a channel declared without a schema that of the first block written to it, and of each that has more."""
     assert output.block is not None
-    known = tx.connection.execute(
-        select(tables.channel.c.schema).where(tables.channel.c.name == output.channel)
-    ).scalar()
-    if known is None:
+    known = channel(tx, output.channel)
+    if known.schema is None or (known.adopts and known.schema != output.block.schema):
         set_schema(tx, output.channel, output.block.schema)
 
 

@@ -58,6 +58,7 @@ channel = Table(
     Column("id", _number, primary_key=True, autoincrement=True),
     Column("name", String, nullable=False, unique=True),
     Column("schema", JSON(none_as_null=True)),
+    Column("adopts", Boolean),
     Column("encoding", JSON, nullable=False),
     Column("workflow", String, nullable=False),
     Column("description", Text),

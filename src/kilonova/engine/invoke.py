@@ -140,7 +140,8 @@ def checked(given: Schema, channel: Channel, production: Production, task: str |
         task: the task, for messages.
 
     Returns:
-        The relation's schema: the channel's, or the visible columns given where the channel has none yet.
+        The relation's schema: the channel's, or the visible columns given where the channel has none yet. A channel
+        whose columns were not declared gets those that come to the ones that it has.
 
     Raises:
         SchemaMismatch: a column is missing, is not wanted or has another type.
@@ -151,12 +152,16 @@ def checked(given: Schema, channel: Channel, production: Production, task: str |
             relation = actual if production is Production.BASE else actual.without(*RESERVED)
             check_names(relation)
             return Channel(name=channel.name, schema=relation, encoding=channel.encoding).schema or relation
+        relation = channel.schema
+        if channel.adopts:
+            relation = Schema((*relation.columns, *actual.without(*relation.names, *RESERVED).columns))
+            check_names(relation)
         if production is Production.BASE:
-            channel.schema.require(actual)
+            relation.require(actual)
         else:
-            wanted = delta_schema(channel.encoding, channel.schema)
+            wanted = delta_schema(channel.encoding, relation)
             wanted.require(actual, optional=optional_columns(channel.encoding, channel.schema))
-        return channel.schema
+        return relation
     except SchemaMismatch as error:
         where = {"channel": channel.name} | ({"task": task} if task else {})
         raise error.within(**where) from None

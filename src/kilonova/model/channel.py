@@ -43,6 +43,7 @@ class Channel:
         description: what it holds, for people.
         checks: what its rows satisfy at every point since the checks are there.
         watch: the directory whose files become part of it, if it is a source channel.
+        adopts: whether no columns were declared, so that it has those of the rows that its task makes.
 
     Raises:
         DeclarationError: the name, the schema or the encoding cannot be.
@@ -54,6 +55,7 @@ class Channel:
     description: str = ""
     checks: tuple[Check, ...] = ()
     watch: Directory | None = None
+    adopts: bool = False
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
@@ -227,7 +229,8 @@ class Chronicle:
         earlier = (point for point in self.points if point.number < number and point.state is not PointState.RESERVED)
         own = Point(number=number, state=PointState.FILLED, version=version, time=None, run=run)
         below = tuple(other for other in self.blocks if other.end < number)
-        return replace(self, points=(*earlier, own), blocks=(*below, block))
+        channel = replace(self.channel, schema=block.schema) if self.channel.adopts else self.channel
+        return replace(self, channel=channel, points=(*earlier, own), blocks=(*below, block))
 
     def path(self, start: int, end: int) -> tuple[Block, ...] | None:
         """The fewest delta blocks that lead from one point to another, or None if none do."""
