@@ -116,6 +116,23 @@ def of_tasks(tx: Transaction, tasks: Iterable[str]) -> tuple[str, ...]:
     return tuple(tx.connection.execute(query.distinct().order_by(table.c.binding)).scalars())
 
 
+def made_of(tx: Transaction, tasks: Iterable[str], *, whole: bool) -> str | None:
+    """Return the binding to which all of some tasks belong.
+
+    Args:
+        tx: an open transaction.
+        tasks: the tasks.
+        whole: whether they have to be all of its tasks.
+
+    Returns:
+        Its name; None if they belong to several or none, or are not all of it.
+    """
+    found, names = of_tasks(tx, tasks), set(tasks)
+    if len(found) != 1 or (whole and names != set(tasks_of(tx, found[0]))):
+        return None
+    return found[0]
+
+
 def put(tx: Transaction, workflow: str, bindings: Iterable[Binding]) -> None:
     """Register the bindings of a workflow in the place of those that it had.
 

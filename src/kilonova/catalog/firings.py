@@ -286,6 +286,19 @@ def launch(tx: Transaction, claimed: Claimed, run: int) -> None:
     _move(tx, claimed.firings, FiringEvent.LAUNCH, run=run)
 
 
+def explicit(tx: Transaction, claimed: Claimed) -> bool:
+    """Return whether a declared trigger or a person started a binding.
+
+    The triggers of a task that is in no workflowette are not declared: its news make it due.
+    """
+    alone = select(tables.binding.c.alone).where(tables.binding.c.name == claimed.binding, tables.binding.c.active)
+    if not tx.connection.execute(alone).scalar():
+        return True
+    firing = tables.firing
+    by_hand = select(firing.c.id).where(firing.c.id.in_(claimed.firings), firing.c.trigger_id.is_(None))
+    return tx.connection.execute(by_hand.limit(1)).first() is not None
+
+
 def idle(tx: Transaction, claimed: Claimed) -> None:
     """There was nothing to do, if the server still has it."""
     if mine := _still(tx, claimed):

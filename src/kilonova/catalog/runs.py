@@ -79,6 +79,7 @@ def start(
     owner: str,
     lease: timedelta,
     claimed: Claimed | None = None,
+    binding: str | None = None,
 ) -> tuple[int, dict[str, int]]:
     """Begin a run: claim its tasks and reserve the next point of every channel that it writes.
 
@@ -90,6 +91,7 @@ def start(
         owner: the process that runs it.
         lease: for how long the run is safe from being taken over without a heartbeat.
         claimed: the firings that the run is for, which a server has claimed; None for a run that a person started.
+        binding: the binding that a person runs; None if it is not one binding.
 
     Returns:
         The run's number, and the reserved point per channel.
@@ -98,6 +100,7 @@ def start(
         Busy: another run has one of the tasks.
         LeaseLost: the server has lost the firings to others.
     """
+    binding = binding if claimed is None else claimed.binding
     claims = [task_id(tx, name) for name in tasks]
     for name, key in zip(tasks, claims, strict=True):
         holder = tx.connection.execute(select(tables.claim.c.run_id).where(tables.claim.c.task_id == key)).scalar()
@@ -111,13 +114,12 @@ def start(
             owner=owner,
             started=tx.now,
             lease_until=tx.now + lease,
-            binding=None if claimed is None else claimed.binding,
+            binding=binding,
         )
     )
     number = inserted(result)
     if claimed is not None:
         firings.launch(tx, claimed, number)
-    binding = None if claimed is None else claimed.binding
     events.tell(tx, EventKind.LAUNCHED, run=number, binding=binding, said=", ".join(tasks) or kind.value)
     for key in claims:
         tx.connection.execute(insert(tables.claim).values(task_id=key, run_id=number))

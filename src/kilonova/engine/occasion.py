@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from kilonova.catalog import registry
+from kilonova.catalog import bindings, firings, registry
 from kilonova.catalog.bindings import tasks_of
 from kilonova.catalog.database import Transaction
-from kilonova.catalog.firings import Claimed, idle
+from kilonova.catalog.firings import Claimed
 from kilonova.catalog.observation import observe
 from kilonova.engine.joint import Joint
 from kilonova.engine.undertaking import Prepared
@@ -19,6 +19,7 @@ from kilonova.model.channel import Chronicle
 from kilonova.model.reading import Reading
 from kilonova.model.run import RunKind
 from kilonova.model.task import Query
+from kilonova.model.workflow import Workflow
 from kilonova.schedule.planning import Progress, choose, feeds, selected
 
 
@@ -36,7 +37,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """The tasks of a binding that a server has claimed that have something to do, whatever their schedules.
+    """The tasks of a binding that a server has claimed, with or without something to do, whatever their schedules.
+
+    What merely makes due, the arrivals that start a task in no workflowette, runs it only if it has something to do.
 
     Attributes:
         claimed: the binding and its firings.
@@ -81,21 +84,23 @@ def prepared(tx: Transaction, occasion: Occasion) -> Prepared[Plan] | None:
     Raises:
         UnknownName: there is no such task.
     """
-    need, claimed = Need.NEWS, None
+    need, claimed, binding = Need.NEWS, None, None
     match occasion:
         case Due():
             workflow, progress, chronicles = observe(tx)
             chosen = selected(workflow, progress, chronicles)
+            binding = bindings.made_of(tx, chosen, whole=False)
         case Asked(tasks):
             workflow, progress, chronicles = observe(tx, tasks)
             chosen, need = tasks, Need.ASKED
+            binding = bindings.made_of(tx, chosen, whole=True)
         case Fired():
             claimed = occasion.claimed
             workflow, progress, chronicles = observe(tx, tasks_of(tx, claimed.binding))
             progress = _let_go(progress)
-            chosen = selected(workflow, progress, chronicles)
+            chosen, need = _started(tx, claimed, workflow, progress, chronicles)
             if not chosen:
-                idle(tx, claimed)
+                firings.idle(tx, claimed)
         case _:
             assert_never(occasion)
     if not chosen:
@@ -127,6 +132,7 @@ def prepared(tx: Transaction, occasion: Occasion) -> Prepared[Plan] | None:
         pins=tuple(sorted(pins)),
         plan=plan,
         claimed=claimed,
+        binding=binding,
         merged=isinstance(occasion, Fired) and occasion.joint is not None,
     )
 
@@ -143,7 +149,7 @@ def common(tx: Transaction, parts: Iterable[Claimed]) -> tuple[Reading, ...]:
         workflow, progress, chronicles = observe(tx, tasks_of(tx, part.binding))
         progress = _let_go(progress)
         found: set[Reading] = set()
-        for name in selected(workflow, progress, chronicles):
+        for name in _started(tx, part, workflow, progress, chronicles)[0]:
             choice = choose(progress[name], chronicles)
             if not isinstance(choice.variant.logic, Query):
                 for feed in feeds(choice, progress[name], chronicles):
@@ -156,6 +162,19 @@ def common(tx: Transaction, parts: Iterable[Claimed]) -> tuple[Reading, ...]:
         for reading, count in counts.items()
         if count > 1 and len(readers[reading]) > 1 and reading.blocks and reading.schema is not None
     )
+
+
+def _started(
+    tx: Transaction,
+    claimed: Claimed,
+    workflow: Workflow,
+    progress: Mapping[str, Progress],
+    chronicles: Mapping[str, Chronicle],
+) -> tuple[tuple[str, ...], Need]:
+    """Return the tasks of a binding that its firings run, and why: all of them if a trigger or a person starts it."""
+    if firings.explicit(tx, claimed):
+        return tuple(progress), Need.ASKED
+    return selected(workflow, progress, chronicles), Need.NEWS
 
 
 def _let_go(progress: Mapping[str, Progress]) -> dict[str, Progress]:

@@ -40,6 +40,7 @@ class Prepared(Generic[Plan]):
         pins: the blocks that it will read.
         plan: what its work needs to know.
         claimed: the firings that it is for; None for a run that a person started.
+        binding: the binding that a person runs; None if it is not one binding.
         merged: whether it goes on together with others, which may be what makes it fail: it is tried again alone then.
         files: the files of the watched directory of the only channel that it writes that it is going to read.
     """
@@ -50,6 +51,7 @@ class Prepared(Generic[Plan]):
     pins: tuple[int, ...]
     plan: Plan
     claimed: Claimed | None = None
+    binding: str | None = None
     merged: bool = False
     files: tuple[str, ...] = ()
 
@@ -158,6 +160,7 @@ def carry_out(
             owner=workplace.owner,
             lease=workplace.lease,
             claimed=prepared.claimed,
+            binding=prepared.binding,
         )
         runs.pin(tx, runs.holder_of(run), prepared.pins, workplace.lease)
         if prepared.files:
