@@ -6,7 +6,7 @@ a DataFrame; the tests put a warehouse in plain Python here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import date
 from typing import Protocol, TypeVar
@@ -64,6 +64,11 @@ class Warehouse(Files, Protocol[Frame]):
 
     def sql(self, text: str, frames: Mapping[str, Frame]) -> Frame:
         """Result of a SQL query over frames, which it names in braces."""
+
+    def evaluated_once(
+        self, frames: Sequence[Frame], inputs: Iterable[Frame], number: Callable[[], int]
+    ) -> AbstractContextManager[tuple[Frame, ...]]:
+        """Frames that agree with each other until the end of the block, whatever code they share."""
 
     def open(self, reading: Reading) -> Frame:
         """Rows of a reading: those of the relation, or of a delta with its control columns."""

@@ -368,10 +368,12 @@ class _Execution:
         ]
         telling = [f for f in fed if f.port.mode.advances and f.port.mode is not Mode.OLD] if derived else fed
         expected = sum({block.number: block.statistics.bytes for f in telling for block in f.reading.blocks}.values())
-        return {
-            channel.name: self._write(frame, channel, schema, production, whole, expected, derived)
-            for frame, channel, schema in zip(results, declared, schemas, strict=True)
-        }
+        name_block = partial(self._begun.name_block, task.writes[0])
+        with self._warehouse.evaluated_once(results, frames.values(), name_block) as agreeing:
+            return {
+                channel.name: self._write(frame, channel, schema, production, whole, expected, derived)
+                for frame, channel, schema in zip(agreeing, declared, schemas, strict=True)
+            }
 
     def _channel(self, name: str) -> Channel:
         return present(self._chronicles[name])

@@ -7,7 +7,7 @@ replaces). What a reading equals is defined by `kilonova.testing.reference`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import date
@@ -44,6 +44,7 @@ from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, schema_of, shaped
 from kilonova.warehouse.equality import differ_at_end
 from kilonova.warehouse.files import read_external, refuse_changed
+from kilonova.warehouse.splitting import evaluated_once
 from kilonova.warehouse.storage import Storage
 
 _FEW = 8
@@ -98,6 +99,18 @@ class Warehouse:
     def sql(self, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
         """Result of a SQL query over DataFrames, which it names in braces."""
         return self.spark.sql(text, **dict[str, Any](frames))
+
+    def evaluated_once(
+        self, frames: Sequence[DataFrame], inputs: Iterable[DataFrame], number: Callable[[], int]
+    ) -> AbstractContextManager[tuple[DataFrame, ...]]:
+        """Frames that agree with each other until the end of the block, whatever code they share.
+
+        Args:
+            frames: the frames.
+            inputs: what they are made of, which is the same each time.
+            number: names a block, in whose directory is kept what they share.
+        """
+        return evaluated_once(self.spark, frames, inputs, lambda: self.storage.path(number()))
 
     @contextmanager
     def holding(self, readings: Iterable[Reading]) -> Iterator[None]:
