@@ -300,9 +300,7 @@ class History:
         old, new = channel.at(point.expected), channel.at(channel.readable)
         if isinstance(found, KilonovaError):
             between = channel.points[point.expected : channel.readable]
-            replaced = (
-                self.expected.collected or channel.same(0, point.expected) or any(w.whole is not None for w in between)
-            )
+            replaced = self.expected.collected or any(w.whole is not None for w in between)
             if isinstance(encoding, Append) and old - new:
                 return
             if isinstance(encoding, Custom) and not hasattr(channel.function, "diff") and replaced:

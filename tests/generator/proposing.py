@@ -15,7 +15,6 @@ from tests.generator.ops import OPS, ROWS
 from tests.generator.steps import Apply, Collect, Compact, Drop, During, Ending, Ingest, Run, Step, Turn
 
 NOT_YET = {
-    "custom deltas without diff from point 0": "the first delta becomes a base",
     "columns deltas that add or drop some": "not there yet",
     "NEW, OLD, CHANGES and INSERTS on a task's own output": "they have no cursor yet",
     "several writers of a channel, a production per output": "not there yet",

@@ -94,8 +94,9 @@ def encoding_to_json(encoding: Encoding) -> dict[str, Any]:
             return {"encoding": "increment", "key": list(key), "measures": list(measures)}
         case Columns(key):
             return {"encoding": "columns", "key": list(key)}
-        case Custom(key, function):
-            return {"encoding": "custom", "key": list(key), "function": function}
+        case Custom(key, function, delta):
+            own = {} if delta is None else {"delta": schema_to_json(delta)}
+            return {"encoding": "custom", "key": list(key), "function": function, **own}
         case _:
             assert_never(encoding)
 
@@ -147,7 +148,8 @@ def encoding_from_json(value: dict[str, Any]) -> Encoding:
         case "columns":
             return Columns(key)
         case "custom":
-            return Custom(key, value["function"])
+            own = schema_from_json(value["delta"]) if "delta" in value else None
+            return Custom(key, value["function"], own)
         case other:
             raise CatalogError(f"the catalog names an unknown encoding, {other}", hint="Upgrade Kilonova")
 

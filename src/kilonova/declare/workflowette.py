@@ -307,12 +307,14 @@ class Workflowette:
                 return Columns(key)
             case IncrementOf(measures):
                 return Increment(key, measures)
-            case CustomOf(functions):
+            case CustomOf(functions, delta):
+                if delta is not None and schema is None:
+                    raise DeclarationError("deltas with columns of their own need a channel with declared columns")
                 owner = functions if inspect.isclass(functions) else type(functions)
                 kept, found = pickled(functions), fingerprint(functions)
                 name = f"{owner.__name__}_{found.digest[:12]}"
                 self._drafts.functions[name] = Function(pickled=kept, source=source_of(owner), unseen=found.unseen)
-                return Custom(key, name)
+                return Custom(key, name, None if delta is None else parse_schema(delta))
             case _:
                 raise DeclarationError(
                     f"there is no encoding {encoding!r}",

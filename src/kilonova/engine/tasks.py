@@ -32,7 +32,7 @@ from kilonova.engine.undertaking import Begun, Fallback, Results, Workplace, car
 from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName
 from kilonova.model.block import Base, Block, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle
-from kilonova.model.encoding import key_of
+from kilonova.model.encoding import Custom, key_of
 from kilonova.model.reading import Snapshot
 from kilonova.model.run import Extent, Input, Output
 from kilonova.model.schema import Schema
@@ -432,7 +432,8 @@ def write_output(
 ) -> Block | None:
     """Write what a task or an ingest makes of a reserved point.
 
-    A delta to nothing is written as the base that it makes, so that keyed channels begin laid out by key.
+    A delta to nothing is written as the base that it makes, so that keyed channels begin laid out by key; but not one
+    of a custom encoding, because a base does not tell the delta that made it.
 
     Args:
         warehouse: the blocks.
@@ -454,7 +455,8 @@ def write_output(
     settled = chronicle.readable == point - 1
     empty = settled and chronicle.effective == 0
     kind: Kind = Delta(point - 1, point)
-    if whole or (empty and key_of(encoding) and not derived):
+    kept = empty and isinstance(encoding, Custom) and production is Production.DELTA
+    if not kept and (whole or (empty and key_of(encoding) and not derived)):
         kind = Base(point)
         if production is Production.DELTA:
             frame = warehouse.relation(frame, encoding, schema)

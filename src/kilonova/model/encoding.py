@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from kilonova.errors import DeclarationError
-from kilonova.model.schema import Schema
+from kilonova.model.schema import Schema, check_names
 
 DELETED = ("_deleted", "boolean")
 WEIGHT = ("_weight", "bigint")
@@ -76,10 +76,17 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """A delta holds what the user's per-key functions understand; `function` is its registered name."""
+    """A delta holds what the user's per-key functions understand.
+
+    Attributes:
+        key: the columns by which rows meet; a delta has them too.
+        function: the functions' registered name.
+        delta: the columns of a delta; None if they are the relation's.
+    """
 
     key: tuple[str, ...]
     function: str
+    delta: Schema | None = None
 
 
 Encoding = Append | Upsert | Changes | Increment | Columns | Custom
@@ -90,7 +97,7 @@ def key_of(encoding: Encoding) -> tuple[str, ...]:
     match encoding:
         case Append():
             return ()
-        case Upsert(key) | Changes(key) | Increment(key, _) | Columns(key) | Custom(key, _):
+        case Upsert(key) | Changes(key) | Increment(key, _) | Columns(key) | Custom(key, _, _):
             return key
         case _:
             assert_never(encoding)
@@ -103,8 +110,10 @@ def delta_schema(encoding: Encoding, relation: Schema) -> Schema:
     ('id', 'x', '_deleted')
     """
     match encoding:
-        case Append() | Increment() | Custom():
+        case Append() | Increment():
             return relation
+        case Custom(delta=delta):
+            return relation if delta is None else delta
         case Upsert():
             return relation.plus(DELETED)
         case Changes():
@@ -175,7 +184,7 @@ def check_encoding(encoding: Encoding, relation: Schema) -> None:
 
     Raises:
         DeclarationError: a key or measure is not a column, a measure is not an exact number, a column is
-            neither key nor measure, or a key is missing.
+            neither key nor measure, or a key is missing, also in the columns of a custom delta.
     """
     key = key_of(encoding)
     for name in key:
@@ -187,6 +196,11 @@ def check_encoding(encoding: Encoding, relation: Schema) -> None:
         raise DeclarationError("the key names a column twice", column=key[0])
     if not key and not isinstance(encoding, Append | Changes):
         raise DeclarationError(f"the encoding {name_of(encoding)} needs a key")
+    if isinstance(encoding, Custom) and encoding.delta is not None:
+        check_names(encoding.delta)
+        for name in key:
+            if name not in encoding.delta.names or encoding.delta.type_of(name) != relation.type_of(name):
+                raise DeclarationError("the columns of a delta lack a column of the key", column=name)
     if isinstance(encoding, Increment):
         if not encoding.measures:
             raise DeclarationError("the encoding increment needs at least one measure")
@@ -224,7 +238,7 @@ def described(encoding: Encoding) -> str:
     match encoding:
         case Increment(key, measures):
             return f"increment({', '.join(key)}; {', '.join(measures)})"
-        case Custom(key, function):
+        case Custom(key, function, _):
             return f"custom({', '.join(key)}; {function})"
         case _:
             key = key_of(encoding)

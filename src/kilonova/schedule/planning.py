@@ -8,7 +8,7 @@ from datetime import datetime
 
 from kilonova.errors import BrokenInvariant
 from kilonova.model.channel import Chronicle
-from kilonova.model.encoding import Changes
+from kilonova.model.encoding import Changes, Custom
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot
 from kilonova.model.run import Extent, Taken, Way
 from kilonova.model.task import Mode, Port, Production, Query, Task, Variant
@@ -257,7 +257,7 @@ def feed_of(port: Port, choice: Choice, progress: Progress, chronicles: Mapping[
         case Mode.NEW | Mode.CHANGES | Mode.INSERTS if end == 0:
             encoding = chronicle.channel.encoding if port.mode is Mode.NEW else Changes()
             reading = Chain(start=0, end=0, schema=_nothing(chronicle).schema, encoding=encoding, deltas=())
-        case Mode.NEW if start == 0:
+        case Mode.NEW if start == 0 and not isinstance(chronicle.channel.encoding, Custom):
             reading = Diff(old=_nothing(chronicle), new=chronicle.snapshot(end), encoding=chronicle.channel.encoding)
         case Mode.NEW:
             reading = chronicle.delta(start, end)

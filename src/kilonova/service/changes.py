@@ -404,7 +404,7 @@ def _refuse_misfit(channel: Channel, old: Channel) -> None:
 def _same_but_functions(old: Encoding, new: Encoding) -> bool:
     """Return whether two encodings read deltas alike, apart from the functions of a custom one."""
     if isinstance(old, Custom) and isinstance(new, Custom):
-        return old.key == new.key
+        return (old.key, old.delta) == (new.key, new.delta)
     return old == new
 
 

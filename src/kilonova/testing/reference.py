@@ -45,6 +45,7 @@ from kilonova.model.encoding import (
     Encoding,
     Increment,
     Upsert,
+    delta_schema,
     key_of,
 )
 from kilonova.model.schema import Schema
@@ -163,8 +164,10 @@ def merge(encoding: Encoding, schema: Schema, base: Bag, delta: Delta, *, functi
         KeyViolation: the result would have a key twice.
     """
     if isinstance(encoding, Custom):
-        old, new = _by_key(encoding, schema, base), _by_key(encoding, schema, delta)
-        return sum((old | _asked(encoding, schema, function, "merge", old, new, list(new))).values(), Counter())
+        own = delta_schema(encoding, schema)
+        old, new = _by_key(encoding, schema, base), _by_key(encoding, own, delta)
+        asked = _asked(encoding, (schema, own, schema), function, "merge", old, new, list(new))
+        return sum((old | asked).values(), Counter())
     return to_base(encoding, schema, chain(encoding, schema, from_base(encoding, schema, base), delta))
 
 
@@ -192,9 +195,11 @@ def chain(encoding: Encoding, schema: Schema, first: Delta, second: Delta, *, fu
                 chained[key] = None if patch is None else (nulls if before is None else before) | patch
             return chained
         case Custom():
-            one, two = _by_key(encoding, schema, first), _by_key(encoding, schema, second)
+            own = delta_schema(encoding, schema)
+            one, two = _by_key(encoding, own, first), _by_key(encoding, own, second)
             both = [key for key in one if key in two]
-            return sum((one | two | _asked(encoding, schema, function, "chain", one, two, both)).values(), Counter())
+            asked = _asked(encoding, (own, own, own), function, "chain", one, two, both)
+            return sum((one | two | asked).values(), Counter())
         case _:
             assert_never(encoding)
 
@@ -227,7 +232,8 @@ def diff(encoding: Encoding, schema: Schema, old: Bag, new: Bag, *, function: Pe
         case Custom():
             one, two = _by_key(encoding, schema, old), _by_key(encoding, schema, new)
             differing = [key for key in one | two if one.get(key) != two.get(key)]
-            return sum(_asked(encoding, schema, function, "diff", one, two, differing).values(), Counter())
+            schemas = (schema, schema, delta_schema(encoding, schema))
+            return sum(_asked(encoding, schemas, function, "diff", one, two, differing).values(), Counter())
         case _:
             assert_never(encoding)
 
@@ -258,7 +264,7 @@ def effective(encoding: Encoding, schema: Schema, delta: Delta, old: Bag, *, fun
         case Upsert() | Columns():
             return {key: entry for key, entry in delta.items() if changes({key: entry})}
         case Custom():
-            groups = _by_key(encoding, schema, delta)
+            groups = _by_key(encoding, delta_schema(encoding, schema), delta)
             return sum((group for group in groups.values() if changes(group)), Counter())
         case _:
             assert_never(encoding)
@@ -270,7 +276,7 @@ def rows_of(encoding: Encoding, schema: Schema, delta: Delta) -> list[Record]:
     key_names, rest = key_of(encoding), _rest(encoding, schema)
     match encoding:
         case Append() | Custom():
-            return records(schema, delta)
+            return records(delta_schema(encoding, schema), delta)
         case Changes():
             return [_named(schema.names, row) | {WEIGHT[0]: n} for row, n in delta.items()]
         case Increment(_, measures):
@@ -306,6 +312,7 @@ def delta_of(encoding: Encoding, schema: Schema, rows: Iterable[Record]) -> Delt
         EncodingError: `_set` names what is no column, or a key column.
     """
     delta: dict[Row, Any] = dict(empty(encoding))
+    schema = delta_schema(encoding, schema) if isinstance(encoding, Custom) else schema
     for record in rows:
         row = _row(schema, record)
         key = _not_null(_pick(schema, row, key_of(encoding)))
@@ -599,14 +606,14 @@ def _by_key(encoding: Custom, schema: Schema, bag: Mapping[Row, int]) -> dict[Ro
 
 def _asked(
     encoding: Custom,
-    schema: Schema,
+    schemas: tuple[Schema, Schema, Schema],
     function: PerKey | None,
     name: str,
     first: dict[Row, Bag],
     second: dict[Row, Bag],
     keys: list[Row],
 ) -> dict[Row, Bag]:
-    """What the user's merge, chain or diff makes of these keys.
+    """What the user's merge, chain or diff makes of these keys; the schemas are those of its two sides and its result.
 
     Raises:
         EncodingError: there is no such function, or it returned rows of another key.
@@ -616,8 +623,9 @@ def _asked(
         raise EncodingError(f"the custom encoding {encoding.function} has no {name}")
     made: dict[Row, Bag] = {}
     for key in keys:
-        rows = f(records(schema, first.get(key, {})), records(schema, second.get(key, {})))
-        made[key] = Counter(_row(schema, record) for record in rows)
-        if any(_pick(schema, row, encoding.key) != key for row in made[key]):
+        left, right, wanted = schemas
+        rows = f(records(left, first.get(key, {})), records(right, second.get(key, {})))
+        made[key] = Counter(_row(wanted, record) for record in rows)
+        if any(_pick(wanted, row, encoding.key) != key for row in made[key]):
             raise EncodingError(f"the {name} of {encoding.function} returned rows of another key than {key}")
     return made

@@ -16,16 +16,19 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from kilonova.errors import EncodingError
-from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
+from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert, delta_schema
 from kilonova.model.schema import Schema
 from kilonova.schedule.layout import Strategy
 from kilonova.warehouse.blocks import POSITION, column, shaped
-from kilonova.warehouse.cogroup import Rows, folded_per_key, per_key
+from kilonova.warehouse.cogroup import Rows, folded_per_key, over_many, per_key
 from kilonova.warehouse.equality import comparable, weights_added
 
 
 class PerKey(Protocol):
-    """The user's functions of a custom encoding, on the rows of one key (Nova, section 3, second template)."""
+    """The user's functions of a custom encoding, on the rows of one key (Nova, section 3, second template).
+
+    Both may take more deltas at once, in order.
+    """
 
     def merge(self, base: Rows, delta: Rows) -> Rows:
         """The rows of the key after the delta."""
@@ -66,8 +69,9 @@ def chain(deltas: DataFrame, encoding: Encoding, schema: Schema, functions: Func
         case Columns(key):
             return _patched(deltas, key, schema)
         case Custom(key, name):
-            rows = shaped(deltas, schema, [POSITION])
-            return folded_per_key(rows, POSITION, key, schema, functions(name).chain)
+            wanted = delta_schema(encoding, schema)
+            rows = shaped(deltas, wanted, [POSITION])
+            return folded_per_key(rows, POSITION, key, wanted, over_many(functions(name).chain, deltas=True))
         case _:
             assert_never(encoding)
 
@@ -84,7 +88,7 @@ def merge(
 
     Args:
         base: rows of the relation before, with the columns of `schema`.
-        delta: a chained delta.
+        delta: a chained delta; of a custom encoding, it may also be several with their positions.
         encoding: how it reads.
         schema: the relation's schema after it.
         strategy: how the two meet.
@@ -132,8 +136,9 @@ def merge(
                 )
             )
         case Custom(key, name):
-            apply = functions(name).merge
-            return per_key(base, delta, key, schema, lambda old, new: apply(old, new) if new else old)
+            apply = over_many(functions(name).merge)
+            position = POSITION if POSITION in delta.columns else None
+            return per_key(base, delta, key, schema, lambda old, *new: apply(old, *new) if new else old, position)
         case _:
             assert_never(encoding)
 
@@ -209,7 +214,13 @@ def diff(old: DataFrame, new: DataFrame, encoding: Encoding, schema: Schema, fun
                     f"the custom encoding {name} has no diff, and the change can only be had by diffing",
                     hint="Give its functions a diff, or read the channel with ALL",
                 )
-            return per_key(old, new, key, schema, lambda one, two: [] if _alike(one, two) else find(one, two))
+            wanted = delta_schema(encoding, schema)
+
+            def found(*sides: Rows) -> Rows:
+                one, two = sides if len(sides) == 2 else (*sides, [])
+                return [] if _alike(one, two) else list(find(one, two))
+
+            return per_key(old, new, key, wanted, found)
         case _:
             assert_never(encoding)
 
@@ -237,7 +248,7 @@ def strong(
             return delta.withColumn("_weight", F.lit(1).cast("bigint"))
         case Changes():
             return delta
-        case Upsert(key) | Increment(key, _) | Columns(key) | Custom(key, _):
+        case Upsert(key) | Increment(key, _) | Columns(key) | Custom(key, _, _):
             keys = delta.select(*map(column, key))
             if isinstance(encoding, Custom):
                 keys = keys.distinct()

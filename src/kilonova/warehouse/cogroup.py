@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.group import GroupedData
 
 from kilonova.model.schema import Schema
@@ -19,26 +22,32 @@ def per_key(
     right: DataFrame,
     key: tuple[str, ...],
     schema: Schema,
-    function: Callable[[Rows, Rows], Rows],
+    function: Callable[..., Rows],
+    position: str | None = None,
 ) -> DataFrame:
     """Apply a function to the rows of each key on two sides.
 
     Args:
-        left: rows with the columns of `schema`.
-        right: rows with the columns of `schema`.
-        key: the key columns.
+        left: rows.
+        right: rows.
+        key: the key columns, which both have.
         schema: the columns of the result.
-        function: what becomes of the rows of one key.
+        function: what becomes of the rows of one key: is given those on the left and, if there are any, those on the
+            right, as one list for each position in order.
+        position: the column on the right that says where in a chain a row stands; None if all stand alike.
     """
-    names = list(schema.names)
+    lefts, rights, names = left.columns, [n for n in right.columns if n != position], list(schema.names)
+    typed = (F.lit(None).cast(item.type).alias(f"_typed{place}") for place, item in enumerate(schema.columns))
 
     def applied(first: pa.Table, second: pa.Table) -> pa.Table:
-        old, new = (side.rename_columns(names).to_pylist() for side in (first, second))
-        made = _same_key(function(old, new), old or new, key)
-        return _table(made, first.schema, names)
+        old = first.select(range(len(lefts))).rename_columns(lefts).to_pylist()
+        bags = _in_order(second.rename_columns([*rights, *([position] if position else [])]).to_pylist(), position)
+        made = _same_key(function(old, *bags), old or bags[0], key)
+        return _table(made, first.schema.types[len(lefts) :], names)
 
-    sides = [_plainly_named(side.select(*map(column, names)), key) for side in (left, right)]
-    return sides[0].cogroup(sides[1]).applyInArrow(applied, _plain_ddl(schema)).toDF(*names)
+    before = _plainly_named(left.select(*map(column, lefts), *typed), key)
+    after = _plainly_named(right.select(*map(column, (*rights, *([position] if position else [])))), key)
+    return before.cogroup(after).applyInArrow(applied, _plain_ddl(schema)).toDF(*names)
 
 
 def folded_per_key(
@@ -46,31 +55,55 @@ def folded_per_key(
     position: str,
     key: tuple[str, ...],
     schema: Schema,
-    function: Callable[[Rows, Rows], Rows],
+    function: Callable[..., Rows],
 ) -> DataFrame:
-    """Fold the rows of each key into one list, position by position.
+    """Make one list of rows of the rows of each key.
 
     Args:
         rows: rows with the columns of `schema` and a position.
         position: the column that says where in the chain a row stands.
         key: the key columns.
         schema: the columns of the result.
-        function: makes one list of rows of two consecutive ones.
+        function: is given a list of rows for each position, in order.
     """
     names = [*schema.names, position]
 
     def applied(table: pa.Table) -> pa.Table:
-        groups: dict[int, Rows] = {}
-        for row in table.rename_columns(names).to_pylist():
-            groups.setdefault(row.pop(position), []).append(row)
-        places = sorted(groups)
-        whole = groups[places[0]]
-        for place in places[1:]:
-            whole = _same_key(function(whole, groups[place]), groups[place], key)
-        return _table(whole, table.schema, names[:-1])
+        bags = _in_order(table.rename_columns(names).to_pylist(), position)
+        made = bags[0] if len(bags) == 1 else _same_key(function(*bags), bags[0], key)
+        return _table(made, table.schema.types, names[:-1])
 
     grouped = _plainly_named(rows.select(*map(column, names)), key)
     return grouped.applyInArrow(applied, _plain_ddl(schema)).toDF(*schema.names)
+
+
+def over_many(function: Callable[..., Rows], *, deltas: bool = False) -> Callable[..., Rows]:
+    """Return a function over any number of lists: itself if it takes as many, else a fold by the function of two.
+
+    Args:
+        function: a merge, or a chain.
+        deltas: whether it is a chain, which is not asked about deltas that have become empty.
+    """
+    if takes_many(function):
+        return function
+    return lambda first, *others: reduce(
+        lambda whole, other: function(whole, other) if whole or not deltas else other, others, first
+    )
+
+
+def takes_many(function: Callable[..., Rows]) -> bool:
+    """Return whether a function takes any number of arguments."""
+    kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
+    return inspect.Parameter.VAR_POSITIONAL in kinds
+
+
+def _in_order(rows: Rows, position: str | None) -> list[Rows]:
+    if position is None:
+        return [rows] if rows else []
+    bags: dict[object, Rows] = {}
+    for row in rows:
+        bags.setdefault(row.pop(position), []).append(row)
+    return [bags[place] for place in sorted(bags)]  # type: ignore[type-var]
 
 
 def _plainly_named(frame: DataFrame, key: tuple[str, ...]) -> GroupedData:
@@ -83,10 +116,10 @@ def _plain_ddl(schema: Schema) -> str:
     return ", ".join(f"c{place} {item.type}" for place, item in enumerate(schema.columns))
 
 
-def _table(rows: Rows, types: pa.Schema, names: list[str]) -> pa.Table:
+def _table(rows: Rows, types: Sequence[pa.DataType], names: list[str]) -> pa.Table:
     """Rows as a table with plain names and the types of the columns that came."""
     ordered = [[row.get(name) for row in rows] for name in names]
-    arrays = [pa.array(values, type=types.field(place).type) for place, values in enumerate(ordered)]
+    arrays = [pa.array(values, type=types[place]) for place, values in enumerate(ordered)]
     return pa.Table.from_arrays(arrays, names=[f"c{place}" for place in range(len(names))])
 
 

@@ -167,7 +167,7 @@ class Warehouse:
                 return self._chain(reading, schema)
             case Diff(old=old, new=new, encoding=encoding):
                 before, after = self._snapshot(old, schema), self._snapshot(new, schema)
-                if not old.blocks:
+                if not old.blocks and not isinstance(encoding, Custom):
                     return self.as_delta(after, encoding, schema)
                 return algebra.diff(before, after, encoding, schema, self.functions)
             case Strong(old=old, delta=delta):
@@ -675,7 +675,11 @@ class Warehouse:
                 continue
             buckets = here.buckets if here is not None and how is Strategy.ALIGNED else 0
             link = Chain(start=0, end=run[-1].end, schema=schema, encoding=encoding, deltas=run)
-            chained = self._chain(link, schema, buckets)
+            if isinstance(encoding, Custom) and len(run) > 1:
+                own = delta_schema(encoding, schema)
+                chained = shaped(self._blocks.deltas(run, own), own, [POSITION])
+            else:
+                chained = self._chain(link, schema, buckets)
             if all(isinstance(block.encoding, Changes) and not block.removes for block in run):
                 added = algebra.repeated(self._chain(replace(link, encoding=Changes()), schema), schema)
                 whole = added if here is None and run[0] is deltas[0] else whole.unionByName(added)
@@ -695,7 +699,7 @@ class Warehouse:
             return self._blocks.plain(deltas, schema)
         if isinstance(encoding, Changes) and any(block.encoding != encoding for block in deltas):
             return self._mixed(deltas, schema)
-        rows = (self._upserts if isinstance(encoding, Upsert) else self._blocks.deltas)(deltas, schema)
+        rows = (self._upserts if isinstance(encoding, Upsert) else self._blocks.deltas)(deltas, wanted)
         if buckets:
             rows = rows.repartition(buckets, *map(column, key_of(encoding)))
         if len(deltas) == 1 and deltas[0].encoding == encoding and deltas[0].columns == wanted:
