@@ -101,7 +101,11 @@ class History:
     def frame(self, columns: Schema, rows: Sequence[tuple[Any, ...]]) -> Any:
         """Rows as what the project takes."""
         if self.flavour == "spark":
-            return self.project.warehouse.spark.createDataFrame(list(rows), columns.ddl)
+            floats = [column.type == "double" for column in columns.columns]
+            typed = [
+                tuple(float(v) if f and v is not None else v for v, f in zip(r, floats, strict=True)) for r in rows
+            ]
+            return self.project.warehouse.spark.createDataFrame(typed, columns.ddl)
         return Rows(columns, tuple(rows))
 
     def forget(self, channel: str) -> None:

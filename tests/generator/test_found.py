@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from kilonova.declare.ddl import parse_schema
 from kilonova.model.encoding import DELETED
 from tests.generator.declared import Spec, TaskSpec, standard
 from tests.generator.history import projects, replay
-from tests.generator.steps import Apply, Collect, Compact, Drop, During, Ending, Ingest, Run, Step
+from tests.generator.steps import Apply, Collect, Compact, Drop, During, Ending, Ingest, Run, Step, Turn
 
 ROWS = parse_schema("k bigint, v bigint, w string")
 
@@ -29,7 +30,21 @@ def declared(*kinds: str) -> Step:
     return Apply(Spec(tuple(standard(f"c{number}", kind) for number, kind in enumerate(kinds, 1)), ()))
 
 
+CHANGED = replace(COPIED, tasks=(TaskSpec("t2", "copy", ("c1",), ("t2_0",), 1),))
+NARROWED = replace(
+    COPIED, channels=(COPIED.channels[0], replace(COPIED.channels[1], columns=COPIED.channels[1].columns[:2]))
+)
+
 FOUND: dict[str, list[Step]] = {
+    "a task whose logic changes is started by servers though no data come": [
+        Apply(COPIED),
+        TWICE[0],
+        Turn(1),
+        Apply(CHANGED),
+        Turn(1),
+        Apply(NARROWED),
+        Turn(1),
+    ],
     "a base above a reserved point does not uncover it": [
         declared("append"),
         During(

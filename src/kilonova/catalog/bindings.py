@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Table, Text, bindparam, cast, exists, insert, select, update
+from sqlalchemy import Select, Table, Text, bindparam, cast, exists, insert, select, update
 
 from kilonova.catalog import codec, events, tables
 from kilonova.catalog.database import Transaction, insert_all
@@ -205,9 +205,24 @@ def forget(tx: Transaction, channel: str) -> None:
     """A channel is dropped: triggers that wait for its data begin anew, for it may come again."""
     table = tables.trigger
     named = cast(table.c.definition, Text).contains(json.dumps(channel), autoescape=True)
-    for row in tx.connection.execute(select(table).where(table.c.active, named)).all():
+    _rearm(tx, select(table).where(table.c.active, named), channel)
+    events.tell(tx, EventKind.APPLIED, said=f"the channel {channel} was dropped")
+
+
+def rearm(tx: Transaction, tasks: Iterable[str]) -> None:
+    """Let data that are there count as new arrivals for the triggers of tasks whose logic has changed."""
+    table, names = tables.trigger, of_tasks(tx, tasks)
+    bound = table.join(tables.binding, tables.binding.c.id == table.c.binding_id)
+    _rearm(tx, select(table).select_from(bound).where(table.c.active, tables.binding.c.name.in_(names)))
+
+
+def _rearm(tx: Transaction, triggers: Select[Any], channel: str | None = None) -> None:
+    """Replace triggers that wait for data, of one channel or of any, by new ones that have seen none yet."""
+    table = tables.trigger
+    for row in tx.connection.execute(triggers).all():
         trigger = codec.trigger_from_json(row.definition)
-        if not any(isinstance(item, Arrival) and item.channel == channel for item in simple(trigger)):
+        waits = (item.channel for item in simple(trigger) if isinstance(item, Arrival))
+        if not any(channel in (None, name) for name in waits):
             continue
         tx.connection.execute(update(table).where(table.c.id == row.id).values(active=False, wake=None))
         state = codec.state_to_json(armed(trigger, tx.now, events.newest(tx)))
@@ -216,7 +231,6 @@ def forget(tx: Transaction, channel: str) -> None:
                 binding_id=row.binding_id, definition=row.definition, state=state, wake=tx.now, active=True
             )
         )
-    events.tell(tx, EventKind.APPLIED, said=f"the channel {channel} was dropped")
 
 
 def pause(tx: Transaction, name: str, paused: bool, who: str) -> None:
