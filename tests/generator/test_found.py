@@ -36,6 +36,14 @@ NARROWED = replace(
 )
 
 FOUND: dict[str, list[Step]] = {
+    "a task that was dropped is started by servers once it is declared again": [
+        Apply(COPIED),
+        Drop("t2_0"),
+        TWICE[0],
+        Turn(1),
+        Apply(COPIED),
+        Turn(1),
+    ],
     "a task whose logic changes is started by servers though no data come": [
         Apply(COPIED),
         TWICE[0],

@@ -210,7 +210,7 @@ def forget(tx: Transaction, channel: str) -> None:
 
 
 def rearm(tx: Transaction, tasks: Iterable[str]) -> None:
-    """Let data that are there count as new arrivals for the triggers of tasks whose logic has changed."""
+    """Let data that are there count as new arrivals for the triggers of tasks that begin anew."""
     table, names = tables.trigger, of_tasks(tx, tasks)
     bound = table.join(tables.binding, tables.binding.c.id == table.c.binding_id)
     _rearm(tx, select(table).select_from(bound).where(table.c.active, tables.binding.c.name.in_(names)))

@@ -565,7 +565,7 @@ def carry_out(tx: Transaction, plan: Plan) -> None:
                     registry.change_channel(tx, declared[name])
         elif item.action is Action.DROP:
             registry.drop_task(tx, item.task.name)
-    bindings.rearm(tx, [item.task.name for item in plan.tasks if item.action is Action.CHANGE and item.anew])
+    bindings.rearm(tx, [item.task.name for item in plan.tasks if item.anew])
     if any(item.action is not Action.KEEP for item in plan.bindings):
         wanted = (item.binding for item in plan.bindings if item.action is not Action.DROP)
         bindings.put(tx, plan.workflow, wanted)
