@@ -58,7 +58,6 @@ channel = Table(
     Column("id", _number, primary_key=True, autoincrement=True),
     Column("name", String, nullable=False, unique=True),
     Column("schema", JSON(none_as_null=True)),
-    Column("adopts", Boolean),
     Column("encoding", JSON, nullable=False),
     Column("workflow", String, nullable=False),
     Column("description", Text),
@@ -67,6 +66,7 @@ channel = Table(
     Column("watch", JSON(none_as_null=True)),
     Column("next_look", UtcTime, index=True),
     Column("look_error", Text),
+    Column("adopts", Boolean),
 )
 
 file = Table(

@@ -33,7 +33,9 @@ def test_a_channel_tells_its_sizes_schemas_readers_and_blocks(client: TestClient
     ]  # fmt: skip
     assert len(client.get("/api/v1/channels/clicks/growth?limit=1").json()) == 1
     [schema] = client.get("/api/v1/channels/clicks/schemas").json()
-    assert schema["added"] == [{"name": "id", "type": "bigint"}, {"name": "note", "type": "string"}]
+    assert schema["added"] == [
+        {"name": "id", "type": "bigint", "since": 0}, {"name": "note", "type": "string", "since": 0},
+    ]  # fmt: skip
     assert client.get("/api/v1/channels/clicks/readers").json() == [
         {"task": "per_user", "channel": "clicks", "cursor": 0, "newest": 2}
     ]

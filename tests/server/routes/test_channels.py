@@ -14,7 +14,7 @@ def test_a_channel_is_shown_with_its_newest_point(client: TestClient, shop: Proj
     ingested(shop.catalog, "clicks")
     shown = client.get("/api/v1/channels/clicks").json()
     assert (shown["point"], shown["rows"], shown["blocks"], shown["reserved"]) == (1, 1, 1, 0)
-    assert shown["columns"] == {"id": "bigint", "note": "string"}
+    assert shown["columns"] == {"user": "string"}
     assert shown["writer"] is None
     assert client.get("/api/v1/channels/per_user").json()["writer"] == "per_user"
 
