@@ -33,7 +33,7 @@ def a_task(
     first = Variant(
         name=name,
         ports=tuple(Port(channel, channel, mode) for channel, mode in ports.items()),
-        production=Production.DELTA,
+        productions=(Production.DELTA,) * len(writes),
         logic=Sql(text=text),
         fingerprint=text,
     )
@@ -44,7 +44,7 @@ def a_function_variant(name: str, ports: dict[str, Mode], pickled: bytes) -> Var
     return Variant(
         name=name,
         ports=tuple(Port(channel, channel, mode) for channel, mode in ports.items()),
-        production=Production.BASE,
+        productions=(Production.BASE,),
         logic=Function(pickled=pickled, source="def f(): ..."),
         fingerprint=pickled.hex(),
     )

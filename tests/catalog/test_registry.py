@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import pytest
 
 from kilonova.catalog import chains, registry
@@ -9,7 +12,7 @@ from kilonova.catalog.database import Catalog
 from kilonova.errors import UnknownName
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.schema import Schema
-from kilonova.model.task import Function, Mode, Task
+from kilonova.model.task import Function, Mode, Production, Task
 from kilonova.model.version import Reflection, Version
 from tests.catalog.building import SCHEMA, a_channel, a_function_variant, a_task, begin, with_channels
 from tests.databases import contents
@@ -92,6 +95,16 @@ def test_every_logic_version_stays_whole(catalog: Catalog) -> None:
             registry.logic_version(tx, "c", 4)
         with pytest.raises(UnknownName, match="Did you mean"):
             registry.logic_version(tx, "cc", 0)
+
+
+@pytest.mark.parametrize("productions", list(itertools.product(Production, repeat=2)))
+def test_what_a_variant_writes_to_each_output_comes_back(catalog: Catalog, productions: tuple[Production, ...]) -> None:
+    task = a_task("a", {"source": Mode.NEW}, ("one", "two"))
+    task = replace(task, variants=(replace(task.variants[0], productions=productions),))
+    with_channels(catalog, "source", "one", "two")
+    with catalog.writing() as tx:
+        assert registry.put_task(tx, task, "w") == registry.put_task(tx, task, "w") == 0
+        assert registry.tasks(tx)["a"].task == registry.logic_version(tx, "a", 0) == task
 
 
 def test_a_logic_version_can_be_renewed_without_a_difference(catalog: Catalog) -> None:

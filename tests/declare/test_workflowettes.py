@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import kilonova as kn
@@ -172,3 +174,37 @@ def test_bindings_that_cannot_be_together_are_refused() -> None:
     ):
         with pytest.raises(DeclarationError, match=said):
             refuse_impossible(wrong, channels, writes)
+
+
+@pytest.mark.parametrize(
+    ("hint", "found"),
+    [
+        (kn.Delta, "delta delta"),
+        (tuple[kn.Base, ...], "base base"),
+        (tuple[kn.Base, kn.Base], "base base"),
+        (tuple[kn.Delta, kn.Base], "delta base"),
+    ],
+)
+def test_a_task_says_what_it_writes_to_each_output_or_to_all(hint: Any, found: str) -> None:
+    task = next(iter(value(parting(hint)).tasks))
+    assert [production.value for production in task.variants[0].productions] == found.split()
+
+
+def test_a_task_says_of_each_output_what_it_writes_there() -> None:
+    with pytest.raises(DeclarationError, match="annotated with 3 results, but the task writes 2 channels") as refused:
+        value(parting(tuple[kn.Delta, kn.Base, kn.Base]))
+    assert refused.value.task == "parted"
+
+
+def parting(hint: Any) -> kn.Workflow:
+    """A workflow with a task of two outputs whose result is annotated so."""
+
+    def parted(us: kn.New) -> Any:
+        raise NotImplementedError
+
+    parted.__annotations__["return"] = hint
+    workflow = news()
+    workflow.channel("left", "id string")
+    workflow.channel("right", "id string")
+    workflow.task(parted, writes=("left", "right"))
+    return workflow

@@ -49,7 +49,7 @@ COPIED = Task(
         Variant(
             name="copied",
             ports=(Port("source", "source", Mode.NEW),),
-            production=Production.DELTA,
+            productions=(Production.DELTA,),
             logic=Sql(text="copy"),
             fingerprint="copy",
         ),
@@ -62,7 +62,7 @@ COUNTED = Task(
         Variant(
             name="counted",
             ports=(Port("copied", "copied", Mode.ALL),),
-            production=Production.BASE,
+            productions=(Production.BASE,),
             logic=Sql(text="count"),
             fingerprint="count",
         ),

@@ -120,7 +120,9 @@ class Expected(ReferenceWorkflow):
         def task(name: str, production: Production, function: Any, *ports: tuple[str, str, Mode]) -> ReferenceTask:
             writes = ("unique", "seen") if name == "dedupe" else (name,)
             bound = tuple(Port(port, channel, mode) for port, channel, mode in ports)
-            return ReferenceTask(name=name, ports=bound, writes=writes, production=production, function=function)
+            return ReferenceTask(
+                name=name, ports=bound, writes=writes, productions=(production,) * len(writes), function=function
+            )
 
         events, users = ("events", "events", Mode.NEW), ("users", "users", Mode.ALL)
         super().__init__(

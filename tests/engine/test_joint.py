@@ -29,7 +29,7 @@ SCHEMA = Schema.of(("id", "bigint"))
 VARIANT = Variant(
     name="v",
     ports=(Port("rows", "one", Mode.ALL),),
-    production=Production.BASE,
+    productions=(Production.BASE,),
     logic=Sql(text="SELECT * FROM {rows}"),
     fingerprint="f",
 )
@@ -71,7 +71,7 @@ def test_steps_are_the_same_if_they_do_the_same_to_the_same() -> None:
     other = [
         joint.name(replace(VARIANT, fingerprint="g"), [a_snapshot(1, 2)], [TARGET]),
         joint.name(replace(VARIANT, logic=Sql(text="SELECT id FROM {rows}")), [a_snapshot(1, 2)], [TARGET]),
-        joint.name(replace(VARIANT, production=Production.DELTA), [a_snapshot(1, 2)], [TARGET]),
+        joint.name(replace(VARIANT, productions=(Production.DELTA,)), [a_snapshot(1, 2)], [TARGET]),
         joint.name(replace(VARIANT, ports=(Port("rows", "one", Mode.NEW),)), [a_snapshot(1, 2)], [TARGET]),
         joint.name(replace(VARIANT, ports=(Port("lines", "one", Mode.ALL),)), [a_snapshot(1, 2)], [TARGET]),
         joint.name(VARIANT, [a_snapshot(1)], [TARGET]),

@@ -57,7 +57,7 @@ def expected(name: str) -> tuple[ReferenceWorkflow, list[int]]:
         return {row[:1]: row for row in rows} if isinstance(encoding, Upsert) else rows
 
     ports = (Port("a", "a", Mode.NEW), Port("x", "x", mode), Port("x_old", "x", Mode.OLD))
-    task = ReferenceTask(name="step", ports=ports, writes=("x",), production=Production.DELTA, function=step)
+    task = ReferenceTask(name="step", ports=ports, writes=("x",), productions=(Production.DELTA,), function=step)
     channels = [ReferenceChannel("a", IDS, Append()), ReferenceChannel("x", OUT, encoding)]
     return ReferenceWorkflow(channels, [task]), logic
 

@@ -118,7 +118,7 @@ class TaskSpec:
                 channel = self.writes[0] if port.of is None else self.inputs[port.of]
                 ports.append(Port(port.name, channel, port.mode))
             name = self.name if number == 0 else f"{self.name}_{number}"
-            found.append(VariantSpec(name, tuple(ports), variant.production, variant.function))
+            found.append(VariantSpec(name, tuple(ports), variant.productions, variant.function))
         return tuple(found)
 
     @property
@@ -136,25 +136,26 @@ class VariantSpec:
 
     name: str
     ports: tuple[Port, ...]
-    production: Production
+    productions: tuple[Production, ...]
     function: Callable[..., Any]
 
     def declare(self, outputs: tuple[ChannelSpec, ...], constant: int, flavour: str) -> Callable[..., Any]:
         """The user's function, ready to be declared."""
-        schemas = tuple(self.columns(channel) for channel in outputs)
+        schemas = tuple(map(self.columns, outputs, self.productions))
         body = (native.body_of if flavour == "spark" else _pure)(self.function, constant, schemas)
         body.__name__ = self.name
         kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD
         body.__signature__ = inspect.Signature([inspect.Parameter(port.name, kinds) for port in self.ports])
         marks = {port.name: MODES[port.mode] for port in self.ports}
-        produced = PRODUCTIONS[self.production]
-        returned = produced if len(outputs) == 1 else tuple[tuple(produced for _ in outputs)]
+        produced = tuple(PRODUCTIONS[production] for production in self.productions)
+        returned = produced[0] if len(produced) == 1 else tuple[produced]
         body.__annotations__ = {**marks, "return": returned}
         return body
 
-    def columns(self, channel: ChannelSpec) -> Schema:
-        """What it writes for a channel."""
-        if self.production is Production.BASE:
+    @staticmethod
+    def columns(channel: ChannelSpec, production: Production) -> Schema:
+        """What is written for a channel."""
+        if production is Production.BASE:
             return channel.schema
         return delta_schema(channel.encoding, channel.schema)
 

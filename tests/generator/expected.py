@@ -290,12 +290,10 @@ class Expected:
             else:
                 fed[port.name] = records_of(channel, port.mode, start, ends[port.channel])
         made = variant.function(task.spec.constant, **fed)
-        for output, records in zip(task.outputs, made, strict=True):
-            shaped = [
-                dict.fromkeys(variant.columns(output).names) | _only(record, variant.columns(output))
-                for record in records
-            ]
-            self._publish(output.name, variant.production, shaped, anew=fresh)
+        for output, production, records in zip(task.outputs, variant.productions, made, strict=True):
+            columns = variant.columns(output, production)
+            shaped = [dict.fromkeys(columns.names) | _only(record, columns) for record in records]
+            self._publish(output.name, production, shaped, anew=fresh)
         task.started, task.cursors = True, ends
 
     def _chosen(self, task: Known) -> tuple[VariantSpec, bool]:
@@ -322,7 +320,7 @@ class Expected:
 
     @staticmethod
     def _makes_whole(variant: VariantSpec, task: Known) -> bool:
-        return variant.production is Production.BASE and all(
+        return set(variant.productions) == {Production.BASE} and all(
             port.mode is Mode.ALL and port.channel not in task.spec.writes for port in variant.ports
         )
 

@@ -25,10 +25,10 @@ class PortSpec:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to do an operation."""
+    """One way to do an operation, with what it writes to each output."""
 
     function: Callable[..., Any]
-    production: Production
+    productions: tuple[Production, ...]
     ports: tuple[PortSpec, ...]
 
 
@@ -113,6 +113,22 @@ def revised(constant, a, a_old):  # type: ignore[no-untyped-def]
     return ([dict(zip(names, row, strict=True)) for row in weights.elements()],)
 
 
+def noted(constant, a, a_old):  # type: ignore[no-untyped-def]
+    return a, *revised(constant, a, a_old)
+
+
+def tabled(constant, a, b):  # type: ignore[no-untyped-def]
+    return b, *lookup(constant, a, b)
+
+
+def forked(constant, a, a_all):  # type: ignore[no-untyped-def]
+    return a, *above(constant, a_all)
+
+
+def forked_again(constant, a_all):  # type: ignore[no-untyped-def]
+    return forked(constant, a_all, a_all)
+
+
 def plain(constant, a):  # type: ignore[no-untyped-def]
     return (_rows(a),)
 
@@ -125,9 +141,9 @@ ROWS = ("append", "upsert", "changes", "keyed", "columns")
 UNIQUE = ("upsert", "keyed", "columns")
 
 
-def _way(function: Callable[..., Any], production: Production, **ports: Mode) -> Way:
-    of = {"a": 0, "a_old": 0, "b": 1, "out": None}
-    return Way(function, production, tuple(PortSpec(name, of[name], mode) for name, mode in ports.items()))
+def _way(function: Callable[..., Any], *productions: Production, **ports: Mode) -> Way:
+    of = {"a": 0, "a_old": 0, "a_all": 0, "b": 1, "out": None}
+    return Way(function, productions, tuple(PortSpec(name, of[name], mode) for name, mode in ports.items()))
 
 
 def _strong(kind: str) -> tuple[tuple[str, ...], ...]:
@@ -150,11 +166,24 @@ OPS: dict[str, Operation] = {
     "lookup": Operation((_way(lookup, DELTA, a=NEW, b=ALL),), (("append",), ANY), lambda *_: (("append",),)),
     "unknown": Operation((_way(unknown, BASE, a=NEW, b=ALL),), (("append",), ANY), lambda *_: (("append", "changes"),)),
     "unseen": Operation((_way(unseen, DELTA, a=NEW, out=ALL),), (("append",),), lambda _: (("append",),)),
-    "split": Operation((_way(split, DELTA, a=CHANGES),), (ROWS,), lambda _: (("changes",), ("changes",))),
+    "split": Operation((_way(split, DELTA, DELTA, a=CHANGES),), (ROWS,), lambda _: (("changes",), ("changes",))),
     "inserts": Operation(
         (_way(copy, DELTA, a=INSERTS), _way(copy, BASE, a=ALL)), (ROWS,), lambda _: (("append", "changes"),)
     ),
     "patched": Operation((_way(patched, DELTA, a=CHANGES),), (UNIQUE,), lambda _: (("columns",),)),
     "revised": Operation((_way(revised, BASE, a=CHANGES, a_old=OLD),), (ROWS,), lambda _: (("append", "changes"),)),
+    "noted": Operation(
+        (_way(noted, DELTA, BASE, a=CHANGES, a_old=OLD),), (ROWS,), lambda _: (("changes",), ("append", "changes"))
+    ),
+    "tabled": Operation(
+        (_way(tabled, BASE, DELTA, a=NEW, b=ALL),),
+        (("append",), ROWS),
+        lambda _, kind: (("changes", *(UNIQUE if kind in UNIQUE else ())), ("append",)),
+    ),
+    "forked": Operation(
+        (_way(forked, DELTA, BASE, a=INSERTS, a_all=ALL), _way(forked_again, BASE, BASE, a_all=ALL)),
+        (ROWS,),
+        lambda _: (("append", "changes"), ("append", "changes")),
+    ),
     "latest": Operation((_way(plain, DELTA, a=NEW),), (("append",),), lambda _: (("upsert",),)),
 }

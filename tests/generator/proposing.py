@@ -17,7 +17,7 @@ from tests.generator.steps import Apply, Collect, Compact, Drop, During, Ending,
 NOT_YET = {
     "columns deltas that add or drop some": "not there yet",
     "NEW, OLD, CHANGES and INSERTS on a task's own output": "they have no cursor yet",
-    "several writers of a channel, a production per output": "not there yet",
+    "several writers of a channel": "not there yet",
     "views and tasks in SQL": "the warehouse in plain Python knows no SQL",
     "checks, watched directories": "nobody has written it",
     "workflows that change while a run of theirs goes on": "nobody has written it",

@@ -11,13 +11,16 @@ from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
 from kilonova.model.workflow import Workflow
 
 
-def variant(*ports: Port, name: str = "batch") -> Variant:
-    return Variant(name=name, ports=ports, production=Production.BASE, logic=Sql(text="…"), fingerprint=name)
+def variant(*ports: Port, outputs: int = 1, name: str = "batch") -> Variant:
+    return Variant(
+        name=name, ports=ports, productions=(Production.BASE,) * outputs, logic=Sql(text="…"), fingerprint=name
+    )
 
 
 def task(name: str, *reads: str, writes: tuple[str, ...] | None = None) -> Task:
     ports = tuple(Port(channel, channel, Mode.ALL) for channel in reads)
-    return Task(name=name, writes=writes or (name,), variants=(variant(*ports),))
+    outputs = writes or (name,)
+    return Task(name=name, writes=outputs, variants=(variant(*ports, outputs=len(outputs)),))
 
 
 def workflow(*tasks: Task, sources: tuple[str, ...] = ("a",)) -> Workflow:

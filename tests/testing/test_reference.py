@@ -337,7 +337,9 @@ def sample() -> ReferenceWorkflow:
 
     def task(name: str, writes: tuple[str, ...], production: Production, function: Any, **ports: Any) -> Any:
         bound = tuple(Port(port, channel, mode) for port, (channel, mode) in ports.items())
-        return ReferenceTask(name=name, ports=bound, writes=writes, production=production, function=function)
+        return ReferenceTask(
+            name=name, ports=bound, writes=writes, productions=(production,) * len(writes), function=function
+        )
 
     return ReferenceWorkflow(
         [
@@ -432,7 +434,7 @@ class TestWorkflow:
 
         ports = (Port("words", "words", Mode.NEW), Port("languages", "languages", Mode.ALL))
         task = ReferenceTask(
-            name="tagged", ports=ports, writes=("tagged",), production=Production.DELTA, function=tagged
+            name="tagged", ports=ports, writes=("tagged",), productions=(Production.DELTA,), function=tagged
         )
         channels = [sample().channels[name] for name in ("words", "languages")]
         workflow = ReferenceWorkflow([*channels, ReferenceChannel("tagged", JOINED, Changes())], [task])
@@ -454,7 +456,7 @@ class TestWorkflow:
             raise ValueError("no")
 
         workflow.tasks["total"] = ReferenceTask(
-            name="total", ports=good.ports, writes=good.writes, production=good.production, function=fail
+            name="total", ports=good.ports, writes=good.writes, productions=good.productions, function=fail
         )
         before = {name: list(channel.points) for name, channel in workflow.channels.items()}
         with pytest.raises(ValueError, match="no"):

@@ -14,7 +14,7 @@ from kilonova.catalog.database import Transaction
 from kilonova.model.channel import PointState
 from kilonova.model.headway import Headway
 from kilonova.model.run import RunState
-from kilonova.model.task import Mode, Production
+from kilonova.model.task import Mode, Production, productions_from_text
 
 _FAILURES = 1000
 """How many of the last runs that have not succeeded are looked at for what tasks have failed."""
@@ -326,7 +326,9 @@ def _tasks(
             ),
             writes=tuple(row.writes),
             own=tuple(channel for channel in modes if channel in row.writes),
-            productions=tuple(dict.fromkeys(Production(production) for _, production, _ in variants)),
+            productions=tuple(
+                dict.fromkeys(each for _, text, _ in variants for each in productions_from_text(text, 1))
+            ),
             running=running.get(row.name),
             failed=ill if ill is not None and ill > (row.done or 0) else None,
         )

@@ -15,7 +15,18 @@ from kilonova.catalog.database import Transaction, insert_all
 from kilonova.catalog.files import rewatch
 from kilonova.errors import UnknownName, closest
 from kilonova.model.channel import Channel
-from kilonova.model.task import Function, Logic, Mode, Port, Production, Query, Sql, Task, Variant
+from kilonova.model.task import (
+    Function,
+    Logic,
+    Mode,
+    Port,
+    Query,
+    Sql,
+    Task,
+    Variant,
+    productions_from_text,
+    productions_to_text,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +221,7 @@ def _add_logics(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> Non
                 "name": variant.name,
                 "position": position,
                 "ports": [[port.name, port.channel, port.mode.value] for port in variant.ports],
-                "production": variant.production.value,
+                "production": productions_to_text(variant.productions),
                 "fingerprint": variant.fingerprint,
                 **_logic_columns(variant.logic),
             }
@@ -230,7 +241,7 @@ def _logic_columns(logic: Logic) -> dict[str, Any]:
             return {"language": "python", "source": source, "pickled": pickled}
 
 
-def _variant(row: Row[Any]) -> Variant:
+def _variant(row: Row[Any], outputs: int) -> Variant:
     logic: Logic
     match row.language:
         case "sql":
@@ -242,7 +253,7 @@ def _variant(row: Row[Any]) -> Variant:
     return Variant(
         name=row.name,
         ports=tuple(Port(name, channel, Mode(mode)) for name, channel, mode in row.ports),
-        production=Production(row.production),
+        productions=productions_from_text(row.production, outputs),
         logic=logic,
         fingerprint=row.fingerprint,
     )
@@ -266,6 +277,7 @@ def tasks(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, Regi
     for name in wanted or ():
         if name not in found:
             raise _unknown(tx, name)
+    outputs = {row.id: len(row.writes) for row in rows}
     variants: dict[int, list[Variant]] = {}
     for variant in tx.connection.execute(
         select(tables.variant)
@@ -273,7 +285,7 @@ def tasks(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, Regi
         .where(tables.variant.c.logic == tables.task.c.logic, these)
         .order_by(tables.variant.c.task_id, tables.variant.c.position)
     ):
-        variants.setdefault(variant.task_id, []).append(_variant(variant))
+        variants.setdefault(variant.task_id, []).append(_variant(variant, outputs[variant.task_id]))
     cursors: dict[int, list[tuple[str, int, int]]] = {}
     for cursor in tx.connection.execute(
         select(tables.cursor, tables.channel.c.name)
@@ -362,7 +374,7 @@ def logic_version(tx: Transaction, name: str, version: int) -> Task:
         .where(tables.variant.c.task_id == number, tables.variant.c.logic == version)
         .order_by(tables.variant.c.position)
     )
-    return Task(name=name, writes=tuple(row.writes), variants=tuple(_variant(item) for item in found))
+    return Task(name=name, writes=tuple(row.writes), variants=tuple(_variant(item, len(row.writes)) for item in found))
 
 
 def task_names(tx: Transaction, after: str = "", limit: int | None = None) -> list[str]:

@@ -195,7 +195,7 @@ def _opaque(draft: ViewDraft, known: Mapping[str, Facts], why: Beyond) -> tuple[
     variant = Variant(
         name=FULL,
         ports=tuple(Port(name, name, Mode.ALL) for name in tables_of(draft.query)),
-        production=Production.BASE,
+        productions=(Production.BASE,),
         logic=Sql(text=with_ports(draft.query, known)),
         fingerprint=draft.query,
     )

@@ -210,7 +210,7 @@ class Workflowette:
         variant = Variant(
             name=name,
             ports=ports,
-            production=production,
+            productions=(production,),
             logic=Sql(text=query),
             fingerprint=normal_sql(query),
         )
@@ -333,14 +333,14 @@ class Workflowette:
         ports = tuple(
             Port(name, reads.get(name, name), _mark(hints.get(name), Mode, task, name)) for name in parameters
         )
-        production = _production(hints.get("return"), task)
+        productions = _productions(hints.get("return"), task, len(draft.writes))
         try:
             kept, found = pickled(function), fingerprint(function)
             draft.variants.append(
                 Variant(
                     name=function.__name__,
                     ports=ports,
-                    production=production,
+                    productions=productions,
                     logic=Function(pickled=kept, source=source_of(function), unseen=found.unseen),
                     fingerprint=found.digest,
                 )
@@ -368,10 +368,8 @@ def _mark(hint: Any, kind: type[Mark], task: str, what: str) -> Mark:
     raise DeclarationError(f"{what} is not annotated with {choices}", task=task, hint="Annotate it")
 
 
-def _production(hint: Any, task: str) -> Production:
-    if typing.get_origin(hint) is tuple:
-        found = {_mark(item, Production, task, "the result") for item in typing.get_args(hint) if item is not ...}
-        if len(found) == 1:
-            return found.pop()
-        raise DeclarationError("all results must be of one kind, kn.Base or kn.Delta", task=task)
-    return _mark(hint, Production, task, "the result")
+def _productions(hint: Any, task: str, outputs: int) -> tuple[Production, ...]:
+    """What a function writes to each output: one for all, or one for each."""
+    items = typing.get_args(hint) if typing.get_origin(hint) is tuple else (hint,)
+    found = tuple(_mark(item, Production, task, "the result") for item in items if item is not ...)
+    return found * outputs if len(found) == 1 else found

@@ -77,7 +77,7 @@ class Joint:
             (target.channel.schema, target.channel.encoding, target.channel.checks, target.anew, target.empty)
             for target in targets
         ]
-        what = (variant.logic, variant.fingerprint, variant.production, ports, outputs)
+        what = (variant.logic, variant.fingerprint, variant.productions, ports, outputs)
         return hashlib.sha256(repr(what).encode()).hexdigest()
 
     def _told(self, reading: Reading) -> object:

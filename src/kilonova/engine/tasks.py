@@ -42,6 +42,7 @@ from kilonova.schedule.planning import (
     Feed,
     Progress,
     advanced,
+    anew,
     choose,
     extent,
     feeds,
@@ -245,8 +246,7 @@ class _Execution:
     ) -> None:
         """Note what a task read and made, and let later tasks see it."""
         for channel, block in blocks.items():
-            before = self._chronicles[channel]
-            version = reflected(choice, progress, fed, self._chronicles, before.version(before.readable))
+            version = reflected(choice, progress, fed, self._chronicles, channel)
             self._outputs.append(
                 Output(
                     channel=channel,
@@ -289,7 +289,7 @@ class _Execution:
         task = progress.task
         if self._joint is None:
             return self._attempted(progress, choice, fed), False
-        targets = [self._target(channel, choice) for channel in task.writes]
+        targets = [self._target(channel, choice, task) for channel in task.writes]
         name = self._joint.name(choice.variant, [feed.reading for feed in fed], targets)
         if name is None:
             return self._attempted(progress, choice, fed), False
@@ -308,11 +308,10 @@ class _Execution:
             self._begun.tell(StepCopied(run=self._begun.run, step=task.name))
         return dict(zip(task.writes, blocks, strict=True)), copied
 
-    def _target(self, channel: str, choice: Choice) -> Target:
+    def _target(self, channel: str, choice: Choice, task: Task) -> Target:
         chronicle, point = self._chronicles[channel], self._begun.points[channel]
-        anew = choice.variant.production is Production.BASE or choice.way.renews
         empty = chronicle.readable == point - 1 and chronicle.effective == 0
-        return Target(channel=self._channel(channel), anew=anew, empty=empty)
+        return Target(channel=self._channel(channel), anew=anew(choice, task, channel), empty=empty)
 
     def _copied(self, block: Block | None, channel: str) -> Block | None:
         if block is None:
@@ -356,23 +355,25 @@ class _Execution:
         by_port = {feed.port.name: feed for feed in fed}
         frames = {name: self._frame(by_port[read.port], choice.variant, read.weighed) for name, read in reads.items()}
         results = invoke(self._warehouse, task, logic, frames)
-        production = choice.variant.production
-        whole = production is Production.BASE or choice.way.renews
         derived = isinstance(choice.variant.logic, Query)
         declared = [self._channel(name) if derived else self._chronicles[name].channel for name in task.writes]
         schemas = [
             channel.schema
             if derived and channel.schema is not None
             else checked(self._warehouse.schema_of(frame), channel, production, task.name)
-            for frame, channel in zip(results, declared, strict=True)
+            for frame, channel, production in zip(results, declared, choice.variant.productions, strict=True)
         ]
         telling = [f for f in fed if f.port.mode.advances and f.port.mode is not Mode.OLD] if derived else fed
         expected = sum({block.number: block.statistics.bytes for f in telling for block in f.reading.blocks}.values())
         name_block = partial(self._begun.name_block, task.writes[0])
         with self._warehouse.evaluated_once(results, frames.values(), name_block) as agreeing:
             return {
-                channel.name: self._write(frame, channel, schema, production, whole, expected, derived)
-                for frame, channel, schema in zip(agreeing, declared, schemas, strict=True)
+                channel.name: self._write(
+                    frame, channel, schema, production, anew(choice, task, channel.name), expected, derived
+                )
+                for frame, channel, schema, production in zip(
+                    agreeing, declared, schemas, choice.variant.productions, strict=True
+                )
             }
 
     def _channel(self, name: str) -> Channel:

@@ -86,7 +86,7 @@ class Variant:
     Attributes:
         name: unique within the task.
         ports: what it reads, in the order of its parameters.
-        production: what it writes.
+        productions: what it writes to each of the task's outputs, in their order.
         logic: what it does.
         fingerprint: equal for definitions that do the same, whatever their formatting.
 
@@ -96,7 +96,7 @@ class Variant:
 
     name: str
     ports: tuple[Port, ...]
-    production: Production
+    productions: tuple[Production, ...]
     logic: Logic
     fingerprint: str
 
@@ -135,7 +135,8 @@ class Task:
         written: a view's query as its author wrote it, for people; empty for other tasks.
 
     Raises:
-        DeclarationError: there is no variant, two have one name, or a channel is written twice.
+        DeclarationError: there is no variant, two have one name, a channel is written twice, or a variant does not say
+            of each output what it writes there.
     """
 
     name: str
@@ -152,6 +153,14 @@ class Task:
             raise DeclarationError("two variants have one name", task=self.name)
         if len(set(self.writes)) < len(self.writes) or not self.writes:
             raise DeclarationError("a task writes one or more channels, each once", task=self.name)
+        for variant in self.variants:
+            if len(variant.productions) != len(self.writes):
+                raise DeclarationError(
+                    f"the variant {variant.name} is annotated with {len(variant.productions)} results, but the task "
+                    f"writes {len(self.writes)} channels",
+                    task=self.name,
+                    hint="Annotate it with a kn.Base or kn.Delta for each channel in its order, or with one for all",
+                )
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -169,8 +178,27 @@ class Task:
     def fingerprint(self) -> str:
         """Equal for tasks whose variants do the same to the same channels."""
         parts: Iterable[str] = (
-            f"{variant.name}:{variant.production.value}:{variant.fingerprint}:"
+            f"{variant.name}:{productions_to_text(variant.productions)}:{variant.fingerprint}:"
             + ",".join(f"{port.name}={port.channel}/{port.mode.value}" for port in variant.ports)
             for variant in sorted(self.variants, key=lambda variant: variant.name)
         )
         return "|".join((",".join(self.writes), *parts))
+
+
+def productions_to_text(productions: tuple[Production, ...]) -> str:
+    """Productions per output as the catalog keeps them, where one stands for all that are alike.
+
+    >>> productions_to_text((Production.BASE, Production.DELTA)), productions_to_text((Production.BASE,) * 2)
+    ('base,delta', 'base')
+    """
+    return ",".join(production.value for production in (productions[:1] if len(set(productions)) == 1 else productions))
+
+
+def productions_from_text(text: str, outputs: int) -> tuple[Production, ...]:
+    """Return what `productions_to_text` was made of, for so many outputs.
+
+    >>> [production.value for production in productions_from_text("delta", 2)]
+    ['delta', 'delta']
+    """
+    productions = tuple(map(Production, text.split(",")))
+    return productions * outputs if len(productions) == 1 else productions

@@ -41,7 +41,7 @@ def task_of(item: Stored, *, always: bool = False) -> Task:
     whole = Variant(
         name=FULL,
         ports=tuple(Port(name, name, Mode.ALL) for name in item.reads),
-        production=Production.BASE,
+        productions=(Production.BASE,),
         logic=Sql(text=_with_ports(item.tree, lambda scan: scan.channel)),
         fingerprint=text,
     )
@@ -56,7 +56,7 @@ def task_of(item: Stored, *, always: bool = False) -> Task:
     incremental = Variant(
         name=INCREMENTAL,
         ports=(*ports, Port(_port(item.channel, At.OLD), item.channel, Mode.ALL)),
-        production=Production.DELTA,
+        productions=(Production.DELTA,),
         logic=Query(text=text),
         fingerprint=text,
     )

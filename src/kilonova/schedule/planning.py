@@ -196,7 +196,7 @@ def extent(progress: Progress, chronicles: Mapping[str, Chronicle]) -> Extent:
 
 
 def _makes_whole(variant: Variant, task: Task) -> bool:
-    return variant.production is Production.BASE and all(
+    return all(production is Production.BASE for production in variant.productions) and all(
         port.mode is Mode.ALL and port.channel not in task.writes for port in variant.ports
     )
 
@@ -282,6 +282,11 @@ def advanced(choice: Choice, progress: Progress, chronicles: Mapping[str, Chroni
     return (*read, *own)
 
 
+def anew(choice: Choice, task: Task, channel: str) -> bool:
+    """Whether nothing is left in an output of what was there before."""
+    return choice.way.renews or choice.variant.productions[task.writes.index(channel)] is Production.BASE
+
+
 def _nothing(chronicle: Chronicle) -> Snapshot:
     """The empty relation, with the newest schema."""
     schema = chronicle.schema_at(chronicle.readable)
@@ -293,7 +298,7 @@ def reflected(
     progress: Progress,
     fed: Sequence[Feed],
     chronicles: Mapping[str, Chronicle],
-    before: Version,
+    channel: str,
 ) -> Version:
     """The version of what a task writes: see `kilonova.model.version`.
 
@@ -301,14 +306,15 @@ def reflected(
         choice: the way it is done.
         progress: the task.
         fed: what its ports were fed.
-        chronicles: the channels read.
-        before: the version of the output channel before.
+        chronicles: the channels before the run of the task.
+        channel: the output.
 
     Raises:
         BrokenInvariant: it would lie behind the channel's frontier (logic evolution, 4.1).
     """
     task, logic = progress.task.name, progress.logic
-    renewed = choice.way.renews or choice.variant.production is Production.BASE
+    before = chronicles[channel].version(chronicles[channel].readable)
+    renewed = anew(choice, progress.task, channel)
     version = Version() if renewed else before
     for feed in fed:
         if feed.port.channel in progress.task.writes or feed.port.mode is Mode.OLD:

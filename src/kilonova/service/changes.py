@@ -537,7 +537,7 @@ def _difference(old: Task, new: Task, altered: set[str]) -> str:
             found.append(f"variant {variant.name} is new")
         elif earlier.fingerprint != variant.fingerprint:
             found.append(f"the code of {variant.name} changed")
-        elif (earlier.ports, earlier.production) != (variant.ports, variant.production):
+        elif (earlier.ports, earlier.productions) != (variant.ports, variant.productions):
             found.append(f"the ports or result of {variant.name} changed")
     found += [f"variant {name} is gone" for name in before]
     return ", ".join(found)

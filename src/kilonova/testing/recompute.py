@@ -111,8 +111,13 @@ def from_nothing(
             case _:
                 frames[port.name] = whole
     return [
-        _relation(project, frame, chronicles[channel], variant.production)
-        for channel, frame in zip(known.task.writes, invoke(warehouse, known.task, variant.logic, frames), strict=True)
+        _relation(project, frame, chronicles[channel], production)
+        for channel, production, frame in zip(
+            known.task.writes,
+            variant.productions,
+            invoke(warehouse, known.task, variant.logic, frames),
+            strict=True,
+        )
     ]
 
 
@@ -129,13 +134,13 @@ def _is_view(task: Task) -> bool:
 
 
 def _in_one_step(known: Progress, chronicles: Mapping[str, Chronicle]) -> bool:
-    """Whether the output reflects just what one run over the present inputs would reflect."""
+    """Whether the outputs reflect just what one run over the present inputs would reflect."""
     whole = Version()
     for name in known.task.reads:
         chronicle = chronicles[name]
         whole = whole.joined(chronicle.version(known.cursor(name)).through(known.task.name, known.logic))
-    output = chronicles[known.task.writes[0]]
-    return output.version(output.readable) == whole
+    outputs = [chronicles[name] for name in known.task.writes]
+    return all(output.version(output.readable) == whole for output in outputs)
 
 
 def _replay(
@@ -167,16 +172,13 @@ def _replay(
                     reading = chronicle.snapshot(item.end)
             frames[port.name] = warehouse.open(reading)
         made = invoke(warehouse, task, variant.logic, frames)
-        if states is None or fresh:
-            states = [
-                _relation(project, frame, chronicles[channel], variant.production)
-                for channel, frame in zip(task.writes, made, strict=True)
-            ]
-        else:
-            states = [
-                _merged(project, state, frame, chronicles[channel])
-                for state, channel, frame in zip(states, task.writes, made, strict=True)
-            ]
+        before = None if states is None or fresh else dict(zip(task.writes, states, strict=True))
+        states = [
+            _relation(project, frame, chronicles[channel], production)
+            if before is None or production is Production.BASE
+            else _merged(project, before[channel], frame, chronicles[channel])
+            for channel, production, frame in zip(task.writes, variant.productions, made, strict=True)
+        ]
     assert states is not None
     return states
 

@@ -434,13 +434,13 @@ class ReferenceTask:
     """A task with one variant: a function of its ports, by name.
 
     It returns a bag (BASE) or a delta in the channel's encoding (DELTA); with several outputs, a mapping from
-    channel to those.
+    channel to those. Its productions are those of its outputs, in the order of `writes`.
     """
 
     name: str
     ports: tuple[Port, ...]
     writes: tuple[str, ...]
-    production: Production
+    productions: tuple[Production, ...]
     function: Callable[..., Any]
 
     def outputs(self, result: Any) -> dict[str, Any]:
@@ -535,7 +535,7 @@ class ReferenceWorkflow:
             for port in task.ports
         }
         for channel, value in task.outputs(task.function(**fed)).items():
-            self._publish(channel, task.production, value)
+            self._publish(channel, task.productions[task.writes.index(channel)], value)
         self.cursors |= {(task.name, channel): end for channel, end in ends.items()}
 
     def _publish(self, name: str, production: Production, value: Any) -> bool:
