@@ -19,7 +19,7 @@ LEASE = timedelta(seconds=10)
 
 
 def a_channel(name: str, encoding: Encoding | None = None, schema: Schema | None = SCHEMA) -> Channel:
-    return Channel(name=name, schema=schema, encoding=encoding or Append())
+    return Channel(name=name, schema=schema, encoding=encoding or Append(), adopts=schema is None)
 
 
 def a_task(

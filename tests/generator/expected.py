@@ -9,7 +9,7 @@ from typing import Any
 
 from kilonova.errors import Busy, DeclarationError, UnknownName
 from kilonova.model.channel import PointState
-from kilonova.model.encoding import Append, Changes, Columns, Encoding, delta_schema, optional_columns
+from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, delta_schema, optional_columns
 from kilonova.model.run import Way
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production
@@ -328,12 +328,15 @@ class Expected:
         """Whether a port cannot be fed the change of what it reads."""
         channel = self.channels[port.channel]
         start = task.cursors.get(port.channel, 0)
+        written_anew = any(written.whole is not None for written in channel.points[start : channel.readable])
+        without_diff = isinstance(channel.encoding, Custom) and not hasattr(channel.function, "diff")
+        if port.channel not in task.spec.writes and port.mode is Mode.NEW and without_diff:
+            return written_anew
         if port.channel in task.spec.writes or not self._effective_at(channel, start):
             return False
         if port.mode is Mode.INSERTS:
             change = channel.read(Mode.CHANGES, start, channel.readable)
             return any(weight < 0 for weight in change.values())
-        written_anew = any(written.whole is not None for written in channel.points[start : channel.readable])
         return port.mode is Mode.NEW and written_anew and isinstance(channel.encoding, Append)
 
     @staticmethod

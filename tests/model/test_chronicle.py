@@ -471,3 +471,15 @@ def test_a_point_is_valid_while_it_is_the_newest_that_can_be_read(
         newest = replace(chronicle, points=tuple(then)).effective
         valid = (found.start is None or found.start < time) and (found.end is None or time < found.end)
         assert valid == (newest == chronicle.settled(number))
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_custom_encoding_without_a_diff_says_only_what_its_deltas_say(start: int) -> None:
+    encoding = replace(REPLACE, has_diff=False)
+    history = History(encoding, states=[PointState.FILLED] * 3)
+    history.add(Delta(0, 1), encoding, {})
+    history.add(Delta(1, 2), encoding, {})
+    history.add(Base(3), encoding, {})
+    assert history.chronicle.can_say(start, 2)
+    assert not history.chronicle.can_say(start, 3)
+    assert replace(history.chronicle, channel=replace(history.chronicle.channel, encoding=REPLACE)).can_say(1, 1)

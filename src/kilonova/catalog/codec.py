@@ -96,7 +96,8 @@ def encoding_to_json(encoding: Encoding) -> dict[str, Any]:
             return {"encoding": "columns", "key": list(key)}
         case Custom(key, function, delta):
             own = {} if delta is None else {"delta": schema_to_json(delta)}
-            return {"encoding": "custom", "key": list(key), "function": function, **own}
+            lacks = {} if encoding.has_diff else {"has_diff": False}
+            return {"encoding": "custom", "key": list(key), "function": function, **own, **lacks}
         case _:
             assert_never(encoding)
 
@@ -149,7 +150,7 @@ def encoding_from_json(value: dict[str, Any]) -> Encoding:
             return Columns(key)
         case "custom":
             own = schema_from_json(value["delta"]) if "delta" in value else None
-            return Custom(key, value["function"], own)
+            return Custom(key, value["function"], own, value.get("has_diff", True))
         case other:
             raise CatalogError(f"the catalog names an unknown encoding, {other}", hint="Upgrade Kilonova")
 

@@ -314,7 +314,8 @@ class Workflowette:
                 kept, found = pickled(functions), fingerprint(functions)
                 name = f"{owner.__name__}_{found.digest[:12]}"
                 self._drafts.functions[name] = Function(pickled=kept, source=source_of(owner), unseen=found.unseen)
-                return Custom(key, name, None if delta is None else parse_schema(delta))
+                own = None if delta is None else parse_schema(delta)
+                return Custom(key, name, own, has_diff=hasattr(functions, "diff"))
             case _:
                 raise DeclarationError(
                     f"there is no encoding {encoding!r}",

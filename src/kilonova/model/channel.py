@@ -19,9 +19,11 @@ from kilonova.model.directory import Directory
 from kilonova.model.encoding import (
     Append,
     Changes,
+    Custom,
     Encoding,
     Upsert,
     check_encoding,
+    has_diff,
     key_of,
     merged_as,
     name_of,
@@ -318,12 +320,15 @@ class Chronicle:
         two snapshots can: but not if rows may have gone that the encoding cannot take away, nor if the channel had
         another encoding at the first point, whose deltas read otherwise, nor if garbage collection took the first.
         """
+        encoding = self.channel.encoding
+        if self.settled(start) == 0 and not isinstance(encoding, Custom):
+            return True
         try:
-            if self.settled(start) == 0 or isinstance(self.delta(start, end), Chain):
+            if isinstance(self.delta(start, end), Chain):
                 return True
         except UnknownName:
             return False
-        return not only_adds(self.channel.encoding) and not self._encoded_otherwise(start)
+        return has_diff(encoding) and not self._encoded_otherwise(start)
 
     def _encoded_otherwise(self, number: int) -> bool:
         """Return whether the channel had another encoding at a point; strong deltas stand in channels of any."""

@@ -82,11 +82,13 @@ class Custom:
         key: the columns by which rows meet; a delta has them too.
         function: the functions' registered name.
         delta: the columns of a delta; None if they are the relation's.
+        has_diff: whether the functions can say the difference of two relations.
     """
 
     key: tuple[str, ...]
     function: str
     delta: Schema | None = None
+    has_diff: bool = True
 
 
 Encoding = Append | Upsert | Changes | Increment | Columns | Custom
@@ -155,6 +157,11 @@ def merged_as(encoding: Encoding) -> Encoding:
 def only_adds(encoding: Encoding) -> bool:
     """Whether no delta of this encoding can ever remove or replace a row."""
     return isinstance(encoding, Append)
+
+
+def has_diff(encoding: Encoding) -> bool:
+    """Whether the difference of any two relations can be said; append cannot take rows away."""
+    return encoding.has_diff if isinstance(encoding, Custom) else not only_adds(encoding)
 
 
 def added(encoding: Encoding, rows: int, removals: int | None) -> int | None:
