@@ -271,7 +271,7 @@ class Process:
                 kind: Kind = Base(point) if whole else Delta(point - 1, point)
                 made = [taken.total()] if name == "counted" else sorted(taken.elements())
                 block = self._write(begun, name, kind, made)
-                version = reflected(choice, mine, fed, chronicles, before.version(before.readable))
+                version = reflected(choice, mine, fed, chronicles, name)
                 outputs.append(_output(name, point, block, version, name))
                 chronicles[name] = before.with_block(block, version, begun.run)
                 blocks = tuple(block.number for block in feed.reading.blocks)
