@@ -6,6 +6,7 @@ import os
 import random
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import kilonova as kn
-from kilonova.catalog import runs
+from kilonova.catalog import chains, runs
 from kilonova.errors import Busy, EncodingError, KeyViolation, KilonovaError, TaskFailed
 from kilonova.model.encoding import Changes, Columns, Encoding, delta_schema
 from kilonova.model.run import RunKind
@@ -177,3 +178,43 @@ def test_a_task_sets_only_the_columns_that_it_names_from_the_first_delta_on(proj
     arrive((3, "a", "b", ["id"]))
     with pytest.raises((EncodingError, TaskFailed), match="cannot set"):
         project.run()
+
+
+@pytest.mark.parametrize("name", ["bag", "keyed"])
+def test_a_channel_that_holds_an_invalid_delta_is_mended_by_replacing_it_and_its_readers_follow(
+    project: Project, name: str, tmp_path: Path
+) -> None:
+    """As one that was written before deltas were checked."""
+    wf = ledger(name)
+
+    @wf.task(schema="id int, x string, m map<string,int>", **ENCODINGS[name][1])
+    def copied(c: kn.New) -> kn.Delta:
+        return c
+
+    wf.view("counted", "SELECT x, count(*) AS n FROM c GROUP BY x")
+    spark, schema = project.warehouse.spark, delta_schema(ENCODINGS[name][0], SCHEMA)
+    project.apply(wf)
+    project.ingest("c", frame_of(spark, schema, [{"id": 1, "x": "a", "_weight": 1}]))
+    project.run()
+    project.ingest("c", frame_of(spark, schema, [{"id": 2, "x": "b", "_weight": 1}]))
+    with project.catalog.reading() as tx:
+        newest = max(chains.chronicle(tx, "c").blocks, key=lambda block: block.end)
+    [place] = tmp_path.rglob(f"block_{newest.number}")
+    [file] = place.glob("*.parquet")
+    wrong = {"id": 3, "x": "c", "_weight": -1} if name == "bag" else {"id": 1, "x": "c", "_weight": 1}
+    frame_of(spark, schema, [wrong]).coalesce(1).write.parquet(str(tmp_path / "other"))
+    [other] = (tmp_path / "other").glob("part-*.parquet")
+    other.replace(file)
+    file.with_name(f".{file.name}.crc").unlink()
+    if name == "bag":
+        with pytest.raises(EncodingError, match="retracted") as raised:
+            project.compact("c")
+        assert raised.value.channel == "c"
+    with pytest.raises((EncodingError, KeyViolation)) as raised:
+        project.run(["copied"])
+    assert raised.value.channel == "copied"
+    assert bag_of(project.read("copied")) == Counter({(1, "a", None): 1})
+    project.ingest("c", frame_of(spark, SCHEMA, [{"id": 5, "x": "e"}]), replace=True)
+    project.run()
+    assert bag_of(project.read("copied")) == bag_of(project.read("c"))
+    assert [tuple(row) for row in project.read("counted").collect()] == [("e", 1)]

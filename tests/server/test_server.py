@@ -292,7 +292,7 @@ def test_a_run_that_is_cancelled_by_http_stops_and_its_worker_goes_on(
     until((tmp_path / "asleep").exists)
     [run] = [each.run for each in project.runs(10) if each.run.tasks == ("weighed",)]
     other = client.post("/api/v1/runs?task=weighed")
-    assert (other.status_code, other.json()["error"]) == (409, "busy")
+    assert (other.status_code, other.json()["error"]) == (409, "busy"), other.text
     answer = client.post(f"/api/v1/runs/{run.number}/cancellation")
     assert (answer.status_code, answer.json()["run"]["state"]) == (200, "cancelled")
     until(lambda: "run: stopped" in client.get(f"/api/v1/runs/{run.number}/log").text, 10)

@@ -495,8 +495,8 @@ def test_older_blocks_lack_new_columns_and_have_dropped_ones(
     def rows(place: int) -> list[Record]:
         found = made.dressed(lambda case: reference.rows_of(encoding, plain, case.steps[place]))
         for row in found if place < 2 else ():
-            del row[added]
-            row["gone"] = 1 if encoding != INCREMENT else row["n"]
+            dropped = row.pop(added)
+            row["gone"] = row["n"] if encoding == INCREMENT else dropped if isinstance(encoding, Changes) else 1
             if encoding == COLUMNS and row[SET[0]] is not None:
                 row[SET[0]] += ("gone",)
         return found

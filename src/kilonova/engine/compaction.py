@@ -14,6 +14,7 @@ from kilonova.catalog.database import Transaction
 from kilonova.engine.seam import Warehouse
 from kilonova.engine.telling import Started, StepEnded, StepStarted
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
+from kilonova.errors import KilonovaError
 from kilonova.model.channel import Chronicle
 from kilonova.model.reading import Snapshot
 from kilonova.model.run import Input, Output, RunKind
@@ -54,7 +55,10 @@ def compact(workplace: Workplace, warehouse: Warehouse[Any], channel: str) -> tu
         begun.tell(StepStarted(run=begun.run, step=channel, reason=reason))
         began = time.monotonic()
         with begun.step(channel):
-            block = warehouse.compact(replace(snapshot, at=point), begun.name_block(channel))
+            try:
+                block = warehouse.compact(replace(snapshot, at=point), begun.name_block(channel))
+            except KilonovaError as error:
+                raise error.within(channel=channel) from error.__cause__
         seconds = time.monotonic() - began
         begun.tell(StepEnded(run=begun.run, step=channel, rows=block.statistics.rows, seconds=seconds))
         output = Output(
