@@ -199,6 +199,44 @@ def test_news_over_connect(remote: str) -> None:
     assert "batch 5: 342 unique articles" in run("news", "--remote", remote)
 
 
+SPLIT = """
+import random, sys
+import kilonova as kn
+from pyspark.sql import functions as F
+
+wf = kn.Workflow("wf")
+wf.channel("a", "id bigint")
+for name in ("low", "high", "rest"):
+    wf.channel(name, "id bigint")
+wf.channel("counted", "low bigint, high bigint, rest bigint")
+
+@wf.task(writes=("low", "high", "rest", "counted"))
+def parts(a: kn.New) -> kn.Delta:
+    by_chance = F.udf(lambda: random.SystemRandom().random(), "double")
+    x = a.withColumn("nothing", F.lit(None)).withColumn("r", by_chance())
+    upper = x.where(x.r >= 0.3)
+    counted = x.agg(
+        F.count_if(x.r < 0.3).alias("low"),
+        F.count_if((x.r >= 0.3) & (x.r < 0.6)).alias("high"),
+        F.count_if(x.r >= 0.6).alias("rest"),
+    )
+    return (
+        x.where(x.r < 0.3).select(x.id),
+        upper.where(x.r < 0.6).select(a.id),
+        upper.where("r >= 0.6").select("id"),
+        counted,
+    )
+
+with kn.open_project(".", spark={"remote": sys.argv[1]}) as project:
+    project.create()
+    project.apply(wf)
+    project.ingest("a", project.warehouse.spark.range(1000))
+    project.run()
+    found = [[row.id for row in project.read(name).collect()] for name in ("low", "high", "rest")]
+    print(sorted(sum(found, [])) == list(range(1000)), project.read("counted").collect()[0] == tuple(map(len, found)))
+"""
+
+
 @pytest.mark.parametrize(
     ("script", "printed"),
     [
@@ -206,11 +244,10 @@ def test_news_over_connect(remote: str) -> None:
         pytest.param(
             CANCELLED, "run 2: the run was cancelled by ann. Nothing of it was published.\n[(1,)]", id="cancelling"
         ),
+        pytest.param(SPLIT, "True True", id="splitting"),
     ],
 )
-def test_what_goes_on_is_told_and_can_be_ended_over_connect(
-    remote: str, tmp_path: Path, script: str, printed: str
-) -> None:
+def test_what_holds_in_this_process_holds_over_connect(remote: str, tmp_path: Path, script: str, printed: str) -> None:
     (tmp_path / "script.py").write_text(script)
     words = [sys.executable, "script.py", remote]
     variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": os.pathsep.join(sys.path)}

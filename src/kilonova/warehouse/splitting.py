@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,8 +25,8 @@ def evaluated_once(
 ) -> Iterator[tuple[DataFrame, ...]]:
     """Frames that agree with each other, whatever the code that they share.
 
-    The largest sub-plans that several frames have in common, inputs left out, are written down as Parquet.
-    The plans of a Connect session cannot be taken apart: its frames are given back as they are.
+    The largest sub-plans that several frames have in common, inputs left out, are written down as Parquet; over Spark
+    Connect also those which would give the same each time, because only its server can tell.
 
     Args:
         spark: the session.
@@ -33,8 +34,12 @@ def evaluated_once(
         inputs: what they are made of, which is the same each time.
         place: gives the URL of a directory for what is written down, which the caller deletes.
     """
-    if len(frames) < 2 or not hasattr(spark, "_jsparkSession"):
+    if len(frames) < 2:
         yield tuple(frames)
+        return
+    if not hasattr(spark, "_jsparkSession"):
+        with _written_remotely(spark, frames, inputs, place):
+            yield tuple(frames)
         return
     with translated(None):
         known = [frame._jdf.queryExecution().analyzed() for frame in inputs]
@@ -152,3 +157,76 @@ class _Written:
 
 _SIMPLE = ("Project", "Filter", "SubqueryAlias", "Union")
 """Operators that add nothing unsteady of their own."""
+
+
+@contextmanager
+def _written_remotely(
+    spark: Any, frames: Sequence[Any], inputs: Iterable[Any], place: Callable[[], str]
+) -> Iterator[None]:
+    """Have the plans of a Connect session, which are trees of Python objects, read what they shared."""
+    ends = {id(frame._plan) for frame in inputs}
+    roots = [frame._plan for frame in frames]
+    shared = _largest_shared(roots, ends)
+    try:
+        for plan in shared:
+            frame = type(frames[0])(plan, spark)
+            with translated(None):
+                read: Any = _read_back(spark, frame, place())
+            numbers = {number for node in _below(plan, set()) for number in (node._root_plan_id, node._plan_id)}
+            plan.plan = partial(_numbered, read._plan, sorted(numbers))
+        yield
+    finally:
+        for plan in shared:
+            vars(plan).pop("plan", None)
+
+
+def _numbered(plan: Any, numbers: Sequence[int], client: Any) -> Any:
+    """A plan that also stands for those with some numbers, by which columns name the frame that they are of."""
+    made = plan.plan(client)
+    for number in numbers:
+        outer = type(made)()
+        outer.common.plan_id = number
+        outer.filter.input.CopyFrom(made)
+        outer.filter.condition.literal.boolean = True
+        made = outer
+    return made
+
+
+def _largest_shared(roots: Sequence[Any], inputs: set[int]) -> list[Any]:
+    """The largest sub-plans that several Connect plans have in common, inner ones first."""
+    every = [{id(node): node for node in _below(root, inputs)} for root in roots]
+    times = Counter(key for nodes in every for key in nodes)
+    wanted: set[int] = set()
+    marked: set[tuple[int, int]] = set()
+
+    def mark(plan: Any, above: int) -> None:
+        if id(plan) not in inputs and (id(plan), above) not in marked:
+            marked.add((id(plan), above))
+            if times[id(plan)] > above:
+                wanted.add(id(plan))
+            for child in _children_of(plan):
+                mark(child, max(above, times[id(plan)]))
+
+    for root in roots:
+        mark(root, 1)
+    found = {key: node for nodes in every for key, node in nodes.items()}
+    return [plan for key, plan in found.items() if key in wanted]
+
+
+def _below(plan: Any, ends: set[int], seen: set[int] | None = None) -> Iterator[Any]:
+    """A Connect plan and all under it, inner ones first, up to some."""
+    seen = set() if seen is None else seen
+    if id(plan) not in ends and id(plan) not in seen:
+        seen.add(id(plan))
+        for child in _children_of(plan):
+            yield from _below(child, ends, seen)
+        yield plan
+
+
+def _children_of(plan: Any) -> Iterator[Any]:
+    from pyspark.sql.connect.plan import LogicalPlan  # which is there only where Connect is
+
+    for value in vars(plan).values():
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, LogicalPlan):
+                yield each
