@@ -151,10 +151,10 @@ def test_a_dropped_task_can_come_back_and_begins_anew(catalog: Catalog) -> None:
     with catalog.writing() as tx:
         registry.put_task(tx, task, "w")
         registry.move_cursors(tx, "b", 0, [("a", 3)])
-        assert registry.writer(tx, "b") == "b"
+        assert registry.writers(tx, ["b"]) == {"b": ("b",)}
         registry.drop_task(tx, "b")
         assert registry.tasks(tx) == {}
-        assert registry.writer(tx, "b") is None
+        assert registry.writers(tx, ["b"]) == {"b": ()}
         assert registry.logic_version(tx, "b", 0) == task
         registry.put_task(tx, task, "v")
         known = registry.tasks(tx)["b"]

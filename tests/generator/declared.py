@@ -41,11 +41,12 @@ TYPES = {"k": "bigint", "v": "bigint", "n": "bigint", "w": "string", "x": "bigin
 
 @dataclass(frozen=True)
 class ChannelSpec:
-    """A channel: its kind is its encoding, its columns all but `k` in any order after it."""
+    """A channel: its kind is its encoding, its columns all but `k` in any order after it; `several` may write it."""
 
     name: str
     kind: str
     columns: tuple[tuple[str, str], ...]
+    several: bool = False
 
     @property
     def schema(self) -> Schema:
@@ -77,11 +78,11 @@ class ChannelSpec:
             encoding = kn.increment(*(name for name, _ in self.columns if name != "k"))
         elif self.kind in CUSTOM:
             encoding = kn.custom(CUSTOM[self.kind]())
-        workflow.channel(self.name, ddl, key=key, encoding=encoding)
+        workflow.channel(self.name, ddl, key=key, encoding=encoding, several_writers=self.several)
 
     def __str__(self) -> str:
         ddl = ", ".join(f"{name} {kind}" for name, kind in self.columns)
-        return f"channel({self.name!r}, {ddl!r}, {self.kind})"
+        return f"channel({self.name!r}, {ddl!r}, {self.kind}{', several writers' if self.several else ''})"
 
 
 def standard(name: str, kind: str) -> ChannelSpec:
@@ -260,7 +261,8 @@ class Spec:
         for task in self.tasks:
             if read.isdisjoint(task.writes):
                 rest = tuple(other for other in self.tasks if other != task)
-                channels = tuple(c for c in self.channels if c.name not in task.writes)
+                kept = {name for other in rest for name in other.writes}
+                channels = tuple(c for c in self.channels if c.name not in task.writes or c.name in kept)
                 yield Spec(channels, rest, self.bindings)
         used = read | {name for task in self.tasks for name in task.writes}
         for channel in self.channels:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kilonova.errors import Busy, DeclarationError, UnknownName
+from kilonova.errors import Busy, DeclarationError, StateError, UnknownName
 from kilonova.model.channel import PointState
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, delta_schema, optional_columns
 from kilonova.model.run import Way
@@ -38,14 +38,14 @@ class Pending:
 
     Attributes:
         happen: does to what is expected what the run does.
-        reserved: the point reserved on each channel.
+        reserved: the points reserved on channels.
         points: the channels' points before.
         tasks: how far the tasks had come.
         claimed: the tasks that it runs.
     """
 
     happen: Callable[[], None]
-    reserved: dict[str, int]
+    reserved: list[tuple[str, int]]
     points: dict[str, list[Written]]
     tasks: dict[str, tuple[bool, dict[str, int]]]
     claimed: frozenset[str]
@@ -62,13 +62,14 @@ class Expected:
         self.ways: dict[str, Way] = {}
         self.collected = False
         self.failed: set[str] = set()
+        self.authors: dict[tuple[str, int], str] = {}
 
     # Runs that go on
 
     def begin(self, happen: Callable[[], None], writes: Sequence[str], claimed: Sequence[str]) -> Pending:
         """Reserve what a run writes."""
         points, tasks = self._points(), self._states()
-        reserved = {name: self.channels[name].reserve() for name in writes}
+        reserved = [(name, self.channels[name].reserve()) for name in writes]
         self.claimed |= frozenset(claimed)
         return Pending(happen, reserved, points, tasks, frozenset(claimed))
 
@@ -79,7 +80,7 @@ class Expected:
             KilonovaError: it cannot commit.
         """
         self.claimed -= pending.claimed
-        for name, point in pending.reserved.items():
+        for name, point in pending.reserved:
             self.channels[name].points[point - 1] = Written(PointState.CANCELLED)
         if not commits:
             return
@@ -90,7 +91,7 @@ class Expected:
             made, states = self._points(), self._states()
         finally:
             self._restore(points, tasks)
-        for name, point in pending.reserved.items():
+        for name, point in pending.reserved:
             if len(made[name]) >= point:
                 self.channels[name].points[point - 1] = made[name][point - 1]
         for name, state in states.items():
@@ -115,17 +116,24 @@ class Expected:
         """Register a workflow.
 
         Raises:
-            DeclarationError: a source with rows would get another key, encoding or type.
+            DeclarationError: a source with rows would get another key, encoding or type, or a channel of several
+                writers one, or one of these would begin from nothing beside what it has written.
         """
+        if self.mixes(spec):
+            raise DeclarationError("a writer would begin anew")
         written = {name for task in spec.tasks for name in task.writes}
         for channel in spec.channels:
             old = self.specs.get(channel.name)
-            if old is None or old == channel or channel.name in written or not self._effective(channel.name):
+            if old is None or old == channel or not self._effective(channel.name):
+                continue
+            if old.several and not channel.several:
+                raise DeclarationError("the channel has several writers", channel=channel.name)
+            if channel.name in written and not channel.several:
                 continue
             types = dict(old.columns)
             if old.encoding != channel.encoding or any(types.get(n, t) != t for n, t in channel.columns):
                 raise DeclarationError("the source has rows", channel=channel.name)
-        altered = {c.name for c in spec.channels if self.specs.get(c.name, c) != c}
+        altered = {c.name for c in spec.channels if self.specs.get(c.name, c) != c and not c.several}
         for channel in spec.channels:
             self._declare(channel)
         known = {}
@@ -135,6 +143,16 @@ class Expected:
             keep = before is not None and before.spec == task and altered.isdisjoint(task.writes)
             known[task.name] = before if keep else Known(task, outputs)
         self.tasks = known
+
+    def mixes(self, spec: Spec) -> bool:
+        """Whether a task would begin from nothing beside what it has written to a channel of several writers."""
+        again = [task for task in spec.tasks if task.name not in self.tasks or self.tasks[task.name].spec != task]
+        return any(spec.channel(n).several and self._has_written(task.name, n) for task in again for n in task.writes)
+
+    def _has_written(self, task: str, channel: str) -> bool:
+        points = self.channels[channel].points if channel in self.channels else []
+        found = [number for number, point in enumerate(points, 1) if point.state is PointState.FILLED]
+        return any(self.authors.get((channel, number)) == task for number in found)
 
     def _declare(self, channel: ChannelSpec) -> None:
         old, self.specs[channel.name] = self.specs.get(channel.name), channel
@@ -163,6 +181,7 @@ class Expected:
         for name in writers:
             del self.tasks[name]
         del self.channels[channel], self.specs[channel]
+        self.authors = {place: task for place, task in self.authors.items() if place[0] != channel}
 
     # Ingesting
 
@@ -173,9 +192,11 @@ class Expected:
             KilonovaError: it cannot be.
         """
         self.known(channel)
-        if any(channel in task.spec.writes for task in self.tasks.values()):
-            raise DeclarationError("a task writes the channel", channel=channel)
         spec = self.specs[channel]
+        if not spec.several and any(channel in task.spec.writes for task in self.tasks.values()):
+            raise DeclarationError("a task writes the channel", channel=channel)
+        if spec.several and replace:
+            raise DeclarationError("others write the channel", channel=channel)
         if replace:
             spec.schema.require(columns)
         else:
@@ -183,6 +204,7 @@ class Expected:
             wanted.require(columns, optional=optional_columns(spec.encoding, spec.schema))
         production = Production.BASE if replace else Production.DELTA
         self._publish(channel, production, rows)
+        self.authors.pop((channel, len(self.channels[channel].points)), None)
 
     def _publish(self, name: str, production: Production, rows: Sequence[Record], *, anew: bool = False) -> None:
         """Write the next point of a channel; cancel it if nothing changes, as far as that can be told."""
@@ -293,7 +315,11 @@ class Expected:
         for output, production, records in zip(task.outputs, variant.productions, made, strict=True):
             columns = variant.columns(output, production)
             shaped = [dict.fromkeys(columns.names) | _only(record, columns) for record in records]
-            self._publish(output.name, production, shaped, anew=fresh)
+            several = self.specs[output.name].several
+            if several and fresh and self._has_written(task.spec.name, output.name):
+                raise StateError("others write the channel", channel=output.name)
+            self._publish(output.name, production, shaped, anew=fresh and not several)
+            self.authors[output.name, len(self.channels[output.name].points)] = task.spec.name
         task.started, task.cursors = True, ends
 
     def _chosen(self, task: Known) -> tuple[VariantSpec, bool]:

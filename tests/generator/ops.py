@@ -46,6 +46,12 @@ class Operation:
     inputs: tuple[tuple[str, ...], ...]
     outputs: Callable[..., tuple[tuple[str, ...], ...]]
 
+    def adds(self, output: int) -> bool:
+        """Whether it never replaces what is in an output, nor reads it."""
+        ways = self.variants
+        deltas = all(way.productions[output] is Production.DELTA for way in ways)
+        return deltas and all(port.of is not None for way in ways for port in way.ports)
+
 
 def _rows(records, drop=("_weight", "_deleted", "_set")):  # type: ignore[no-untyped-def]
     return [{name: value for name, value in record.items() if name not in drop} for record in records]

@@ -19,7 +19,7 @@ from kilonova.model.channel import Channel, Chronicle, Point, PointState
 from kilonova.model.encoding import Append, Changes, Encoding, Increment, Upsert, delta_schema
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
 from kilonova.model.schema import Schema
-from kilonova.model.version import Version
+from kilonova.model.version import Validity, Version
 from kilonova.testing import reference
 from kilonova.testing.reference import Bag
 from tests.strategies import (
@@ -483,3 +483,15 @@ def test_a_custom_encoding_without_a_diff_says_only_what_its_deltas_say(start: i
     assert history.chronicle.can_say(start, 2)
     assert not history.chronicle.can_say(start, 3)
     assert replace(history.chronicle, channel=replace(history.chronicle.channel, encoding=REPLACE)).can_say(1, 1)
+
+
+def test_rows_that_came_from_outside_are_the_newest_until_others_come_whatever_tasks_write() -> None:
+    brought = [Version.source("c", 1), Version.source("c", 1).joined(Version.source("a", 7).through("t", 0))]
+    brought.append(brought[-1].beside(Version.source("c", 3)))
+    points = tuple(
+        Point(number=number, state=PointState.FILLED, version=version, time=NOON + timedelta(hours=number), run=number)
+        for number, version in enumerate(brought, 1)
+    )
+    shared = Channel(name="c", schema=None, encoding=Append(), several_writers=True)
+    assert Chronicle(shared, points, ()).validity(1) == Validity(points[0].time, points[2].time)
+    assert Chronicle(replace(shared, several_writers=False), points, ()).validity(1).end == points[1].time

@@ -29,13 +29,34 @@ def workflow(*tasks: Task, sources: tuple[str, ...] = ("a",)) -> Workflow:
     return Workflow(name="w", channels=channels, tasks=tasks)
 
 
+def writer(name: str, *ports: Port) -> Task:
+    news = Variant(
+        name="news",
+        ports=(Port("a", "a", Mode.NEW), *ports),
+        productions=(Production.DELTA,),
+        logic=Sql(text="…"),
+        fingerprint=name,
+    )
+    return Task(name=name, writes=("x",), variants=(news,))
+
+
+def shared(*tasks: Task) -> Workflow:
+    """A workflow whose channel `x` may have several writers."""
+    names = dict.fromkeys(["a", "x", *(channel for task in tasks for channel in task.writes)])
+    channels = tuple(
+        Channel(name=name, schema=Schema.of(("x", "int")), encoding=Append(), several_writers=name == "x")
+        for name in names
+    )
+    return Workflow(name="w", channels=channels, tasks=tasks)
+
+
 class TestWorkflow:
     def test_tasks_are_ordered_by_what_they_read(self) -> None:
         made = workflow(task("d", "c", "b"), task("c", "b"), task("b", "a"))
         assert [task.name for task in made.order()] == ["b", "c", "d"]
         assert [channel.name for channel in made.sources] == ["a"]
-        assert made.writer("c") == made.tasks[1]
-        assert made.writer("a") is None
+        assert made.writers("c") == (made.tasks[1],)
+        assert made.writers("a") == ()
         assert made.channel("a").name == "a"
         with pytest.raises(DeclarationError):
             made.channel("z")
@@ -61,6 +82,27 @@ class TestWorkflow:
     def test_a_channel_has_one_writer(self) -> None:
         with pytest.raises(DeclarationError, match="channel b, task c: the channel already has a writer, b"):
             workflow(task("b", "a"), task("c", "a", writes=("b",)))
+
+    def test_a_channel_that_is_declared_so_has_several_writers(self) -> None:
+        made = shared(writer("b"), writer("c"), task("d", "x"))
+        assert [each.name for each in made.writers("x")] == ["b", "c"]
+        assert [each.name for each in made.order()][-1] == "d"
+        assert [each.name for each in made.downstream(made.tasks[1])] == ["d"]
+
+    def test_among_several_writers_none_writes_a_base_or_reads_what_it_writes(self) -> None:
+        base = task("c", "a", writes=("x",))
+        with pytest.raises(
+            DeclarationError, match="channel x, task c: the variant batch writes a base, which would erase"
+        ):
+            shared(writer("b"), base)
+        with pytest.raises(
+            DeclarationError, match="channel x, task c: the variant news reads the channel that it writes"
+        ):
+            shared(writer("b"), writer("c", Port("x", "x", Mode.ALL)))
+
+    def test_a_cycle_through_any_writer_is_refused(self) -> None:
+        with pytest.raises(DeclarationError, match="the tasks form a cycle"):
+            shared(writer("b"), writer("c", Port("d", "d", Mode.NEW)), task("d", "x"))
 
     def test_names_occur_once(self) -> None:
         with pytest.raises(DeclarationError, match="the task is declared twice"):

@@ -65,6 +65,7 @@ def _channel(row: Row[Any]) -> Channel:
         checks=codec.checks_from_json(row.checks or []),
         watch=None if row.watch is None else codec.directory_from_json(row.watch),
         adopts=bool(row.adopts),
+        several_writers=bool(row.several_writers),
     )
 
 
@@ -270,7 +271,24 @@ def reserve(tx: Transaction, name: str, run: int) -> int:
 
 
 def settle(tx: Transaction, name: str, point: int, state: PointState, version: Version) -> None:
-    """Fill or cancel a reserved point."""
+    """Fill or cancel a reserved point.
+
+    In a channel of several writers, of which each says only what it has brought, a point reflects what those before it
+    do as well; so do later ones that are filled already.
+    """
+    if state is PointState.FILLED and channel(tx, name).several_writers:
+        here = tables.point.c.channel_id == channel_id(tx, name)
+        filled = select(tables.point.c.number, tables.point.c.version).where(
+            here, tables.point.c.state == PointState.FILLED.value
+        )
+        number = tables.point.c.number
+        for row in tx.connection.execute(filled.where(number > point)).all():
+            later = codec.version_from_json(row.version).beside(version)
+            tx.connection.execute(
+                update(tables.point).where(here, number == row.number).values(version=codec.version_to_json(later))
+            )
+        before = tx.connection.execute(filled.where(number < point).order_by(number.desc()).limit(1)).first()
+        version = version if before is None else codec.version_from_json(before.version).beside(version)
     tx.connection.execute(
         update(tables.point)
         .where(tables.point.c.channel_id == channel_id(tx, name), tables.point.c.number == point)

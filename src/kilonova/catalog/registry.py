@@ -108,6 +108,7 @@ def _told(channel: Channel) -> dict[str, Any]:
     return {
         "description": channel.description or None,
         "checks": codec.checks_to_json(channel.checks) if channel.checks else None,
+        "several_writers": channel.several_writers,
     }
 
 
@@ -400,13 +401,8 @@ def _unknown(tx: Transaction, name: str) -> UnknownName:
     return UnknownName("there is no such task", task=name, hint=closest(name, task_names(tx)))
 
 
-def writer(tx: Transaction, channel: str) -> str | None:
-    """The active task that writes a channel; None for source channels."""
-    return writers(tx, [channel]).get(channel)
-
-
-def writers(tx: Transaction, channels: Iterable[str]) -> dict[str, str]:
-    """The active tasks that write some channels, by channel; source channels are left out."""
+def writers(tx: Transaction, channels: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The active tasks that write each of some channels, by name; none for source channels."""
     wanted = list(channels)
     if not wanted:
         return {}
@@ -418,8 +414,12 @@ def writers(tx: Transaction, channels: Iterable[str]) -> dict[str, str]:
     )
     if len(wanted) <= _FEW:
         query = query.where(or_(*(text.contains(json.dumps(name), autoescape=True) for name in wanted)))
-    found = {channel: row.name for row in tx.connection.execute(query) for channel in row.writes}
-    return {channel: found[channel] for channel in wanted if channel in found}
+    found: dict[str, list[str]] = {channel: [] for channel in wanted}
+    for row in tx.connection.execute(query.order_by(tables.task.c.name)):
+        for channel in row.writes:
+            if channel in found:
+                found[channel].append(row.name)
+    return {channel: tuple(names) for channel, names in found.items()}
 
 
 _FEW = 10

@@ -87,14 +87,14 @@ def start(
         tx: a writing transaction.
         kind: what the run is for.
         tasks: the tasks that it runs; no other run may have one of them at the same time.
-        writes: the channels on which it reserves a point.
+        writes: the channels on which it reserves a point; one as often as tasks of the run write it.
         owner: the process that runs it.
         lease: for how long the run is safe from being taken over without a heartbeat.
         claimed: the firings that the run is for, which a server has claimed; None for a run that a person started.
         binding: the binding that a person runs; None if it is not one binding.
 
     Returns:
-        The run's number, and the reserved point per channel.
+        The run's number, and the reserved point per channel: the first of several, which follow each other.
 
     Raises:
         Busy: another run has one of the tasks.
@@ -123,7 +123,10 @@ def start(
     events.tell(tx, EventKind.LAUNCHED, run=number, binding=binding, said=", ".join(tasks) or kind.value)
     for key in claims:
         tx.connection.execute(insert(tables.claim).values(task_id=key, run_id=number))
-    return number, {name: reserve(tx, name, number) for name in writes}
+    points: dict[str, int] = {}
+    for name in writes:
+        points.setdefault(name, reserve(tx, name, number))
+    return number, points
 
 
 def beat(tx: Transaction, run: int, lease: timedelta) -> bool:

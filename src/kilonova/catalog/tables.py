@@ -67,6 +67,7 @@ channel = Table(
     Column("next_look", UtcTime, index=True),
     Column("look_error", Text),
     Column("adopts", Boolean),
+    Column("several_writers", Boolean),
 )
 
 file = Table(
@@ -226,7 +227,7 @@ run_output = Table(
     metadata,
     Column("run_id", ForeignKey("run.id"), primary_key=True),
     Column("channel_id", ForeignKey("channel.id"), primary_key=True),
-    Column("point", Integer, nullable=False),
+    Column("point", Integer, primary_key=True),
     Column("block_id", ForeignKey("block.id")),
     Column("task", String),
     Column("reason", Text, nullable=False),

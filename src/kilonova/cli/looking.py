@@ -154,7 +154,9 @@ def status(json: JsonFlag = False) -> None:
             }
         )
         return
-    writers = {channel: name for name, item in found.tasks.items() for channel in item.task.writes}
+    writers = {
+        name: [task for task, item in found.tasks.items() if name in item.task.writes] for name in found.channels
+    }
     render.table(
         "Channels",
         ("channel", "point", "encoding", "bases", "deltas", "size", "written by"),
@@ -166,7 +168,7 @@ def status(json: JsonFlag = False) -> None:
                 sum(isinstance(block.kind, Base) for block in item.blocks),
                 sum(not isinstance(block.kind, Base) for block in item.blocks),
                 render.size(sum(block.statistics.bytes for block in item.blocks)),
-                writers.get(name, "ingest"),
+                ", ".join(writers[name]) or "ingest",
             )
             for name, item in found.channels.items()
         ],

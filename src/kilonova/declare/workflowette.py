@@ -90,6 +90,7 @@ class Workflowette:
         description: str = "",
         checks: Given = (),
         watch: Directory | None = None,
+        several_writers: bool = False,
     ) -> None:
         """Declare a channel.
 
@@ -102,6 +103,7 @@ class Workflowette:
             description: what it is, for people.
             checks: what its rows must satisfy; see `view`.
             watch: the directory whose files become part of it, each once: `directory(…)`.
+            several_writers: whether several tasks may write it, and ingests beside them: deltas, never a base.
 
         Raises:
             DeclarationError: the name is taken, the schema cannot be understood, or the encoding or a check does
@@ -121,6 +123,7 @@ class Workflowette:
                 description=description,
                 checks=own,
                 watch=watch,
+                several_writers=several_writers,
             )
         except KilonovaError as error:
             raise error.within(channel=name) from error.__cause__

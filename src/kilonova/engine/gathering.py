@@ -117,7 +117,7 @@ def gather_block(
         found = tuple(_together(files.ready(tx, channel, most.files), most.bytes))
         if directory is None or not found:
             return None
-        into = target(tx, channel)
+        into = target(tx, channel, Production.DELTA)
         return Prepared(
             kind=RunKind.INGEST,
             tasks=(),

@@ -56,20 +56,28 @@ class Target:
     pins: tuple[int, ...]
 
 
-def target(tx: Transaction, channel: str) -> Target:
-    """The source channel of that name.
+def target(tx: Transaction, channel: str, production: Production) -> Target:
+    """The channel of that name, which takes rows from outside.
 
     Raises:
         UnknownName: there is no such channel.
-        DeclarationError: a task writes the channel.
+        DeclarationError: a task writes the channel, which is not declared to have several writers, or the whole
+            relation is to be written to one that is.
     """
     chronicle = chains.chronicle(tx, channel)
-    writer = registry.writer(tx, channel)
-    if writer is not None:
+    writers = registry.writers(tx, [channel])[channel]
+    several = chronicle.channel.several_writers
+    if writers and not several:
         raise DeclarationError(
-            f"only the task {writer} may write the channel",
+            f"only the task {writers[0]} may write the channel",
             channel=channel,
-            hint="Ingest into a source channel, one that no task writes",
+            hint="Ingest into a source channel, or declare this one with several_writers=True",
+        )
+    if several and production is Production.BASE:
+        raise DeclarationError(
+            "the whole relation cannot be replaced where there are several writers",
+            channel=channel,
+            hint="Ingest a delta",
         )
     pins = tuple(block.number for block in chronicle.snapshot(chronicle.readable).blocks)
     return Target(chronicle, channel in registry.followed(tx, [channel]), pins)
@@ -167,7 +175,7 @@ def ingest(workplace: Workplace, warehouse: Warehouse[Any], channel: str, supply
     """
 
     def prepare(tx: Transaction) -> Prepared[Target]:
-        found = target(tx, channel)
+        found = target(tx, channel, supply.production)
         return Prepared(kind=RunKind.INGEST, tasks=(), writes=(channel,), pins=found.pins, plan=found)
 
     def work(begun: Begun[Target]) -> Results:

@@ -191,8 +191,8 @@ def _tellers(
     """The tasks that would tell the columns of what chosen tasks read, because nothing has come to them yet."""
     read = dict.fromkeys(channel for name in needs for channel in progress[name].task.reads)
     unknown = [name for name in read if chronicles[name].schema_at(chronicles[name].readable) is None]
-    writers = [registry.writer(tx, name) for name in unknown]
-    return [name for name in writers if name is not None and name not in needs]
+    writers = registry.writers(tx, unknown)
+    return [name for channel in unknown for name in writers[channel] if name not in needs]
 
 
 def driven(progress: Progress, written: set[str]) -> set[str]:

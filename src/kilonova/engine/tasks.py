@@ -48,6 +48,7 @@ from kilonova.schedule.planning import (
     feeds,
     in_full,
     reflected,
+    refuse_again,
     why_due,
 )
 
@@ -123,6 +124,11 @@ class _Execution:
         self._advances: list[Advance] = []
         self._fallbacks: list[Fallback] = []
         self._lock = threading.Lock()
+        writes = [(channel, p.task.name) for p, _ in begun.plan.steps for channel in p.task.writes]
+        self._points = {
+            (channel, task): begun.points[channel] + [name for other, name in writes if other == channel].index(task)
+            for channel, task in writes
+        }
 
     def all(self) -> Results:
         """Execute the tasks, each once those whose output it reads have ended."""
@@ -133,7 +139,7 @@ class _Execution:
                 while waiting or running:
                     for name, (progress, need) in list(waiting.items()):
                         unended = [*(item.task for item, _ in waiting.values()), *running.values()]
-                        if not any(_feeds(other, progress.task) for other in unended if other.name != name):
+                        if not any(self._precedes(other, progress.task) for other in unended if other.name != name):
                             del waiting[name]
                             running[pool.submit(self._step, progress, need)] = progress.task
                     ended, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -184,12 +190,25 @@ class _Execution:
     def _has_input(self, progress: Progress) -> bool:
         return any(self._chronicles[name].effective for name in progress.task.reads)
 
+    def _precedes(self, one: Task, other: Task) -> bool:
+        """Whether a task has to end before another begins: that reads its output, or writes there at a later point."""
+        common = set(one.writes) & set(other.writes)
+        before = any(self._points[channel, one.name] < self._points[channel, other.name] for channel in common)
+        return before or _feeds(one, other)
+
+    def _cancelled(self, channel: str, task: str) -> None:
+        """Let later tasks see that a task has not written to a channel where others write too."""
+        if self._chronicles[channel].channel.several_writers:
+            point = self._points[channel, task]
+            self._chronicles[channel] = self._chronicles[channel].with_cancelled(point, self._begun.run)
+
     def _skip(self, progress: Progress) -> None:
         for channel in progress.task.writes:
+            self._cancelled(channel, progress.task.name)
             self._outputs.append(
                 Output(
                     channel=channel,
-                    point=self._begun.points[channel],
+                    point=self._points[channel, progress.task.name],
                     block=None,
                     version=self._chronicles[channel].version(self._chronicles[channel].readable),
                     task=progress.task.name,
@@ -215,6 +234,7 @@ class _Execution:
 
     def _done(self, progress: Progress, choice: Choice, why: str) -> int | None:
         began = time.monotonic()
+        refuse_again(choice, progress, self._chronicles)
         fed = feeds(choice, progress, self._chronicles)
         unknown = [feed.port.channel for feed in fed if feed.reading.schema is None]
         if unknown:
@@ -250,7 +270,7 @@ class _Execution:
             self._outputs.append(
                 Output(
                     channel=channel,
-                    point=self._begun.points[channel],
+                    point=self._points[channel, progress.task.name],
                     block=block,
                     version=version,
                     task=progress.task.name,
@@ -263,10 +283,13 @@ class _Execution:
             )
         self._note_inputs(choice, progress, fed)
         for output in self._outputs[-len(blocks) :]:
-            if output.block is not None:
-                self._chronicles[output.channel] = self._chronicles[output.channel].with_block(
-                    output.block, output.version, self._begun.run
-                )
+            before = self._chronicles[output.channel]
+            if output.block is None:
+                self._cancelled(output.channel, progress.task.name)
+                continue
+            several = before.channel.several_writers
+            version = before.committed.beside(output.version) if several else output.version
+            self._chronicles[output.channel] = before.with_block(output.block, version, self._begun.run)
 
     def _note_inputs(self, choice: Choice, progress: Progress, fed: tuple[Feed, ...]) -> None:
         name = progress.task.name
@@ -299,7 +322,7 @@ class _Execution:
             return tuple(made[channel] for channel in task.writes)
 
         def copy(blocks: Blocks) -> Blocks | None:
-            copies = [self._copied(*pair) for pair in zip(blocks, task.writes, strict=True)]
+            copies = [self._copied(*pair, task.name) for pair in zip(blocks, task.writes, strict=True)]
             gone = any(copy is None and block is not None for copy, block in zip(copies, blocks, strict=True))
             return None if gone else tuple(copies)
 
@@ -309,14 +332,14 @@ class _Execution:
         return dict(zip(task.writes, blocks, strict=True)), copied
 
     def _target(self, channel: str, choice: Choice, task: Task) -> Target:
-        chronicle, point = self._chronicles[channel], self._begun.points[channel]
+        chronicle, point = self._chronicles[channel], self._points[channel, task.name]
         empty = chronicle.readable == point - 1 and chronicle.effective == 0
-        return Target(channel=self._channel(channel), anew=anew(choice, task, channel), empty=empty)
+        return Target(channel=self._channel(channel), anew=anew(choice, task, chronicle.channel), empty=empty)
 
-    def _copied(self, block: Block | None, channel: str) -> Block | None:
+    def _copied(self, block: Block | None, channel: str, task: str) -> Block | None:
         if block is None:
             return None
-        point = self._begun.points[channel]
+        point = self._points[channel, task]
         kind = Base(point) if isinstance(block.kind, Base) else Delta(point - 1, point)
         return self._warehouse.copied(block, self._begun.name_block(channel), kind)
 
@@ -369,7 +392,7 @@ class _Execution:
         with self._warehouse.evaluated_once(results, frames.values(), name_block) as agreeing:
             return {
                 channel.name: self._write(
-                    frame, channel, schema, production, anew(choice, task, channel.name), expected, derived
+                    frame, task, channel, schema, production, anew(choice, task, channel), expected, derived
                 )
                 for frame, channel, schema, production in zip(
                     agreeing, declared, schemas, choice.variant.productions, strict=True
@@ -392,6 +415,7 @@ class _Execution:
     def _write(
         self,
         frame: Any,
+        task: Task,
         channel: Channel,
         schema: Schema,
         production: Production,
@@ -407,7 +431,7 @@ class _Execution:
                 schema=schema,
                 production=production,
                 whole=whole,
-                point=self._begun.points[channel.name],
+                point=self._points[channel.name, task.name],
                 number=self._begun.name_block(channel.name),
                 expected=expected,
                 strong=channel.name in self._begun.plan.followed,

@@ -36,7 +36,7 @@ class Prepared(Generic[Plan]):
     Attributes:
         kind: what the run is for.
         tasks: the tasks that it claims.
-        writes: the channels on which it reserves a point.
+        writes: the channels on which it reserves a point; one as often as tasks of the run write it.
         pins: the blocks that it will read.
         plan: what its work needs to know.
         claimed: the firings that it is for; None for a run that a person started.
@@ -62,7 +62,7 @@ class Begun(Generic[Plan]):
 
     Attributes:
         run: its number.
-        points: the point reserved on each channel that it writes.
+        points: the point reserved on each channel that it writes: the first of several, which follow each other.
         plan: as prepared.
         name_block: names a block on a channel, before its first file is written.
         tell: lets its log, and whoever listens, hear how it goes.

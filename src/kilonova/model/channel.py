@@ -46,6 +46,7 @@ class Channel:
         checks: what its rows satisfy at every point since the checks are there.
         watch: the directory whose files become part of it, if it is a source channel.
         adopts: whether no columns were declared, so that it has those of the rows that its task makes.
+        several_writers: whether several tasks may write it, and ingests beside them: each deltas at its own points.
 
     Raises:
         DeclarationError: the name, the schema or the encoding cannot be.
@@ -58,6 +59,7 @@ class Channel:
     checks: tuple[Check, ...] = ()
     watch: Directory | None = None
     adopts: bool = False
+    several_writers: bool = False
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
@@ -157,6 +159,12 @@ class Chronicle:
         return self.points[index - 1].number if index else 0
 
     @property
+    def committed(self) -> Version:
+        """What the newest filled point reflects, be it readable or not: all that has been written."""
+        filled = (point for point in reversed(self.points) if point.state is PointState.FILLED)
+        return next((point.version for point in filled), Version())
+
+    @property
     def size(self) -> int:
         """How many bytes the blocks of the newest readable snapshot have."""
         return sum(block.statistics.bytes for block in self.snapshot(self.readable).blocks)
@@ -184,7 +192,8 @@ class Chronicle:
     def validity(self, number: int) -> Validity:
         """Return when a point was the newest readable one (asynchronous scheduling, 2.1).
 
-        A point that is filled can be read once those before it are filled or cancelled.
+        A point that is filled can be read once those before it are filled or cancelled. What tasks write to a source
+        channel of several writers does not end it.
 
         Raises:
             UnknownName: the point is not readable, or is not listed any more.
@@ -198,11 +207,17 @@ class Chronicle:
                 break
             assert point.time is not None
             start = point.time if start is None else max(start, point.time)
-            if point.number > settled and point.state is PointState.FILLED:
+            if point.number > settled and self._arrived(point):
                 return Validity(begun, start)
             if point.number <= settled:
                 begun = start
         return Validity(begun, None)
+
+    def _arrived(self, point: Point) -> bool:
+        """Whether rows came to a source channel at a point."""
+        if self.channel.several_writers:
+            return point.version.begins(self.channel.name, point.number)
+        return point.state is PointState.FILLED
 
     def schema_at(self, number: int) -> Schema | None:
         """Return the relation's schema at a point: the declared one at the newest, that of a block at one before.
@@ -225,14 +240,24 @@ class Chronicle:
     def with_block(self, block: Block, version: Version, run: int) -> Chronicle:
         """This channel as a later task of the same run sees it: the run's own point filled by `block`.
 
-        Points that others have reserved below it count as cancelled, and nothing above it shows.
+        Points that others have reserved below it count as cancelled, unless there are several writers: then it cannot
+        be read yet. Nothing above it shows.
         """
         number = block.end
-        earlier = (point for point in self.points if point.number < number and point.state is not PointState.RESERVED)
         own = Point(number=number, state=PointState.FILLED, version=version, time=None, run=run)
         below = tuple(other for other in self.blocks if other.end < number)
         channel = replace(self.channel, schema=block.schema) if self.channel.adopts else self.channel
-        return replace(self, channel=channel, points=(*earlier, own), blocks=(*below, block))
+        return replace(self, channel=channel, points=(*self._before(number), own), blocks=(*below, block))
+
+    def with_cancelled(self, number: int, run: int) -> Chronicle:
+        """This channel as a later task of the same run sees it: a point of the run's own is cancelled."""
+        own = Point(number=number, state=PointState.CANCELLED, version=Version(), time=None, run=run)
+        return replace(self, points=(*self._before(number), own))
+
+    def _before(self, number: int) -> tuple[Point, ...]:
+        """The points before one of a run's own, as that run sees them."""
+        kept = self.channel.several_writers
+        return tuple(p for p in self.points if p.number < number and (kept or p.state is not PointState.RESERVED))
 
     def path(self, start: int, end: int) -> tuple[Block, ...] | None:
         """The fewest delta blocks that lead from one point to another, or None if none do."""

@@ -10,7 +10,8 @@ the event of the run. A trigger fires once per occurrence, whoever looks and how
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
@@ -182,20 +183,26 @@ def spinning(triggers: Mapping[str, Iterable[Trigger]], writes: Mapping[str, Ite
     >>> spinning(ends, {"a": ["c"], "b": []}), spinning(ends, {"a": [], "b": []})
     (('a', 'b'), ())
     """
-    writer = {channel: binding for binding, channels in writes.items() for channel in channels}
+    writers: dict[str, list[str]] = {}
+    for binding, channels in writes.items():
+        for channel in channels:
+            writers.setdefault(channel, []).append(binding)
 
-    def starts(item: Simple) -> str | None:
+    def starts(item: Simple) -> Sequence[str | None]:
         match item:
             case After(binding=binding):
-                return binding
+                return (binding,)
             case Arrival(channel=channel):
-                return writer.get(channel)
+                return writers.get(channel, (None,))
             case Clock():
-                return None
+                return (None,)
             case _:
                 assert_never(item)
 
-    left = {name: [[starts(item) for item in simple(trigger)] for trigger in own] for name, own in triggers.items()}
+    left = {
+        name: [each for trigger in own for each in itertools.product(*map(starts, simple(trigger)))]
+        for name, own in triggers.items()
+    }
     while True:
         gone = [name for name, own in left.items() if not any(all(by in left for by in each) for each in own)]
         if not gone:

@@ -106,6 +106,24 @@ class Version:
         """The version of a point of a source channel."""
         return cls.of({(channel,): (Reflection((), point, point),)})
 
+    def begins(self, source: str, point: int) -> bool:
+        """Whether the newest rows that came to a source channel from outside are those of a point."""
+        return any(path == (source,) and entry[-1].last == point for path, entry in self.entries)
+
+    def by(self, task: str) -> Version:
+        """The part of this version that a task has brought: the paths that it ends."""
+        return Version(tuple((path, entry) for path, entry in self.entries if len(path) > 1 and path[-1] == task))
+
+    def beside(self, other: Version) -> Version:
+        """The version of a channel that reflects what two writers have written, by path the one that reaches further.
+
+        >>> print(Version.source("a", 3).beside(Version.source("b", 2)).beside(Version.source("a", 1)))
+        a 3; b 2
+        """
+        mine = dict(self.entries)
+        further = {path: entry for path, entry in other.entries if not _newest(entry) < _newest(mine.get(path, entry))}
+        return Version.of(mine | further)
+
     def through(self, task: str, logic: int) -> Version:
         """This version as a base block sees it that `task` makes of it."""
         return Version.of(

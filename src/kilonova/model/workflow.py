@@ -1,4 +1,6 @@
-"""A workflow is channels and tasks, bipartite and acyclic; each channel is written by at most one task.
+"""A workflow is channels and tasks, bipartite and acyclic; each channel has one writer, unless declared otherwise.
+
+Several writers of one channel write deltas to it, each run at points of its own.
 
 A task may read a channel that it writes itself (Nova, Figure 1: the hashes seen so far); that loop is no
 cycle, because it reads what earlier runs left there.
@@ -14,7 +16,7 @@ from graphlib import CycleError, TopologicalSorter
 from kilonova.errors import DeclarationError, closest
 from kilonova.model.binding import Binding
 from kilonova.model.channel import Channel
-from kilonova.model.task import Task
+from kilonova.model.task import Production, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,14 +25,15 @@ class Workflow:
 
     Raises:
         DeclarationError: a name occurs twice, a port or output dangles, a channel has two writers, or a writer although
-            it takes the files of a directory, or tasks form a cycle.
+            it takes the files of a directory, and is not declared to have several, a task does to a channel of several
+            writers what only its single writer may do, or tasks form a cycle.
     """
 
     name: str
     channels: tuple[Channel, ...]
     tasks: tuple[Task, ...]
     bindings: tuple[Binding, ...] = ()
-    _writers: Mapping[str, Task] = field(init=False, repr=False, compare=False)
+    _writers: Mapping[str, tuple[Task, ...]] = field(init=False, repr=False, compare=False)
     _readers: Mapping[str, list[Task]] = field(init=False, repr=False, compare=False)
     _order: tuple[Task, ...] = field(init=False, repr=False, compare=False)
 
@@ -40,7 +43,7 @@ class Workflow:
             raise DeclarationError("the channel is declared twice", channel=twice)
         if twice := _repeated(task.name for task in self.tasks):
             raise DeclarationError("the task is declared twice", task=twice)
-        writers: dict[str, Task] = {}
+        writers: dict[str, tuple[Task, ...]] = {}
         for task in self.tasks:
             for channel in (*task.reads, *task.writes):
                 if channel not in names:
@@ -51,21 +54,24 @@ class Workflow:
                         hint=closest(channel, list(names)),
                     )
             for channel in task.writes:
-                if channel in writers:
+                several = names[channel].several_writers
+                if several:
+                    _refuse_alone(task, channel)
+                elif channel in writers:
                     raise DeclarationError(
-                        f"the channel already has a writer, {writers[channel].name}",
+                        f"the channel already has a writer, {writers[channel][0].name}",
                         channel=channel,
                         task=task.name,
-                        hint="Let each task write a channel of its own, and join them in a third",
+                        hint="Declare the channel with several_writers=True, or let each task write one of its own",
                     )
-                if names[channel].watch is not None:
+                if names[channel].watch is not None and not several:
                     raise DeclarationError(
                         "the channel takes the files of a directory, so that no task can write it",
                         channel=channel,
                         task=task.name,
-                        hint="Let the task write a channel of its own",
+                        hint="Declare it with several_writers=True, or let the task write a channel of its own",
                     )
-                writers[channel] = task
+                writers[channel] = (*writers.get(channel, ()), task)
         readers: dict[str, list[Task]] = {}
         for task in self.tasks:
             for channel in task.reads:
@@ -85,14 +91,14 @@ class Workflow:
                 return channel
         raise DeclarationError("there is no such channel", channel=name)
 
-    def writer(self, channel: str) -> Task | None:
-        """The task that writes a channel; None for source channels."""
-        return self._writers.get(channel)
+    def writers(self, channel: str) -> tuple[Task, ...]:
+        """The tasks that write a channel; none for source channels."""
+        return self._writers.get(channel, ())
 
     @property
     def sources(self) -> tuple[Channel, ...]:
         """The channels that no task writes."""
-        return tuple(channel for channel in self.channels if self.writer(channel.name) is None)
+        return tuple(channel for channel in self.channels if not self.writers(channel.name))
 
     def downstream(self, task: Task) -> tuple[Task, ...]:
         """The tasks that read what a task writes, and those that read what these write, and so on; nearest first."""
@@ -110,10 +116,7 @@ class Workflow:
 
     def _sorted(self) -> tuple[Task, ...]:
         by_name = {task.name: task for task in self.tasks}
-        graph = {
-            task.name: sorted({w.name for c in task.reads if (w := self.writer(c)) and w.name != task.name})
-            for task in self.tasks
-        }
+        graph = {task.name: sorted({w.name for c in task.reads for w in self.writers(c)}) for task in self.tasks}
         try:
             return tuple(by_name[name] for name in TopologicalSorter(graph).static_order())
         except CycleError as error:
@@ -122,6 +125,29 @@ class Workflow:
                 f"the tasks form a cycle: {cycle}",
                 hint="A task may read its own output, but not through another",
             ) from None
+
+
+def _refuse_alone(task: Task, channel: str) -> None:
+    """Refuse what a task may do to a channel only if nobody else writes it.
+
+    Raises:
+        DeclarationError: it would replace the rows of others, or takes them for its own.
+    """
+    for variant in task.variants:
+        if variant.productions[task.writes.index(channel)] is Production.BASE:
+            raise DeclarationError(
+                f"the variant {variant.name} writes a base, which would erase what other writers have written",
+                channel=channel,
+                task=task.name,
+                hint="Return a kn.Delta, or write a channel with one writer",
+            )
+        if any(port.channel == channel for port in variant.ports):
+            raise DeclarationError(
+                f"the variant {variant.name} reads the channel that it writes, where other writers' rows are too",
+                channel=channel,
+                task=task.name,
+                hint="Keep what it needs to know of its own output in a channel that it alone writes",
+            )
 
 
 def _repeated(names: Iterable[str]) -> str | None:

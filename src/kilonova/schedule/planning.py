@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from kilonova.errors import BrokenInvariant
-from kilonova.model.channel import Chronicle
+from kilonova.errors import BrokenInvariant, StateError
+from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.encoding import Changes, Custom
 from kilonova.model.reading import Chain, Diff, Reading, Snapshot
 from kilonova.model.run import Extent, Taken, Way
@@ -75,7 +75,7 @@ def selected(
     """The tasks that have something to do and all that may have after them, in the order to run them."""
     chosen: dict[str, None] = {}
     for task in workflow.order():
-        writers = {writer.name for channel in task.reads if (writer := workflow.writer(channel))}
+        writers = {writer.name for channel in task.reads for writer in workflow.writers(channel)}
         held = progress[task.name].waits_until is not None
         if not held and (why_due(progress[task.name], chronicles) or not writers.isdisjoint(chosen)):
             chosen[task.name] = None
@@ -282,9 +282,27 @@ def advanced(choice: Choice, progress: Progress, chronicles: Mapping[str, Chroni
     return (*read, *own)
 
 
-def anew(choice: Choice, task: Task, channel: str) -> bool:
-    """Whether nothing is left in an output of what was there before."""
-    return choice.way.renews or choice.variant.productions[task.writes.index(channel)] is Production.BASE
+def anew(choice: Choice, task: Task, channel: Channel) -> bool:
+    """Whether nothing is left in an output of what was there before: never of what others may have written there."""
+    base = choice.variant.productions[task.writes.index(channel.name)] is Production.BASE
+    return not channel.several_writers and (choice.way.renews or base)
+
+
+def refuse_again(choice: Choice, progress: Progress, chronicles: Mapping[str, Chronicle]) -> None:
+    """Refuse to make from nothing again what others have written to as well.
+
+    Raises:
+        StateError: the task has to begin anew, but has written to a channel of several writers.
+    """
+    task = progress.task.name
+    for name in progress.task.writes:
+        chronicle = chronicles[name]
+        if choice.way.renews and chronicle.channel.several_writers and chronicle.committed.by(task).entries:
+            raise StateError(
+                f"the task would have to make again what it has written, beside which others write: {choice.reason}",
+                channel=name,
+                hint="Drop the channel and apply the workflow again, so that all its writers begin from nothing",
+            )
 
 
 def _nothing(chronicle: Chronicle) -> Snapshot:
@@ -300,7 +318,7 @@ def reflected(
     chronicles: Mapping[str, Chronicle],
     channel: str,
 ) -> Version:
-    """The version of what a task writes: see `kilonova.model.version`.
+    """The version of what a task writes, among several writers of what it has brought: see `kilonova.model.version`.
 
     Args:
         choice: the way it is done.
@@ -313,8 +331,9 @@ def reflected(
         BrokenInvariant: it would lie behind the channel's frontier (logic evolution, 4.1).
     """
     task, logic = progress.task.name, progress.logic
-    before = chronicles[channel].version(chronicles[channel].readable)
-    renewed = anew(choice, progress.task, channel)
+    own = chronicles[channel]
+    before = own.committed.by(task) if own.channel.several_writers else own.version(own.readable)
+    renewed = anew(choice, progress.task, own.channel)
     version = Version() if renewed else before
     for feed in fed:
         if feed.port.channel in progress.task.writes or feed.port.mode is Mode.OLD:

@@ -171,13 +171,13 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
     owners = registry.channel_owners(tx)
     for name, known in registered.items():
         for channel in known.task.writes:
-            writer = workflow.writer(channel)
-            if writer is not None and known.workflow != workflow.name:
+            writers = workflow.writers(channel)
+            if writers and known.workflow != workflow.name and not workflow.channel(channel).several_writers:
                 raise DeclarationError(
                     f"the channel is written by the task {name} of the workflow {known.workflow}",
                     channel=channel,
-                    task=writer.name,
-                    hint="A channel is written by one task",
+                    task=writers[0].name,
+                    hint="A channel is written by one task, unless it is declared with several_writers=True",
                 )
     for task in workflow.tasks:
         owner = registered[task.name].workflow if task.name in registered else workflow.name
@@ -199,7 +199,7 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
         and name not in {channel.name for channel in workflow.channels}
         and chronicles[name].channel.watch is not None
     )
-    altered = {change.channel.name for change in channels if change.reshaped}
+    altered = {change.channel.name for change in channels if change.reshaped and not change.channel.several_writers}
     tasks = [_task_change(task, workflow, registered, chronicles, altered) for task in workflow.tasks]
     kept = {task.name for task in workflow.tasks}
     for name, known in registered.items():
@@ -321,7 +321,7 @@ def _refuse_bindings(
 def _channel_change(
     channel: Channel, workflow: Workflow, chronicle: Chronicle | None, owner: str | None
 ) -> ChannelChange:
-    derived = workflow.writer(channel.name) is not None
+    derived = bool(workflow.writers(channel.name)) and not channel.several_writers
     if chronicle is None:
         told = [check_described(check) for check in channel.checks]
         told += [_watching(channel)] if channel.watch is not None else []
@@ -348,6 +348,18 @@ def _channel_change(
             channel=channel.name,
             hint="Change it there",
         )
+    if owner != workflow.name and channel.several_writers != old.several_writers:
+        raise DeclarationError(
+            f"the channel belongs to the workflow {owner}, which says whether it has several writers",
+            channel=channel.name,
+            hint="Declare it in the same way",
+        )
+    if old.several_writers and not channel.several_writers and chronicle.effective:
+        raise DeclarationError(
+            "the channel holds rows of several writers, which one would erase",
+            channel=channel.name,
+            hint="Leave it with several_writers=True, or drop it first",
+        )
     reshaped = channel.encoding != old.encoding or channel.schema not in (None, old.schema)
     found = _retold(old, channel) if owner == workflow.name else []
     if not reshaped and not found:
@@ -364,6 +376,8 @@ def _channel_change(
 def _retold(old: Channel, new: Channel) -> list[str]:
     """What differs in what is said of a channel, in words."""
     found = [] if old.description == new.description else ["its description changes"]
+    if old.several_writers != new.several_writers:
+        found.append("may have several writers" if new.several_writers else "has one writer")
     found += [] if old.watch == new.watch else [_watching(new)]
     found += [f"the check {check_described(check)} comes" for check in new.checks if check not in old.checks]
     return found + [f"the check {check_described(check)} goes" for check in old.checks if check not in new.checks]
@@ -453,6 +467,7 @@ def _task_change(
         if known.has_run:
             detail += "; recomputed at the next run"
         detail = "; ".join(filter(None, (detail, _retimed(known.task, task))))
+    _refuse_mixture(task, workflow, chronicles)
     read = [chronicles[name].snapshot(chronicles[name].readable) for name in task.reads if name in chronicles]
     blocks = [block for snapshot in read for block in snapshot.blocks]
     return TaskChange(
@@ -465,6 +480,23 @@ def _task_change(
         downstream=downstream,
         anew=True,
     )
+
+
+def _refuse_mixture(task: Task, workflow: Workflow, chronicles: Mapping[str, Chronicle]) -> None:
+    """Refuse a task that would begin from nothing beside rows that it has written and that cannot be told from others'.
+
+    Raises:
+        DeclarationError: it has written to a channel of several writers.
+    """
+    for name in task.writes:
+        several = workflow.channel(name).several_writers
+        if several and name in chronicles and chronicles[name].committed.by(task.name).entries:
+            raise DeclarationError(
+                "the task is new or has changed, but what it made so far cannot be replaced: others write there too",
+                channel=name,
+                task=task.name,
+                hint="Leave it as it was, or drop the channel and apply again: then all its writers begin from nothing",
+            )
 
 
 def _retimed(old: Task, new: Task) -> str:

@@ -515,7 +515,7 @@ def _summaries(tx: Transaction, runs: Sequence[Run]) -> list[RunSummary]:
 
 def _channels(tx: Transaction, names: Sequence[str]) -> list[ChannelStatus]:
     found, writers = chains.chronicles(tx, names), registry.writers(tx, names)
-    return [ChannelStatus(chronicle=found[name], writer=writers.get(name)) for name in names]
+    return [ChannelStatus(chronicle=found[name], writers=writers[name]) for name in names]
 
 
 def _tasks(tx: Transaction, names: Sequence[str]) -> list[TaskStatus]:

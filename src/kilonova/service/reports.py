@@ -139,11 +139,11 @@ class ChannelStatus:
 
     Attributes:
         chronicle: its points and blocks.
-        writer: the task that writes it; None for a source.
+        writers: the tasks that write it; none for a source.
     """
 
     chronicle: Chronicle
-    writer: str | None
+    writers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

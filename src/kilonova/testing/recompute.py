@@ -2,12 +2,13 @@
 
 Incremental equals recomputed means that a channel equals `recomputed` as a bag of rows. A task whose inputs
 moved on under it (an asynchronous lookup: its output's version is not the one that a single run would have) is
-*replayed* instead, delta by delta, against the snapshots that its runs recorded as read.
+*replayed* instead, delta by delta, against the snapshots that its runs recorded as read. So is one that writes to a
+channel of several writers, whose deltas, and those from outside, are then merged in the order of their points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -52,26 +53,38 @@ def recomputed(project: Project) -> Iterator[Recomputed]:
         workflow, progress, chronicles = observe(tx)
         past = history.runs(tx)[::-1]
         inputs = runs.inputs(tx, [run.number for run in past])
+        outputs = runs.outputs(tx, [run.number for run in past])
     relations = {
         name: project.warehouse.open(chronicle.snapshot(chronicle.readable))
         for name, chronicle in chronicles.items()
-        if workflow.writer(name) is None and chronicle.channel.schema is not None
+        if not workflow.writers(name) and chronicle.channel.schema is not None
     }
+    shared = {name for name, chronicle in chronicles.items() if chronicle.channel.several_writers}
+    waiting = {name: {writer.name for writer in workflow.writers(name)} for name in shared}
+    brought: dict[str, dict[int, DataFrame]] = {name: {} for name in shared}
     for task in workflow.order():
         known = progress[task.name]
-        if not known.started:
-            continue
-        if _is_view(task) or _in_one_step(known, chronicles):
+        made: Mapping[str, DataFrame] = {}
+        replayed = not _is_view(task) and (not shared.isdisjoint(task.writes) or not _in_one_step(known, chronicles))
+        if known.started and not replayed:
             variant = next(item for item in task.variants if not isinstance(item.logic, Query))
-            made = from_nothing(project, known, variant, chronicles, relations)
-            replayed = False
-        else:
+            made = dict(zip(task.writes, from_nothing(project, known, variant, chronicles, relations), strict=True))
+        elif known.started:
             read = [(run, item) for run, item in inputs if item.task == task.name]
-            made = _replay(project, known, chronicles, read)
-            replayed = True
-        for channel, frame in zip(task.writes, made, strict=True):
-            relations[channel] = frame.localCheckpoint()
-            yield Recomputed(channel, relations[channel], replayed)
+            made, deltas = _replay(project, known, chronicles, read)
+            for each in outputs:
+                if each.task == task.name and each.channel in shared and each.run in deltas:
+                    brought[each.channel][each.point] = deltas[each.run][each.channel]
+        for channel in task.writes:
+            if channel in shared:
+                waiting[channel].discard(task.name)
+                if not waiting[channel]:
+                    points = {each.point for each in outputs if each.channel == channel and each.block is not None}
+                    relations[channel] = _together(project, chronicles[channel], points, brought[channel])
+                    yield Recomputed(channel, relations[channel], True)
+            elif channel in made:
+                relations[channel] = made[channel].localCheckpoint()
+                yield Recomputed(channel, relations[channel], replayed)
 
 
 def differing(left: DataFrame, right: DataFrame) -> int:
@@ -145,11 +158,16 @@ def _in_one_step(known: Progress, chronicles: Mapping[str, Chronicle]) -> bool:
 
 def _replay(
     project: Project, known: Progress, chronicles: Mapping[str, Chronicle], read: list[tuple[int, Input]]
-) -> list[DataFrame]:
-    """Run a task again delta by delta, as its runs recorded."""
+) -> tuple[dict[str, DataFrame], dict[int, dict[str, DataFrame]]]:
+    """Run a task again delta by delta, as its runs recorded.
+
+    Returns:
+        What it alone writes, by channel; and what it made for channels of several writers, by run and channel.
+    """
     warehouse, task = project.warehouse, known.task
-    variant = next(item for item in task.variants if item.incremental)
-    states: list[DataFrame] | None = None
+    variant = next((item for item in task.variants if item.incremental), task.variants[0])
+    states: dict[str, DataFrame] = {}
+    deltas: dict[int, dict[str, DataFrame]] = {}
     for number in sorted({run for run, _ in read}):
         items = {item.port: item for run, item in read if run == number}
         fresh = all(items[port.name].start == 0 for port in variant.ports if port.mode.advances)
@@ -158,7 +176,7 @@ def _replay(
             chronicle, item = chronicles[port.channel], items[port.name]
             if port.channel in task.writes:
                 empty = warehouse.spark.createDataFrame([], _schema(chronicle).ddl)
-                kept = None if states is None or fresh else states[task.writes.index(port.channel)]
+                kept = None if fresh else states.get(port.channel)
                 frames[port.name] = empty if kept is None else kept
                 continue
             match port.mode:
@@ -172,15 +190,29 @@ def _replay(
                     reading = chronicle.snapshot(item.end)
             frames[port.name] = warehouse.open(reading)
         made = invoke(warehouse, task, variant.logic, frames)
-        before = None if states is None or fresh else dict(zip(task.writes, states, strict=True))
-        states = [
-            _relation(project, frame, chronicles[channel], production)
-            if before is None or production is Production.BASE
-            else _merged(project, before[channel], frame, chronicles[channel])
-            for channel, production, frame in zip(task.writes, variant.productions, made, strict=True)
-        ]
-    assert states is not None
-    return states
+        deltas[number] = {}
+        for channel, production, frame in zip(task.writes, variant.productions, made, strict=True):
+            chronicle = chronicles[channel]
+            if chronicle.channel.several_writers:
+                deltas[number][channel] = frame
+            elif channel not in states or fresh or production is Production.BASE:
+                states[channel] = _relation(project, frame, chronicle, production)
+            else:
+                states[channel] = _merged(project, states[channel], frame, chronicle)
+    return states, deltas
+
+
+def _together(
+    project: Project, chronicle: Chronicle, points: Iterable[int], brought: Mapping[int, DataFrame]
+) -> DataFrame:
+    """What several writers have made of a channel, in the order of their points; what is not brought was ingested."""
+    state = project.warehouse.spark.createDataFrame([], _schema(chronicle).ddl)
+    for point in sorted(points):
+        delta = brought.get(point)
+        if delta is None:
+            delta = project.warehouse.open(chronicle.delta(point - 1, point))
+        state = _merged(project, state, delta, chronicle).localCheckpoint()
+    return state
 
 
 def _merged(project: Project, state: DataFrame, frame: DataFrame, chronicle: Chronicle) -> DataFrame:

@@ -15,8 +15,8 @@ def test_a_channel_is_shown_with_its_newest_point(client: TestClient, shop: Proj
     shown = client.get("/api/v1/channels/clicks").json()
     assert (shown["point"], shown["rows"], shown["blocks"], shown["reserved"]) == (1, 1, 1, 0)
     assert shown["columns"] == {"user": "string"}
-    assert shown["writer"] is None
-    assert client.get("/api/v1/channels/per_user").json()["writer"] == "per_user"
+    assert (shown["writers"], shown["several_writers"]) == ([], False)
+    assert client.get("/api/v1/channels/per_user").json()["writers"] == ["per_user"]
 
 
 def test_channels_come_page_by_page(client: TestClient) -> None:

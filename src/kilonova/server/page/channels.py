@@ -67,7 +67,9 @@ def channel_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
             q=q,
             workflow=workflow,
             workflows=sorted({each.workflow for each in every.channels.values()}),
-            writer={channel: task.name for task in every.tasks.values() for channel in task.writes},
+            writers={
+                name: [task.name for task in every.tasks.values() if name in task.writes] for name in every.channels
+            },
             readers=readers,
             behind=behind,
         )
@@ -92,7 +94,7 @@ def channel_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
             channel=chronicle.channel,
             glance=every.channels.get(name),
             chronicle=chronicle,
-            writer=status.writer,
+            writers=status.writers,
             readers=readers,
             chain=chain,
             before=before,

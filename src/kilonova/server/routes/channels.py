@@ -47,7 +47,8 @@ class ChannelShown:
         description: what it holds.
         version: what the newest point reflects.
         reserved: how many points after it runs are writing.
-        writer: the task that writes it; None for a source.
+        writers: the tasks that write it; none for a source.
+        several_writers: whether it may have several, and ingests beside them.
     """
 
     name: str
@@ -60,7 +61,8 @@ class ChannelShown:
     description: str
     version: str
     reserved: int
-    writer: str | None
+    writers: list[str]
+    several_writers: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +287,8 @@ def _shown(status: ChannelStatus) -> ChannelShown:
         description=chronicle.channel.description,
         version=str(chronicle.version(chronicle.readable)),
         reserved=chronicle.newest - chronicle.readable,
-        writer=status.writer,
+        writers=list(status.writers),
+        several_writers=status.chronicle.channel.several_writers,
     )
 
 
