@@ -174,7 +174,7 @@ class View:
         self.world = world
         self.draw = draw
         # Any of the rows that are alike may be the first; and DuckDB makes a grand total of nothing, Spark does not.
-        other = any(word in text.upper() for word in ("LIMIT", "ROLLUP", "GROUPING SETS"))
+        other = any(word in text.upper() for word in ("LIMIT", "ROLLUP", "CUBE", "GROUPING SETS"))
         self.written = None if other else with_ports(text, KNOWN).format(**{name: f"{name}_new" for name in KNOWN})
         known = dict(KNOWN)
         self.items = []

@@ -100,4 +100,8 @@ SELECT k FROM t WHERE s = 'x' OR EXISTS (SELECT 1 FROM r WHERE r.a > t.a AND r.b
 SELECT k FROM t WHERE a = 1 OR a NOT IN (SELECT b FROM r WHERE r.a < t.k);
 SELECT k, (SELECT count(*) FROM u WHERE t.a IS NULL OR u.x = t.a) AS n FROM t;
 SELECT k, (SELECT max(b) FROM r HAVING count(*) > 5) AS most FROM t;
-SELECT k FROM t WHERE a < (SELECT max(b) FROM r HAVING count(*) > 5)
+SELECT k FROM t WHERE a < (SELECT max(b) FROM r HAVING count(*) > 5);
+select a, sum(b) z, rank() over (order by sum(b)) n from r group by a order by n, a limit 2;
+select a, grouping(a) g, sum(b) z from r group by rollup(a);
+select a, s, grouping_id() g, sum(b) z from r group by cube(a, s) having grouping(s) = 0;
+select k, (select max(d) from r where r.a = t.a) > 1 m from t;

@@ -276,7 +276,7 @@ class _Reader:
             elif isinstance(inner, exp.In) and inner.args.get("query") is not None:
                 node = self._in(node, inner, negated, scope, ctes)
             else:
-                node, replaced = self._scalars(node, part, scope, ctes)
+                node, replaced = self._scalars(node, part, scope, ctes, condition=True)
                 expression = self._expression(replaced, scope)
                 if expression.columns <= set(names(node)):
                     node = Filter(node, expression)
@@ -325,14 +325,19 @@ class _Reader:
             ]
         return Join(node, inner, Kind.ANTI if negated else Kind.SEMI, both((*conditions, *free)))
 
-    def _scalars(self, node: Node, syntax: exp.Expr, scope: _Scope, ctes: Ctes) -> tuple[Node, exp.Expr]:
-        """Join with the scalar subqueries in an expression, and name their values instead."""
+    def _scalars(
+        self, node: Node, syntax: exp.Expr, scope: _Scope, ctes: Ctes, *, condition: bool = False
+    ) -> tuple[Node, exp.Expr]:
+        """Join with the scalar subqueries in an expression, and name their values instead.
+
+        Rows for which it is not true may be left out where it is a condition.
+        """
         if not syntax.find(exp.Query):
             return node, syntax
         holder = exp.Paren(this=by_counts(syntax))
         for subquery in outermost(holder):
-            inner_needed = refuses_null(syntax, subquery)
-            node, value = self._scalar(node, subquery, scope, ctes, inner_needed)
+            refuses = condition and refuses_null(holder.this, subquery)
+            node, value = self._scalar(node, subquery, scope, ctes, refuses)
             subquery.replace(value)
         return node, holder.this
 
@@ -442,56 +447,82 @@ class _Reader:
         if group is not None and group.args.get("all"):
             group = exp.Group(expressions=[value.copy() for _, value in items if not value.find(exp.AggFunc)])
         sets = grouping_sets(group)
+        which = self.name("_set")
         keys: list[Item] = []
-        for key in dict.fromkeys(self._expression(item, scope) for item in itertools.chain.from_iterable(sets)):
+        listed = group.expressions if group is not None and group.args.get("grouping_sets") else []
+        for key in dict.fromkeys(self._expression(item, scope) for item in itertools.chain(listed, *sets)):
             keys.append(Item(self.name(key.name or "_key"), key))
         by_text = {key.value.sql: key.name for key in keys}
         calls: list[Item] = []
-        having = syntax.args.get("having")
+        having, qualifying = syntax.args.get("having"), syntax.args.get("qualify")
         scalars: list[tuple[exp.Expr, exp.Expr]] = []
-        values = []
-        for name, value in items:
-            alone = without_generators(value).copy()
-            values.append((name, self._called(alone, scope, by_text, calls, scalars)))
-        conditions = []
-        for part in conjuncts(having.this) if having is not None else ():
-            conditions.append(self._called(part.copy(), scope, by_text, calls, scalars))
-        order = [
-            (self._called(item.this.copy(), scope, by_text, calls, scalars, dict(items)), item)
-            for item in (syntax.args["order"].expressions if syntax.args.get("order") else ())
-        ]
-        node = self._aggregated(node, keys, calls, sets, scope)
+        chosen_by_set = [{self._expression(item, scope).sql for item in chosen} for chosen in sets]
+        aliases = {name.lower(): value for name, value in reversed(items)}
+
+        def called(value: exp.Expr, aliases: Mapping[str, exp.Expr] | None = None) -> Scalar:
+            value = self._told_apart(_unnamed(value.copy(), aliases or {}), scope, list(by_text), chosen_by_set, which)
+            return self._called(value, scope, by_text, calls, scalars)
+
+        values = [called(without_generators(value)) for _, value in items]
+        conditions = [called(part) for part in (conjuncts(having.this) if having is not None else ())]
+        extra = [called(qualifying.this, aliases)] if qualifying is not None else []
+        sorting = syntax.args["order"].expressions if syntax.args.get("order") else []
+        order = [called(item.this, aliases) for item in sorting]
+        node = self._aggregated(node, keys, calls, chosen_by_set, which)
         marks: dict[str, Scalar] = {}
         for placeholder, subquery in scalars:
-            node, found = self._scalar(node, subquery, _Scope(None), ctes, True)
+            node, found = self._scalar(node, subquery, _Scope(None), ctes, False)
             marks[placeholder.name] = Scalar.of(found)
         for condition in conditions:
             node = Filter(node, condition.with_columns(marks))
-        node, expressions = self._windows(node, [value.with_columns(marks) for _, value in values])
+        node, expressions = self._windows(node, [value.with_columns(marks) for value in (*values, *extra, *order)])
         chosen, outputs = [], []
-        for (name, _), expression in zip(values, expressions, strict=True):
+        for (name, _), expression in zip(items, expressions, strict=False):
             internal = self.name(name or "_c")
             chosen.append(Item(internal, expression))
             outputs.append((name, internal))
+        if extra:
+            node = Filter(node, expressions[len(items)])
         by_value = {item.value: column(item.name) for item in chosen}
-        ordering = tuple(_ordering(by_value.get(value, value), item) for value, item in order)
+        ordered_by = expressions[len(items) + len(extra) :]
+        ordering = tuple(_ordering(by_value.get(v, v), item) for v, item in zip(ordered_by, sorting, strict=True))
         return self._finished(syntax, node, outputs, scope, tuple(chosen), ordering)
 
-    def _aggregated(
-        self, node: Node, keys: list[Item], calls: list[Item], sets: list[list[exp.Expr]], scope: _Scope
-    ) -> Node:
-        if len(sets) == 1:
+    def _aggregated(self, node: Node, keys: list[Item], calls: list[Item], sets: list[set[str]], which: str) -> Node:
+        """Groups by each of some sets of keys, whose number is one more key called `which`."""
+        if len(sets) == 1 and all(key.value.sql in sets[0] for key in keys):
             return Aggregate(node, tuple(keys), tuple(calls))
-        which = self.name("_set")
+        number = self.name("_number")
         numbers = ", ".join(map(str, range(len(sets))))
-        node = Explode(node, Scalar(f"EXPLODE(ARRAY({numbers}))"), False, (which,))
-        texts = [{self._expression(item, scope).sql for item in chosen} for chosen in sets]
+        node = Explode(node, Scalar(f"EXPLODE(ARRAY({numbers}))"), False, (number,))
         grouped = []
         for key in keys:
-            holding = ", ".join(str(number) for number, text in enumerate(texts) if key.value.sql in text)
-            chosen = f"CASE WHEN {column(which).sql} IN ({holding}) THEN {key.value.sql} END"
-            grouped.append(Item(key.name, parse(chosen)))
-        return Aggregate(node, (*grouped, Item(self.name("_set"), column(which))), tuple(calls))
+            holding = ", ".join(str(place) for place, chosen in enumerate(sets) if key.value.sql in chosen) or "NULL"
+            value = f"CASE WHEN {column(number).sql} IN ({holding}) THEN {key.value.sql} END"
+            grouped.append(Item(key.name, parse(value)))
+        return Aggregate(node, (*grouped, Item(which, column(number))), tuple(calls))
+
+    def _told_apart(
+        self, value: exp.Expr, scope: _Scope, keys: list[str], sets: list[set[str]], which: str
+    ) -> exp.Expr:
+        """An expression in which GROUPING and GROUPING_ID follow from the number of the set of keys."""
+        holder = exp.Paren(this=value.copy())
+        for call in list(holder.find_all(exp.Grouping, exp.GroupingId)):
+            asked = [self._expression(item, scope).sql for item in call.expressions]
+            if len(sets) == 1 or not set(asked) <= set(keys):
+                raise QueryError(
+                    f"{call.sql('spark')} names no key of several sets",
+                    hint="Group by ROLLUP, CUBE or GROUPING SETS of what it names",
+                )
+            bits = ["".join(str(int(key not in chosen)) for key in asked or keys) for chosen in sets]
+            kind = "TINYINT" if isinstance(call, exp.Grouping) else "BIGINT"
+            told = " ".join(f"WHEN {place} THEN {int(each, 2)}" for place, each in enumerate(bits))
+            case = parse(f"CAST(CASE {column(which).sql} {told} END AS {kind})").node
+            for each in case.find_all(exp.Column):
+                each.set("marked", True)
+            call.replace(case)
+        told_apart: exp.Expr = holder.this
+        return told_apart
 
     def _called(
         self,
@@ -500,12 +531,9 @@ class _Reader:
         keys: Mapping[str, str],
         calls: list[Item],
         scalars: list[tuple[exp.Expr, exp.Expr]] | None = None,
-        aliases: Mapping[str, exp.Expr] | None = None,
     ) -> Scalar:
         """An expression over groups: keys and aggregates by their columns."""
         holder = exp.Paren(this=syntax)
-        if aliases and isinstance(syntax, exp.Column) and not syntax.table and syntax.name in aliases:
-            holder = exp.Paren(this=aliases[syntax.name].copy())
         for subquery in outermost(holder):
             if scalars is None:
                 raise Beyond("a subquery within a subquery's aggregate")
@@ -603,13 +631,10 @@ class _Reader:
         return node, outputs
 
     def _order_value(self, syntax: exp.Expr, scope: _Scope, outputs: Outputs) -> Scalar:
-        if isinstance(syntax, exp.Column) and not syntax.table:
-            for visible, internal in outputs:
-                if visible.lower() == syntax.name.lower():
-                    return column(internal)
         if syntax.find(exp.Window, exp.Query):
             raise Beyond("a window function or a subquery in ORDER BY", "Select it under a name")
-        return self._expression(syntax, scope)
+        selected = {visible.lower(): _internal(internal) for visible, internal in reversed(outputs)}
+        return self._expression(_unnamed(syntax.copy(), selected), scope)
 
     def _ordered(self, syntax: exp.Expr, node: Node, scope: _Scope) -> Node:
         order = syntax.args.get("order")
@@ -700,6 +725,18 @@ def _renamed(outputs: Outputs, alias: exp.Expr | None) -> Outputs:
     if not given:
         return outputs
     return [(new, internal) for new, (_, internal) in zip(given, outputs, strict=True)]
+
+
+def _unnamed(value: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
+    """An expression with what is selected under a name in the place of the name."""
+
+    def selected(node: exp.Expr) -> exp.Expr:
+        chosen = aliases.get(node.name.lower()) if isinstance(node, exp.Column) and not node.table else None
+        if chosen is None or node.args.get("marked"):
+            return node
+        return chosen.copy() if node is value or isinstance(chosen, exp.Column) else exp.paren(chosen)
+
+    return value.transform(selected, copy=False)
 
 
 def _of_nothing(call: Scalar) -> Scalar:

@@ -284,13 +284,14 @@ def _more(count: exp.Expr) -> exp.Expr:
 
 
 def refuses_null(condition: exp.Expr, subquery: exp.Expr) -> bool:
-    """Whether a comparison is not true where the subquery in it gives null."""
-    if not isinstance(condition.unnest(), exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NEQ):
+    """Whether a condition is a comparison that is not true where the subquery in it gives null."""
+    compared = condition.unnest()
+    if not isinstance(compared, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NEQ):
         return False
     node = subquery.parent
-    while node is not None and isinstance(node, exp.Paren | exp.Mul | exp.Add | exp.Sub | exp.Div | exp.Neg):
+    while isinstance(node, exp.Paren | exp.Mul | exp.Add | exp.Sub | exp.Div | exp.Neg):
         node = node.parent
-    return isinstance(node, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NEQ)
+    return node is compared
 
 
 def unaliased(item: exp.Expr) -> exp.Expr:
@@ -331,9 +332,18 @@ def grouping_sets(group: exp.Expr | None) -> list[list[exp.Expr]]:
     >>> group = sqlglot.parse_one("SELECT 1 FROM t GROUP BY ROLLUP (a, b)", dialect="spark").args["group"]
     >>> [[item.sql() for item in some] for some in grouping_sets(group)]
     [['a', 'b'], ['a'], []]
+    >>> group = sqlglot.parse_one("SELECT 1 FROM t GROUP BY a, b WITH ROLLUP", dialect="spark").args["group"]
+    >>> [[item.sql() for item in some] for some in grouping_sets(group)]
+    [['a', 'b'], ['a'], []]
     """
+    parts: list[exp.Expr] = [] if group is None else group.expressions
+    if group is not None:
+        for named in group.args.get("grouping_sets") or ():  # GROUP BY a, b GROUPING SETS ((a), (b))
+            parts = [named]
+        for over_all in (*(group.args.get("rollup") or ()), *(group.args.get("cube") or ())):  # GROUP BY a, b WITH CUBE
+            parts = [over_all.__class__(expressions=parts)]
     sets: list[list[exp.Expr]] = [[]]
-    for part in group.expressions if group is not None else ():
+    for part in parts:
         sets = [[*one, *other] for one in sets for other in _sets(part)]
     return sets
 

@@ -1,0 +1,101 @@
+"""A query's tree gives what its text says."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import sqlglot
+
+from kilonova.errors import QueryError
+from kilonova.query.parsing import parsed
+from kilonova.query.rendering import rendered
+from tests.query.histories import KNOWN, World, translated
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    made = World()
+    r = [(1, 2, "x", 3), (1, 2, "x", 3), (1, 3, "y", None), (2, None, "y", 5), (None, 1, None, 7), (3, 0, "z", -1)]
+    t = [(0, 1, 2, "x"), (1, 2, 4, "y"), (2, None, 6, None), (3, 3, None, "z"), (4, 4, 1, "x")]
+    u = [(0, 1, 2), (1, 1, None), (2, 3, 3), (5, None, 1)]
+    made.step({"r": Counter(r), "t": Counter(t), "u": Counter(u), "g": Counter([(1, "x", 2)])})
+    return made
+
+
+def assert_equal(world: World, text: str) -> None:
+    """Compare a query's tree with its text, over the same rows."""
+    tree = rendered(parsed(text, KNOWN), lambda scan: f"{scan.channel}_new")
+    written = sqlglot.parse_one(text, dialect="spark")
+    for table in written.find_all(sqlglot.exp.Table):
+        if table.name in KNOWN:
+            table.set("alias", sqlglot.exp.TableAlias(this=sqlglot.exp.to_identifier(table.alias_or_name)))
+            table.set("this", sqlglot.exp.to_identifier(f"{table.name}_new"))
+    got = world.duck.execute(translated(tree)).fetchall()
+    expected = world.duck.execute(translated(written.sql("spark"))).fetchall()
+    assert Counter(got) == Counter(expected)
+    assert expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select a, sum(b) as z, rank() over (order by sum(b)) as n from r group by a order by n, a limit 2",
+        "select a, sum(b) as z from r group by a order by rank() over (order by sum(b)), a limit 2",
+        "select a, sum(b) as z from r group by a order by (select max(k) from t) - z, a limit 2",
+        "select a, sum(b) as z from r group by a qualify rank() over (order by sum(b)) = 1",
+        "select k, v + 1 as n from t order by n * -2, k limit 3",
+    ],
+)
+def test_an_order_may_name_what_is_selected_and_windows_over_groups(world: World, text: str) -> None:
+    assert_equal(world, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select a, grouping(a) as g, sum(b) as z from r group by rollup(a)",
+        "select a, s, grouping_id(a, s) as g, grouping(s) as h, sum(b) as z from r group by cube(a, s)",
+        "select a, s, sum(b) as z from r group by a, rollup(s) having grouping(s) = 0",
+        "select a, rank() over (partition by grouping(a) order by sum(b), a) as n from r group by rollup(a)",
+        "select a, sum(b) as z from r group by grouping sets ((a), (a, s), ()) order by grouping(s), z, a limit 4",
+    ],
+)
+def test_grouping_tells_sets_of_keys_apart(world: World, text: str) -> None:
+    assert_equal(world, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("group by a, s with rollup", "group by rollup(a, s)"),
+        ("group by a, s with cube", "group by cube(a, s)"),
+        ("group by a, s grouping sets ((a), (s))", "group by grouping sets ((a), (s))"),
+    ],
+)
+def test_sets_of_keys_may_stand_behind_the_keys(text: str, same: str) -> None:
+    select = "select a, s, grouping_id() as g, sum(b) as z from r"
+    assert parsed(f"{select} {text}", KNOWN) == parsed(f"{select} {same}", KNOWN)
+
+
+def test_a_key_that_is_in_no_set_is_null(world: World) -> None:
+    tree = rendered(parsed("select a, s from r group by a, s grouping sets ((a))", KNOWN), lambda scan: "r_new")
+    assert Counter(world.duck.execute(translated(tree)).fetchall()) == Counter((a, None) for a in (1, 2, 3, None))
+
+
+@pytest.mark.parametrize("group", ["group by a", "group by rollup(s)"])
+def test_grouping_of_what_is_in_no_set_of_several_is_refused(group: str) -> None:
+    with pytest.raises(QueryError, match="names no key"):
+        parsed(f"select grouping(a) as g from r {group}", KNOWN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select k, (select max(d) from r where r.a = t.a) > 1 as m from t",
+        "select k from t where case when (select max(d) from r where r.a = t.a) > 1 then 0 else 1 end = 1",
+        "select a, sum(b) as z, (select max(k) from t having max(k) > 100) as m from r group by a",
+    ],
+)
+def test_a_subquery_without_rows_is_null_and_leaves_out_no_row(world: World, text: str) -> None:
+    assert_equal(world, text)
