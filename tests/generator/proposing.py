@@ -86,7 +86,7 @@ class Proposer:
 
     def _add_source(self) -> None:
         channel = standard(f"c{next(self._numbers)}", self.random.choice(self.kinds))
-        channel = replace(channel, several=channel.kind in SHARED and self.random.random() < 0.3)
+        channel = replace(channel, several=channel.kind in SHARED and self.random.random() < 0.5)
         self.spec = replace(self.spec, channels=(*self.spec.channels, channel))
 
     def _add_task(self) -> None:
@@ -98,15 +98,18 @@ class Proposer:
                 fitting.append((op, choices))
         if not fitting:
             return
+        adding = [(op, choices) for op, choices in fitting if OPS[op].adds(0)]
+        shares = bool(adding) and self.random.random() < 0.7
+        fitting = adding if shares else fitting
         op, choices = self.random.choice(fitting)
         inputs = [self.random.choice(some) for some in choices]
         outputs: list[ChannelSpec] = []
         place = len(self.spec.tasks)
         for number, kinds in enumerate(OPS[op].outputs(*(channel.kind for channel in inputs))):
-            kind = self.random.choice(kinds)
+            kind = self.random.choice([kind for kind in kinds if shares and kind in SHARED] or kinds)
             columns = standard("", kind).columns if kind in ("increment", "columns") else inputs[0].columns
             output = ChannelSpec(f"{name}_{number}", kind, columns)
-            if kind in SHARED and OPS[op].adds(number) and self.random.random() < 0.5:
+            if shares and kind in SHARED and OPS[op].adds(number):
                 output = replace(output, several=True)
                 shared = [(c, at) for c in self.spec.channels if (at := self._place(c, output, inputs)) is not None]
                 if shared and not outputs:

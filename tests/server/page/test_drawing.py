@@ -29,6 +29,8 @@ def overviews(draw: st.DrawFn) -> Overview:
         workflow = draw(st.sampled_from("vw"))
         writes = (f"t{number}",) if draw(st.booleans()) else (f"t{number}_a", f"t{number}_b")
         own = writes[:1] if draw(st.booleans()) else ()
+        among = draw(st.sampled_from([(), (), ("shared",), ("shared", *writes)])) if "shared" not in reads else ()
+        writes, own = (among, ()) if among else (writes, own)
         tasks.append(
             task_glance(
                 f"t{number}",
@@ -39,7 +41,8 @@ def overviews(draw: st.DrawFn) -> Overview:
                 binding=draw(st.sampled_from(["", f"{workflow}_f", f"{workflow}_g"])),
             )
         )
-        channels += [channel_glance(name, workflow=workflow) for name in writes]
+        known = [channel.name for channel in channels]
+        channels += [channel_glance(name, workflow=workflow) for name in writes if name not in known]
     return an_overview(channels, tasks)
 
 

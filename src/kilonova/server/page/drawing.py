@@ -1,12 +1,13 @@
 """The workflow as a picture: channels as cylinders, tasks as boxes, modes on the edges, workflowettes as frames.
 
-A task and the channels that it writes stay together, because a channel has one writer; a frame is drawn around the
-tasks of a workflowette, and around each workflow where there are several.
+A task and the channels that it alone writes stay together; a channel of several writers stands by itself. A frame is
+drawn around the tasks of a workflowette, and around each workflow where there are several.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -137,22 +138,29 @@ def shortened(name: str) -> str:
 def drawn(overview: Overview) -> Drawing:
     """Draw channels and tasks."""
     tasks, channels = overview.tasks, overview.channels
-    writer = {channel: task.name for task in tasks.values() for channel in task.writes if channel in channels}
+    written = [(channel, task.name) for task in tasks.values() for channel in task.writes]
+    times = Counter(channel for channel, _ in written)
+    writer = {channel: task for channel, task in written if times[channel] == 1 or channel not in channels}
     units: dict[str, Size] = {name: _size(name, _HOLDING) for name in channels if name not in writer}
-    units |= {_unit(task.name): _joint(task) for task in tasks.values()}
+    units |= {_unit(task.name): _joint(task, writer) for task in tasks.values()}
     lines = {
         (task.name, each.channel): Line(
-            _written_at(tasks[writer[each.channel]], each.channel)
+            _written_at(tasks[writer[each.channel]], each.channel, writer)
             if each.channel in writer
             else Port(each.channel, _HIGH / 2),
-            Port(_unit(task.name), _joint(task)[1] / 2 + _spread(index, len(task.reads))),
+            Port(_unit(task.name), _joint(task, writer)[1] / 2 + _spread(index, len(task.reads))),
         )
         for task in tasks.values()
         for index, each in enumerate(task.reads)
         if each.channel in channels
     }
+    lines |= {
+        (task, channel): Line(Port(_unit(task), _joint(tasks[task], writer)[1] / 2), Port(channel, _HIGH / 2))
+        for channel, task in written
+        if channel not in writer
+    }
     places = _arranged(_Frozen(units, _framed(overview, writer), tuple(lines.values())))
-    return _composed(overview, places, lines)
+    return _composed(overview, places, lines, writer)
 
 
 @dataclass(frozen=True)
@@ -184,15 +192,23 @@ def _size(name: str, least: float = _LEAST) -> Size:
     return max(least, sum(_OTHERS.get(letter, _LETTER) for letter in shortened(name)) + _MARGIN), _HIGH
 
 
-def _joint(task: TaskGlance) -> Size:
-    """The size of a task together with what it writes."""
-    outputs = max(_size(channel, _HOLDING)[0] for channel in task.writes)
-    return _size(task.name)[0] + _ARROW + outputs, len(task.writes) * (_HIGH + _ROW) - _ROW
+def _own(task: TaskGlance, writer: Mapping[str, str]) -> list[str]:
+    """The channels that a task alone writes."""
+    return [channel for channel in task.writes if writer.get(channel) == task.name]
 
 
-def _written_at(task: TaskGlance, channel: str) -> Port:
-    """Where lines begin from a channel that a task writes."""
-    return Port(_unit(task.name), task.writes.index(channel) * (_HIGH + _ROW) + _HIGH / 2)
+def _joint(task: TaskGlance, writer: Mapping[str, str]) -> Size:
+    """The size of a task together with what it alone writes."""
+    own = _own(task, writer)
+    if not own:
+        return _size(task.name)
+    outputs = max(_size(channel, _HOLDING)[0] for channel in own)
+    return _size(task.name)[0] + _ARROW + outputs, len(own) * (_HIGH + _ROW) - _ROW
+
+
+def _written_at(task: TaskGlance, channel: str, writer: Mapping[str, str]) -> Port:
+    """Where lines begin from a channel that a task alone writes."""
+    return Port(_unit(task.name), _own(task, writer).index(channel) * (_HIGH + _ROW) + _HIGH / 2)
 
 
 def _spread(index: int, count: int) -> float:
@@ -219,7 +235,9 @@ def _several(overview: Overview) -> bool:
     return len(of_tasks | {each.workflow for each in overview.channels.values()}) > 1
 
 
-def _composed(overview: Overview, places: Nested, lines: Mapping[tuple[str, str], Line]) -> Drawing:
+def _composed(
+    overview: Overview, places: Nested, lines: Mapping[tuple[str, str], Line], writer: Mapping[str, str]
+) -> Drawing:
     channels = {name: box for name, box in places.boxes.items() if name in overview.channels}
     tasks: dict[str, Rectangle] = {}
     writings = []
@@ -227,8 +245,13 @@ def _composed(overview: Overview, places: Nested, lines: Mapping[tuple[str, str]
         unit = places.boxes[_unit(task.name)]
         width = _size(task.name)[0]
         box = tasks[task.name] = Rectangle(unit.x, unit.y + (unit.height - _HIGH) / 2, width, _HIGH)
-        for number, channel in enumerate(task.writes):
-            left, top = unit.x + width + _ARROW, unit.y + number * (_HIGH + _ROW)
+        own = _own(task, writer)
+        for channel in task.writes:
+            if channel not in own:
+                path = _curve(places.ways[lines[task.name, channel]])
+                writings.append(Writing(task=task.name, channel=channel, path=path, back=""))
+                continue
+            left, top = unit.x + width + _ARROW, unit.y + own.index(channel) * (_HIGH + _ROW)
             place = channels[channel] = Rectangle(left, top, unit.width - width - _ARROW, _HIGH)
             writings.append(_written(task, channel, box, place))
     links = []
