@@ -353,6 +353,11 @@ class Proposer:
         if isinstance(outer, Ingest):  # so that slots of one channel overlap
             again = [step for _ in range(4) if isinstance(step := self._ingest(), Ingest)]
             inner += [step for step in again if step.channel == outer.channel]
+        others = tuple(
+            name for name in self.expected.tasks if isinstance(outer, Run) and name not in (outer.names or ())
+        )
+        if isinstance(outer, Run) and outer.names and others:  # so that other writers of a channel, and readers, go on
+            inner.append(Run(others))
         self.random.shuffle(inner)
         return During(outer, tuple(inner), self.random.choice(list(Ending)))
 
