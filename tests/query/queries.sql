@@ -105,3 +105,10 @@ select a, sum(b) z, rank() over (order by sum(b)) n from r group by a order by n
 select a, grouping(a) g, sum(b) z from r group by rollup(a);
 select a, s, grouping_id() g, sum(b) z from r group by cube(a, s) having grouping(s) = 0;
 select k, (select max(d) from r where r.a = t.a) > 1 m from t;
+with c as (select max(a) m from r) select k, (select m from c) z from t where k > (select m from c) - 1;
+select k, (select a from r order by a, b limit 1) z from u;
+select k, (select m + 1 from (select max(a) m from r) q where m > t.k) z from t;
+select a, (select v from t where t.k = r.a) z from r where d > (select v from t where t.k = r.b);
+select a, (select x from u where k = 3) z from r;
+select a, sum(b) z, (select max(v) from t where t.k = r.a) m, (select v from t where t.k = r.a) v from r group by a;
+select a from r where a = 1 or b in (select b from r where a > 1);

@@ -10,6 +10,7 @@ import sqlglot
 from kilonova.errors import QueryError
 from kilonova.query.parsing import parsed
 from kilonova.query.rendering import rendered
+from kilonova.query.syntax import Beyond
 from tests.query.histories import KNOWN, World, translated
 
 
@@ -99,3 +100,52 @@ def test_grouping_of_what_is_in_no_set_of_several_is_refused(group: str) -> None
 )
 def test_a_subquery_without_rows_is_null_and_leaves_out_no_row(world: World, text: str) -> None:
     assert_equal(world, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "with c as (select max(a) as m from r) select k, (select m from c) as z from t where k > (select m from c) - 1",
+        "select k, (select a from r order by a desc, b limit 1) as z from t",
+        "select k, (select m + 1 from (select max(a) as m from r) as q where m > t.k) as z from t",
+        "select a, (select v from t where t.k = r.a) as z from r",
+        "select a from r where d > (select v from t where t.k = r.a and t.v is not null) or a = 1",
+        "select a, (select x from u where k = 2) as z, (select 3) as three from r",
+        "select a, sum(b) as z, (select max(v) from t where t.k = r.a) as m from r group by a",
+        "select a, (select v from t where t.k = r.a) as z from r group by rollup(a)",
+    ],
+)
+def test_a_scalar_subquery_may_have_one_row_for_any_reason(world: World, text: str) -> None:
+    assert_equal(world, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select k, (select b from r where r.a = t.a) as z from t",
+        "select k, (select v from t where t.k > u.k) as z from u",
+        "select k, (select v from t where t.s = 'x') as z from u",
+        "select a, (select v + r.b from t where t.k = r.a) as z from r",
+        "select k, (select a from r limit 2) as z from t",
+    ],
+)
+def test_a_scalar_subquery_that_may_have_several_rows_is_beyond(text: str) -> None:
+    with pytest.raises(Beyond, match="scalar subquery"):
+        parsed(text, KNOWN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select a, b from r where a = 2 or b in (select b from r where a > 2)",
+        "select a, b from r where a = 2 or b in (select r.b from r join t as r_2 on r.a = r_2.k where r_2.a > 1)",
+        "select a, b from r where a = 2 or b in (select b from (select b, a from r) r where r.a in (select a from r))",
+    ],
+)
+def test_a_subquery_below_or_may_read_the_table_around_it(world: World, text: str) -> None:
+    assert_equal(world, text)
+
+
+def test_parentheses_around_what_is_selected_say_nothing() -> None:
+    plain = "select distinct a, b + 1 as c from r order by a, c limit 3"
+    assert parsed("select distinct (a), ((b + 1)) as c from r order by (a), c limit 3", KNOWN) == parsed(plain, KNOWN)

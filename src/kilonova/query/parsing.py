@@ -16,7 +16,7 @@ from sqlglot.optimizer.qualify import qualify
 
 from kilonova.errors import QueryError, closest
 from kilonova.query.expression import Scalar, both, column, equal, parse, same
-from kilonova.query.properties import Known, filled
+from kilonova.query.properties import Known, equated, filled, present, single, unique
 from kilonova.query.pushing import pushed
 from kilonova.query.syntax import (
     Beyond,
@@ -217,7 +217,7 @@ class _Reader:
             node, outputs = Scan(channel, columns), list(columns)
         elif isinstance(syntax, exp.Subquery):
             node, outputs = self.query(syntax.this, self._with(syntax, ctes), None)
-            node = node.input if isinstance(node, Top) and node.limit is None and not node.offset else node
+            node = _unordered(node)
         else:
             raise Beyond(f"{syntax.key.upper()} in FROM")
         table_alias = syntax.args.get("alias")
@@ -347,7 +347,7 @@ class _Reader:
         query = subquery.unnest()
         ctes = self._with(query, ctes)
         if not isinstance(query, exp.Select) or query.args.get("group") or not has_aggregates(query):
-            raise Beyond("a scalar subquery that is not one aggregate", "Aggregate its value, or write a join")
+            return self._looked_up(node, query, scope, ctes, refuses)
         body = self._body(query, ctes, scope)
         item = unaliased(query.selects[0])
         may_be_none = any(query.args.get(part) for part in ("having", "limit", "offset", "qualify"))
@@ -372,6 +372,32 @@ class _Reader:
             return Join(node, inner, Kind.INNER if refuses else Kind.LEFT, on), _internal(named.name)
         chosen = exp.Case().when(f"{column(mark.name).sql} IS NULL", empty.node, dialect="spark")
         return Join(node, inner, Kind.LEFT, on), chosen.else_(_internal(named.name))
+
+    def _looked_up(
+        self, node: Node, query: exp.Expr, scope: _Scope, ctes: Ctes, refuses: bool
+    ) -> tuple[Node, exp.Expr]:
+        """Join with a scalar subquery that has one row by what it reads or by its LIMIT, and name its value."""
+        on = None
+        if isinstance(query, exp.Select) and plain(query):
+            body = self._body(query, ctes, scope)
+            self._inside(body.free, node, body.node)
+            found, outputs = self._selected(query, body.node, body.scope, ctes)
+            inner = _unordered(found)
+            if not isinstance(inner, Project) or not all(
+                i.value.columns <= set(names(inner.input)) for i in inner.items
+            ):
+                raise Beyond("a scalar subquery that selects columns of the query around it", "Write it as a join")
+            on = both(body.free)
+            met = {other.name for _, other in equated(on, frozenset(names(node)), frozenset(names(body.node)))}
+            one = single(body.node, self._known) or any(met.issuperset(key) for key in unique(body.node, self._known))
+            inner = Project(inner.input, (*inner.items, *kept(names(body.node)))) if body.free else inner
+        else:
+            inner, outputs = self.query(query, ctes, None)
+            one = single(inner, self._known)
+        if not one:
+            raise Beyond("a scalar subquery that may have several rows", "Aggregate its value, or write a join")
+        sure = refuses or (on is None and present(inner))
+        return Join(node, inner, Kind.INNER if sure else Kind.LEFT, on), _internal(outputs[0][1])
 
     def _correlated(self, node: Node, body: _Body) -> tuple[Node, list[tuple[Scalar, Scalar]]]:
         """The rows of a correlated subquery, and by what they belong to those of the query around it.
@@ -407,7 +433,7 @@ class _Reader:
         for part in ("pivots", "sample", "cluster", "distribute", "sort", "match", "connect"):
             if syntax.args.get(part):
                 raise Beyond(part.upper())
-        items = [(item.alias_or_name, unaliased(item)) for item in syntax.selects]
+        items = [(item.alias_or_name, unaliased(item).unnest()) for item in syntax.selects]
         having, qualifying = syntax.args.get("having"), syntax.args.get("qualify")
         group = syntax.args.get("group")
         if group is not None or having is not None or has_aggregates(syntax):
@@ -470,8 +496,10 @@ class _Reader:
         order = [called(item.this, aliases) for item in sorting]
         node = self._aggregated(node, keys, calls, chosen_by_set, which)
         marks: dict[str, Scalar] = {}
+        key_of = {key.value.name: key.name for key in keys}
+        around = _Scope(None, {place: key_of[own] for place, own in scope.columns.items() if own in key_of})
         for placeholder, subquery in scalars:
-            node, found = self._scalar(node, subquery, _Scope(None), ctes, False)
+            node, found = self._scalar(node, subquery, around, ctes, False)
             marks[placeholder.name] = Scalar.of(found)
         for condition in conditions:
             node = Filter(node, condition.with_columns(marks))
@@ -634,7 +662,7 @@ class _Reader:
         if syntax.find(exp.Window, exp.Query):
             raise Beyond("a window function or a subquery in ORDER BY", "Select it under a name")
         selected = {visible.lower(): _internal(internal) for visible, internal in reversed(outputs)}
-        return self._expression(_unnamed(syntax.copy(), selected), scope)
+        return self._expression(_unnamed(syntax.unnest().copy(), selected), scope)
 
     def _ordered(self, syntax: exp.Expr, node: Node, scope: _Scope) -> Node:
         order = syntax.args.get("order")
@@ -725,6 +753,11 @@ def _renamed(outputs: Outputs, alias: exp.Expr | None) -> Outputs:
     if not given:
         return outputs
     return [(new, internal) for new, (_, internal) in zip(given, outputs, strict=True)]
+
+
+def _unordered(node: Node) -> Node:
+    """A tree without an order that nothing follows from."""
+    return node.input if isinstance(node, Top) and node.limit is None and not node.offset else node
 
 
 def _unnamed(value: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Expr:

@@ -280,6 +280,18 @@ def _implied(condition: Scalar) -> frozenset[str]:
     return frozenset(found)
 
 
+def _fixed(condition: Scalar) -> frozenset[str]:
+    """The columns that a condition wants to be equal to constants."""
+    found = set()
+    for part in condition.conjuncts():
+        node = part.node.unnest()
+        if isinstance(node, exp.EQ):
+            one, other = Scalar.of(node.this), Scalar.of(node.expression)
+            sides = ((one, other), (other, one))
+            found |= {side.name for side, value in sides if side.name and isinstance(value.node, exp.Literal)}
+    return frozenset(found)
+
+
 def equated(condition: Scalar | None, left: frozenset[str], right: frozenset[str]) -> tuple[tuple[Scalar, Scalar], ...]:
     """The pairs of a left and a right expression that a join condition wants to be equal."""
     pairs = []
@@ -360,7 +372,10 @@ def single(node: Node, known: Known) -> bool:
             return known[node.channel].single
         case Unit():
             return True
-        case Project() | Filter() | Window():
+        case Filter():
+            fixed = _fixed(node.condition)
+            return single(node.input, known) or any(fixed.issuperset(key) for key in unique(node.input, known))
+        case Project() | Window():
             return single(node.input, known)
         case Join(kind=Kind.SEMI | Kind.ANTI):
             return single(node.left, known)
@@ -371,6 +386,21 @@ def single(node: Node, known: Known) -> bool:
         case Top():
             return node.limit in (0, 1) or single(node.input, known)
         case Join() | Union() | Explode():
+            return False
+
+
+def present(node: Node) -> bool:
+    """Return whether a tree has one row at least, whatever the channels hold."""
+    match node:
+        case Unit():
+            return True
+        case Project() | Window():
+            return present(node.input)
+        case Join(kind=Kind.LEFT):
+            return present(node.left)
+        case Aggregate():
+            return not node.keys
+        case _:
             return False
 
 

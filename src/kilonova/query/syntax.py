@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import sqlglot
 from sqlglot import exp
@@ -250,9 +250,7 @@ def _among(found: exp.In) -> exp.Expr:
     query, given = found.args["query"].unnest(), found.this.unnest()
     if isinstance(given, exp.Tuple) or given.find(exp.Query) or not isinstance(query, exp.Select):
         raise Beyond("IN over several columns or subqueries below OR or within an expression", "Use a UNION or a join")
-    inside = {source.alias_or_name for source in query.find_all(exp.Table, exp.Subquery)}
-    if inside & {each.table for each in given.find_all(exp.Column)}:
-        raise Beyond("IN with a subquery that uses an alias of the query around it", "Use another alias")
+    query = _under_other_aliases(query, {each.table for each in given.find_all(exp.Column)})
     value, every = unaliased(query.selects[0]), exp.Count(this=exp.Star())
     alike = _more(_counted(query, every, exp.EQ(this=value.copy(), expression=given.copy())))
     if not _negated(found):
@@ -260,6 +258,25 @@ def _among(found: exp.In) -> exp.Expr:
     unknown = _more(_counted(query, exp.Sub(this=every.copy(), expression=exp.Count(this=value.copy()))))
     without = exp.and_(exp.Is(this=given.copy(), expression=exp.Null()), _more(_counted(query, every)))
     return exp.paren(exp.or_(alike, unknown, without))
+
+
+def _under_other_aliases(query: exp.Select, taken: Collection[str]) -> exp.Select:
+    """A query whose tables have none of some names, so that expressions over those can stand in it."""
+    query = query.copy()
+    sources = list(query.find_all(exp.Table, exp.Subquery, exp.Lateral))
+    used = {*taken, *(each.alias_or_name for each in sources)}
+    for name in sorted({each.alias_or_name for each in sources if each.parent_select is query} & {*taken}):
+        other = next(each for each in (f"{name}_{number}" for number in itertools.count(2)) if each not in used)
+        used.add(other)
+        for source in sources:
+            if source.alias_or_name == name:
+                given = source.args.get("alias")
+                columns = given.columns if isinstance(given, exp.TableAlias) else []
+                source.set("alias", exp.TableAlias(this=exp.to_identifier(other), columns=columns))
+        for column in query.find_all(exp.Column):
+            if column.table == name:
+                column.set("table", exp.to_identifier(other))
+    return query
 
 
 def _negated(part: exp.Expr) -> bool:
