@@ -21,6 +21,8 @@ _NAMES = {
     exp.DataType.Type.DOUBLE: "double",
     exp.DataType.Type.BOOLEAN: "boolean",
     exp.DataType.Type.TEXT: "string",
+    exp.DataType.Type.VARCHAR: "string",
+    exp.DataType.Type.CHAR: "string",
     exp.DataType.Type.BINARY: "binary",
     exp.DataType.Type.DATE: "date",
     exp.DataType.Type.TIMESTAMP: "timestamp",
@@ -31,13 +33,15 @@ _NAMES = {
 
 
 def parse_schema(ddl: str) -> Schema:
-    """A schema from its DDL.
+    """A schema from its DDL; `varchar(n)` and `char(n)` are strings of any length, as in Spark's casts.
 
     Raises:
         DeclarationError: it is not DDL, or has a type that Spark's tables do not.
 
     >>> parse_schema("id string, tags array<string>, price decimal(10, 2)").columns[2].type
     'decimal(10,2)'
+    >>> parse_schema("name varchar(10)").columns[0].type
+    'string'
     """
     try:
         # "long", "short" and "byte" are Spark's, and the parser's dialect knows them.

@@ -16,6 +16,7 @@ from sqlglot.optimizer.qualify import qualify
 
 from kilonova.errors import QueryError, closest
 from kilonova.query.expression import Scalar, both, column, equal, parse, same
+from kilonova.query.naming import named
 from kilonova.query.properties import Known, equated, filled, present, single, unique
 from kilonova.query.pushing import pushed
 from kilonova.query.syntax import (
@@ -68,7 +69,7 @@ def parsed(text: str, known: Known) -> Node:
         QueryError: it is no query, or names what is not there.
         Beyond: it uses a construct that the tree has no operator for.
     """
-    syntax = syntax_of(text)
+    syntax = named(syntax_of(text), text)
     wanted = written_names(syntax)
     real = {name.lower(): name for name in known}
     schema: dict[str, object] = {}
@@ -720,7 +721,7 @@ class _Reader:
     def _expression(self, syntax: exp.Expr, scope: _Scope) -> Scalar:
         """A scalar expression with the tree's own column names."""
 
-        def named(node: exp.Expr) -> exp.Expr:
+        def resolved(node: exp.Expr) -> exp.Expr:
             if isinstance(node, exp.Column) and not node.args.get("marked"):
                 internal = scope.find(node.table, node.name)
                 if internal is None:
@@ -732,7 +733,7 @@ class _Reader:
 
         if syntax.find(exp.Query):
             raise Beyond("a subquery in this place", "Write it as a join")
-        return Scalar.of(exp.Paren(this=syntax.copy()).transform(named).this)
+        return Scalar.of(exp.Paren(this=syntax.copy()).transform(resolved).this)
 
 
 def _internal(name: str) -> exp.Column:

@@ -10,13 +10,14 @@ from sqlglot import exp
 from sqlglot.errors import ParseError
 
 from kilonova.errors import QueryError, closest
+from kilonova.query.naming import named
 from kilonova.query.properties import Known
 
 AGGREGATES = frozenset(
     """
     mode kurtosis skewness bool_and bool_or every some any histogram_numeric percentile bit_and bit_or bit_xor
     regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
-    listagg string_agg collect_list collect_set count_min_sketch try_sum try_avg
+    mean std hll_sketch_agg hll_union_agg theta_sketch_agg theta_union_agg schema_of_variant_agg listagg string_agg collect_list collect_set count_min_sketch try_sum try_avg
     """.split()  # noqa: SIM905
 )
 """Aggregate functions of Spark that the parser takes for plain ones."""
@@ -121,7 +122,7 @@ def selected_names(text: str) -> list[str]:
     Raises:
         QueryError: it cannot be parsed.
     """
-    return written_names(syntax_of(text))
+    return written_names(named(syntax_of(text), text))
 
 
 def syntax_of(text: str) -> exp.Query:
@@ -147,12 +148,12 @@ def syntax_of(text: str) -> exp.Query:
 
 
 def written_names(syntax: exp.Expr) -> list[str]:
-    """The names of the result's columns as the user wrote them; none where a star stands among them."""
+    """The names of the result's columns as the user wrote them, "" for no name; none where a star stands among them."""
     while isinstance(syntax, exp.SetOperation | exp.Subquery):
         syntax = syntax.this
     if not isinstance(syntax, exp.Select) or any(item.is_star for item in syntax.selects):
         return []
-    return [item.alias_or_name for item in syntax.selects]
+    return [item.output_name for item in syntax.selects]
 
 
 def conjuncts(condition: exp.Expr) -> list[exp.Expr]:
