@@ -13,7 +13,7 @@ from kilonova.errors import DeclarationError, KilonovaError, closest
 from kilonova.model.binding import refuse_misfit
 from kilonova.model.channel import Channel
 from kilonova.model.task import Function, Mode, Variant
-from kilonova.query.syntax import reading, tables_of
+from kilonova.query.syntax import channels_of, reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _attached(bound: Bound, around: Drafts) -> Drafts:
     for task, draft in flat.tasks.items():
         _refuse_strangers((*draft.modes, *draft.writes), own, task)
     for view, query in flat.views.items():
-        _refuse_strangers(tables_of(query.query), own, view)
+        _refuse_strangers(channels_of(query.query, own), own, view)
     written = flat.written()
     for name, port in flat.channels.items():
         channel = around.channels.get(names[name])

@@ -20,7 +20,7 @@ from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
 from kilonova.query.parsing import parsed
 from kilonova.query.properties import Facts
 from kilonova.query.storing import Stored, kept_whole, stored
-from kilonova.query.syntax import Beyond, expanded, selected_names, tables_of, with_ports
+from kilonova.query.syntax import Beyond, channels_of, expanded, selected_names, with_ports
 from kilonova.query.tasks import FULL, facts, task_of
 from kilonova.query.tree import Node, names
 
@@ -124,7 +124,7 @@ def _ordered(drafts: Mapping[str, ViewDraft]) -> Iterable[ViewDraft]:
     graph = {}
     for name, draft in drafts.items():
         try:
-            graph[name] = [table for table in tables_of(draft.query) if table in drafts]
+            graph[name] = [table for table in channels_of(draft.query, drafts) if table in drafts]
         except QueryError as error:
             raise draft.blamed(error) from None
     try:
@@ -145,8 +145,8 @@ def _understood(draft: ViewDraft, known: Mapping[str, Facts]) -> None:
 def _view(
     draft: ViewDraft, known: Mapping[str, Facts], channels: Mapping[str, Channel]
 ) -> Iterable[tuple[Channel, Task, Facts]]:
-    for table in tables_of(draft.query):
-        if table.lower() not in {name.lower() for name in known}:
+    for table in channels_of(draft.query, known):
+        if table not in known:
             raise QueryError("there is no such channel", channel=table, hint=closest(table, list(known)))
         if table in channels and channels[table].schema is None:
             raise DeclarationError(
@@ -194,7 +194,7 @@ def _opaque(draft: ViewDraft, known: Mapping[str, Facts], why: Beyond) -> tuple[
     encoding: Encoding = Upsert(draft.key) if draft.key else Changes()
     variant = Variant(
         name=FULL,
-        ports=tuple(Port(name, name, Mode.ALL) for name in tables_of(draft.query)),
+        ports=tuple(Port(name, name, Mode.ALL) for name in channels_of(draft.query, known)),
         productions=(Production.BASE,),
         logic=Sql(text=with_ports(draft.query, known)),
         fingerprint=draft.query,

@@ -8,19 +8,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 import sqlglot
 from sqlglot import exp
 
+Syntax = TypeVar("Syntax", bound=exp.Expr)
+
 UNSTEADY = frozenset(
     """
-    rand randn random uuid shuffle current_timestamp current_date now localtimestamp unix_timestamp curdate
-    monotonically_increasing_id spark_partition_id input_file_name current_time
+    rand randn random uniform randstr uuid shuffle monotonically_increasing_id spark_partition_id
+    input_file_name input_file_block_start input_file_block_length reflect java_method try_reflect
+    current_timestamp current_date current_time now localtimestamp unix_timestamp curdate current_timezone
+    user current_user session_user current_catalog current_database current_schema version
     """.split()  # noqa: SIM905
 )
-"""Functions that give something else each time."""
-
-_UNSTEADY_NODES = (exp.Rand, exp.Randn, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.Uuid)
+"""Functions that give something else each time, or to each session."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -89,7 +92,18 @@ def column(name: str) -> Scalar:
 
 def parse(text: str) -> Scalar:
     """An expression from Spark SQL whose columns are quoted."""
-    return Scalar.of(sqlglot.parse_one(text, dialect="spark"))
+    return Scalar.of(_parsed(text))
+
+
+def as_called(syntax: Syntax) -> Syntax:
+    """A syntax tree in which functions stay calls that the parser would write without parentheses, unlike Spark."""
+
+    def called(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Localtimestamp | exp.CurrentCatalog):
+            return exp.Anonymous(this=node.sql_name())
+        return node
+
+    return cast(Syntax, syntax.transform(called, copy=False))
 
 
 def both(conditions: tuple[Scalar, ...]) -> Scalar | None:
@@ -121,7 +135,7 @@ def _wrapped(expression: Scalar) -> exp.Expr:
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(sql: str) -> exp.Expr:
-    return sqlglot.parse_one(sql, dialect="spark")
+    return as_called(sqlglot.parse_one(sql, dialect="spark"))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -137,9 +151,8 @@ def _conjuncts(sql: str) -> tuple[Scalar, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _steady(sql: str) -> bool:
-    for node in _parsed(sql).walk():
-        if isinstance(node, _UNSTEADY_NODES):
-            return False
-        if isinstance(node, exp.Anonymous) and node.name.lower() in UNSTEADY:
-            return False
-    return True
+    return not any(
+        name.lower() in UNSTEADY
+        for call in _parsed(sql).find_all(exp.Func)
+        for name in ([call.name] if isinstance(call, exp.Anonymous) else call.sql_names())
+    )

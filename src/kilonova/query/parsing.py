@@ -35,6 +35,7 @@ from kilonova.query.syntax import (
     tables_of,
     unaliased,
     unfiltered,
+    with_calls,
     without_generators,
     written_names,
 )
@@ -73,6 +74,7 @@ def parsed(text: str, known: Known) -> Node:
     wanted = written_names(syntax)
     real = {name.lower(): name for name in known}
     schema: dict[str, object] = {}
+    columns: set[str] = set()
     for table in tables_of(text):
         if table.lower() not in real:
             raise QueryError(f"there is no channel {table}", hint=closest(table, list(known)))
@@ -80,6 +82,8 @@ def parsed(text: str, known: Known) -> Node:
         if not types:
             raise Beyond(f"{table}, whose columns are not known before it has run")
         schema[table.lower()] = {name.lower(): kind or "string" for name, kind in types.items()}
+        columns |= {name.lower() for name in types}
+    syntax = with_calls(syntax, columns)
     try:
         resolved = qualify(syntax, schema=schema, dialect="spark", quote_identifiers=False, identify=False)
     except OptimizeError as error:

@@ -433,6 +433,8 @@ def steady(node: Node) -> bool:
             own = tuple(item.value for item in node.items)
         case Explode():
             own = (node.generator,)
+        case Top():
+            own = tuple(item.value for item in node.order)
         case _:
             own = ()
     return all(expression.steady for expression in own) and all(steady(below) for below in inputs(node))

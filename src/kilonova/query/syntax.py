@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError
 
 from kilonova.errors import QueryError, closest
+from kilonova.query.expression import as_called
 from kilonova.query.naming import named
 from kilonova.query.properties import Known
 
@@ -17,7 +18,8 @@ AGGREGATES = frozenset(
     """
     mode kurtosis skewness bool_and bool_or every some any histogram_numeric percentile bit_and bit_or bit_xor
     regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
-    mean std hll_sketch_agg hll_union_agg theta_sketch_agg theta_union_agg schema_of_variant_agg listagg string_agg collect_list collect_set count_min_sketch try_sum try_avg
+    mean std hll_sketch_agg hll_union_agg theta_sketch_agg theta_union_agg schema_of_variant_agg
+    listagg string_agg collect_list collect_set count_min_sketch try_sum try_avg
     """.split()  # noqa: SIM905
 )
 """Aggregate functions of Spark that the parser takes for plain ones."""
@@ -49,6 +51,19 @@ def tables_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name.lower() not in own))
 
 
+def channels_of(text: str, known: Collection[str]) -> tuple[str, ...]:
+    """The tables that a query names, under the names by which they are known: the case of letters does not matter.
+
+    Raises:
+        QueryError: it cannot be parsed.
+
+    >>> channels_of("SELECT * FROM ORDERS JOIN orders JOIN Other", {"Orders"})
+    ('Orders', 'Other')
+    """
+    real = {name.lower(): name for name in known}
+    return tuple(dict.fromkeys(real.get(table.lower(), table) for table in tables_of(text)))
+
+
 def expanded(text: str, queries: Mapping[str, str]) -> str:
     """A query that defines what it reads of some other queries, and what these read of them.
 
@@ -59,7 +74,7 @@ def expanded(text: str, queries: Mapping[str, str]) -> str:
     Raises:
         QueryError: it cannot be parsed.
     """
-    read = {name: queries[name] for name in tables_of(text) if name in queries}
+    read = {name: queries[name] for name in channels_of(text, queries) if name in queries}
     if not read:
         return text
     syntax = syntax_of(text)
@@ -87,11 +102,12 @@ def reading(text: str, names: Mapping[str, str]) -> str:
     """
     syntax = syntax_of(text)
     own = {cte.alias.lower() for cte in syntax.find_all(exp.CTE)}
+    instead = {name.lower(): other for name, other in names.items() if name.lower() not in own}
     for table in syntax.find_all(exp.Table):
-        if table.name in names and table.name.lower() not in own:
+        if table.name.lower() in instead:
             if not table.alias:
                 table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
-            table.set("this", exp.to_identifier(names[table.name]))
+            table.set("this", exp.to_identifier(instead[table.name.lower()]))
     return syntax.sql("spark")
 
 
@@ -114,6 +130,26 @@ def with_ports(text: str, known: Known) -> str:
         table.set("this", exp.to_identifier(f"\x02{names_[table.name.lower()]}\x03"))
     sql = syntax.sql("spark").replace("{", "{{").replace("}", "}}")
     return sql.replace("`\x02", "{").replace("\x03`", "}").replace("\x02", "{").replace("\x03", "}")
+
+
+def with_calls(syntax: exp.Query, columns: Collection[str]) -> exp.Query:
+    """A query in which functions that Spark calls without parentheses are called with them.
+
+    Args:
+        syntax: the query.
+        columns: the names of the columns that it may read, in lower case, which go before functions.
+
+    >>> with_calls(syntax_of("SELECT user, t.user, current_time FROM t"), {"current_time"}).sql("spark")
+    'SELECT USER(), t.user, current_time FROM t'
+    """
+    syntax = syntax.copy()
+    taken = {*columns, *(alias.alias.lower() for alias in syntax.find_all(exp.Alias))}
+    taken |= {column.name.lower() for alias in syntax.find_all(exp.TableAlias) for column in alias.columns}
+    for column in list(syntax.find_all(exp.Column)):
+        bare_name = not column.table and not column.this.args.get("quoted")
+        if bare_name and column.name.lower() in {"user", "current_time"} - taken:
+            column.replace(exp.Anonymous(this=column.name.upper()))
+    return syntax
 
 
 def selected_names(text: str) -> list[str]:
@@ -144,7 +180,7 @@ def syntax_of(text: str) -> exp.Query:
         raise QueryError("one query is wanted", hint="Write one SELECT, without a semicolon in between")
     if not isinstance(statements[0], exp.Query):
         raise QueryError("this is no query", hint="Write a SELECT")
-    return statements[0]
+    return as_called(statements[0])
 
 
 def written_names(syntax: exp.Expr) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 from kilonova.catalog import registry
 from kilonova.catalog import runs as records
@@ -98,14 +99,21 @@ def parts(tx: Transaction, name: str) -> dict[str, Registered]:
     Raises:
         UnknownName: there is no such task.
     """
-    mine = [
-        each
-        for each in registry.task_names(tx)
-        if each.rpartition("__")[0] == name and each.rpartition("__")[2].isdigit()
-    ]
-    found = registry.tasks(tx, [*mine, name])
-    kept = {each: known for each, known in found.items() if each != name and _text(known) is not None}
-    return {**kept, name: found[name]}
+    found = registry.tasks(tx, [name])
+    active = set(registry.task_names(tx)) if found[name].task.written else set()
+    wanted = [name]
+    while wanted:
+        read = {each for one in wanted for each in found[one].task.reads} & active - found.keys()
+        kept = {each: known for each, known in registry.tasks(tx, read).items() if _keeps(known, name)}
+        found |= kept
+        wanted = list(kept)
+    order = TopologicalSorter({each: (set(known.task.reads) & found.keys()) - {each} for each, known in found.items()})
+    return {each: found[each] for each in order.static_order()}
+
+
+def _keeps(known: Registered, view: str) -> bool:
+    """Whether a task keeps a relation for a view that reads it: nobody wrote its query, and the view gave the name."""
+    return _text(known) is not None and not known.task.written and known.task.name.startswith(f"{view}__")
 
 
 def _text(known: Registered) -> str | None:
