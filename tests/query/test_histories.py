@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from kilonova.query.parsing import parsed
+from kilonova.query.storing import stored
 from kilonova.query.syntax import Beyond
 from tests.query.generator import Generator
-from tests.query.histories import lived
+from tests.query.histories import KNOWN, lived
 
 QUERIES = [text.strip() for text in (Path(__file__).parent / "queries.sql").read_text().split(";") if text.strip()]
 
@@ -17,6 +19,38 @@ QUERIES = [text.strip() for text in (Path(__file__).parent / "queries.sql").read
 def test_a_view_equals_its_recomputation_through_any_history(text: str) -> None:
     for seed in range(2):
         lived(text, seed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select k, s, sum(v) z from t group by k, s",
+        "select k, upper(s) s, max(v) z from t group by k, upper(s)",
+        "select t.k, t.s, sum(u.b) z from t join u on t.k = u.x group by t.k, t.s",
+        "select u.x k, t.s, count(*) z from t join u on t.k = u.x group by u.x, t.s, t.a",
+        "select t.k, t.s, max(u.b) z from t left join u on t.k = u.x group by t.k, t.s",
+        "select t.k, t.s, u.b, count(*) z from t left join u on t.a = u.k group by t.k, t.s, u.b",
+        "select k, s, rank() over (partition by k, s order by a) z from t where s is not null",
+        "select k, s, count(*) z from t where k in (select x from u) group by s, k having count(*) > 0",
+    ],
+)
+def test_a_key_that_determines_the_other_keys_of_groups_is_one(text: str) -> None:
+    for seed in range(4):
+        lived(text, seed, key=("k",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select a k, s, sum(v) z from t group by a, s",
+        "select u.x k, u.b, count(*) z from t join u on t.k = u.x group by u.x, u.b",
+        "select u.x k, t.s, count(*) z from u left join t on t.k = u.x and u.b > 0 group by u.x, t.s",
+        "select k, s from t union all select k, s from t",
+    ],
+)
+def test_a_key_that_does_not_determine_them_is_none(text: str) -> None:
+    (item,) = stored("v", parsed(text, KNOWN), KNOWN, ("k",))
+    assert item.whole is not None
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -14,6 +14,7 @@ from kilonova.query.tree import (
     Aggregate,
     Explode,
     Filter,
+    Item,
     Join,
     Kind,
     Node,
@@ -350,6 +351,82 @@ def unique(node: Node, known: Known) -> tuple[tuple[str, ...], ...]:
             return (tuple(item.name for item in node.keys),)
         case Union() | Explode():
             return ()
+
+
+def tells_apart(node: Node, columns: frozenset[str], known: Known) -> bool:
+    """Return whether no two rows have the same values in some columns, as far as follows from the tree and the keys.
+
+    Args:
+        node: the tree.
+        columns: the columns; nulls count as values.
+        known: the channels that it reads.
+    """
+    if isinstance(node, Project):
+        below = [item.value.name for item in node.items if item.name in columns]
+        return tells_apart(node.input, frozenset(name for name in below if name), known)
+    told = determined(node, columns, known)
+    return any(told.issuperset(key) for key in unique(node, known))
+
+
+def determined(node: Node, given: frozenset[str], known: Known) -> frozenset[str]:
+    """The columns that have one value where some columns have: rows that agree in those agree in these.
+
+    Args:
+        node: the tree.
+        given: the columns in which rows agree, nulls counting as values.
+        known: the channels that it reads.
+    """
+    given &= frozenset(names(node))
+    match node:
+        case Scan():
+            return frozenset(names(node)) if any(given.issuperset(key) for key in unique(node, known)) else given
+        case Unit() | Union():
+            return given
+        case Project():
+            below = frozenset(item.value.name for item in node.items if item.name in given and item.value.name)
+            return given | _follow(node.items, determined(node.input, below, known))
+        case Filter():
+            return determined(node.input, given | _fixed(node.condition), known)
+        case Join(kind=Kind.INNER | Kind.LEFT):
+            return _determined_by_join(node, given, known)
+        case Join(kind=Kind.SEMI | Kind.ANTI):
+            return determined(node.left, given, known)
+        case Join():
+            return given
+        case Aggregate():
+            below = frozenset(item.value.name for item in node.keys if item.name in given and item.value.name)
+            found = given | _follow(node.keys, determined(node.input, below, known))
+            return frozenset(names(node)) if found.issuperset(item.name for item in node.keys) else found
+        case Window() | Explode() | Top():
+            return given | determined(node.input, given, known)
+
+
+def _follow(items: tuple[Item, ...], below: frozenset[str]) -> frozenset[str]:
+    """The names of expressions over some columns alone."""
+    return frozenset(item.name for item in items if item.value.columns <= below and item.value.steady)
+
+
+def _determined_by_join(node: Join, given: frozenset[str], known: Known) -> frozenset[str]:
+    pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
+    found, before = given, None
+    while found != before:
+        before = found
+        found |= determined(node.left, found, known)
+        if node.kind is Kind.INNER:  # rows of an outer join that meet none have nulls, whatever is equated
+            found |= determined(node.right, found, known)
+            for one, other in (*pairs, *((other, one) for one, other in pairs)):
+                if one.columns <= found and one.steady and other.name:
+                    found |= {other.name}
+        elif set(found) >= frozenset(names(node.left)) and _meets_one(node, known):
+            found |= frozenset(names(node.right))
+    return found
+
+
+def _meets_one(node: Join, known: Known) -> bool:
+    """Whether a row of the left side of a join meets one row of the right at most."""
+    pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
+    met = {other.name for _, other in pairs}
+    return any(met.issuperset(key) for key in unique(node.right, known))
 
 
 def _joined(node: Join, known: Known) -> tuple[tuple[str, ...], ...]:

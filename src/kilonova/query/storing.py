@@ -31,9 +31,9 @@ from kilonova.query.properties import (
     grows,
     keys,
     steady,
+    tells_apart,
     type_of,
     types,
-    unique,
 )
 from kilonova.query.pruning import pruned
 from kilonova.query.rendering import rendered
@@ -94,9 +94,9 @@ def stored(name: str, tree: Node, known: Known, key: tuple[str, ...] = ()) -> tu
         key: the key that the user declares; empty for one that can be derived.
     """
     plain = folded(pruned(tree))
-    if key and not any(set(own) <= set(key) for own in unique(plain, known)):
+    if key and not tells_apart(plain, frozenset(key), known):
         # Rows of one key that come in different runs would replace each other; made anew, they are seen and refused.
-        why = f"that {', '.join(key)} tells its rows apart does not follow from the query"
+        why = f"that {', '.join(key)} tells its rows apart does not follow from the query and the keys of what it reads"
         return (replace(kept_whole(name, tree, known, key), whole=why),)
     keeping = _Keeping(name, known)
     rest = keeping.root(plain)
