@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import kilonova as kn
+from kilonova.errors import QueryError
 from kilonova.model.task import Task
 
 
@@ -38,6 +39,14 @@ def test_what_gives_something_else_each_time_is_made_anew(value: str) -> None:
 
 def test_a_column_goes_before_a_function_without_parentheses() -> None:
     assert tasks(v="SELECT user FROM people")["v"].note == "rows are added"
+
+
+@pytest.mark.parametrize(("value", "at"), [("EXTRACT(ISODOW FROM day)", 12), ("date_part('isodow', day)", 14)])
+@pytest.mark.parametrize("rest", ["", " SORT BY id"])
+def test_a_field_that_spark_does_not_extract_is_refused_where_it_stands(value: str, at: int, rest: str) -> None:
+    with pytest.raises(QueryError, match=rf"(?i)ISODOW.*Line: 2, Col: {at}.*DAYOFWEEK_ISO"):
+        tasks(v=f"SELECT id,\n   {value} AS d\nFROM (SELECT id, current_date() AS day FROM orders){rest}")
+    assert tasks(v="SELECT EXTRACT(DOW_ISO FROM DATE '2026-01-01') AS d, date_part('w', x) AS w FROM orders")
 
 
 @pytest.mark.parametrize("query", ["SELECT customer FROM ORDERS", "SELECT x FROM orders SORT BY x"])

@@ -180,7 +180,35 @@ def syntax_of(text: str) -> exp.Query:
         raise QueryError("one query is wanted", hint="Write one SELECT, without a semicolon in between")
     if not isinstance(statements[0], exp.Query):
         raise QueryError("this is no query", hint="Write a SELECT")
+    for call in statements[0].find_all(exp.Extract, exp.Anonymous):
+        _refuse_unknown_field(call, text)
     return as_called(statements[0])
+
+
+_FIELDS = frozenset(
+    """
+    YEAR Y YEARS YR YRS YEAROFWEEK QUARTER QTR MONTH MON MONS MONTHS WEEK W WEEKS DAY D DAYS DAYOFWEEK DOW DAYOFWEEK_ISO
+    DOW_ISO DOY HOUR H HOURS HR HRS MINUTE M MIN MINS MINUTES SECOND S SEC SECONDS SECS
+    """.split()  # noqa: SIM905
+)
+"""What Spark extracts from dates, times and intervals."""
+
+
+def _refuse_unknown_field(call: exp.Expr, text: str) -> None:
+    """Refuse EXTRACT and DATE_PART of what Spark does not know: it would refuse them in SQL that nobody wrote."""
+    if isinstance(call, exp.Extract):
+        field = call.name
+    elif call.name.lower() in ("date_part", "datepart") and call.expressions and call.expressions[0].is_string:
+        field = call.expressions[0].name
+    else:
+        return
+    if field.upper() not in _FIELDS:
+        token = next(each for each in sqlglot.tokenize(text, dialect="spark") if each.text.upper() == field.upper())
+        raise QueryError(
+            f"Spark cannot extract {field}. Line: {token.line}, Col: {token.col - (token.end - token.start)}",
+            column=field,
+            hint="Extract DAYOFWEEK_ISO" if field.upper() == "ISODOW" else closest(field.upper(), sorted(_FIELDS)),
+        )
 
 
 def written_names(syntax: exp.Expr) -> list[str]:
