@@ -13,8 +13,9 @@ from sqlglot import exp
 
 from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.query.change import change, touched
+from kilonova.query.decimals import digits
 from kilonova.query.expression import Scalar, both, column, either, parse, same
-from kilonova.query.properties import Known
+from kilonova.query.properties import Known, types
 from kilonova.query.restricting import restricted
 from kilonova.query.storing import ROWS, Stored, grouping, shown
 from kilonova.query.tree import (
@@ -124,7 +125,12 @@ def _summed(item: Stored, known: Known, found: Situation) -> Node | None:
         ),
     )
     both_ = Union((adding, being), names(adding))
-    totals = tuple(Item(name, Scalar(f"SUM({column(name).sql})")) for name in (*old, *new, "_was", "_touched"))
+    kinds = types(group, known)
+    typed = zip((*old, *new), sums * 2, strict=True)
+    totals = (
+        *(Item(name, _total(name, kinds[source])) for name, source in typed),
+        *(Item(name, _total(name, None)) for name in ("_was", "_touched")),
+    )
     differs = either(tuple(Scalar(f"NOT ({column(a).sql} <=> {column(b).sql})") for a, b in zip(old, new, strict=True)))
     met_groups = Filter(Aggregate(both_, kept(keys_), totals), Scalar(f"`_touched` > 0 AND ({differs.sql})"))
     rows = next(name for name in sums if ROWS in shown(name, above))
@@ -141,6 +147,12 @@ def _summed(item: Stored, known: Known, found: Situation) -> Node | None:
     return made
 
 
+def _total(name: str, kind: str | None) -> Scalar:
+    """The sum of amounts in the type of the sum that they change: a sum of sums has a wider one."""
+    total = f"SUM({column(name).sql})"
+    return Scalar(total if kind is None or digits(kind) is None else f"CAST({total} AS {kind.upper()})")
+
+
 def _amounts(group: Aggregate, columns: tuple[str, ...], changed: Node) -> Node:
     """What each row of a change adds to sums: every row as often as its weight says, and as it says."""
     weight = column(WEIGHT).sql
@@ -150,7 +162,7 @@ def _amounts(group: Aggregate, columns: tuple[str, ...], changed: Node) -> Node:
 
 
 def _signed(call: Scalar) -> Scalar:
-    """What a row adds to `COUNT(x)` or `COALESCE(SUM(x), 0)` if it comes, and takes from it if it goes."""
+    """What a row adds to `COUNT(x)` or `COALESCE(SUM(x), zero)` if it comes, and takes from it if it goes."""
     weight = column(WEIGHT).sql
     node = call.node
     if isinstance(node, exp.Count):
@@ -159,7 +171,8 @@ def _signed(call: Scalar) -> Scalar:
             return parse(f"CASE WHEN {weight} > 0 THEN 1L ELSE -1L END")
         return parse(f"CASE WHEN ({counted}) IS NULL THEN 0L WHEN {weight} > 0 THEN 1L ELSE -1L END")
     value = node.this.this.sql("spark")
-    return parse(f"COALESCE(CASE WHEN {weight} > 0 THEN {value} ELSE -({value}) END, 0)")
+    zero = node.expressions[0].sql("spark")
+    return parse(f"COALESCE(CASE WHEN {weight} > 0 THEN {value} ELSE -({value}) END, {zero})")
 
 
 def _own_groups(item: Stored, moved: frozenset[str], known: Known) -> Node | None:

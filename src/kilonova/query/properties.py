@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from sqlglot import exp
 
+from kilonova.query.decimals import LONGEST, bounded, digits
 from kilonova.query.expression import Scalar
 from kilonova.query.tree import (
     Aggregate,
@@ -28,7 +29,6 @@ from kilonova.query.tree import (
     names,
 )
 
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 FLOATING = ("float", "double")
 
@@ -162,8 +162,7 @@ def _arithmetic(node: exp.Expr, left: str | None, right: str | None) -> str | No
         return None
     if left in FLOATING or right in FLOATING:
         return "double"
-    decimals = _DECIMAL.fullmatch(left) or _DECIMAL.fullmatch(right)
-    if not decimals:
+    if digits(left) is None and digits(right) is None:
         widths = [_WHOLE.get("int" if kind.startswith("literal") else kind) for kind in (left, right)]
         if None in widths:
             return None
@@ -177,29 +176,21 @@ def _arithmetic(node: exp.Expr, left: str | None, right: str | None) -> str | No
     (p1, s1), (p2, s2) = sides[0], sides[1]
     match node:
         case exp.Mul():
-            return _bounded(p1 + p2 + 1, s1 + s2)
+            return bounded(p1 + p2 + 1, s1 + s2)
         case exp.Div():
             scale = max(6, s1 + p2 + 1)
-            return _bounded(p1 - s1 + s2 + scale, scale)
+            return bounded(p1 - s1 + s2 + scale, scale)
         case _:
             scale = max(s1, s2)
-            return _bounded(max(p1 - s1, p2 - s2) + scale + 1, scale)
+            return bounded(max(p1 - s1, p2 - s2) + scale + 1, scale)
 
 
 def _digits(kind: str) -> tuple[int, int] | None:
-    if match := _DECIMAL.fullmatch(kind):
-        return int(match[1]), int(match[2])
+    if found := digits(kind):
+        return found
     if match := re.fullmatch(r"literal\((\d+)\)", kind):
         return int(match[1]), 0
     return (_WHOLE[kind], 0) if kind in _WHOLE else None
-
-
-def _bounded(precision: int, scale: int) -> str:
-    """A decimal type within Spark's 38 digits, which gives up scale first."""
-    if precision <= 38:
-        return f"decimal({precision},{scale})"
-    whole = precision - scale
-    return f"decimal(38,{max(38 - whole, min(scale, 6))})"
 
 
 def _summed(kind: str | None) -> str | None:
@@ -207,8 +198,8 @@ def _summed(kind: str | None) -> str | None:
         return "bigint"
     if kind in FLOATING:
         return "double"
-    if kind is not None and (match := _DECIMAL.fullmatch(kind)):
-        return f"decimal({min(38, int(match[1]) + 10)},{match[2]})"
+    if kind is not None and (found := digits(kind)):
+        return f"decimal({min(LONGEST, found[0] + 10)},{found[1]})"
     return None
 
 

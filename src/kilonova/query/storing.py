@@ -19,6 +19,7 @@ from sqlglot import exp
 
 from kilonova.model.encoding import Append, Changes, Encoding, Upsert
 from kilonova.model.schema import KEPT
+from kilonova.query.decimals import averaged, digits
 from kilonova.query.expression import Scalar, column, parse
 from kilonova.query.folding import folded
 from kilonova.query.grouping import grouped_early, met_early
@@ -123,7 +124,7 @@ def restored(channel: str, text: str, encoding: Encoding, known: Known, facts: F
 
 
 def _as_sums(tree: Node) -> Node:
-    """Groups with sums beside them, each sum as one call again: reading takes the call out of `COALESCE(SUM(x), 0)`."""
+    """Groups with sums beside them, each sum as one call again: reading takes it out of `COALESCE(SUM(x), zero)`."""
     if not isinstance(tree, Project):
         return tree
     if not isinstance(tree.input, Aggregate) or not all(item.name.startswith(KEPT) for item in tree.items):
@@ -317,15 +318,15 @@ def _call_over_sums(call: Item, kinds: Mapping[str, str | None], sums: dict[str,
     summed_kind = type_of(parse(f"SUM({argument})"), kinds)
     if kind is None or summed_kind is None or kind in FLOATING:
         return None
-    total = _among(sums, f"{KEPT}sum__{call.name}", parse(f"COALESCE(SUM({value}), 0)"))
+    zero = f"CAST(0 AS {summed_kind.upper()})" if digits(kind) else "0"
+    total = _among(sums, f"{KEPT}sum__{call.name}", parse(f"COALESCE(SUM({value}), {zero})"))
     some = f"CASE WHEN {column(count).sql} > 0 THEN {{}} END"
     if isinstance(node, exp.Sum):
         return some.format(column(total).sql)
-    if (match := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)) is None:
+    if digits(kind) is None:
         return some.format(f"CAST({column(total).sql} AS DOUBLE) / {column(count).sql}")
-    precision, scale = min(38, int(match[1]) + 4), min(38, int(match[2]) + 4)
-    quotient = f"{column(total).sql} / CAST({column(count).sql} AS DECIMAL(20, 0))"
-    return some.format(f"CAST({quotient} AS DECIMAL({precision}, {scale}))")
+    mean = averaged(column(total), column(count), kind)
+    return None if mean is None else some.format(mean)
 
 
 def _among(sums: dict[str, Scalar], name: str, value: Scalar) -> str:
