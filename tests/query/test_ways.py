@@ -1,0 +1,28 @@
+"""How aggregates are kept up to date is what the documentation says."""
+
+from __future__ import annotations
+
+import pytest
+
+from kilonova.query.maintaining import way
+from kilonova.query.parsing import parsed
+from kilonova.query.storing import stored
+from tests.query.histories import KNOWN
+
+ADDED, AGAIN = "the change is added to sums", "groups that the change touches are computed again"
+
+
+@pytest.mark.parametrize(
+    ("aggregates", "expected"),
+    [
+        ("count(*) n, sum(b) x, avg(d) y", ADDED),
+        ("count(DISTINCT s) n", ADDED),
+        ("count(DISTINCT s) n, count(DISTINCT s) + 1 m", ADDED),
+        ("count(DISTINCT s) n, sum(b) x", AGAIN),
+        ("count(DISTINCT s) n, count(DISTINCT b) m", AGAIN),
+        ("max(b) x", AGAIN),
+    ],
+)
+def test_aggregates_are_added_to_or_computed_again(aggregates: str, expected: str) -> None:
+    item = stored("v", parsed(f"SELECT a, {aggregates} FROM r GROUP BY a", KNOWN), KNOWN)[-1]
+    assert way(item) == expected
