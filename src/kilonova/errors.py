@@ -238,6 +238,12 @@ class BrokenInvariant(KilonovaError):
     code = "invariant"
 
 
+class BindingsFailed(KilonovaError):
+    """Several bindings that were run one by one failed; others that were run with them did not."""
+
+    code = "bindings"
+
+
 _LISTED = 20
 """How many names a hint lists."""
 

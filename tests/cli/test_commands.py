@@ -109,9 +109,38 @@ def test_a_comment_is_no_change(shop: Command, tmp_path: Path) -> None:
 
 
 def test_run_says_when_there_is_nothing_to_do(shop: Command) -> None:
-    report = json.loads(shop("run", "--json").stdout)
-    assert [(made["channel"], made["rows"]) for made in report["made"]] == [("known", 2)]
+    done = json.loads(shop("run", "--json").stdout)
+    assert [(made["channel"], made["rows"]) for run in done["runs"] for made in run["made"]] == [("known", 2)]
+    assert done["failed"] == {}
     assert "Nothing to do" in shop("run", code=3).stdout
+
+
+def test_a_binding_that_fails_or_is_busy_holds_back_no_other(kilonova: Command, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    for name, query in {
+        "orders": "CREATE TABLE orders (id BIGINT, customer STRING)",
+        "counts": "SELECT customer, count(*) AS n FROM orders GROUP BY 1",
+        "odd": "SELECT customer, assert_true(id < 0) AS n FROM orders",
+        "total": "SELECT count(*) AS n FROM orders",
+    }.items():
+        (tmp_path / "models" / f"{name}.sql").write_text(query)
+    (tmp_path / "orders.csv").write_text("id,customer\n1,ada\n2,ben\n")
+    kilonova("apply", "models")
+    kilonova("ingest", "orders", "orders.csv")
+    with open_project(tmp_path) as opened, opened.catalog.writing() as tx:
+        lease = timedelta(seconds=60)
+        number, _ = runs.start(tx, kind=RunKind.TASKS, tasks=["total"], writes=["total"], owner="me", lease=lease)
+    told = kilonova("run", "--all-or-nothing", code=75).stderr
+    assert "another run has" in told
+    done = kilonova("run", code=1)
+    assert "counts" in done.stdout
+    assert {line.split(",")[0] for line in done.stderr.splitlines() if line.startswith("Error:")} == {
+        "Error: binding odd", "Error: binding total",
+    }  # fmt: skip
+    kilonova("run", "total", code=75)
+    kilonova("cancel", str(number))
+    kilonova("run", "total")
+    assert kilonova("show", "total", "--format", "csv").stdout.split() == ["n", "2"]
 
 
 def test_show_writes_every_format(shop: Command, tmp_path: Path) -> None:
@@ -198,7 +227,7 @@ def test_checks_and_schedules_are_told(kilonova: Command, tmp_path: Path) -> Non
     kilonova("ingest", "orders", "orders.csv")
     assert "Nothing to do" in kilonova("run", code=3).stdout
     assert "not before" in kilonova("status").stdout
-    found = json.loads(kilonova("run", "counts", "--json", code=1).stdout)
+    found = json.loads(kilonova("run", "counts", "--json", code=1).stdout)["failed"]["counts"]
     assert (found["error"], found["check"], found["channel"]) == ("check", "rows(n < 2)", "counts")
     shown = kilonova("explain", "counts").stdout
     assert "checked: rows(n < 2)" in shown

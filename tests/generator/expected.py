@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kilonova.errors import Busy, DeclarationError, StateError, UnknownName
+from kilonova.errors import Busy, DeclarationError, KilonovaError, StateError, UnknownName
 from kilonova.model.channel import PointState
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, delta_schema, optional_columns
 from kilonova.model.run import Way
@@ -15,7 +15,7 @@ from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production
 from kilonova.testing import reference
 from kilonova.testing.reference import Bag, Record, ReferenceChannel, Written
-from tests.generator.declared import CUSTOM, ChannelSpec, Spec, TaskSpec, VariantSpec
+from tests.generator.declared import CUSTOM, BindingSpec, ChannelSpec, Spec, TaskSpec, VariantSpec
 
 
 @dataclass
@@ -58,6 +58,7 @@ class Expected:
         self.channels: dict[str, ReferenceChannel] = {}
         self.specs: dict[str, ChannelSpec] = {}
         self.tasks: dict[str, Known] = {}
+        self.bindings: tuple[BindingSpec, ...] = ()
         self.claimed: frozenset[str] = frozenset()
         self.ways: dict[str, Way] = {}
         self.collected = False
@@ -143,6 +144,7 @@ class Expected:
             keep = before is not None and before.spec == task and altered.isdisjoint(task.writes)
             known[task.name] = before if keep else Known(task, outputs)
         self.tasks = known
+        self.bindings = spec.bindings
 
     def mixes(self, spec: Spec) -> bool:
         """Whether a task would begin from nothing beside what it has written to a channel of several writers."""
@@ -249,18 +251,48 @@ class Expected:
             UnknownName: there is no such task.
             KilonovaError: one fails.
         """
-        selected = self.selected(names)
-        if not self.claimed.isdisjoint(selected):
+        self._run_part(self.selected(names), asked=names is not None)
+
+    def run_each(self, names: Sequence[str] | None) -> None:
+        """Run the tasks that are due, or the named ones, those of each binding as a run of its own.
+
+        Raises:
+            UnknownName: there is no such task.
+            KilonovaError: one fails, or several.
+        """
+        refused: dict[str, KilonovaError] = {}
+        owner = {name: name for name in self.tasks} | {n: each.name for each in self.bindings for n in each.tasks}
+        again = True
+        while again:
+            again = False
+            chosen = [name for name in self.selected(names) if owner[name] not in refused]
+            parts: dict[str, list[str]] = {owner[name]: [] for name in chosen}
+            for name in chosen if names is not None else self.tasks:
+                if owner[name] in parts:
+                    parts[owner[name]].append(name)
+            for binding, members in parts.items():
+                try:
+                    again |= self._run_part(members, asked=names is not None) and names is None
+                except KilonovaError as error:
+                    refused[binding] = error
+        for error in refused.values():
+            raise error
+
+    def _run_part(self, members: Sequence[str], *, asked: bool) -> bool:
+        """Run the tasks of a binding as one run; whether there was something to do."""
+        among = members if asked else [name for name in self.selected(None, among=members)]
+        if not self.claimed.isdisjoint(among):
             raise Busy("another run has one of the tasks")
         points, tasks = self._points(), self._states()
         try:
-            for name in selected:
+            for name in among:
                 task = self.tasks[name]
-                if self.due(task) or (names is not None and any(map(self._effective, task.spec.reads))):
+                if self.due(task) or (asked and any(map(self._effective, task.spec.reads))):
                     self._execute(task)
         except BaseException:
             self._restore(points, tasks)
             raise
+        return bool(among)
 
     def launched(self, names: Collection[str], *, complete: bool) -> None:
         """Run those of the tasks of a binding that were done, which are those that are due at least.
@@ -280,8 +312,8 @@ class Expected:
             self._restore(points, tasks)
             raise
 
-    def selected(self, names: Sequence[str] | None) -> tuple[str, ...]:
-        """The tasks of a run: those named, or those that are due and all that may be after them.
+    def selected(self, names: Sequence[str] | None, among: Collection[str] | None = None) -> tuple[str, ...]:
+        """The tasks of a run: those named, or those that are due, at most among some, and all that may be after them.
 
         Raises:
             UnknownName: there is no such task.
@@ -294,7 +326,7 @@ class Expected:
         chosen: dict[str, None] = {}
         for name, task in self.tasks.items():
             writers = {other for other in chosen if not set(self.tasks[other].spec.writes).isdisjoint(task.spec.reads)}
-            if writers or self.due(task):
+            if (among is None or name in among) and (writers or self.due(task)):
                 chosen[name] = None
         return tuple(chosen)
 

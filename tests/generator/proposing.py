@@ -348,6 +348,8 @@ class Proposer:
         outer = self.random.choice(makers)()
         if outer is None:
             return None
+        if isinstance(outer, Run):
+            outer = replace(outer, each=False)
         within = (self._ingest, self._ingest, self._replace, self._run, self._run, self._compact, self._collect)
         inner = [step for _ in range(self.random.randint(0, 4)) if (step := self.random.choice(within)()) is not None]
         if isinstance(outer, Ingest):  # so that slots of one channel overlap
@@ -362,10 +364,10 @@ class Proposer:
         return During(outer, tuple(inner), self.random.choice(list(Ending)))
 
     def _run(self) -> Step:
-        tasks = list(self.expected.tasks)
+        tasks, each = list(self.expected.tasks), self.random.random() < 0.6
         if tasks and self.random.random() < 0.4:
-            return Run(tuple(self.random.sample(tasks, self.random.randint(1, min(2, len(tasks))))))
-        return Run(("nobody",)) if self.random.random() < 0.03 else Run()
+            return Run(tuple(self.random.sample(tasks, self.random.randint(1, min(3, len(tasks))))), each)
+        return Run(("nobody",), each) if self.random.random() < 0.03 else Run(None, each)
 
     def _compact(self) -> Step | None:
         names = list(self.expected.channels)

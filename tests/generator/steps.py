@@ -103,19 +103,20 @@ class Ingest(Step):
 
 @dataclass(frozen=True)
 class Run(Step):
-    """Run tasks: those named, or all that are due."""
+    """Run tasks: those named, or all that are due, as one run or each binding by itself."""
 
     names: tuple[str, ...] | None = None
+    each: bool = False
 
     @property
     def kind(self) -> str:
-        return "run" if self.names is None else "run named"
+        return ("run" if self.names is None else "run named") + (" each" if self.each else "")
 
     def do(self, history: History) -> None:
-        history.project.run(self.names)
+        history.project.run(self.names, all_or_nothing=not self.each)
 
     def expect(self, expected: Expected) -> None:
-        expected.run(self.names)
+        (expected.run_each if self.each else expected.run)(self.names)
 
     def writes(self, expected: Expected) -> tuple[str, ...]:
         return tuple(name for task in self.claims(expected) for name in expected.tasks[task].spec.writes)
@@ -124,7 +125,8 @@ class Run(Step):
         return expected.selected(self.names)
 
     def __str__(self) -> str:
-        return f"project.run({'' if self.names is None else list(self.names)})"
+        names = "None" if self.names is None else list(self.names)
+        return f"project.run({names}, all_or_nothing={not self.each})"
 
 
 @dataclass(frozen=True)

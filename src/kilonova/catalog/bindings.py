@@ -116,6 +116,13 @@ def of_tasks(tx: Transaction, tasks: Iterable[str]) -> tuple[str, ...]:
     return tuple(tx.connection.execute(query.distinct().order_by(table.c.binding)).scalars())
 
 
+def by_task(tx: Transaction) -> dict[str, str]:
+    """The binding of each task; a task that is in none stands for itself."""
+    table = tables.task
+    rows = tx.connection.execute(select(table.c.name, table.c.binding).where(table.c.active))
+    return {row.name: row.binding or row.name for row in rows}
+
+
 def made_of(tx: Transaction, tasks: Iterable[str], *, whole: bool) -> str | None:
     """Return the binding to which all of some tasks belong.
 

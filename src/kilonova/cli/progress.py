@@ -72,9 +72,11 @@ class Watch:
             return
         match telling:
             case Started(run=run, steps=steps):
-                for step in list(self._steps):
-                    self._remove(step)
-                self._progress.reset(self._bar, description=f"run {run}", total=len(steps))
+                before = self._progress.tasks[0]
+                if before.total is None or before.finished:
+                    self._progress.reset(self._bar, total=0)
+                total = (self._progress.tasks[0].total or 0) + len(steps)
+                self._progress.update(self._bar, description=f"run {run}", total=total)
             case StepStarted(step=step, reason=reason):
                 self._steps[step] = self._progress.add_task(f"{step}  [dim]{reason}[/dim]", total=None)
             case StepEnded(step=step, rows=rows, seconds=seconds):
@@ -84,6 +86,7 @@ class Watch:
                 err.print(f"  {step}: {made} in {seconds:.1f} s", style="dim")
             case StepFailed(step=step):
                 self._remove(step)
+                self._progress.advance(self._bar)
             case StepCopied():
                 pass
             case StepSkipped():

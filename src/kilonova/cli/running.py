@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kilonova.cli import render
-from kilonova.cli.application import NOTHING_TO_DO, ChannelName, JsonFlag, common, project
+from kilonova.cli.application import NOTHING_TO_DO, TRY_LATER, ChannelName, JsonFlag, common, project
 from kilonova.cli.registering import load_all, show_plans
 from kilonova.errors import Busy, SettingsError
 from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh, described
 from kilonova.service.project import Project
-from kilonova.service.reports import Gathered, RunReport
+from kilonova.service.reports import Gathered, RunReport, RunsReport
 
 commands = typer.Typer()
 
@@ -94,11 +95,15 @@ def run(
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Go on until interrupted, running what has news.")] = False,
     every: Annotated[float, typer.Option(help="With --watch: seconds between looks.")] = 2.0,
+    all_or_nothing: Annotated[
+        bool, typer.Option("--all-or-nothing", help="One run for all: everything is published, or nothing.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Run the tasks that have new input, as one run. Exit code 3 says that there was nothing to do.
+    """Run the tasks that have new input: each binding as a run of its own, whose failure holds back no other.
 
-    New files of watched directories are taken first, unless tasks are named.
+    New files of watched directories are taken first, unless tasks are named. Exit code 3 says that there was nothing to
+    do, 1 that a binding failed, 75 that all which did not run are busy.
     """
     with project(watched=True) as opened:
         places = [word for word in tasks or () if _is_place(word, opened)]
@@ -107,17 +112,20 @@ def run(
         if not (json or common.json):
             show_plans([item for item in plans if not item.empty], json)
         taken = False if tasks else _gather(opened, json)
-        report = opened.run(tasks or None)
-        if watch:
-            _watch(opened, report, tasks or None, every, json)
-            return
-    if report is None:
-        if json or common.json:
-            render.as_json(None)
+        if all_or_nothing:
+            done = opened.run(tasks or None, all_or_nothing=True) or RunsReport()
         else:
+            done = opened.run_each(tasks or None)
+        _show_runs(done, json)
+        if watch:
+            _watch(opened, done, tasks or None, every, all_or_nothing, json)
+            return
+    if done.failed:
+        raise typer.Exit(TRY_LATER if all(error.code == Busy.code for error in done.failed.values()) else 1)
+    if not done.runs:
+        if not (json or common.json):
             render.out.print("Nothing to do: no task has new input.")
         raise typer.Exit(0 if taken else NOTHING_TO_DO)
-    _show_report(report, json)
 
 
 def _gather(opened: Project, json: bool) -> bool:
@@ -135,21 +143,46 @@ def _is_place(word: str, opened: Project) -> bool:
     return Path(word).is_dir() and word not in opened.status(0).tasks
 
 
-def _watch(opened: Project, report: RunReport | None, tasks: list[str] | None, every: float, json: bool) -> None:
+def _watch(
+    opened: Project, done: RunsReport, tasks: list[str] | None, every: float, all_or_nothing: bool, json: bool
+) -> None:
+    """Run what has news until interrupted; bindings that failed are tried again once something has come."""
+    failed, seen = set(done.failed), _due(opened, tasks)
     try:
         while True:
-            if report is not None:
-                _show_report(report, json)
             time.sleep(every)
             if not tasks:
                 _gather(opened, json)
-            due = opened.due()
-            try:
-                report = opened.run(tasks) if (set(due) & set(tasks) if tasks else due) else None
-            except Busy:
-                report = None
+            due = _due(opened, tasks)
+            failed, seen = failed if due == seen else set(), due
+            names = list(due) if tasks else None
+            done = RunsReport()
+            with suppress(Busy):
+                if due and all_or_nothing:
+                    done = opened.run(names, all_or_nothing=True) or done
+                elif due:
+                    done = opened.run_each(names, but=failed)
+            failed |= done.failed.keys()
+            if done != RunsReport():
+                _show_runs(done, json)
     except KeyboardInterrupt:
         render.err.print("Stopped.", style="dim")
+
+
+def _due(opened: Project, tasks: list[str] | None) -> dict[str, str]:
+    """The tasks that have something to do, and why: all, or those among some."""
+    return {name: why for name, why in opened.due().items() if tasks is None or name in tasks}
+
+
+def _show_runs(done: RunsReport, json: bool) -> None:
+    if json or common.json:
+        failed = {name: error.told for name, error in done.failed.items()}
+        render.as_json({"runs": done.runs, "failed": failed})
+        return
+    for report in done.runs:
+        _show_report(report, json)
+    for name, error in done.failed.items():
+        render.err.print(f"Error: {error.within(binding=name)}", style="red", markup=False, soft_wrap=True)
 
 
 def _show_report(report: RunReport, json: bool) -> None:

@@ -25,7 +25,13 @@ from kilonova.schedule.planning import Progress, choose, feeds, selected
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """All tasks that have something to do and are not held back by their schedules."""
+    """The tasks that have something to do and are not held back by their schedules.
+
+    Attributes:
+        among: the tasks among which they are; None for all.
+    """
+
+    among: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +92,8 @@ def prepared(tx: Transaction, occasion: Occasion) -> Prepared[Plan] | None:
     """
     need, claimed, binding = Need.NEWS, None, None
     match occasion:
-        case Due():
-            workflow, progress, chronicles = observe(tx)
+        case Due(among):
+            workflow, progress, chronicles = observe(tx, among)
             chosen = selected(workflow, progress, chronicles)
             binding = bindings.made_of(tx, chosen, whole=False)
         case Asked(tasks):

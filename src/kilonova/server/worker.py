@@ -101,7 +101,8 @@ def _defect(error: Exception) -> dict[str, Any]:
 def _done(project: Project, errand: Errand) -> Any:
     match errand:
         case Errand("run", arguments):
-            return _run(project.run(**arguments))
+            done = project.run(**arguments, all_or_nothing=True)
+            return None if done is None else done.runs[0].run
         case Errand("ingest", arguments):
             return _run(project.ingest(**arguments))
         case Errand("gather", arguments):

@@ -10,10 +10,11 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,13 +22,16 @@ from typing import TYPE_CHECKING, Any
 from kilonova.catalog import bindings, chains, files, registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.observation import observe
 from kilonova.engine.telling import Listener, Started, Telling, unheard
 from kilonova.errors import (
     Busy,
+    Cancelled,
     DeclarationError,
     KilonovaError,
     SettingsError,
     SparkUnavailable,
+    StateError,
     UnknownName,
 )
 from kilonova.model.file import FileState
@@ -36,9 +40,10 @@ from kilonova.model.run import RunState
 from kilonova.model.task import Production
 from kilonova.schedule.collection import Provenance
 from kilonova.schedule.layout import Sizes
+from kilonova.schedule.planning import selected
 from kilonova.service import changes
 from kilonova.service.pins import Pins
-from kilonova.service.reports import Gathered, RunLog, RunReport, closing
+from kilonova.service.reports import Gathered, RunLog, RunReport, RunsReport, closing
 from kilonova.service.settings import FILE, Settings, catalog_url, load_settings, warehouse_url
 from kilonova.service.steering import Steering
 
@@ -52,6 +57,7 @@ if TYPE_CHECKING:
     from kilonova.engine.occasion import Occasion
     from kilonova.engine.reclaim import Collected
     from kilonova.engine.seam import Files
+    from kilonova.engine.sequence import Sequence
     from kilonova.engine.undertaking import Results, Workplace
     from kilonova.model.block import External
     from kilonova.model.channel import Channel
@@ -432,15 +438,19 @@ class Project(Steering):
             aside={name: count for name, count in aside.items() if count},
         )
 
-    def run(self, tasks: Iterable[str] | None = None) -> RunReport | None:
-        """Run the tasks that have something to do, or the named ones, as one run.
+    def run(self, tasks: Iterable[str] | None = None, *, all_or_nothing: bool = False) -> RunsReport | None:
+        """Run the tasks that have something to do, or the named ones: those of each binding as one run.
+
+        A binding that reads what another writes runs after it, others side by side. The failure of one holds back no
+        other.
 
         Args:
             tasks: the tasks to run, whether they have something to do or not and whatever their schedules, each view
                 with what it keeps besides itself, or bindings, for their tasks; None for all that have something to do.
+            all_or_nothing: whether all of them are one run, of which everything is published or nothing.
 
         Returns:
-            What it did; None if there was nothing to do.
+            What they did; None if there was nothing to do.
 
         Raises:
             UnknownName: there is no such task.
@@ -449,19 +459,89 @@ class Project(Steering):
             SchemaMismatch: its rows do not fit their channel.
             KeyViolation: its keys are null or occur twice.
             CheckFailed: its rows violate a check of their channel.
+            BindingsFailed: several bindings failed; what the others made is published.
         """
-        from kilonova.engine.occasion import Asked, Due
-        from kilonova.service.explanation import parts
+        done = self.run_each(tasks) if not all_or_nothing else self._run_as_one(tasks)
+        if done.error is not None:
+            raise done.error
+        return done if done.runs else None
+
+    def run_each(self, tasks: Iterable[str] | None = None, *, but: Collection[str] = ()) -> RunsReport:
+        """Run tasks as `run` does, but report the failures of bindings instead of raising them.
+
+        Args:
+            tasks: the tasks or bindings to run; None for all that have something to do.
+            but: bindings that are left out.
+
+        Raises:
+            UnknownName: there is no such task.
+        """
+        from kilonova.engine.sequence import run_in_order
 
         self.catalog.check()
         self.take_up()
-        if tasks is None:
-            return self._run(Due()) if self.due() else None
-        names: list[str] = []
+        begun: set[int] = set()
+        interrupted = threading.Event()
+
+        def heard(telling: Telling) -> None:
+            if isinstance(telling, Started):
+                begun.add(telling.run)
+                if interrupted.is_set():
+                    raise Cancelled("the run was interrupted", run=telling.run, hint="Nothing of it was published")
+            self.listener(telling)
+
+        def interrupt() -> None:
+            interrupted.set()
+            for run in begun:
+                with suppress(StateError):
+                    self.cancel(run)
+
+        reports: list[RunReport] = []
+        failed: dict[str, KilonovaError] = {}
+        asked = None if tasks is None else self._asked(tasks)
+        while True:
+            parts, order = self._parts(asked, {*but, *failed})
+            run = partial(self._run, listener=heard)
+            done, refused = run_in_order(order.waits_for, parts, run, interrupt)
+            reports += [report for report in done if report is not None]
+            failed |= refused
+            if asked is not None or not order.circular or not any(done):
+                return RunsReport(runs=tuple(sorted(reports, key=lambda report: report.run)), failed=failed)
+
+    def _run_as_one(self, tasks: Iterable[str] | None) -> RunsReport:
+        from kilonova.engine.occasion import Asked, Due
+
+        self.catalog.check()
+        self.take_up()
+        if tasks is None and not self.due():
+            return RunsReport()
+        report = self._run(Due() if tasks is None else Asked(self._asked(tasks)))
+        return RunsReport(runs=() if report is None else (report,))
+
+    def _asked(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The tasks that names of tasks, views and bindings stand for."""
+        from kilonova.service.explanation import parts
+
         with self.catalog.reading() as tx:
-            for name in tasks:
-                names += bindings.tasks_of(tx, name) or parts(tx, name)
-        return self._run(Asked(tuple(dict.fromkeys(names))))
+            found = [task for name in names for task in bindings.tasks_of(tx, name) or parts(tx, name)]
+        return tuple(dict.fromkeys(found))
+
+    def _parts(self, asked: tuple[str, ...] | None, but: Collection[str]) -> tuple[dict[str, Occasion], Sequence]:
+        """What to run of each binding, and the order of bindings."""
+        from kilonova.engine.occasion import Asked, Due
+        from kilonova.engine.sequence import sequence
+
+        with self.catalog.reading() as tx:
+            workflow, progress, chronicles = observe(tx, asked)
+            owner = bindings.by_task(tx)
+        chosen = set(selected(workflow, progress, chronicles) if asked is None else asked)
+        order = [task for task in workflow.order() if task.name in chosen and owner[task.name] not in but]
+        members: dict[str, list[str]] = {owner[task.name]: [] for task in order}
+        for task in workflow.order() if asked is None else order:
+            if owner[task.name] in members:
+                members[owner[task.name]].append(task.name)
+        kind = Due if asked is None else Asked
+        return {name: kind(tuple(names)) for name, names in members.items()}, sequence(order, owner)
 
     def launch(
         self, claimed: Claimed, *, joint: Joint | None = None, begun: Callable[[int], object] = lambda _: None
@@ -491,7 +571,7 @@ class Project(Steering):
         return self._run(Fired(claimed, joint), heard)
 
     @contextmanager
-    def sharing(self, parts: Sequence[Claimed]) -> Iterator[Joint]:
+    def sharing(self, parts: Iterable[Claimed]) -> Iterator[Joint]:
         """Let what several claimed bindings read or do in common be read or done once, until the end of the block."""
         from kilonova.engine.joint import Joint
         from kilonova.engine.occasion import common

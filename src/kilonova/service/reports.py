@@ -12,6 +12,7 @@ from kilonova.catalog.consumption import Consumed
 from kilonova.catalog.files import Watched
 from kilonova.catalog.points import PointRecord
 from kilonova.engine.log import entry_of
+from kilonova.errors import BindingsFailed, KilonovaError
 from kilonova.model.channel import Chronicle
 from kilonova.model.file import File
 from kilonova.model.firing import Firing
@@ -32,6 +33,33 @@ class RunReport:
     run: int
     made: tuple[records.Made, ...]
     aside: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsReport:
+    """What bindings did that were run one by one.
+
+    Attributes:
+        runs: what the runs did that were committed, in that order.
+        failed: why others were not, by binding; `Busy` where another run has one of its tasks.
+    """
+
+    runs: tuple[RunReport, ...] = ()
+    failed: Mapping[str, KilonovaError] = field(default_factory=dict)
+
+    @property
+    def made(self) -> tuple[records.Made, ...]:
+        """What they made of each channel."""
+        return tuple(made for report in self.runs for made in report.made)
+
+    @property
+    def error(self) -> KilonovaError | None:
+        """What to raise where bindings have failed: the error of the one, or one that lists all of them."""
+        if len(self.failed) < 2:
+            return next((error.within(binding=name) for name, error in self.failed.items()), None)
+        every = "; ".join(f"{name}: {error}" for name, error in self.failed.items())
+        hint = f"{len(self.runs)} other runs were committed" if self.runs else None
+        return BindingsFailed(f"{len(self.failed)} bindings failed: {every}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,104 @@
+"""Runs of several bindings, each a run of its own: one that reads what another writes after it, others side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kilonova.errors import Busy, KilonovaError
+from kilonova.model.task import Task
+
+Part = TypeVar("Part")
+Done = TypeVar("Done")
+
+AT_ONCE = 4
+"""How many bindings run at once, if they do not wait for each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """The order in which bindings run.
+
+    Attributes:
+        waits_for: the bindings in order, each with those before it that write what it reads.
+        circular: whether one also reads what a later one writes, which is new to it afterwards.
+    """
+
+    waits_for: Mapping[str, frozenset[str]]
+    circular: bool
+
+
+def sequence(tasks: Iterable[Task], bindings: Mapping[str, str]) -> Sequence:
+    """Put bindings in order, each after those whose output its first task reads.
+
+    Args:
+        tasks: their tasks, each after those whose output it reads.
+        bindings: the binding of each task.
+    """
+    places: dict[str, int] = {}
+    writers: dict[str, set[str]] = {}
+    found: dict[str, set[str]] = {}
+    for task in tasks:
+        own = bindings[task.name]
+        places.setdefault(own, len(places))
+        found.setdefault(own, set())
+        for channel in task.reads:
+            found[own] |= writers.get(channel, set()) - {own}
+        for channel in task.writes:
+            writers.setdefault(channel, set()).add(own)
+    earlier = {name: frozenset(each for each in found[name] if places[each] < places[name]) for name in places}
+    return Sequence(earlier, any(len(earlier[name]) < len(found[name]) for name in places))
+
+
+def run_in_order(
+    waits_for: Mapping[str, frozenset[str]],
+    parts: Mapping[str, Part],
+    run: Callable[[Part], Done],
+    interrupt: Callable[[], object],
+) -> tuple[list[Done], dict[str, KilonovaError]]:
+    """Run bindings; the failure of one holds back no other.
+
+    One that is busy is tried again once all others have ended.
+
+    Args:
+        waits_for: the bindings in order, each with those that have to end before it begins.
+        parts: what to run of each.
+        run: runs that.
+        interrupt: called where this function is interrupted, to end the runs that go on.
+
+    Returns:
+        What `run` returned, in the order in which the runs ended, and why others failed, by binding.
+    """
+    done: list[Done] = []
+    failed: dict[str, KilonovaError] = {}
+    waiting = dict.fromkeys(waits_for)
+    running: dict[Future[Done], str] = {}
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="binding") as pool:
+        try:
+            while waiting or running:
+                unended = {*waiting, *running.values()}
+                for name in [name for name in waiting if waits_for[name].isdisjoint(unended)]:
+                    if len(running) == AT_ONCE:
+                        break
+                    del waiting[name]
+                    running[pool.submit(run, parts[name])] = name
+                ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    name = running.pop(future)
+                    try:
+                        done.append(future.result())
+                    except KilonovaError as error:
+                        failed[name] = error
+        except BaseException:
+            interrupt()
+            pool.shutdown(cancel_futures=True)
+            raise
+    for name in [name for name, error in failed.items() if isinstance(error, Busy)]:
+        try:
+            done.append(run(parts[name]))
+            del failed[name]
+        except KilonovaError as error:
+            failed[name] = error
+    return done, failed
