@@ -115,6 +115,25 @@ def test_run_says_when_there_is_nothing_to_do(shop: Command) -> None:
     assert "Nothing to do" in shop("run", code=3).stdout
 
 
+def test_files_are_planned_and_applied_together(kilonova: Command, tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(
+        'import kilonova as kn\none = kn.Workflow("one")\none.channel("orders", "id bigint, customer string")\n'
+        'one.view("known", "SELECT id, customer FROM orders WHERE customer IS NOT NULL")\n'
+    )
+    two = 'import kilonova as kn\ntwo = kn.Workflow("two")\ntwo.view("per", "SELECT {} AS who FROM orders")\n'
+    (tmp_path / "two.py").write_text(two.format("missing"))
+    for command in ("plan", "apply", "run"):
+        assert "missing" in kilonova(command, "one.py", "two.py", code=1).stderr
+    assert json.loads(kilonova("status", "--json").stdout)["channels"] == []
+    (tmp_path / "two.py").write_text(two.format("customer"))
+    planned = kilonova("plan", "one.py", "two.py").stdout
+    assert "known" in planned
+    assert "per" in planned
+    assert json.loads(kilonova("status", "--json").stdout)["channels"] == []
+    kilonova("apply", "one.py", "two.py")
+    assert "nothing changes" in kilonova("plan", "two.py", "--check").stdout
+
+
 def test_a_binding_that_fails_or_is_busy_holds_back_no_other(kilonova: Command, tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     for name, query in {

@@ -11,7 +11,7 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,6 +115,10 @@ def naming(tx: Transaction, column: ColumnElement[Any], name: str) -> ColumnElem
     return place(cast(column, Text), json.dumps(name)) > 0
 
 
+class _Undone(Exception):
+    """Ends a transaction without committing it."""
+
+
 class Catalog:
     """The metadata database.
 
@@ -165,6 +169,13 @@ class Catalog:
                 if self.dialect == "postgresql":
                     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
                 yield Transaction(connection, self._now(connection))
+
+    @contextmanager
+    def rehearsing(self) -> Iterator[Transaction]:
+        """A transaction that writes, and of which nothing stays."""
+        with suppress(_Undone), self.writing() as tx:
+            yield tx
+            raise _Undone
 
     def _now(self, connection: Connection) -> datetime:
         """Return the present moment: after a wait for the writers' lock, not before it."""

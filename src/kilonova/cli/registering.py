@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,7 +61,7 @@ def plan(
 ) -> None:
     """Show what registering workflows would change, and what it would cost."""
     with project() as opened:
-        plans = [opened.plan(workflow) for workflow in load_all(files)]
+        plans = opened.plan_all(load_all(files))
     show_plans(plans, json)
     if check and not all(item.empty for item in plans):
         raise typer.Exit(NOTHING_TO_DO)
@@ -70,14 +71,14 @@ def plan(
 def apply(files: Workflows, json: JsonFlag = False) -> None:
     """Register workflows. Tasks whose definition changed are recomputed at the next run."""
     with project() as opened:
-        plans = [opened.apply(workflow) for workflow in load_all(files)]
+        plans = opened.apply_all(load_all(files))
     show_plans(plans, json)
 
 
 _MARKS = {Action.ADD: "+", Action.CHANGE: "~", Action.KEEP: " ", Action.DROP: "-"}
 
 
-def show_plans(plans: list[Plan], json: bool) -> None:
+def show_plans(plans: Sequence[Plan], json: bool) -> None:
     """Print what registering workflows changes."""
     if json or common.json:
         render.as_json([item.told for item in plans])

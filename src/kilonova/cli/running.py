@@ -108,7 +108,7 @@ def run(
     with project(watched=True) as opened:
         places = [word for word in tasks or () if _is_place(word, opened)]
         tasks = [word for word in tasks or () if word not in places]
-        plans = [opened.apply(workflow) for workflow in load_all([Path(place) for place in places])]
+        plans = opened.apply_all(load_all([Path(place) for place in places])) if places else ()
         if not (json or common.json):
             show_plans([item for item in plans if not item.empty], json)
         taken = False if tasks else _gather(opened, json)

@@ -122,9 +122,9 @@ def _done(project: Project, errand: Errand) -> Any:
 
 
 def _applied(project: Project, *, dry_run: bool, **sent: Any) -> list[dict[str, Any]]:
-    """The plans of workflows that somebody has sent, carried out one after the other unless they are only asked for."""
-    carry_out = project.plan if dry_run else project.apply
-    return [carry_out(workflow).told for workflow in declared(project, **sent)]
+    """The plans of workflows that somebody has sent, carried out together unless they are only asked for."""
+    carry_out = project.plan_all if dry_run else project.apply_all
+    return [plan.told for plan in carry_out(declared(project, **sent))]
 
 
 def _run(report: RunReport | None) -> int | None:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from kilonova.engine.sequence import Sequence
     from kilonova.engine.undertaking import Results, Workplace
     from kilonova.model.block import External
-    from kilonova.model.channel import Channel
+    from kilonova.model.channel import Channel, Chronicle
     from kilonova.warehouse.warehouse import Warehouse
 
 
@@ -162,14 +162,46 @@ class Project(Steering):
             DeclarationError: the workflow cannot be, or does not fit what is registered.
             QueryError: Spark refuses the query of a view.
         """
-        self.catalog.check()
-        declared = self._declared(workflow)
-        with self.catalog.reading() as tx:
-            plan = changes.propose(tx, declared.workflow, declared.functions)
-        return changes.noted(plan, self._analyse(declared, plan))
+        return self.plan_all([workflow])[0]
 
-    def _analyse(self, declared: Declared, plan: changes.Plan) -> Mapping[str, str]:
+    def plan_all(self, workflows: Iterable[Workflow | Declared]) -> tuple[changes.Plan, ...]:
+        """What registering workflows would change, each of which may read what those before it declare.
+
+        Raises:
+            DeclarationError: a workflow cannot be, or does not fit what is registered.
+            QueryError: Spark refuses the query of a view.
+        """
+        self.catalog.check()
+        declared = self._declared(workflows)
+        if not declared:
+            return ()
+        plans, known = self._rehearse(declared)
+        return tuple(
+            changes.noted(plan, self._analyse(each, plan, known)) for each, plan in zip(declared, plans, strict=True)
+        )
+
+    def _rehearse(self, declared: Iterable[Declared]) -> tuple[list[changes.Plan], Mapping[str, Chronicle]]:
+        """Propose to register workflows one after another.
+
+        Returns:
+            A plan for each, and the channels as the last of them finds them.
+        """
+        *earlier, last = declared
+        with self.catalog.rehearsing() if earlier else self.catalog.reading() as tx:
+            plans = []
+            for each in earlier:
+                plans.append(changes.propose(tx, each.workflow, each.functions))
+                changes.carry_out(tx, plans[-1])
+            plans.append(changes.propose(tx, last.workflow, last.functions))
+            return plans, chains.chronicles(tx)
+
+    def _analyse(self, declared: Declared, plan: changes.Plan, known: Mapping[str, Chronicle]) -> Mapping[str, str]:
         """Have Spark analyse the views that are new or changed.
+
+        Args:
+            declared: the workflow.
+            plan: what registering it changes.
+            known: the channels that are there by then.
 
         Returns:
             What there is to say of some, by the names of their tasks.
@@ -182,11 +214,9 @@ class Project(Steering):
         anew = {item.task.name for item in plan.tasks if item.anew and is_view(item.task)}
         if not anew or not self.settings.spark.analyse:
             return {}
-        with self.catalog.reading() as tx:
-            found = chains.chronicles(tx)
-        channels = {name: each.channel for name, each in found.items()}
+        channels = {name: each.channel for name, each in known.items()}
         channels |= {channel.name: channel for channel in declared.workflow.channels}
-        complete = {name: schema for name, each in found.items() if (schema := each.complete) is not None}
+        complete = {name: schema for name, each in known.items() if (schema := each.complete) is not None}
         told = {name: channel.schema for name, channel in channels.items() if channel.schema is not None}
         try:
             warehouse = self.warehouse
@@ -195,10 +225,16 @@ class Project(Steering):
         problems = analysed(warehouse, declared.workflow.order(), channels, complete | told, anew)
         return {name: f"made anew at each run: {problem}" for name, problem in problems.items()}
 
-    def _declared(self, workflow: Workflow | Declared) -> Declared:
+    def _declared(self, workflows: Iterable[Workflow | Declared]) -> tuple[Declared, ...]:
         from kilonova.declare.workflow import Declared
 
-        return workflow if isinstance(workflow, Declared) else self.declared([workflow])[0]
+        given = list(workflows)
+        values = tuple(each for each in given if isinstance(each, Declared))
+        return (
+            values
+            if len(values) == len(given)
+            else self.declared(each for each in given if not isinstance(each, Declared))
+        )
 
     def apply(self, workflow: Workflow | Declared) -> changes.Plan:
         """Register a workflow; tasks whose definition changed get a new logic version.
@@ -214,17 +250,29 @@ class Project(Steering):
             CheckFailed: rows that are there violate a check that comes; nothing has changed.
             Busy: a run is writing rows to which a check comes.
         """
+        return self.apply_all([workflow])[0]
+
+    def apply_all(self, workflows: Iterable[Workflow | Declared]) -> tuple[changes.Plan, ...]:
+        """Register workflows as `apply` does, each of which may read what those before it declare: all or none.
+
+        Raises:
+            KilonovaError: what `apply` raises; nothing has changed.
+        """
         self.catalog.check()
-        declared = self._declared(workflow)
-        with self.catalog.reading() as tx:
-            plan = changes.propose(tx, declared.workflow, declared.functions)
-        notes = self._analyse(declared, plan)
-        seen = {item.channel.name: self._verify(item) for item in plan.channels if item.unseen}
+        declared = self._declared(workflows)
+        if not declared:
+            return ()
+        plans, known = self._rehearse(declared)
+        notes = [self._analyse(each, plan, known) for each, plan in zip(declared, plans, strict=True)]
+        seen = {item.channel.name: self._verify(item) for plan in plans for item in plan.channels if item.unseen}
+        done = []
         with self.catalog.writing() as tx:
-            plan = changes.propose(tx, declared.workflow, declared.functions)
-            changes.refuse_unseen(tx, plan, seen)
-            changes.carry_out(tx, plan)
-        return changes.noted(plan, notes)
+            for each in declared:
+                plan = changes.propose(tx, each.workflow, each.functions)
+                changes.refuse_unseen(tx, plan, seen)
+                changes.carry_out(tx, plan)
+                done.append(plan)
+        return tuple(changes.noted(plan, said) for plan, said in zip(done, notes, strict=True))
 
     def _verify(self, change: changes.ChannelChange) -> int:
         """Try the checks that come to a channel on the rows that are there.
