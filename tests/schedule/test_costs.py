@@ -90,7 +90,7 @@ def test_the_cross_over_is_followed_when_it_moves() -> None:
 def test_the_cross_over_is_where_the_choice_changes(name: str) -> None:
     whole, draw = int(2e8), random.Random(3)
     taken = lived(TRUTHS[name], [], 12, draw)
-    share = learned(taken).crossover(whole)
+    share = learned(taken).crossover(Extent(change=0, whole=whole))
     assert share is not None
     assert chosen(Extent(change=int(0.99 * share * whole), whole=whole), taken) is Way.INCREMENTAL
     assert chosen(Extent(change=int(1.01 * share * whole) + 1, whole=whole), taken) is Way.WHOLE
@@ -99,7 +99,7 @@ def test_the_cross_over_is_where_the_choice_changes(name: str) -> None:
 def test_there_is_no_cross_over_where_a_change_is_cheaper_even_if_all_is_new() -> None:
     extent = Extent(change=10_000_000, whole=10_000_000)
     taken = [Taken(Way.INCREMENTAL, extent, 0.5), Taken(Way.WHOLE, extent, 9.0)] * 4
-    assert learned(taken).crossover(10_000_000) is None
+    assert learned(taken).crossover(extent) is None
 
 
 def test_without_any_run_the_estimates_are_the_usual_ones() -> None:

@@ -170,6 +170,41 @@ def test_a_view_says_which_ports_its_change_reads(shop: Project) -> None:
         }
 
 
+def test_estimates_before_any_run_follow_how_much_sql_a_run_executes(tmp_path: Path) -> None:
+    names = [f"t{number}" for number in range(12)]
+    workflow = kn.Workflow("wide")
+    for name in names:
+        workflow.channel(name, "id bigint, x bigint", key="id")
+    joined = " ".join(f"JOIN {name} ON t0.id = {name}.id" for name in names[1:])
+    workflow.view("wide", f"SELECT t0.id, {', '.join(f'{name}.x AS {name}' for name in names)} FROM t0 {joined}")
+    workflow.view("narrow", "SELECT id, x FROM t0 WHERE x > 0")
+    relation = Schema.of(("id", "bigint"), ("x", "bigint"))
+    wide = Schema.of(("id", "bigint"), *((name, "bigint") for name in names))
+    with open_project(tmp_path) as project:
+        project.create()
+        project.apply(workflow)
+
+        def write(*channels: str) -> None:
+            base = channels == tuple(names)
+            wrote(project.catalog, {each: Writing(base=base, schema=relation, encoding=KEYED) for each in channels})
+
+        write(*names)
+        first = {view: project.outlook(view).estimates for view in ("wide", "narrow")}
+        assert first["wide"][Way.WHOLE] > 3 * first["narrow"][Way.WHOLE]
+        for view, schema, read in (("wide", wide, names), ("narrow", relation, ["t0"])):
+            made = {view: Writing(base=True, schema=schema, encoding=KEYED)}
+            wrote(project.catalog, made, task=view, read=[(name, 1) for name in read])
+        write("t0")
+        one = project.outlook("wide")
+        assert project.outlook("narrow").estimates[Way.INCREMENTAL] < one.estimates[Way.INCREMENTAL] / 3
+        write(*names[1:])
+        all_of_them = project.outlook("wide")
+        assert all_of_them.way is Way.WHOLE
+        assert all_of_them.estimates[Way.INCREMENTAL] > 3 * one.estimates[Way.INCREMENTAL]
+        assert all_of_them.estimates[Way.WHOLE] < all_of_them.estimates[Way.INCREMENTAL]
+        assert f"estimated at {all_of_them.estimates[Way.WHOLE]:.1f} s" in all_of_them.reason
+
+
 def test_runs_of_a_task_are_told_with_what_they_were_estimated_to_take(looking: Looking) -> None:
     catalog = looking.catalog
     declare(catalog, "a", "b")

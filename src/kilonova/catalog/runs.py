@@ -200,6 +200,7 @@ def commit(
                 way=None if output.way is None else output.way.value,
                 change_bytes=None if output.extent is None else output.extent.change,
                 whole_bytes=None if output.extent is None else output.extent.whole,
+                moved=None if output.extent is None else output.extent.moved,
                 estimates=codec.estimates_to_json(output.estimates) if output.estimates else None,
             )
         )
@@ -564,7 +565,7 @@ def taken(tx: Transaction, tasks: Collection[str] | None = None) -> dict[str, tu
     """What the last runs of tasks took, newest first, by task; of all tasks where none are given."""
     table = tables.run_output
     query = (
-        select(table.c.task, table.c.way, table.c.change_bytes, table.c.whole_bytes, table.c.seconds)
+        select(table.c.task, table.c.way, table.c.change_bytes, table.c.whole_bytes, table.c.moved, table.c.seconds)
         .where(table.c.way.is_not(None), table.c.block_id.is_not(None))
         .order_by(table.c.run_id.desc())
         .limit(_REMEMBERED)
@@ -572,7 +573,8 @@ def taken(tx: Transaction, tasks: Collection[str] | None = None) -> dict[str, tu
     rows = tx.connection.execute(query if tasks is None else query.where(table.c.task.in_(tasks)))
     found: dict[str, tuple[Taken, ...]] = {}
     for row in rows:
-        extent = Extent(change=row.change_bytes, whole=row.whole_bytes)
+        moved = 1 if row.moved is None else row.moved
+        extent = Extent(change=row.change_bytes, whole=row.whole_bytes, moved=moved)
         found[row.task] = (*found.get(row.task, ()), Taken(Way(row.way), extent, row.seconds))
     return found
 

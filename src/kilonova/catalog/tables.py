@@ -236,6 +236,7 @@ run_output = Table(
     Column("change_bytes", BigInteger),
     Column("whole_bytes", BigInteger),
     Column("estimates", JSON(none_as_null=True)),
+    Column("moved", Integer),
     Index("run_output_by_point", "channel_id", "point"),
     Index("run_output_by_task", "task", "run_id"),
     Index("run_output_by_channel", "channel_id", "run_id"),

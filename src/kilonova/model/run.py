@@ -104,15 +104,17 @@ class Way(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """How much there is to read for a task, in bytes of Parquet.
+    """How much there is to read for a task.
 
     Attributes:
-        change: what has changed since the cursors.
-        whole: the relations as they are now.
+        change: what has changed since the cursors, in bytes of Parquet.
+        whole: the relations as they are now, in bytes of Parquet.
+        moved: how many of the relations have changed.
     """
 
     change: int
     whole: int
+    moved: int = 1
 
 
 @dataclass(frozen=True, slots=True)

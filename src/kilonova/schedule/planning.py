@@ -15,6 +15,7 @@ from kilonova.model.task import Mode, Port, Production, Query, Task, Variant
 from kilonova.model.version import Version
 from kilonova.model.workflow import Workflow
 from kilonova.schedule.costs import learned
+from kilonova.schedule.shapes import shape_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,7 @@ def choose(progress: Progress, chronicles: Mapping[str, Chronicle]) -> Choice:
     declared = _as_declared(whole, progress, chronicles)
     if declared.way is Way.FRESH:
         return declared
-    size, known = extent(progress, chronicles), learned(progress.taken)
+    size, known = extent(progress, chronicles), learned(progress.taken, shape_of(progress.task))
     costs = {way: known.seconds(way, size) for way in _ways(declared, whole, progress, chronicles)}
     choice = replace(declared, estimates=costs)
     weighed = isinstance(declared.variant.logic, Query) and declared.variant is not variants[0]
@@ -184,15 +185,16 @@ def _ways(
 
 def extent(progress: Progress, chronicles: Mapping[str, Chronicle]) -> Extent:
     """How much there is to read for a task."""
-    change = whole = 0
+    change = whole = moved = 0
     for name in progress.task.reads:
         chronicle = chronicles[name]
         cursor = min(progress.cursor(name), chronicle.readable)
         everything = chronicle.size
         path = chronicle.path(cursor, chronicle.readable)
         whole += everything
+        moved += not chronicle.same(cursor, chronicle.readable)
         change += everything if path is None else sum(block.statistics.bytes for block in path)
-    return Extent(change=change, whole=whole)
+    return Extent(change=change, whole=whole, moved=moved)
 
 
 def _makes_whole(variant: Variant, task: Task) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 
 from kilonova.catalog import registry
@@ -25,6 +25,7 @@ from kilonova.query.syntax import Beyond
 from kilonova.query.tasks import delta_of, known_of, way_of
 from kilonova.schedule.costs import learned
 from kilonova.schedule.planning import Progress, choose, extent, why_due
+from kilonova.schedule.shapes import shape_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,11 +156,17 @@ def _kept(
         change=change,
         runs=made,
         outlook=None if due is None else f"{chosen.way.value}: {due}; {chosen.reason}",
-        crossover=learned(progress.taken).crossover(extent(progress, chronicles).whole) if choice else None,
+        crossover=_crossover(progress, chronicles) if choice else None,
         description=channel.description,
         checks=tuple(map(check_described, channel.checks)),
         schedule=None if task.schedule is None else schedule_described(task.schedule),
     )
+
+
+def _crossover(progress: Progress, chronicles: Mapping[str, Chronicle]) -> float | None:
+    """From which share of new data in as many relations as have some now, at least one, making it anew is cheaper."""
+    size = extent(progress, chronicles)
+    return learned(progress.taken, shape_of(progress.task)).crossover(replace(size, moved=max(1, size.moved)))
 
 
 def _way(text: str, channel: Channel, facts: Known) -> str:
