@@ -6,6 +6,7 @@ import os
 import random
 from collections import Counter
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -218,3 +219,42 @@ def test_a_channel_that_holds_an_invalid_delta_is_mended_by_replacing_it_and_its
     project.run()
     assert bag_of(project.read("copied")) == bag_of(project.read("c"))
     assert [tuple(row) for row in project.read("counted").collect()] == [("e", 1)]
+
+
+def test_amounts_of_any_width_are_added_exactly(project: Project) -> None:
+    digits = [(37, 37), (37, 28), (37, 18), (38, 6), (38, 0), (10, 2), (1, 1)]
+    names = [f"x{place}" for place in range(len(digits))]
+    kinds = [f"decimal({precision},{scale})" for precision, scale in digits]
+    schema = Schema.of(("k", "int"), *zip(names, kinds, strict=True))
+    wf = kn.Workflow("amounts")
+    wf.channel("c", schema.ddl, key="k", encoding=kn.increment(*names))
+
+    @wf.task(schema=schema.ddl, key="k", encoding=kn.increment(*names))
+    def same(c: kn.New) -> kn.Delta:
+        return c
+
+    project.apply(wf)
+
+    def put(*amounts: tuple[int, int]) -> None:
+        rows = [
+            {"k": key} | {n: Decimal(times).scaleb(-scale) for n, (_, scale) in zip(names, digits, strict=True)}
+            for key, times in amounts
+        ]
+        project.ingest("c", frame_of(project.warehouse.spark, schema, rows))
+        project.run()
+
+    def found(channel: str) -> dict[int, set[Decimal]]:
+        rows = [row.asDict() for row in project.read(channel).collect()]
+        return {row["k"]: {row[n].scaleb(scale) for n, (_, scale) in zip(names, digits, strict=True)} for row in rows}
+
+    put((1, 1), (2, 4))
+    put((1, 4), (2, -4))
+    put((3, 1))
+    for channel in ("c", "same"):
+        assert found(channel) == {1: {5}, 3: {1}}
+        project.compact(channel)
+        assert found(channel) == {1: {5}, 3: {1}}
+    put((1, -5), (3, 2))
+    assert found("c") == found("same") == {3: {3}}
+    removed = {row["k"]: row["_weight"] for row in project.read("c", since=2).collect() if row["_weight"] < 0}
+    assert removed == {1: -1}

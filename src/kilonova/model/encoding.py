@@ -220,6 +220,12 @@ def check_encoding(encoding: Encoding, relation: Schema) -> None:
                     column=name,
                     hint="Floating-point sums depend on their order; declare it decimal, or use upsert",
                 )
+            if re.fullmatch(r"decimal\(38,(?!0*[0-6]\))\d+\)", relation.type_of(name)):
+                raise DeclarationError(
+                    f"a measure of 38 digits has 6 after the point at most, not as {relation.type_of(name)}",
+                    column=name,
+                    hint="Sums of such decimals would lose their last digit; declare 37 digits, or use upsert",
+                )
         if set(encoding.key) & set(encoding.measures):
             raise DeclarationError("a column cannot be both key and measure")
         for name in relation.names:

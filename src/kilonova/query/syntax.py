@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Collection, Mapping
 
 import sqlglot
@@ -161,6 +162,31 @@ def selected_names(text: str) -> list[str]:
     return written_names(named(syntax_of(text), text))
 
 
+_QUOTED = re.compile(
+    r"""--[^\n]*|/\*.*?\*/|`[^`]*`|\br'[^']*'|\br"[^"]*"|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*\"""",
+    re.DOTALL | re.IGNORECASE,
+)
+_WITHIN = re.compile(r"""\\.|''|\"\"""", re.DOTALL)
+
+
+def with_escaped_quotes(text: str) -> str:
+    r"""SQL in which quotes within strings are escaped, as SQLGlot knows them; Spark also takes two quotes for one.
+
+    >>> print(with_escaped_quotes("SELECT 'it''s', 'a' 'b', '' -- it''s"))
+    SELECT 'it\'s', 'a' 'b', '' -- it''s
+    """
+
+    def escaped(found: re.Match[str]) -> str:
+        literal = found[0]
+        if literal[0] not in "'\"" or len(literal) == 2:
+            return literal
+        doubled = 2 * literal[0]
+        inner = _WITHIN.sub(lambda each: f"\\{literal[0]}" if each[0] == doubled else each[0], literal[1:-1])
+        return f"{literal[0]}{inner}{literal[0]}"
+
+    return _QUOTED.sub(escaped, text)
+
+
 def syntax_of(text: str) -> exp.Query:
     """The syntax of a query.
 
@@ -168,7 +194,7 @@ def syntax_of(text: str) -> exp.Query:
         QueryError: it cannot be parsed, or is no query.
     """
     try:
-        statements = sqlglot.parse(text, dialect="spark")
+        statements = sqlglot.parse(with_escaped_quotes(text), dialect="spark")
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         where = f"line {first['line']}, column {first['col']}: " if first.get("line") else ""

@@ -63,8 +63,8 @@ def chain(deltas: DataFrame, encoding: Encoding, schema: Schema, functions: Func
         case Increment(key, _):
             measures = _others(schema, key)
             summed = shaped(deltas, schema).groupBy(*map(column, key))
-            sums = ((name, F.coalesce(F.sum(column(name)), F.lit(0))) for name in measures)
-            added = summed.agg(*(total.cast(schema.type_of(name)).alias(name) for name, total in sums))
+            sums = ((schema.type_of(name), name, F.sum(column(name))) for name in measures)
+            added = summed.agg(*(F.coalesce(total.cast(kind), F.lit(0).cast(kind)).alias(n) for kind, n, total in sums))
             return shaped(added.where(_any_nonzero(measures)), schema)
         case Columns(key):
             return _patched(deltas, key, schema)
@@ -118,7 +118,7 @@ def merge(
             added = met.select(
                 *(F.coalesce(column(name, "b"), column(name, "d")).alias(name) for name in key),
                 *(
-                    (_zeroed(name, "b") + _zeroed(name, "d")).cast(schema.type_of(name)).alias(name)
+                    (_zeroed(name, "b", schema) + _zeroed(name, "d", schema)).cast(schema.type_of(name)).alias(name)
                     for name in measures
                 ),
             )
@@ -185,7 +185,7 @@ def diff(old: DataFrame, new: DataFrame, encoding: Encoding, schema: Schema, fun
             met = _met(old, new, key).select(
                 *(F.coalesce(column(name, "b"), column(name, "d")).alias(name) for name in key),
                 *(
-                    (_zeroed(name, "d") - _zeroed(name, "b")).cast(schema.type_of(name)).alias(name)
+                    (_zeroed(name, "d", schema) - _zeroed(name, "b", schema)).cast(schema.type_of(name)).alias(name)
                     for name in measures
                 ),
             )
@@ -348,8 +348,8 @@ def replaced(
             gone = column("_deleted")
             new = {name: F.when(_sets(name, "d"), column(name, "d")).otherwise(column(name, "b")) for name in others}
         case Increment():
-            sums = {name: _zeroed(name, "b") + _zeroed(name, "d") for name in others}
-            gone = ~reduce(or_, (total != 0 for total in sums.values()))
+            sums = {name: _zeroed(name, "b", schema) + _zeroed(name, "d", schema) for name in others}
+            gone = ~reduce(or_, (F.signum(total) != 0 for total in sums.values()))
             new = {name: total.cast(schema.type_of(name)) for name, total in sums.items()}
         case _:
             assert_never(encoding)
@@ -430,9 +430,8 @@ def repeated(weighed: DataFrame, schema: Schema) -> DataFrame:
 
 def amounted(rows: DataFrame, encoding: Increment) -> DataFrame:
     """Rows of a relation whose amounts are added to: nulls are zero, and keys without any amount are absent."""
-    amounts = {name: F.coalesce(column(name), F.lit(0)) for name in encoding.measures}
     types = {field.name: field.dataType for field in rows.schema.fields}
-    filled = rows.withColumns({name: amount.cast(types[name]) for name, amount in amounts.items()})
+    filled = rows.withColumns({n: F.coalesce(column(n), F.lit(0).cast(types[n])) for n in encoding.measures})
     return filled.where(_any_nonzero(encoding.measures))
 
 
@@ -555,9 +554,10 @@ def _sets(name: str, of: str | None = None) -> Column:
     return F.coalesce(F.array_contains(column("_set", of), name), F.lit(False))
 
 
-def _zeroed(name: str, of: str) -> Column:
-    return F.coalesce(column(name, of), F.lit(0))
+def _zeroed(name: str, of: str, schema: Schema) -> Column:
+    """An amount, or zero of its type: beside a whole number, decimals give up digits after the point."""
+    return F.coalesce(column(name, of), F.lit(0).cast(schema.type_of(name)))
 
 
 def _any_nonzero(names: tuple[str, ...]) -> Column:
-    return reduce(or_, (column(name) != 0 for name in names))
+    return reduce(or_, (F.signum(column(name)) != 0 for name in names))

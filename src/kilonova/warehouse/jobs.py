@@ -114,7 +114,10 @@ def completed(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame
             return frame.withColumn("_set", F.when(~column("_deleted"), chosen))
         case Increment(key, measures):
             summed = frame.groupBy(*map(column, key)).agg(
-                *(F.coalesce(F.sum(column(n)), F.lit(0)).cast(schema.type_of(n)).alias(n) for n in measures)
+                *(
+                    F.coalesce(F.sum(column(n)).cast(schema.type_of(n)), F.lit(0).cast(schema.type_of(n))).alias(n)
+                    for n in measures
+                )
             )
             return summed.where(reduce(or_, (column(name) != 0 for name in measures)))
         case _:
