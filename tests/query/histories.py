@@ -25,6 +25,7 @@ from kilonova.query.pruning import narrowed
 from kilonova.query.rendering import rendered
 from kilonova.query.storing import Stored, restored, stored
 from kilonova.query.syntax import with_ports
+from kilonova.query.thinning import thinned
 from kilonova.query.tree import WEIGHT, names
 from kilonova.query.weighing import weighing
 
@@ -220,7 +221,7 @@ class View:
         tree = maintained(item, known, found)
         if tree is None:
             return Counter(old)
-        tree = weighing(tree, found.layered)
+        tree = thinned(weighing(tree, found.layered), known)
         if WEIGHT in names(tree):
             item = replace(item, encoding=Changes())
         self.world.put(item.channel, old, old)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kilonova.query.expression import Scalar, both, column, equal
-from kilonova.query.properties import Known, equated, single
+from kilonova.query.properties import Known, equated, single, types
 from kilonova.query.tree import Join, Kind, Node, Side, channels, inputs, names, with_inputs
 
 
@@ -34,7 +34,7 @@ def ordered(node: Node, moved: frozenset[str], sizes: Mapping[str, int], known: 
     if len(parts) == 2:
         return with_inputs(node, parts)
     parts, conditions = _one_row(parts, conditions, known)
-    conditions = (*conditions, *_implied(conditions))
+    conditions = (*conditions, *_implied(conditions, types(node, known)))
     moving = [part for part in parts if moved & set(channels(part))]
 
     def weight(part: Node) -> int:
@@ -105,12 +105,12 @@ def chained(first: Node, rest: Iterable[Node], conditions: tuple[Scalar, ...], f
     return node
 
 
-def _implied(conditions: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
-    """Equalities of columns that follow from others."""
+def _implied(conditions: tuple[Scalar, ...], kinds: Mapping[str, str | None]) -> tuple[Scalar, ...]:
+    """Equalities of columns that follow from others; of one type, because strings that equal a number may differ."""
     classes: list[set[str]] = []
     for condition in conditions:
         for one, other in equated(condition, condition.columns, condition.columns):
-            if one.name is not None and other.name is not None:
+            if one.name is not None and other.name is not None and kinds[one.name] == kinds[other.name] is not None:
                 met = [group for group in classes if group & {one.name, other.name}]
                 classes = [group for group in classes if group not in met]
                 classes.append({one.name, other.name}.union(*met))

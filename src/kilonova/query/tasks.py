@@ -16,6 +16,7 @@ from kilonova.query.properties import Facts, Known, single
 from kilonova.query.pruning import narrowed
 from kilonova.query.rendering import rendered
 from kilonova.query.storing import Stored, restored
+from kilonova.query.thinning import thinned
 from kilonova.query.tree import WEIGHT, At, Node, Scan, names, scans
 from kilonova.query.weighing import weighing
 
@@ -108,7 +109,7 @@ def delta_of(text: str, channel: Channel, complete: Schema, known: Known, found:
     tree = maintained(item, known, found)
     if tree is None:
         return None
-    tree = weighing(tree, found.layered)
+    tree = thinned(weighing(tree, found.layered), known)
     sql = _with_ports(tree if found.few else unhinted(tree), _name, alone=found.alone)
     wanted = delta_schema(Changes() if WEIGHT in names(tree) else channel.encoding, complete)
     reads = {_name(scan): Read(_port(scan.channel, scan.at), scan.weighed) for scan in scans(tree)}
