@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from sqlglot import exp
 
@@ -108,7 +108,7 @@ def _type(node: exp.Expr, of: Mapping[str, str | None]) -> str | None:
         case exp.Boolean() | exp.Predicate() | exp.Not() | exp.Connector():
             return "boolean"
         case exp.Cast():
-            return node.to.sql("spark").lower().replace(", ", ",")
+            return _cast(node.to.sql("spark").lower().replace(", ", ","))
         case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
             return _arithmetic(node, _operand(node.left, of), _operand(node.right, of))
         case exp.Count():
@@ -132,10 +132,28 @@ def _type(node: exp.Expr, of: Mapping[str, str | None]) -> str | None:
 
 
 def _common(parts: list[exp.Expr], of: Mapping[str, str | None]) -> str | None:
-    """The type of a choice among expressions; a zero fits any number, a null anything."""
-    rest = [part for part in parts if part.unnest().sql() not in ("0", "NULL")] or parts
-    found = {_type(part, of) for part in rest}
-    return found.pop() if len(found) == 1 else None
+    """The type of a choice among expressions, of which nulls fit anything."""
+    rest = [part for part in parts if not isinstance(part.unnest(), exp.Null)]
+    found = dict.fromkeys(_type(part, of) for part in rest)
+    return reduce(_wider, found) if found else None
+
+
+def _wider(one: str | None, other: str | None) -> str | None:
+    """The narrowest type of exact numbers that holds those of two; None where no type holds all."""
+    if one in _WHOLE and other in _WHOLE:
+        return max(one, other, key=lambda kind: _WHOLE[kind])
+    sides = [None if kind is None else _digits(kind) for kind in (one, other)]
+    if sides[0] is None or sides[1] is None:
+        return None
+    (p1, s1), (p2, s2) = sides[0], sides[1]
+    scale = max(s1, s2)
+    precision = max(p1 - s1, p2 - s2) + scale
+    return f"decimal({precision},{scale})" if precision <= LONGEST else None
+
+
+def _cast(kind: str) -> str:
+    """The type that a cast names, with the digits that Spark gives decimals which do not say."""
+    return {"decimal": "decimal(10,0)"}.get(kind, re.sub(r"^decimal\((\d+)\)$", r"decimal(\1,0)", kind))
 
 
 def _literal(node: exp.Literal) -> str | None:
@@ -152,6 +170,7 @@ def _literal(node: exp.Literal) -> str | None:
 def _operand(node: exp.Expr, of: Mapping[str, str | None]) -> str | None:
     """The type of an operand; a literal beside decimals is as narrow as its digits."""
     bare = node.unnest()
+    bare = bare.this if isinstance(bare, exp.Neg) else bare
     if isinstance(bare, exp.Literal) and not bare.is_string and bare.name.isdigit():
         return f"literal({len(bare.name)})"
     return _type(node, of)

@@ -315,10 +315,12 @@ def _call_over_sums(call: Item, kinds: Mapping[str, str | None], sums: dict[str,
     if isinstance(node, exp.Count):
         return column(count).sql
     kind = type_of(parse(argument), kinds)
-    summed_kind = type_of(parse(f"SUM({argument})"), kinds)
+    if isinstance(node, exp.Avg) and kind == "bigint":  # whose sum may be out of range, while there is an average
+        value = f"CAST({value} AS DECIMAL(20,0))"
+    summed_kind = type_of(parse(f"SUM({value})"), kinds)
     if kind is None or summed_kind is None or kind in FLOATING:
         return None
-    zero = f"CAST(0 AS {summed_kind.upper()})" if digits(kind) else "0"
+    zero = f"CAST(0 AS {summed_kind.upper()})" if digits(summed_kind) else "0"
     total = _among(sums, f"{KEPT}sum__{call.name}", parse(f"COALESCE(SUM({value}), {zero})"))
     some = f"CASE WHEN {column(count).sql} > 0 THEN {{}} END"
     if isinstance(node, exp.Sum):

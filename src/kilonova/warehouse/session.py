@@ -2,7 +2,8 @@
 
 A session that is active when Kilonova starts belongs to whoever made it: it is used as it is but for
 `RELIED_ON`, and never stopped. Otherwise Kilonova opens one and stops it. The user's configuration goes
-before Kilonova's, except for `RELIED_ON`, without which merges of aligned blocks would shuffle and sort.
+before Kilonova's, except for `RELIED_ON`: without it merges of aligned blocks would shuffle and sort, and sums that are
+out of range would be null, which added to others counts as nothing.
 
 Nothing is written to the working directory, and nothing to the terminal but errors.
 """
@@ -30,6 +31,8 @@ from kilonova.warehouse.java import cache_directory, find_java, shim
 RELIED_ON = {
     "spark.sql.legacy.bucketedTableScan.outputOrdering": "true",
     "spark.sql.sources.bucketing.enabled": "true",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
 }
 """Set on every session, whoever made it. All of them can be set while it runs."""
 
