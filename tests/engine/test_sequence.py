@@ -60,7 +60,7 @@ def test_each_runs_once_after_those_it_waits_for_whatever_fails(
     assert set(done) == waits_for.keys() - failing
 
 
-def test_what_is_busy_is_tried_again_once_the_others_have_ended() -> None:
+def test_what_is_busy_is_tried_again_after_the_others_and_before_what_waits_for_it() -> None:
     tries: list[str] = []
 
     def run(name: str) -> str:
@@ -71,11 +71,17 @@ def test_what_is_busy_is_tried_again_once_the_others_have_ended() -> None:
             raise Busy("another run has one of the tasks")
         return name
 
-    order = {"busy": frozenset[str](), "taken": frozenset[str](), "free": frozenset({"busy"})}
+    nothing = frozenset[str]()
+    order = {
+        "busy": nothing, "taken": nothing, "after_busy": frozenset({"busy"}), "after_taken": frozenset({"taken"}),
+        "free": nothing, "after_free": frozenset({"free"}),
+    }  # fmt: skip
     done, failed = run_in_order(order, {name: name for name in order}, run, lambda: None)
-    assert sorted(done) == ["busy", "free"]
+    assert sorted(done) == ["after_busy", "after_free", "after_taken", "busy", "free"]
     assert list(failed) == ["taken"]
-    assert tries.index("free") < 3 < len(tries)
+    assert [tries.count(name) for name in order] == [2, 2, 1, 1, 1, 1]
+    again = len(tries) - 1 - tries[::-1].index("busy")
+    assert tries.index("after_free") < again < tries.index("after_busy")
 
 
 def test_an_interruption_ends_what_goes_on() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from typing import TypeVar
 
 from kilonova.errors import Busy, KilonovaError
@@ -60,7 +62,7 @@ def run_in_order(
 ) -> tuple[list[Done], dict[str, KilonovaError]]:
     """Run bindings; the failure of one holds back no other.
 
-    One that is busy is tried again once all others have ended.
+    One that is busy is tried again once only it and what waits for it are left, so that those still run after it.
 
     Args:
         waits_for: the bindings in order, each with those that have to end before it begins.
@@ -73,16 +75,22 @@ def run_in_order(
     """
     done: list[Done] = []
     failed: dict[str, KilonovaError] = {}
-    waiting = dict.fromkeys(waits_for)
+    order = TopologicalSorter(waits_for)
+    order.prepare()
+    ready: deque[str] = deque()
+    busy: list[str] = []
+    tried_again: set[str] = set()
     running: dict[Future[Done], str] = {}
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="binding") as pool:
         try:
-            while waiting or running:
-                unended = {*waiting, *running.values()}
-                for name in [name for name in waiting if waits_for[name].isdisjoint(unended)]:
-                    if len(running) == AT_ONCE:
-                        break
-                    del waiting[name]
+            while order.is_active():
+                ready.extend(order.get_ready())
+                if not ready and not running:
+                    ready.extend(busy)
+                    tried_again.update(busy)
+                    busy.clear()
+                while ready and len(running) < AT_ONCE:
+                    name = ready.popleft()
                     running[pool.submit(run, parts[name])] = name
                 ended, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
@@ -90,15 +98,13 @@ def run_in_order(
                     try:
                         done.append(future.result())
                     except KilonovaError as error:
+                        if isinstance(error, Busy) and name not in tried_again:
+                            busy.append(name)
+                            continue
                         failed[name] = error
+                    order.done(name)
         except BaseException:
             interrupt()
             pool.shutdown(cancel_futures=True)
             raise
-    for name in [name for name, error in failed.items() if isinstance(error, Busy)]:
-        try:
-            done.append(run(parts[name]))
-            del failed[name]
-        except KilonovaError as error:
-            failed[name] = error
     return done, failed

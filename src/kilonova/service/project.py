@@ -540,7 +540,7 @@ class Project(Steering):
 
         def interrupt() -> None:
             interrupted.set()
-            for run in begun:
+            for run in tuple(begun):  # others are still beginning
                 with suppress(StateError):
                     self.cancel(run)
 
