@@ -23,6 +23,7 @@
     ├── StateError              what is asked does not go with how a run stands
     ├── Undelivered             an outlet did not take an event
     ├── SettingsError           kilonova.toml, the environment or a flag is wrong
+    ├── BindingsFailed          several bindings failed: in `kilonova.service.reports`, with the report
     └── BrokenInvariant         a defect of Kilonova itself
 
 Every error says what is wrong, where (the fields that apply) and what to do about it; the text is put
@@ -236,12 +237,6 @@ class BrokenInvariant(KilonovaError):
     """Something that must always hold does not: a defect of Kilonova."""
 
     code = "invariant"
-
-
-class BindingsFailed(KilonovaError):
-    """Several bindings that were run one by one failed; others that were run with them did not."""
-
-    code = "bindings"
 
 
 _LISTED = 20

@@ -18,15 +18,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from kilonova.catalog import bindings, chains, firings, servers
-from kilonova.engine import tasks
+from kilonova.engine import sequence, tasks
 from kilonova.engine.telling import StepStarted, Telling
-from kilonova.errors import BrokenInvariant, KilonovaError, LeaseLost, StorageFailed, TaskFailed, UnknownName
+from kilonova.errors import BrokenInvariant, Busy, KilonovaError, LeaseLost, StorageFailed, TaskFailed, UnknownName
 from kilonova.model.channel import Chronicle
 from kilonova.model.encoding import Append, Custom
 from kilonova.model.reading import Reading
 from kilonova.model.run import Way
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode
+from kilonova.service.reports import BindingsFailed
 from kilonova.testing import reference
 from kilonova.testing.reference import ReferenceChannel
 from tests.databases import Clock
@@ -335,15 +336,23 @@ def _refused(call: Callable[[], object]) -> KilonovaError | None:
 
 def _alike(step: Step, one: KilonovaError, other: KilonovaError) -> bool:
     """Whether two errors say the same; of the tasks of a run, another may be the first that fails."""
+    if isinstance(step, Run) and step.each and not isinstance(other, UnknownName):
+        return _failures(one) == _failures(other)
     if isinstance(step, Run | Turn) and not isinstance(other, UnknownName):
         return not isinstance(one, UnknownName)
     return type(one) is type(other)
 
 
+def _failures(error: KilonovaError) -> dict[str | None, bool]:
+    """The bindings that an error is about, and whether each was busy."""
+    failed = error.report.failed if isinstance(error, BindingsFailed) else {error.binding: error}
+    return {name: isinstance(each, Busy) for name, each in failed.items()}
+
+
 @contextmanager
 def projects(place: Path, session: SparkSession | None = None) -> Iterator[Callable[[], History]]:
     """Makes histories, each with a project of its own; without Spark unless there is a session."""
-    tasks.AT_ONCE = 1  # or histories could not be repeated
+    tasks.AT_ONCE = sequence.AT_ONCE = 1  # or histories could not be repeated
     number = iter(range(1 << 30))
     last: list[GeneratedProject] = []
 

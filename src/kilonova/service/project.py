@@ -507,7 +507,7 @@ class Project(Steering):
             SchemaMismatch: its rows do not fit their channel.
             KeyViolation: its keys are null or occur twice.
             CheckFailed: its rows violate a check of their channel.
-            BindingsFailed: several bindings failed; what the others made is published.
+            BindingsFailed: several bindings failed; what the others made is published, and the report is attached.
         """
         done = self.run_each(tasks) if not all_or_nothing else self._run_as_one(tasks)
         if done.error is not None:

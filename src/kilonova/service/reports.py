@@ -12,7 +12,7 @@ from kilonova.catalog.consumption import Consumed
 from kilonova.catalog.files import Watched
 from kilonova.catalog.points import PointRecord
 from kilonova.engine.log import entry_of
-from kilonova.errors import BindingsFailed, KilonovaError
+from kilonova.errors import KilonovaError
 from kilonova.model.channel import Chronicle
 from kilonova.model.file import File
 from kilonova.model.firing import Firing
@@ -57,9 +57,26 @@ class RunsReport:
         """What to raise where bindings have failed: the error of the one, or one that lists all of them."""
         if len(self.failed) < 2:
             return next((error.within(binding=name) for name, error in self.failed.items()), None)
-        every = "; ".join(f"{name}: {error}" for name, error in self.failed.items())
-        hint = f"{len(self.runs)} other runs were committed" if self.runs else None
-        return BindingsFailed(f"{len(self.failed)} bindings failed: {every}", hint=hint)
+        return BindingsFailed(self)
+
+
+class BindingsFailed(KilonovaError):
+    """Several bindings that were run one by one failed, or were busy; what others made is published.
+
+    Args:
+        report: what all of them did.
+
+    Attributes:
+        report: the same.
+    """
+
+    code = "bindings"
+
+    def __init__(self, report: RunsReport) -> None:
+        every = "; ".join(f"{name}: {error}" for name, error in report.failed.items())
+        hint = f"{len(report.runs)} other runs were committed" if report.runs else None
+        super().__init__(f"{len(report.failed)} bindings failed: {every}", hint=hint)
+        self.report = report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
