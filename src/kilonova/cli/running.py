@@ -147,15 +147,15 @@ def _watch(
     opened: Project, done: RunsReport, tasks: list[str] | None, every: float, all_or_nothing: bool, json: bool
 ) -> None:
     """Run what has news until interrupted; bindings that failed are tried again once something has come."""
-    failed, seen = set(done.failed), _due(opened, tasks)
+    failed, seen = set(done.failed), opened.due(tasks)
     try:
         while True:
             time.sleep(every)
             if not tasks:
                 _gather(opened, json)
-            due = _due(opened, tasks)
+            due = opened.due(tasks)
             failed, seen = failed if due == seen else set(), due
-            names = list(due) if tasks else None
+            names = [name for name in tasks if opened.due([name])] if tasks else None
             done = RunsReport()
             with suppress(Busy):
                 if due and all_or_nothing:
@@ -167,11 +167,6 @@ def _watch(
                 _show_runs(done, json)
     except KeyboardInterrupt:
         render.err.print("Stopped.", style="dim")
-
-
-def _due(opened: Project, tasks: list[str] | None) -> dict[str, str]:
-    """The tasks that have something to do, and why: all, or those among some."""
-    return {name: why for name, why in opened.due().items() if tasks is None or name in tasks}
 
 
 def _show_runs(done: RunsReport, json: bool) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 
-from kilonova.catalog import registry
+from kilonova.catalog import bindings, registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.observation import observe
@@ -110,6 +110,16 @@ def parts(tx: Transaction, name: str) -> dict[str, Registered]:
         wanted = list(kept)
     order = TopologicalSorter({each: (set(known.task.reads) & found.keys()) - {each} for each, known in found.items()})
     return {each: found[each] for each in order.static_order()}
+
+
+def tasks_named(tx: Transaction, names: Iterable[str]) -> tuple[str, ...]:
+    """The tasks that names of tasks, bindings and views stand for: of a view also those that keep what it needs.
+
+    Raises:
+        UnknownName: there is no such task.
+    """
+    found = [task for name in names for task in bindings.tasks_of(tx, name) or parts(tx, name)]
+    return tuple(dict.fromkeys(found))
 
 
 def _keeps(known: Registered, view: str) -> bool:

@@ -74,10 +74,19 @@ class Looking:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
 
-    def due(self) -> dict[str, str]:
-        """The tasks that have something to do themselves, and why."""
+    def due(self, among: Iterable[str] | None = None) -> dict[str, str]:
+        """The tasks that have something to do themselves, and why.
+
+        Args:
+            among: names of tasks, views or bindings, for those of their tasks; None for all.
+
+        Raises:
+            UnknownName: there is no such task.
+        """
+        from kilonova.service.explanation import tasks_named
+
         with self.catalog.reading() as tx:
-            _, progress, chronicles = observe(tx)
+            _, progress, chronicles = observe(tx, None if among is None else tasks_named(tx, among))
         return {name: why for name, item in progress.items() if (why := why_due(item, chronicles))}
 
     def status(self, limit: int = 5) -> Status:

@@ -567,12 +567,10 @@ class Project(Steering):
         return RunsReport(runs=() if report is None else (report,))
 
     def _asked(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The tasks that names of tasks, views and bindings stand for."""
-        from kilonova.service.explanation import parts
+        from kilonova.service.explanation import tasks_named
 
         with self.catalog.reading() as tx:
-            found = [task for name in names for task in bindings.tasks_of(tx, name) or parts(tx, name)]
-        return tuple(dict.fromkeys(found))
+            return tasks_named(tx, names)
 
     def _parts(self, asked: tuple[str, ...] | None, but: Collection[str]) -> tuple[dict[str, Occasion], Sequence]:
         """What to run of each binding, and the order of bindings."""
