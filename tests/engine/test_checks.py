@@ -112,7 +112,7 @@ def test_a_violated_check_fails_the_run_and_publishes_nothing(project: Project) 
     project.run()
     put(project, (3, "ann", -15), (4, "cleo", -1), (5, "dan", 9))
     with pytest.raises(CheckFailed) as raised:
-        project.run()
+        project.run(all_or_nothing=True)
     error = raised.value
     assert (error.channel, error.task, error.check, error.code) == ("spent", "spent", "rows(amount >= 0)", "check")
     assert '2 rows violate it, for example {"customer":"ann","amount":-5}' in str(error)

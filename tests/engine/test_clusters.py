@@ -242,7 +242,9 @@ with kn.open_project(".", spark={"remote": sys.argv[1]}) as project:
     [
         pytest.param(PROGRESS, "[0, 1, 2, 3, 4, 5] told", id="progress"),
         pytest.param(
-            CANCELLED, "run 2: the run was cancelled by ann. Nothing of it was published.\n[(1,)]", id="cancelling"
+            CANCELLED,
+            "binding endless, run 2: the run was cancelled by ann. Nothing of it was published.\n[(1,)]",
+            id="cancelling",
         ),
         pytest.param(SPLIT, "True True", id="splitting"),
     ],

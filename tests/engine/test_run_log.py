@@ -61,7 +61,7 @@ def test_the_log_of_a_run_that_failed_says_what_it_did_and_why_it_failed(project
     project.apply(workflow)
     given(project, 1, 2)
     with pytest.raises(KilonovaError):
-        project.run()
+        project.run(all_or_nothing=True)
     log = project.log()
     steps = [line.split(" ", 1)[1] for line in log.text.splitlines() if line.startswith("2")]
     assert steps[1] == "run: does copied, halved"
@@ -108,7 +108,7 @@ def test_the_lines_of_runs_side_by_side_are_not_mixed_up(project: Project, tmp_p
         reports = list(pool.map(lambda name: project.run([name]), ("left", "right")))
     for name, other, report in zip(("left", "right"), ("right", "left"), reports, strict=True):
         assert report is not None
-        text = project.log(report.run).text
+        text = project.log(report.runs[0].run).text
         said = [line.split(" ", 1)[1] for line in text.splitlines() if "[stdout]" in line]
         assert said == [f"{name} [stdout] from the {name} {number}" for number in range(100)]
         assert other not in text

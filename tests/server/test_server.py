@@ -45,7 +45,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
     """Two workers are shared by all tests: starting one takes longer than most of what they do."""
     place = tmp_path_factory.mktemp("served")
     settings = {
-        "workers": 2, "grace": 5.0, "tidy": 0.0, "seconds": 20.0, "memory": 2000, "loading": 4, "port": 0, "upload": 1,
+        "workers": 2, "grace": 5.0, "tidy": 0.0, "seconds": 45.0, "memory": 2000, "loading": 4, "port": 0, "upload": 1,
     }  # fmt: skip
     with open_project(place, session=spark, retry={"wait": 0}, serve=settings) as project:
         project.create()
