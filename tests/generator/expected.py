@@ -43,6 +43,7 @@ class Pending:
         points: the channels' points before.
         tasks: how far the tasks had come.
         claimed: the tasks that it runs.
+        declared: the channels and tasks, as they were declared.
     """
 
     happen: Callable[[], None]
@@ -50,6 +51,17 @@ class Pending:
     points: dict[str, list[Written]]
     tasks: dict[str, tuple[bool, dict[str, int]]]
     claimed: frozenset[str]
+    declared: Declared
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What is declared."""
+
+    channels: dict[str, ReferenceChannel]
+    specs: dict[str, ChannelSpec]
+    tasks: dict[str, Known]
+    bindings: tuple[BindingSpec, ...]
 
 
 class Expected:
@@ -73,7 +85,7 @@ class Expected:
         points, tasks = self._points(), self._states()
         reserved = [(name, self.channels[name].reserve()) for name in writes]
         self.claimed |= frozenset(claimed)
-        return Pending(happen, reserved, points, tasks, frozenset(claimed))
+        return Pending(happen, reserved, points, tasks, frozenset(claimed), self._declared())
 
     def end(self, pending: Pending, *, commits: bool) -> None:
         """Commit a run that has begun, seeing what it saw then, or take it back.
@@ -86,19 +98,30 @@ class Expected:
             self.channels[name].points[point - 1] = Written(PointState.CANCELLED)
         if not commits:
             return
-        points, tasks = self._points(), self._states()
+        points, tasks, declared = self._points(), self._states(), self._declared()
+        before = pending.declared
+        self._declare_all(before)
         self._restore(pending.points, pending.tasks)
         try:
             pending.happen()
             made, states = self._points(), self._states()
         finally:
+            self._declare_all(declared)
             self._restore(points, tasks)
         for name, point in pending.reserved:
             if len(made[name]) >= point:
-                self.channels[name].points[point - 1] = made[name][point - 1]
+                written = _reshaped(made[name][point - 1], before.specs[name], self.specs[name])
+                self.channels[name].points[point - 1] = written
         for name, state in states.items():
-            if state != pending.tasks[name]:
+            if state != pending.tasks[name] and self.tasks.get(name) is before.tasks[name]:
                 self.tasks[name].started, self.tasks[name].cursors = state
+
+    def _declared(self) -> Declared:
+        return Declared(dict(self.channels), dict(self.specs), dict(self.tasks), self.bindings)
+
+    def _declare_all(self, declared: Declared) -> None:
+        self.channels, self.specs = dict(declared.channels), dict(declared.specs)
+        self.tasks, self.bindings = dict(declared.tasks), declared.bindings
 
     def _points(self) -> dict[str, list[Written]]:
         return {name: list(channel.points) for name, channel in self.channels.items()}
@@ -334,16 +357,11 @@ class Expected:
     def _execute(self, task: Known) -> None:
         variant, fresh = self._chosen(task)
         ends = {name: self.channels[name].readable for name in task.spec.reads}
+        own = {name: 0 if fresh else self.channels[name].readable for name in task.spec.writes}
         fed = {}
         for port in variant.ports:
-            channel = self.channels[port.channel]
-            own = port.channel in task.spec.writes
             start = 0 if fresh else task.cursors.get(port.channel, 0)
-            if own:
-                value = Counter() if fresh else channel.at(channel.readable)
-                fed[port.name] = reference.records(channel.schema, value)
-            else:
-                fed[port.name] = records_of(channel, port.mode, start, ends[port.channel])
+            fed[port.name] = records_of(self.channels[port.channel], port.mode, start, (ends | own)[port.channel])
         made = variant.function(task.spec.constant, **fed)
         for output, production, records in zip(task.outputs, variant.productions, made, strict=True):
             columns = variant.columns(output, production)
@@ -353,7 +371,7 @@ class Expected:
                 raise StateError("others write the channel", channel=output.name)
             self._publish(output.name, production, shaped, anew=fresh and not several)
             self.authors[output.name, len(self.channels[output.name].points)] = task.spec.name
-        task.started, task.cursors = True, ends
+        task.started, task.cursors = True, ends | own
 
     def _chosen(self, task: Known) -> tuple[VariantSpec, bool]:
         """The variant that is to run, and whether it begins from nothing.
@@ -389,9 +407,9 @@ class Expected:
         start = task.cursors.get(port.channel, 0)
         written_anew = any(written.whole is not None for written in channel.points[start : channel.readable])
         without_diff = isinstance(channel.encoding, Custom) and not hasattr(channel.function, "diff")
-        if port.channel not in task.spec.writes and port.mode is Mode.NEW and without_diff:
+        if port.mode is Mode.NEW and without_diff:
             return written_anew
-        if port.channel in task.spec.writes or not self._effective_at(channel, start):
+        if not self._effective_at(channel, start):
             return False
         if port.mode is Mode.INSERTS:
             change = channel.read(Mode.CHANGES, start, channel.readable)

@@ -89,6 +89,13 @@ def unseen(constant, a, out):  # type: ignore[no-untyped-def]
     return (list(first.values()),)
 
 
+def heard(constant, a, out, out_old):  # type: ignore[no-untyped-def]
+    """Says of each row how many rows the task has written since it last read them, and before."""
+    said = 10 * sum(row.get("_weight") or 1 for row in out) + len(out_old) + constant
+    rows = {row["k"]: row | {"v": said, "_weight": 1} for row in sorted(a, key=repr) if row["k"] is not None}
+    return (list(rows.values()),)
+
+
 def sums(constant, a):  # type: ignore[no-untyped-def]
     amounts, counts = Counter(), Counter()  # type: ignore[var-annotated]
     for row in a:
@@ -148,7 +155,7 @@ UNIQUE = ("upsert", "keyed", "columns")
 
 
 def _way(function: Callable[..., Any], *productions: Production, **ports: Mode) -> Way:
-    of = {"a": 0, "a_old": 0, "a_all": 0, "b": 1, "out": None}
+    of = {"a": 0, "a_old": 0, "a_all": 0, "b": 1, "out": None, "out_old": None}
     return Way(function, productions, tuple(PortSpec(name, of[name], mode) for name, mode in ports.items()))
 
 
@@ -172,6 +179,15 @@ OPS: dict[str, Operation] = {
     "lookup": Operation((_way(lookup, DELTA, a=NEW, b=ALL),), (("append",), ANY), lambda *_: (("append",),)),
     "unknown": Operation((_way(unknown, BASE, a=NEW, b=ALL),), (("append",), ANY), lambda *_: (("append", "changes"),)),
     "unseen": Operation((_way(unseen, DELTA, a=NEW, out=ALL),), (("append",),), lambda _: (("append",),)),
+    "heard": Operation(
+        (_way(heard, DELTA, a=NEW, out=NEW, out_old=OLD),), (("append",),), lambda _: (("append", "changes"),)
+    ),
+    "heard inserts": Operation(
+        (_way(heard, DELTA, a=NEW, out=INSERTS, out_old=OLD),), (("append",),), lambda _: (("append", "changes"),)
+    ),
+    "heard changes": Operation(
+        (_way(heard, DELTA, a=NEW, out=CHANGES, out_old=OLD),), (("append",),), lambda _: (("append", "upsert"),)
+    ),
     "split": Operation((_way(split, DELTA, DELTA, a=CHANGES),), (ROWS,), lambda _: (("changes",), ("changes",))),
     "inserts": Operation(
         (_way(copy, DELTA, a=INSERTS), _way(copy, BASE, a=ALL)), (ROWS,), lambda _: (("append", "changes"),)

@@ -16,11 +16,9 @@ from tests.generator.steps import Apply, Collect, Compact, Drop, During, Ending,
 
 NOT_YET = {
     "columns deltas that add or drop some": "not there yet",
-    "NEW, OLD, CHANGES and INSERTS on a task's own output": "they have no cursor yet",
     "several writers of keyed channels": "in one run, their order is not that of the reference",
     "views and tasks in SQL": "the warehouse in plain Python knows no SQL",
     "checks, watched directories": "nobody has written it",
-    "workflows that change while a run of theirs goes on": "nobody has written it",
     "workflowettes with ports, bound to channels": "nobody has written it",
     "chains of deltas written by compaction": "there are none yet",
 }
@@ -351,6 +349,7 @@ class Proposer:
         if isinstance(outer, Run):
             outer = replace(outer, each=False)
         within = (self._ingest, self._ingest, self._replace, self._run, self._run, self._compact, self._collect)
+        within += (self._redeclare, self._redeclare)
         inner = [step for _ in range(self.random.randint(0, 4)) if (step := self.random.choice(within)()) is not None]
         if isinstance(outer, Ingest):  # so that slots of one channel overlap
             again = [step for _ in range(4) if isinstance(step := self._ingest(), Ingest)]
