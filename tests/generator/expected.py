@@ -56,12 +56,13 @@ class Pending:
 
 @dataclass(frozen=True)
 class Declared:
-    """What is declared."""
+    """What is declared, and how often each channel has been."""
 
     channels: dict[str, ReferenceChannel]
     specs: dict[str, ChannelSpec]
     tasks: dict[str, Known]
     bindings: tuple[BindingSpec, ...]
+    declarations: dict[str, int]
 
 
 class Expected:
@@ -77,6 +78,7 @@ class Expected:
         self.collected = False
         self.failed: set[str] = set()
         self.authors: dict[tuple[str, int], str] = {}
+        self.declarations: dict[str, list[ChannelSpec]] = {}
 
     # Runs that go on
 
@@ -110,14 +112,17 @@ class Expected:
             self._restore(points, tasks)
         for name, point in pending.reserved:
             if len(made[name]) >= point:
-                written = _reshaped(made[name][point - 1], before.specs[name], self.specs[name])
+                written, since = made[name][point - 1], before.specs[name]
+                for later in self.declarations[name][before.declarations[name] :]:
+                    written, since = _reshaped(written, since, later), later
                 self.channels[name].points[point - 1] = written
         for name, state in states.items():
             if state != pending.tasks[name] and self.tasks.get(name) is before.tasks[name]:
                 self.tasks[name].started, self.tasks[name].cursors = state
 
     def _declared(self) -> Declared:
-        return Declared(dict(self.channels), dict(self.specs), dict(self.tasks), self.bindings)
+        times = {name: len(declared) for name, declared in self.declarations.items()}
+        return Declared(dict(self.channels), dict(self.specs), dict(self.tasks), self.bindings, times)
 
     def _declare_all(self, declared: Declared) -> None:
         self.channels, self.specs = dict(declared.channels), dict(declared.specs)
@@ -182,6 +187,7 @@ class Expected:
 
     def _declare(self, channel: ChannelSpec) -> None:
         old, self.specs[channel.name] = self.specs.get(channel.name), channel
+        self.declarations.setdefault(channel.name, []).append(channel)
         function: Any = CUSTOM[channel.kind]() if channel.kind in CUSTOM else None
         found = ReferenceChannel(channel.name, channel.schema, channel.encoding, function)
         if old is not None:

@@ -221,7 +221,8 @@ class Proposer:
         if not names:
             return None
         name = self.random.choice(names)
-        if not any(name in task.spec.reads or len(task.spec.writes) > 1 for task in self.expected.tasks.values()):
+        known = (*self.spec.tasks, *(task.spec for task in self.expected.tasks.values()))
+        if not any(name in task.reads or len(task.writes) > 1 for task in known):
             tasks = tuple(task for task in self.spec.tasks if name not in task.writes)
             self.spec = Spec(tuple(c for c in self.spec.channels if c.name != name), tasks)
         return Drop(name)
