@@ -11,6 +11,7 @@
     ├── QueryError              SQL that cannot be understood, or that names what is not there
     ├── UnknownName             a channel, task, point or run that is not there
     ├── UnreadableInput         files that cannot be read
+    ├── KeyReused               an idempotency key that stands for another ingest
     ├── TooLarge                an upload of more than the server takes
     ├── TaskFailed              user code that raised or returned the wrong thing
     ├── StorageFailed           the warehouse could not be written or read
@@ -155,6 +156,12 @@ class UnreadableInput(KilonovaError):
     """Files that cannot be read."""
 
     code = "unreadable"
+
+
+class KeyReused(KilonovaError):
+    """An idempotency key that stands for another ingest already."""
+
+    code = "key-reused"
 
 
 class TooLarge(KilonovaError):

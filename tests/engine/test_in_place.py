@@ -24,6 +24,7 @@ from kilonova.errors import (
     CheckFailed,
     DeclarationError,
     EncodingError,
+    KeyReused,
     KeyViolation,
     KilonovaError,
     SchemaMismatch,
@@ -317,3 +318,28 @@ def test_what_lies_nowhere_or_cannot_be_looked_at_is_refused(filled: Project, tm
         filled.ingest("log", tmp_path / "one.txt", format="text", in_place=True)
     with pytest.raises(DeclarationError, match="lies nowhere"):
         filled.ingest("log", filled.warehouse.spark.range(1), in_place=True)
+
+
+def test_files_that_are_named_by_a_key_are_inserted_once_in_every_way(filled: Project, tmp_path: Path) -> None:
+    file = write(tmp_path / "keyed", "csv", [{"id": 1, "v": "a"}], ["id", "v"])
+    ways: list[dict[str, Any]] = [{}, {"replace": True}, {"in_place": True}, {"in_place": True, "replace": True}]
+    for number, way in enumerate(ways):
+        key = f"file {number}"
+        done = filled.ingest("log", file, idempotency_key=key, **way)
+        again = filled.ingest("log", file, idempotency_key=key, **way)
+        assert (done.repeated, again.repeated) == (False, True)
+        assert (again.run, again.made) == (done.run, done.made)
+        for other in ways:
+            if other != way:
+                with pytest.raises(KeyReused, match="stands for an ingest of something else"):
+                    filled.ingest("log", file, idempotency_key=key, **other)
+    with file.open("a") as text:
+        text.write("2,b\n")
+    with pytest.raises(KeyReused):
+        filled.ingest("log", file, idempotency_key="file 0")
+    frame = filled.warehouse.spark.createDataFrame([(3, "c")], "id int, v string")
+    done = filled.ingest("log", frame, idempotency_key="frame")
+    assert filled.ingest("log", frame, idempotency_key="frame").run == done.run
+    with pytest.raises(KeyReused):
+        filled.ingest("log", frame.drop("v"), idempotency_key="frame")
+    assert filled.ingest("items", frame, idempotency_key="frame").run == done.run + 1

@@ -50,7 +50,7 @@ class Prompt(Server):
             case "ingest":
                 if Path(arguments["source"]).is_file():
                     self.sent.append(Path(arguments["source"]).read_bytes())
-                answer.set_result(3)
+                answer.set_result({"run": 3, "repeated": False})
             case "apply":
                 answer.set_result([PLAN])
             case _:

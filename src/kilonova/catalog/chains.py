@@ -384,12 +384,19 @@ def block_states(tx: Transaction, numbers: Sequence[int] | None = None) -> dict[
 
 
 def drop_channel(tx: Transaction, name: str) -> None:
-    """Take a channel out of the catalog, with its points, cursors and files; its blocks are doomed."""
+    """Take a channel out of the catalog, with its points, cursors, files and keys of ingests; its blocks are doomed."""
     number, newest = channel_id(tx, name), chronicle(tx, name).newest
     connection = tx.connection
     connection.execute(delete(tables.dropped).where(tables.dropped.c.name == name))
     connection.execute(insert(tables.dropped).values(name=name, point=newest))
-    for table in (tables.run_output, tables.run_input, tables.cursor, tables.point, tables.file):
+    for table in (
+        tables.run_output,
+        tables.run_input,
+        tables.cursor,
+        tables.point,
+        tables.file,
+        tables.ingest_key,
+    ):
         connection.execute(delete(table).where(table.c.channel_id == number))
     connection.execute(
         update(tables.block)

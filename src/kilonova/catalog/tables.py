@@ -203,6 +203,16 @@ run = Table(
     Index("run_by_time", "started", "ended"),
 )
 
+ingest_key = Table(
+    "ingest_key",
+    metadata,
+    Column("channel_id", ForeignKey("channel.id"), primary_key=True),
+    Column("key", String, primary_key=True),
+    Column("digest", String, nullable=False),
+    Column("run_id", ForeignKey("run.id"), nullable=False),
+    Column("time", UtcTime, nullable=False, index=True),
+)
+
 run_input = Table(
     "run_input",
     metadata,

@@ -35,6 +35,12 @@ def ingest(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Read the files where they lie, until the channel is compacted.")
     ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of this ingest: given again with the same files and options, they are not inserted twice."
+        ),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Insert a block into a channel: all files or, if anything is wrong with one, none."""
@@ -50,7 +56,10 @@ def ingest(
             options={name: value for name, _, value in pairs},
             replace=replace,
             in_place=in_place,
+            idempotency_key=key,
         )
+    if report.repeated and not (json or common.json):
+        render.err.print(f"Nothing was inserted: run {report.run} has done so, under the same key.", style="dim")
     _show_report(report, json)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 
-from kilonova.catalog import chains, registry
+from kilonova.catalog import chains, ingest_keys, registry
 from kilonova.catalog.database import Transaction
 from kilonova.engine.invoke import checked, reason
 from kilonova.engine.seam import Warehouse
@@ -19,6 +19,7 @@ from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, car
 from kilonova.errors import DeclarationError, KilonovaError, UnreadableInput
 from kilonova.model.block import Base, Block, Delta, External
 from kilonova.model.channel import Channel, Chronicle
+from kilonova.model.idempotency import IdempotencyKey
 from kilonova.model.run import Output, RunKind
 from kilonova.model.task import Production
 from kilonova.model.version import Version
@@ -154,7 +155,22 @@ def ingested(channel: str, point: int, block: Block | None, source: str, seconds
     )
 
 
-def ingest(workplace: Workplace, warehouse: Warehouse[Any], channel: str, supply: Supply) -> tuple[int, Results]:
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """An ingest that has been carried out.
+
+    Attributes:
+        run: the run that has done so.
+        repeated: whether that was an earlier one, under the same idempotency key.
+    """
+
+    run: int
+    repeated: bool
+
+
+def ingest(
+    workplace: Workplace, warehouse: Warehouse[Any], channel: str, supply: Supply, key: IdempotencyKey | None = None
+) -> Acknowledged:
     """Insert a block into a source channel.
 
     Args:
@@ -162,9 +178,7 @@ def ingest(workplace: Workplace, warehouse: Warehouse[Any], channel: str, supply
         warehouse: the blocks.
         channel: the channel.
         supply: the rows.
-
-    Returns:
-        The run's number and what it published.
+        key: an idempotency key: if a run has carried out the ingest under it, nothing is done.
 
     Raises:
         UnknownName: there is no such channel.
@@ -172,11 +186,17 @@ def ingest(workplace: Workplace, warehouse: Warehouse[Any], channel: str, supply
         SchemaMismatch: the rows do not fit it.
         KeyViolation: keys are null or occur twice.
         UnreadableInput: a file cannot be read.
+        KeyReused: the idempotency key stands for another ingest.
+        Busy: a run is carrying out the ingest under that key.
     """
+    earlier: list[int] = []
 
-    def prepare(tx: Transaction) -> Prepared[Target]:
+    def prepare(tx: Transaction) -> Prepared[Target] | None:
+        if key is not None and (run := ingest_keys.finished(tx, channel, key)) is not None:
+            earlier.append(run)
+            return None
         found = target(tx, channel, supply.production)
-        return Prepared(kind=RunKind.INGEST, tasks=(), writes=(channel,), pins=found.pins, plan=found)
+        return Prepared(kind=RunKind.INGEST, tasks=(), writes=(channel,), pins=found.pins, plan=found, key=key)
 
     def work(begun: Begun[Target]) -> Results:
         point = begun.points[channel]
@@ -192,5 +212,4 @@ def ingest(workplace: Workplace, warehouse: Warehouse[Any], channel: str, supply
         return Results(inputs=(), outputs=(output,), advances=())
 
     done = carry_out(workplace, prepare, work)
-    assert done is not None
-    return done
+    return Acknowledged(earlier[0], True) if done is None else Acknowledged(done[0], False)

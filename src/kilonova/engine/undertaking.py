@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from kilonova.catalog import chains, events, files, runs
+from kilonova.catalog import chains, events, files, ingest_keys, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.firings import Claimed
 from kilonova.engine.attendance import Attendance
@@ -24,6 +24,7 @@ from kilonova.engine.telling import Listener
 from kilonova.errors import Cancelled, KilonovaError, LeaseLost
 from kilonova.model.event import EventKind
 from kilonova.model.file import Fate
+from kilonova.model.idempotency import IdempotencyKey
 from kilonova.model.run import Committed, Expired, Input, Output, Run, RunKind, RunState
 
 Plan = TypeVar("Plan")
@@ -43,6 +44,7 @@ class Prepared(Generic[Plan]):
         binding: the binding that a person runs; None if it is not one binding.
         merged: whether it goes on together with others, which may be what makes it fail: it is tried again alone then.
         files: the files of the watched directory of the only channel that it writes that it is going to read.
+        key: the idempotency key of an ingest into the only channel that it writes; None if it has none.
     """
 
     kind: RunKind
@@ -54,6 +56,7 @@ class Prepared(Generic[Plan]):
     binding: str | None = None
     merged: bool = False
     files: tuple[str, ...] = ()
+    key: IdempotencyKey | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +168,8 @@ def carry_out(
         runs.pin(tx, runs.holder_of(run), prepared.pins, workplace.lease)
         if prepared.files:
             files.claim(tx, run, prepared.writes[0], prepared.files)
+        if prepared.key is not None:
+            ingest_keys.claim(tx, run, prepared.writes[0], prepared.key)
         began = tx.now
     attendance = Attendance(catalog, workplace.files, workplace.counting, workplace.listener, run, began)
     attendance.note(f"began, in the process {workplace.owner}")

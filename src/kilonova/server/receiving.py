@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,10 +21,12 @@ class Received:
 
     Attributes:
         file: where it is.
+        digest: the digest of its bytes.
         place: the directory that it is alone in.
     """
 
     file: Path
+    digest: str
     place: tempfile.TemporaryDirectory[str]
 
     def discard(self) -> None:
@@ -48,15 +51,16 @@ async def received(request: Request, name: str, most: int) -> Received:
         place = tempfile.TemporaryDirectory(prefix="kilonova-")
         stack.enter_context(place)
         file = Path(place.name) / name
-        size = 0
+        size, digest = 0, hashlib.sha256()
         with file.open("wb") as sink:
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > most << 20:
                     raise _too_large(most)
+                digest.update(chunk)
                 await run_in_threadpool(sink.write, chunk)
         stack.pop_all()
-        return Received(file, place)
+        return Received(file, digest.hexdigest(), place)
 
 
 def sent_as(*types: str) -> dict[str, Any]:

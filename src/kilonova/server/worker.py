@@ -104,7 +104,8 @@ def _done(project: Project, errand: Errand) -> Any:
             done = project.run(**arguments, all_or_nothing=True)
             return None if done is None else done.runs[0].run
         case Errand("ingest", arguments):
-            return _run(project.ingest(**arguments))
+            report = project.ingest(**arguments)
+            return {"run": report.run, "repeated": report.repeated}
         case Errand("gather", arguments):
             return bool(project.take(**arguments))
         case Errand("compact", arguments):

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kilonova.catalog import bindings, chains, files, registry
+from kilonova.catalog import bindings, chains, files, ingest_keys, registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.observation import observe
@@ -35,6 +35,7 @@ from kilonova.errors import (
     UnknownName,
 )
 from kilonova.model.file import FileState
+from kilonova.model.idempotency import IdempotencyKey, digest_of
 from kilonova.model.reading import Reading, Snapshot
 from kilonova.model.run import RunState
 from kilonova.model.task import Production
@@ -343,6 +344,8 @@ class Project(Steering):
         options: Mapping[str, str] | None = None,
         replace: bool = False,
         in_place: bool = False,
+        idempotency_key: str | None = None,
+        content_digest: str | None = None,
     ) -> RunReport:
         """Insert a block into a source channel.
 
@@ -355,6 +358,10 @@ class Project(Steering):
             in_place: whether the files become the block where they lie, and are read there until a compaction writes
                 their rows into the warehouse; Parquet, ORC, CSV or JSON. They are never changed or deleted, and must
                 not be by others.
+            idempotency_key: name of this ingest: asked for again under the same name, it is not carried out again, and
+                the first report is returned, marked as repeated.
+            content_digest: digest of the bytes of the files, by which an ingest that is asked for again is known in
+                place of their names and sizes.
 
         Raises:
             UnknownName: there is no such channel.
@@ -363,6 +370,8 @@ class Project(Steering):
             KeyViolation: keys are null or occur twice.
             CheckFailed: rows violate a check of the channel.
             UnreadableInput: a file cannot be read.
+            KeyReused: the idempotency key stands for an ingest of something else.
+            Busy: the ingest of the idempotency key goes on.
         """
         from kilonova.engine.ingest import Supply, ingest
         from kilonova.warehouse.files import external_files, find_files, read
@@ -371,14 +380,16 @@ class Project(Steering):
         self.catalog.check()
         with self.catalog.reading() as tx:
             chains.channel_id(tx, channel)
+        asked: dict[str, object] = {"production": production.value, "in_place": in_place}
         if isinstance(source, str | Path):
             files = find_files(str(source), format, options or {})
-            warehouse = self.warehouse
+            sizes = content_digest or [(url, files.seen[url].size) for url in files.urls]
+            asked |= {"files": sizes, "format": files.format, "options": dict(files.options)}
 
             def rows(known: Channel) -> DataFrame | External:
                 if in_place:
                     return external_files(files, known, production)
-                return read(warehouse.spark, files, known, production)
+                return read(self.warehouse.spark, files, known, production)
 
             supply = Supply(
                 rows=rows,
@@ -392,9 +403,26 @@ class Project(Steering):
                     "a DataFrame lies nowhere", channel=channel, hint="Name files to register in place"
                 )
             frame = source
+            if idempotency_key is not None:
+                asked["columns"] = self.warehouse.schema_of(frame).ddl
             supply = Supply(rows=lambda _: frame, production=production, bytes=None, source="a DataFrame")
-        run, results = ingest(self._workplace(), self.warehouse, channel, supply)
-        return self._report(run, results)
+        key = None if idempotency_key is None else IdempotencyKey(idempotency_key, digest_of(asked))
+        if key is not None and (earlier := self._ingested(channel, key)) is not None:
+            return earlier
+        done = ingest(self._workplace(), self.warehouse, channel, supply, key)
+        return self._report(done.run, repeated=done.repeated)
+
+    def _ingested(self, channel: str, key: IdempotencyKey) -> RunReport | None:
+        """Return what the ingest of an idempotency key has done, without Spark; None if it has not been carried out.
+
+        Raises:
+            KeyReused: the key stands for an ingest of something else.
+            Busy: the ingest goes on.
+        """
+        self.take_up()
+        with self.catalog.reading() as tx:
+            run = ingest_keys.finished(tx, channel, key)
+        return None if run is None else self._report(run, repeated=True)
 
     def look(self, channel: str, *, early: bool = False) -> Looked | None:
         """Look at the watched directory of a channel, without taking anything.
@@ -863,10 +891,10 @@ class Project(Steering):
             listener=self.listener,
         )
 
-    def _report(self, run: int, results: Results) -> RunReport:
-        aside = sum(fate.state is FileState.ASIDE for fate in results.fates)
+    def _report(self, run: int, results: Results | None = None, *, repeated: bool = False) -> RunReport:
+        aside = sum(fate.state is FileState.ASIDE for fate in (results.fates if results else ()))
         with self.catalog.reading() as tx:
-            return RunReport(run=run, made=tuple(records.outputs(tx, [run])), aside=aside)
+            return RunReport(run=run, made=tuple(records.outputs(tx, [run])), aside=aside, repeated=repeated)
 
     @contextmanager
     def _reading(self, channel: str, at: int | None, since: int | None) -> Iterator[Reading]:

@@ -28,11 +28,13 @@ class RunReport:
         run: its number.
         made: what it made of each channel.
         aside: how many files it set aside.
+        repeated: whether it did so earlier, and was found by the idempotency key of an ingest.
     """
 
     run: int
     made: tuple[records.Made, ...]
     aside: int = 0
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,7 +119,8 @@ class Settings(BaseSettings):
         warehouse: where blocks live; a path or a URL that Spark and fsspec share.
         lease: seconds for which a run is safe from being taken over without a heartbeat.
         logs: days for which the logs of runs are kept.
-        history: days for which servers keep events, firings that have ended and servers that have stopped.
+        history: days for which servers keep events, firings that have ended, servers that have stopped and, for a week
+            at least, keys of ingests.
         provenance: which provenance references hold blocks back from collection, logical or physical.
         spark: which Spark to use.
         retry: how failures that may pass are tried again.

@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterable
 from datetime import timedelta
 
-from kilonova.catalog import bindings, chains, events, files, firings, outlets, runs, servers, tokens
+from kilonova.catalog import bindings, chains, events, files, firings, ingest_keys, outlets, runs, servers, tokens
 from kilonova.catalog.database import Transaction
 from kilonova.errors import DeclarationError, StateError, UnknownName, closest
 from kilonova.model.event import EventKind
@@ -18,15 +18,22 @@ from kilonova.model.role import Role
 from kilonova.model.run import Run, RunKind, RunState
 from kilonova.service.looking import Looking
 
+_KEYS_KEPT = timedelta(days=7)
+"""For how long keys of ingests are kept at least."""
+
 
 class Steering(Looking):
     """Says what happens from now on; servers see it in the catalog."""
 
     def forget(self, age: timedelta) -> None:
-        """Forget events, firings that have ended and servers that have stopped longer ago than that."""
+        """Forget events, firings that have ended, servers that have stopped and keys of ingests older than that.
+
+        Keys of ingests are kept for a week at least.
+        """
         with self.catalog.writing() as tx:
             for forget in (events.forget, firings.forget, servers.forget):
                 forget(tx, tx.now - age)
+            ingest_keys.forget(tx, tx.now - max(age, _KEYS_KEPT))
 
     def add_webhook(
         self, name: str, url: str, on: Iterable[str], binding: str | None = None, secret: str | None = None

@@ -48,7 +48,7 @@ def test_which_rows_are_asked_for_is_told_to_the_worker(client: TestClient, prom
 
 def test_rows_go_in_by_upload(client: TestClient, prompt: Prompt) -> None:
     answer = client.post("/api/v1/channels/clicks/blocks?format=csv&option=sep=;&option=header=", content=b"user\nann")
-    assert answer.json() == {"run": 3}
+    assert answer.json() == {"run": 3, "repeated": False}
     assert prompt.sent == [b"user\nann"]
     [(_, arguments)] = prompt.asked
     assert (arguments["format"], arguments["options"]) == ("csv", {"sep": ";", "header": ""})
@@ -57,9 +57,30 @@ def test_rows_go_in_by_upload(client: TestClient, prompt: Prompt) -> None:
 
 
 def test_rows_go_in_by_reference(client: TestClient) -> None:
-    assert client.post("/api/v1/channels/clicks/references?source=/some.csv").json() == {"run": 3}
+    assert client.post("/api/v1/channels/clicks/references?source=/some.csv").json() == {"run": 3, "repeated": False}
     missing = client.post("/api/v1/channels/clicks/references?source=/nowhere.csv")
     assert (missing.status_code, missing.json()["error"]) == (422, "unreadable")
+
+
+@pytest.mark.parametrize("sent", ["monday", '"monday"'])
+def test_an_ingest_is_named_by_a_header(client: TestClient, prompt: Prompt, sent: str) -> None:
+    headers = {"Idempotency-Key": sent}
+    for body in (b"{}", b"{}", b"[]"):
+        assert client.post("/api/v1/channels/clicks/blocks", content=body, headers=headers).status_code == 200
+    client.post("/api/v1/channels/clicks/references?source=/some.csv", headers=headers)
+    assert {arguments["idempotency_key"] for _, arguments in prompt.asked} == {"monday"}
+    first, second, other, _ = (arguments.get("content_digest") for _, arguments in prompt.asked)
+    assert first == second != other
+
+
+@pytest.mark.parametrize("sent", ["", "x" * 256, "a\tb"])
+def test_a_name_that_cannot_be_is_refused_before_the_rows_are_taken(
+    client: TestClient, prompt: Prompt, sent: str
+) -> None:
+    for place in ("blocks", "references?source=/some.csv"):
+        answer = client.post(f"/api/v1/channels/clicks/{place}", content=b"", headers={"Idempotency-Key": sent})
+        assert (answer.status_code, answer.json()["error"]) == (422, "settings")
+    assert prompt.asked == []
 
 
 def test_what_is_too_large_is_refused_before_it_is_sent(client: TestClient, prompt: Prompt) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
@@ -14,6 +15,7 @@ from fastapi.responses import JSONResponse
 from kilonova.errors import SettingsError
 from kilonova.model.encoding import described
 from kilonova.model.file import FileState
+from kilonova.model.idempotency import refuse_unfit
 from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh
 from kilonova.model.policy import described as policy_described
 from kilonova.server.receiving import received, sent_as
@@ -26,6 +28,7 @@ from kilonova.server.routes.context import (
     Limit,
     Number,
     Wait,
+    accepted,
     page,
 )
 from kilonova.server.sampling import sampled
@@ -90,8 +93,28 @@ class StretchShown:
     policy: str
 
 
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """An ingest that was carried out.
+
+    Attributes:
+        run: the number of its run.
+        repeated: whether that was an earlier run, under the same idempotency key.
+    """
+
+    run: int
+    repeated: bool
+
+
 Options = Annotated[list[str] | None, Query(description="Options for Spark's reader, each as name=value.")]
 Point = Annotated[int | None, Query(ge=0, lt=2**31)]
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="Name of this ingest: sent again with the same rows, it is not carried out again.",
+    ),
+]
 
 
 _ARROW = "application/vnd.apache.arrow.stream"
@@ -111,6 +134,13 @@ def channel_routes(context: Context) -> APIRouter:
     """The routes of channels."""
     router = APIRouter(tags=["channels"])
     project = context.project
+
+    async def ingested(
+        response: Response, wait: bool, then: Callable[[], None] = lambda: None, **arguments: Any
+    ) -> Ingested | ErrandShown:
+        if wait:
+            return Ingested(**await context.errands.done("ingest", then, **arguments))
+        return accepted(response, context.errands.ask("ingest", then, **arguments))
 
     @router.get("/channels", dependencies=context.read)
     def channels(request: Request, response: Response, after: After = "", limit: Limit = 100) -> list[ChannelShown]:
@@ -157,21 +187,23 @@ def channel_routes(context: Context) -> APIRouter:
         option: Options = None,
         replace: bool = False,
         wait: Wait = True,
-    ) -> Begun | ErrandShown:
+        key: Key = None,
+    ) -> Ingested | ErrandShown:
         """Insert the rows of the request's body into a source channel, as one block."""
-        options = _pairs(option)
+        options, key = _pairs(option), _unquoted(key)
         await run_in_threadpool(project.known_channel, name)
         sent = await received(request, f"upload.{format}", project.settings.serve.upload)
-        return await context.begun(
+        return await ingested(
             response,
             wait,
-            "ingest",
             sent.discard,
             channel=name,
             source=str(sent.file),
             format=format,
             options=options,
             replace=replace,
+            idempotency_key=key,
+            content_digest=sent.digest,
         )
 
     @router.post("/channels/{name}/references", dependencies=context.operate, responses=ACCEPTED)
@@ -184,23 +216,24 @@ def channel_routes(context: Context) -> APIRouter:
         replace: bool = False,
         in_place: bool = False,
         wait: Wait = True,
-    ) -> Begun | ErrandShown:
+        key: Key = None,
+    ) -> Ingested | ErrandShown:
         """Insert the rows of files that the server can reach into a source channel, as one block.
 
         With `in_place` the files become the block where they lie, and must stay as they are until a compaction.
         """
-        options = _pairs(option)
+        options, key = _pairs(option), _unquoted(key)
         await run_in_threadpool(project.known_channel, name)
-        return await context.begun(
+        return await ingested(
             response,
             wait,
-            "ingest",
             channel=name,
             source=source,
             format=format,
             options=options,
             replace=replace,
             in_place=in_place,
+            idempotency_key=key,
         )
 
     @router.get("/channels/{name}/files", dependencies=context.read)
@@ -290,6 +323,23 @@ def _shown(status: ChannelStatus) -> ChannelShown:
         writers=list(status.writers),
         several_writers=status.chronicle.channel.several_writers,
     )
+
+
+def _unquoted(key: str | None) -> str | None:
+    r"""An idempotency key as it was sent: as it is, or in quotes, as the draft of its standard wants it.
+
+    >>> _unquoted('"8e03978e"'), _unquoted("8e03978e"), _unquoted(None)
+    ('8e03978e', '8e03978e', None)
+
+    Raises:
+        SettingsError: it cannot be one.
+    """
+    if key is None:
+        return None
+    if len(key) > 1 and key[0] == key[-1] == '"':
+        key = key[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+    refuse_unfit(key)
+    return key
 
 
 def _pairs(options: list[str] | None) -> dict[str, str]:

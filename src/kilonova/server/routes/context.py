@@ -112,7 +112,7 @@ class ErrandShown:
         errand: the name by which to ask for it.
         what: what is done.
         state: whether a worker has begun, and how it has ended.
-        result: what it gave: a run's number, or plans.
+        result: what it gave: a run's number, for an ingest with whether it is repeated, or plans.
         error: why it has failed.
     """
 
