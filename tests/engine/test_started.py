@@ -130,3 +130,31 @@ def test_cascades_see_runs_by_hand(project: Project) -> None:
         assert set(done) == {"runs_after_bad"}
         assert done["runs_after_bad"] is not None
     assert server.turn() == {}
+
+
+def test_what_has_nothing_to_read_tells_its_columns_to_what_has(project: Project) -> None:
+    wf = kn.Workflow("joined")
+    for name in ("a", "b"):
+        wf.channel(name, "id int")
+
+    @wf.task
+    def left(a: kn.All) -> kn.Base:
+        return a
+
+    @wf.task
+    def right(b: kn.All) -> kn.Base:
+        return b
+
+    @wf.task
+    def both(left: kn.All, right: kn.All) -> kn.Base:
+        return left.unionByName(right)
+
+    wf.workflowette("together", [left, right, both], on=kn.arrival("b"))
+    project.apply(wf)
+    insert(project, "b", 1)
+    done = Server(project).turn()
+    assert done["together"] is not None
+    assert read(project, "both") == [(1,)]
+    insert(project, "a", 2)
+    project.run(["together"])
+    assert read(project, "both") == [(1,), (2,)]

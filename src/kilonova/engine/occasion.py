@@ -198,7 +198,7 @@ def _tellers(
     read = dict.fromkeys(channel for name in needs for channel in progress[name].task.reads)
     unknown = [name for name in read if chronicles[name].schema_at(chronicles[name].readable) is None]
     writers = registry.writers(tx, unknown)
-    return [name for channel in unknown for name in writers[channel] if name not in needs]
+    return [name for channel in unknown for name in writers[channel] if needs.get(name) is not Need.COLUMNS]
 
 
 def driven(progress: Progress, written: set[str]) -> set[str]:
