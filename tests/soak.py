@@ -31,6 +31,7 @@ from typing import Any
 
 import kilonova as kn
 from kilonova.catalog import chains, history
+from kilonova.model.block import BlockName
 from kilonova.model.run import RunState
 from kilonova.warehouse.storage import Storage
 from tests.databases import DIALECTS, empty_database, rows
@@ -188,7 +189,7 @@ class Round:
             names = chains.channel_names(tx)
         return {name: Counter(tuple(row) for row in project.rows(name)[1]) for name in names}
 
-    def _settled(self, project: kn.Project) -> set[int]:
+    def _settled(self, project: kn.Project) -> set[BlockName]:
         """The directories that garbage collection leaves, once Spark no longer writes for clients long dead."""
         patience = time.monotonic() + 60
         while True:

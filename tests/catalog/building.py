@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from kilonova.catalog import chains, registry, runs
 from kilonova.catalog.database import Catalog, Transaction
-from kilonova.model.block import Base, Block, Delta, Kind, Statistics
+from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Encoding
 from kilonova.model.run import CommitResult, Output, RunKind
@@ -50,9 +50,11 @@ def a_function_variant(name: str, ports: dict[str, Mode], pickled: bytes) -> Var
     )
 
 
-def a_block(number: int, kind: Kind, rows: int = 1, encoding: Encoding | None = None) -> Block:
+def a_block(name: BlockName | int, kind: Kind, rows: int = 1, encoding: Encoding | None = None) -> Block:
+    name = name if isinstance(name, BlockName) else BlockName(name)
     return Block(
-        number=number,
+        number=name.number,
+        suffix=name.suffix,
         kind=kind,
         schema=SCHEMA,
         encoding=encoding or Append(),

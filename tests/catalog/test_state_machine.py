@@ -189,7 +189,7 @@ class CatalogMachine(RuleBasedStateMachine):
         run = self.model.runs[number]
         channels = [*run.points, *([run.compacts[0]] if run.compacts else [])]
         for channel in channels:
-            outcome = self.both(lambda tx, channel=channel: chains.new_block(tx, channel, number))
+            outcome = self.both(lambda tx, channel=channel: chains.new_block(tx, channel, number).number)
             if run.state is RunState.RUNNING:
                 assert isinstance(outcome, int)
                 run.named.append((channel, outcome))
@@ -319,8 +319,9 @@ class CatalogMachine(RuleBasedStateMachine):
     def files_are_deleted(self) -> None:
         def bury(tx: Transaction) -> frozenset[int]:
             doomed = chains.doomed(tx)
-            chains.bury(tx, doomed)
-            return frozenset(doomed)
+            numbers = frozenset(name.number for name in doomed)
+            chains.bury(tx, numbers)
+            return numbers
 
         buried = self.both(bury)
         assert buried == {block for block, state in self.model.blocks.items() if state == "doomed"}
@@ -332,7 +333,7 @@ class CatalogMachine(RuleBasedStateMachine):
     def the_catalogs_say_what_the_model_says(self) -> None:
         for catalog in self.catalogs:
             with catalog.reading() as tx:
-                assert chains.block_states(tx) == self.model.blocks
+                assert {name.number: state for name, state in chains.block_states(tx).items()} == self.model.blocks
                 found = {run.number: run.state for run in history.runs(tx)}
                 assert found == {number: run.state for number, run in self.model.runs.items()}
                 claims = {(row[0], row[1]) for row in rows(tx, "claim")}

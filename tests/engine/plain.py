@@ -26,7 +26,7 @@ from kilonova.engine.reclaim import Collected, collect_garbage, sweep
 from kilonova.engine.telling import unheard
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
 from kilonova.errors import StorageFailed, UnreadableInput
-from kilonova.model.block import Base, Block, Delta, Kind, Statistics
+from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.directory import Directory
 from kilonova.model.encoding import Append
@@ -133,17 +133,21 @@ class MortalStorage(Storage):
         self.root = root
         self.fuse = fuse
 
-    def delete(self, blocks: Iterable[int]) -> None:
+    def delete(self, blocks: Iterable[BlockName]) -> None:
         for block in blocks:
-            self.fuse.step(f"before deleting block {block}")
-            for file in sorted(self.root.glob(f"block_{block}/*"))[:1]:
+            self.fuse.step(f"before deleting block {block.number}")
+            for file in sorted(self.root.glob(f"{block.directory}/*"))[:1]:
                 file.unlink()
-            self.fuse.step(f"amid deleting block {block}")
+            self.fuse.step(f"amid deleting block {block.number}")
             super().delete([block])
-            self.fuse.step(f"after deleting block {block}")
+            self.fuse.step(f"after deleting block {block.number}")
 
-    def write(self, block: int, rows: list[int]) -> None:
-        folder = self.root / f"block_{block}"
+    def seal(self, block: BlockName, manifest: str) -> None:
+        self.fuse.step(f"before the manifest of block {block.number}")
+        super().seal(block, manifest)
+
+    def write(self, name: BlockName, rows: list[int]) -> None:
+        folder, block = self.root / name.directory, name.number
         for part, half in enumerate((rows[::2], rows[1::2])):
             self.fuse.step(f"before file {part} of block {block}")
             folder.mkdir(exist_ok=True)  # as Spark does, though somebody has deleted it
@@ -156,13 +160,13 @@ class MortalStorage(Storage):
         self.fuse.step(f"after block {block}")
 
     def rows(self, block: Block) -> Counter[int]:
-        files = sorted((self.root / f"block_{block.number}").glob("*.json"))
+        files = sorted((self.root / block.name.directory).glob("part-*.json"))
         try:
             found = Counter(row for file in files for row in json.loads(file.read_text()))
         except json.JSONDecodeError:
             found = Counter()
         if (len(files), found.total()) != (block.statistics.files, block.statistics.rows):
-            raise StorageFailed("the block is not whole", path=self.path(block.number))
+            raise StorageFailed("the block is not whole", path=self.path(block.name))
         return found
 
 
@@ -216,15 +220,15 @@ class Process:
     def gather(self, base: Path) -> None:
         """Look at the directory of `source`, and take its files, each of which holds a number per line."""
 
-        def write(plan: Plan, some: Sequence[Ready], point: int, number: int) -> Block:
+        def write(plan: Plan, some: Sequence[Ready], point: int, name: BlockName) -> Block:
             rows = []
             for one in some:
                 try:
                     rows += [int(line) for line in (base / one.path).read_text().split()]
                 except ValueError as error:
                     raise UnreadableInput(str(error), path=one.path) from error
-            self.storage.write(number, rows)
-            return _block(number, Delta(point - 1, point), rows)
+            self.storage.write(name, rows)
+            return _block(name, Delta(point - 1, point), rows)
 
         look(self.catalog, base, "source", LEASE, early=True)
         while gather_block(self.workplace, base, "source", Most(3, 100), write):
@@ -326,9 +330,9 @@ class Process:
         sweep(self.catalog, self.storage)
 
     def _write(self, begun: Begun[object], channel: str, kind: Kind, rows: list[int]) -> Block:  # type: ignore[type-var]
-        number = begun.name_block(channel)
-        self.storage.write(number, rows)
-        return _block(number, kind, rows)
+        name = begun.name_block(channel)
+        self.storage.write(name, rows)
+        return _block(name, kind, rows)
 
     def rows(self, reading: Reading) -> Counter[int]:
         """The rows of a relation, or those that a change adds."""
@@ -387,7 +391,7 @@ class Process:
         """That nothing is left over, once all runs have ended and the garbage has been collected."""
         with self.catalog.reading() as tx:
             states = chains.block_states(tx)
-            live = sorted(number for number, state in states.items() if state == chains.LIVE)
+            live = sorted(name for name, state in states.items() if state == chains.LIVE)
             assert set(states.values()) <= {chains.LIVE, chains.GONE}
             assert rows_of_table(tx, "pin") == rows_of_table(tx, "claim") == []
             assert all(run.ended is not None for run in history.runs(tx))
@@ -400,9 +404,10 @@ def _output(channel: str, point: int, block: Block | None, version: Version, tas
     return Output(channel=channel, point=point, block=block, version=version, task=task, reason="", seconds=0)
 
 
-def _block(number: int, kind: Kind, rows: list[int]) -> Block:
+def _block(name: BlockName, kind: Kind, rows: list[int]) -> Block:
     return Block(
-        number=number,
+        number=name.number,
+        suffix=name.suffix,
         kind=kind,
         schema=SCHEMA,
         encoding=Append(),

@@ -200,7 +200,7 @@ def test_a_channel_that_holds_an_invalid_delta_is_mended_by_replacing_it_and_its
     project.ingest("c", frame_of(spark, schema, [{"id": 2, "x": "b", "_weight": 1}]))
     with project.catalog.reading() as tx:
         newest = max(chains.chronicle(tx, "c").blocks, key=lambda block: block.end)
-    [place] = tmp_path.rglob(f"block_{newest.number}")
+    [place] = tmp_path.rglob(newest.name.directory)
     [file] = place.glob("*.parquet")
     wrong = {"id": 3, "x": "c", "_weight": -1} if name == "bag" else {"id": 1, "x": "c", "_weight": 1}
     frame_of(spark, schema, [wrong]).coalesce(1).write.parquet(str(tmp_path / "other"))

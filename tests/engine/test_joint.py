@@ -15,7 +15,7 @@ from kilonova.catalog.firings import Claimed
 from kilonova.engine.joint import Blocks, Joint, Target
 from kilonova.engine.occasion import common
 from kilonova.errors import TaskFailed
-from kilonova.model.block import Base, Block, Delta, Statistics
+from kilonova.model.block import Base, Block, BlockName, Delta, Statistics
 from kilonova.model.channel import Channel
 from kilonova.model.check import Unique
 from kilonova.model.encoding import Append, Upsert
@@ -227,6 +227,7 @@ def test_a_copy_of_blocks_that_have_gone_is_refused(project: Project) -> None:
     project.ingest("articles", project.warehouse.spark.createDataFrame([(1, "a")], "id long, site string"))
     with project.catalog.reading() as tx:
         [block] = chains.chronicle(tx, "articles").blocks
-    assert project.warehouse.copied(block, 98, Delta(3, 4)) == replace(block, number=98, kind=Delta(3, 4))
-    project.warehouse.delete([block.number])
-    assert project.warehouse.copied(block, 99, block.kind) is None
+    expected = replace(block, number=98, suffix="a", kind=Delta(3, 4), manifest=None)
+    assert project.warehouse.copied(block, BlockName(98, "a"), Delta(3, 4)) == expected
+    project.warehouse.delete([block.name])
+    assert project.warehouse.copied(block, BlockName(99, "a"), block.kind) is None

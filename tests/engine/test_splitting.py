@@ -69,7 +69,7 @@ def test_each_row_goes_into_one_output(project: Project, noise: Callable[[DataFr
     found = {name: [row.id for row in project.read(name).collect()] for name in ("low", "high", "rest")}
     assert sorted(id_ for ids in found.values() for id_ in ids) == list(range(ROWS))
     assert [tuple(row) for row in project.read("counted").collect()] == [tuple(map(len, found.values()))]
-    live = {block.number for c in project.status().channels.values() for block in c.blocks}
+    live = {block.name for c in project.status().channels.values() for block in c.blocks}
     assert set(project.warehouse.blocks()) == live
 
 

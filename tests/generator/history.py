@@ -255,7 +255,7 @@ class History:
 
     def _check_blocks(self, found: dict[str, Chronicle]) -> None:
         """The blocks of the catalog are in the warehouse, and no others once garbage has been collected."""
-        live = {block.number for chronicle in found.values() for block in chronicle.blocks}
+        live = {block.name for chronicle in found.values() for block in chronicle.blocks}
         stored = set(self.project.warehouse.blocks())
         if not live <= stored:
             raise Mismatch("blocks", f"{live - stored} are not there")

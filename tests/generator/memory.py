@@ -23,7 +23,7 @@ from kilonova.catalog import registry
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.engine.seam import Jobs, uncounted
 from kilonova.errors import Busy, CheckFailed, EncodingError, KeyViolation, KilonovaError
-from kilonova.model.block import Base, Block, External, Kind, Statistics
+from kilonova.model.block import Base, Block, BlockName, External, Kind, Statistics
 from kilonova.model.check import Accepted, Check, NotNull, Unique, described, refuse_unknown
 from kilonova.model.encoding import (
     Append,
@@ -60,17 +60,23 @@ class Memory:
     def __init__(self, functions: Callable[[str], Any]) -> None:
         self.sizes = Sizes()
         self.functions = functions
-        self.stored: dict[int, list[Record]] = {}
+        self.stored: dict[BlockName, list[Record]] = {}
         self.pause: Callable[[], None] = lambda: None
 
     # Files
 
-    def delete(self, blocks: Iterable[int]) -> None:
-        for number in blocks:
-            self.stored.pop(number, None)
+    def delete(self, blocks: Iterable[BlockName]) -> None:
+        for name in blocks:
+            self.stored.pop(name, None)
 
-    def blocks(self) -> list[int]:
+    def blocks(self) -> list[BlockName]:
         return list(self.stored)
+
+    def seal(self, block: BlockName, manifest: str) -> None:
+        pass
+
+    def mark_committed(self, blocks: Iterable[BlockName]) -> None:
+        pass
 
     def keep_log(self, run: int, day: date, text: str) -> None:
         pass
@@ -94,7 +100,7 @@ class Memory:
 
     @contextmanager
     def evaluated_once(
-        self, frames: Sequence[Rows], inputs: Iterable[Rows], number: Callable[[], int]
+        self, frames: Sequence[Rows], inputs: Iterable[Rows], name: Callable[[], BlockName]
     ) -> Iterator[tuple[Rows, ...]]:
         yield tuple(frames)
 
@@ -153,7 +159,7 @@ class Memory:
 
     def _records(self, block: Block, schema: Schema) -> list[Record]:
         names = block.seen_as(schema).columns.names
-        return [{name: record[name] for name in names} for record in self.stored[block.number]]
+        return [{name: record[name] for name in names} for record in self.stored[block.name]]
 
     def _merged(self, encoding: Encoding, schema: Schema, rows: list[Row], delta: list[Record]) -> list[Row]:
         """The rows after one delta."""
@@ -316,7 +322,7 @@ class Memory:
         self,
         frame: Rows,
         *,
-        number: int,
+        name: BlockName,
         kind: Kind,
         schema: Schema,
         encoding: Encoding,
@@ -364,11 +370,11 @@ class Memory:
                 removals = -sum(record["_weight"] for record in records if record["_weight"] < 0)
         _refuse_rows(checks, schema, after)
         columns = schema if isinstance(kind, Base) else delta_schema(encoding, schema)
-        return self._put(number, kind, schema, columns, encoding, records, removals)
+        return self._put(name, kind, schema, columns, encoding, records, removals)
 
     def _put(
         self,
-        number: int,
+        name: BlockName,
         kind: Kind,
         schema: Schema,
         columns: Schema,
@@ -376,9 +382,10 @@ class Memory:
         records: list[Record],
         removals: int | None = None,
     ) -> Block:
-        self.stored[number] = [{name: record.get(name) for name in columns.names} for record in records]
+        self.stored[name] = [{name: record.get(name) for name in columns.names} for record in records]
         return Block(
-            number=number,
+            number=name.number,
+            suffix=name.suffix,
             kind=kind,
             schema=schema,
             encoding=encoding,
@@ -390,22 +397,22 @@ class Memory:
     def register(self, external: External, **_named: Any) -> Block | None:
         raise NotImplementedError(f"no files of the format {external.format} are read here")
 
-    def copied(self, block: Block, number: int, kind: Kind) -> Block | None:
-        if block.number not in self.stored:
+    def copied(self, block: Block, name: BlockName, kind: Kind) -> Block | None:
+        if block.name not in self.stored:
             return None
-        self.stored[number] = self.stored[block.number]
-        return replace(block, number=number, kind=kind)
+        self.stored[name] = self.stored[block.name]
+        return replace(block, number=name.number, suffix=name.suffix, kind=kind)
 
     def verify(self, snapshot: Snapshot, checks: tuple[Check, ...]) -> None:
         assert snapshot.schema is not None
         _refuse_rows(checks, snapshot.schema, self._snapshot(snapshot, snapshot.schema))
 
-    def compact(self, snapshot: Snapshot, number: int) -> Block:
+    def compact(self, snapshot: Snapshot, name: BlockName) -> Block:
         self.pause()
         schema = snapshot.schema
         assert schema is not None
         records = [_named(schema, row) for row in self._snapshot(snapshot, schema)]
-        return self._put(number, Base(snapshot.at), schema, schema, snapshot.encoding, records)
+        return self._put(name, Base(snapshot.at), schema, schema, snapshot.encoding, records)
 
     def _completed(self, delta: Rows, encoding: Encoding, schema: Schema) -> list[Record]:
         """The records of a delta as its maker gave it, with all control columns."""

@@ -37,7 +37,7 @@ def test_points_tell_all_that_became_of_them(looking: Looking) -> None:
         chains.new_block(tx, "logs", failed)
         runs.fail(tx, failed, "no luck")
         going, _ = begin(tx, "logs")
-        writing = chains.new_block(tx, "logs", going)
+        writing = chains.new_block(tx, "logs", going).number
         chains.new_block(tx, "other", going)
         chains.doom(tx, [chains.chronicle(tx, "logs").path(0, 1)[0].number])  # type: ignore[index]
 

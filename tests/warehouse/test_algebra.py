@@ -23,7 +23,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from kilonova.errors import EncodingError, StorageFailed
-from kilonova.model.block import Base, Block, Delta, Kind
+from kilonova.model.block import Base, Block, BlockName, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle, Point, PointState
 from kilonova.model.encoding import (
     DELETED,
@@ -304,7 +304,7 @@ class Chained:
         old = self.chronicle().snapshot(kind.start) if isinstance(kind, Delta) else None
         block = self.warehouse().write(
             frame_of(self.spark, columns, rows),
-            number=1 + max((block.number for block in self.blocks), default=0),
+            name=BlockName(1 + max((block.number for block in self.blocks), default=0)),
             kind=kind,
             schema=schema,
             encoding=encoding,
@@ -585,7 +585,7 @@ def test_a_few_rows_of_a_file_that_is_none_are_an_error(spark: SparkSession, tmp
     (file,) = (tmp_path / "block_1").glob("*.parquet")
     file.write_bytes(b"PAR1 but not really PAR1")
     with pytest.raises(StorageFailed, match="block_1"):
-        made.warehouse().storage.first_rows(1, ["id"], 8)
+        made.warehouse().storage.first_rows(BlockName(1), ["id"], 8)
 
 
 def replace_last(encoding: Encoding, case: Case) -> Case:
@@ -609,7 +609,7 @@ def test_all_ways_to_merge_give_the_same(spark: SparkSession, tmp_path: Path, en
 
     snapshot = made.chronicle().snapshot(3)
     third = sum(block.statistics.bytes for block in snapshot.blocks) // 3
-    compacted = made.warehouse(replace(ALIGNED, bucket=2 * third)).compact(snapshot, number=9)
+    compacted = made.warehouse(replace(ALIGNED, bucket=2 * third)).compact(snapshot, name=BlockName(9))
     assert compacted.buckets == compacted.statistics.files == 4
     made.blocks.append(compacted)
     assert made.chronicle().snapshot(4).base == compacted

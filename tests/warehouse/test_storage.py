@@ -1,15 +1,19 @@
-"""The logs of runs in a warehouse's directory."""
+"""Blocks and the logs of runs in a warehouse's directory."""
 
 from __future__ import annotations
 
+import hashlib
 from datetime import date, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kilonova.errors import StorageFailed
+from kilonova.model.block import BlockName
 from kilonova.warehouse.storage import Storage
 
 NEW_YEAR = date(2026, 1, 1)
@@ -48,3 +52,45 @@ def test_logs_go_by_the_day_of_their_runs(
     left = [storage.log(number, NEW_YEAR + timedelta(days=day)) for number, day in enumerate(days)]
     assert left == [str(day) if day >= limit else None for day in days]
     assert (place / "_logs" / "notes").exists()
+
+
+def test_a_block_is_sealed_once_and_marked_when_it_is_published(tmp_path: Path) -> None:
+    storage, block = Storage(str(tmp_path / "warehouse")), BlockName(7, "c0ffee")
+    storage.create()
+    assert storage.manifest(block) is None
+    with pytest.raises(StorageFailed, match="marked"):
+        storage.mark_committed([block])
+    storage.seal(block, "what was written")
+    with pytest.raises(StorageFailed, match="manifest"):
+        storage.seal(block, "something else")
+    assert (storage.manifest(block), storage.is_committed(block)) == ("what was written", False)
+    storage.mark_committed([block])
+    assert storage.is_committed(block)
+    assert storage.recorded(block) == ()
+    assert storage.blocks() == [block]
+    storage.delete([BlockName(7), BlockName(7, "abcdef")])
+    assert storage.blocks() == [block]
+    storage.delete([block, block])
+    assert storage.blocks() == []
+
+
+def test_files_are_recorded_and_copied_without_what_stands_beside_them(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    one, two = BlockName(1, "a"), BlockName(2, "b")
+    storage.seal(one, "of the first")
+    for number in (0, 1):
+        file = tmp_path / one.directory / f"part-0000{number}-x-c000.zstd.parquet"
+        parquet.write_table(pa.table({"id": range(number + 2)}), file)
+    first, second = recorded = storage.recorded(one)
+    assert (first.rows, second.rows) == (2, 3)
+    content = (tmp_path / one.directory / first.name).read_bytes()
+    assert (first.size, first.checksum) == (len(content), hashlib.sha256(content).hexdigest())
+    storage.copy(one, two)
+    assert storage.recorded(two) == recorded
+    assert storage.manifest(two) is None
+    named = storage.name_buckets(two, recorded)
+    assert [file.name for file in named] == [
+        "part-00000-x-c000_00000.zstd.parquet",
+        "part-00001-x-c000_00001.zstd.parquet",
+    ]
+    assert storage.recorded(two) == named

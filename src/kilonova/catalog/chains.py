@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from sqlalchemy import CTE, ColumnElement, Row, Select, case, delete, exists, fu
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import Transaction, inserted
 from kilonova.errors import LeaseLost, UnknownName, closest
-from kilonova.model.block import Base, Block, Delta, Kind, Statistics
+from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
 from kilonova.model.channel import Channel, Chronicle, Point, PointState
 from kilonova.model.policy import Policy
 from kilonova.model.run import RunState
@@ -19,6 +20,9 @@ from kilonova.model.version import Version
 
 LIVE, WRITING, DOOMED, GONE = "live", "writing", "doomed", "gone"
 """A block's states: being written by a run, readable, to be deleted, deleted."""
+
+_SUFFIX = 6
+"""Of how many random bytes the suffix of a block's name is made."""
 
 _AT_ONCE = 10_000
 """How many parameters a statement is given at most."""
@@ -80,6 +84,9 @@ def block_from(row: Row[Any]) -> Block:
         buckets=row.buckets,
         statistics=Statistics(rows=row.rows, bytes=row.bytes, files=row.files, removals=row.removals),
         external=None if row.external is None else codec.external_from_json(row.external),
+        suffix=row.suffix or "",
+        stored=None if row.stored is None else codec.stored_from_json(row.stored),
+        manifest=row.manifest,
     )
 
 
@@ -296,11 +303,11 @@ def settle(tx: Transaction, name: str, point: int, state: PointState, version: V
     )
 
 
-def new_block(tx: Transaction, name: str, run: int) -> int:
+def new_block(tx: Transaction, name: str, run: int) -> BlockName:
     """Name a block that a run is about to write, so that whatever it leaves on disk can be found again.
 
     Returns:
-        The block's number.
+        The block's name, which no block of this or another catalog has had.
 
     Raises:
         LeaseLost: the run has ended, because another process took it over or somebody cancelled it; nobody would clean
@@ -312,10 +319,11 @@ def new_block(tx: Transaction, name: str, run: int) -> int:
             run=run,
             hint="Its tasks will run again; nothing was published",
         )
+    suffix = secrets.token_hex(_SUFFIX)
     result = tx.connection.execute(
-        insert(tables.block).values(channel_id=channel_id(tx, name), run_id=run, state=WRITING)
+        insert(tables.block).values(channel_id=channel_id(tx, name), run_id=run, state=WRITING, suffix=suffix)
     )
-    return inserted(result)
+    return BlockName(inserted(result), suffix)
 
 
 def publish(tx: Transaction, name: str, block: Block) -> None:
@@ -345,6 +353,8 @@ def publish(tx: Transaction, name: str, block: Block) -> None:
             files=block.statistics.files,
             removals=block.statistics.removals,
             external=None if block.external is None else codec.external_to_json(block.external),
+            stored=None if block.stored is None else codec.stored_to_json(block.stored),
+            manifest=block.manifest,
         )
     )
     if not result.rowcount:
@@ -356,14 +366,11 @@ def doom(tx: Transaction, numbers: Iterable[int]) -> None:
     tx.connection.execute(update(tables.block).where(tables.block.c.id.in_(list(numbers))).values(state=DOOMED))
 
 
-def doomed(tx: Transaction) -> list[int]:
+def doomed(tx: Transaction) -> list[BlockName]:
     """The blocks whose files are to be deleted now: those of a dropped channel only once nobody reads them."""
     pinned = exists().where(tables.pin.c.block_id == tables.block.c.id, tables.pin.c.until >= tx.now)
-    return list(
-        tx.connection.execute(
-            select(tables.block.c.id).where(tables.block.c.state == DOOMED, ~pinned).order_by(tables.block.c.id)
-        ).scalars()
-    )
+    query = select(tables.block.c.id, tables.block.c.suffix).where(tables.block.c.state == DOOMED, ~pinned)
+    return [BlockName(row.id, row.suffix or "") for row in tx.connection.execute(query.order_by(tables.block.c.id))]
 
 
 def bury(tx: Transaction, numbers: Iterable[int]) -> None:
@@ -371,16 +378,16 @@ def bury(tx: Transaction, numbers: Iterable[int]) -> None:
     tx.connection.execute(update(tables.block).where(tables.block.c.id.in_(list(numbers))).values(state=GONE))
 
 
-def block_states(tx: Transaction, numbers: Sequence[int] | None = None) -> dict[int, str]:
-    """The states of blocks, of those that this catalog has named; of all of them where no numbers are given."""
-    query = select(tables.block.c.id, tables.block.c.state)
-    if numbers is None:
-        return {row.id: row.state for row in tx.connection.execute(query)}
-    found: dict[int, str] = {}
-    for first in range(0, len(numbers), _AT_ONCE):
-        these = query.where(tables.block.c.id.in_(numbers[first : first + _AT_ONCE]))
-        found |= {row.id: row.state for row in tx.connection.execute(these)}
-    return found
+def block_states(tx: Transaction, names: Sequence[BlockName] | None = None) -> dict[BlockName, str]:
+    """The states of blocks, of those that this catalog has named; of all of them where no names are given."""
+    query = select(tables.block.c.id, tables.block.c.suffix, tables.block.c.state)
+    if names is None:
+        return {BlockName(row.id, row.suffix or ""): row.state for row in tx.connection.execute(query)}
+    found: dict[BlockName, str] = {}
+    for first in range(0, len(names), _AT_ONCE):
+        these = query.where(tables.block.c.id.in_([name.number for name in names[first : first + _AT_ONCE]]))
+        found |= {BlockName(row.id, row.suffix or ""): row.state for row in tx.connection.execute(these)}
+    return {name: found[name] for name in names if name in found}
 
 
 def drop_channel(tx: Transaction, name: str) -> None:

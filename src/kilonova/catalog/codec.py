@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, assert_never
 
 from kilonova.errors import CatalogError
-from kilonova.model.block import External, FileGroup
+from kilonova.model.block import External, FileGroup, StoredFile
 from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique
 from kilonova.model.directory import Directory
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
@@ -79,6 +79,16 @@ def external_from_json(value: dict[str, Any]) -> External:
             for group in value["groups"]
         ),
     )
+
+
+def stored_to_json(files: Iterable[StoredFile]) -> list[list[Any]]:
+    """Files of a block as [[name, size, rows, checksum], …]."""
+    return [[file.name, file.size, file.rows, file.checksum] for file in files]
+
+
+def stored_from_json(value: list[list[Any]]) -> tuple[StoredFile, ...]:
+    """The inverse of `stored_to_json`."""
+    return tuple(StoredFile(name=name, size=size, rows=rows, checksum=checksum) for name, size, rows, checksum in value)
 
 
 def encoding_to_json(encoding: Encoding) -> dict[str, Any]:

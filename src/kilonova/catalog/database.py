@@ -44,7 +44,7 @@ _LOCK = 0x6B696C6F6E6F7661
 NOTICE = "kilonova"
 """The channel on which a PostgreSQL catalog says that something has happened."""
 
-REVISION = "0018"
+REVISION = "0019"
 """The revision of the tables that this release works with."""
 
 
@@ -90,6 +90,10 @@ class Transaction:
     connection: Connection
     now: datetime
     channels: dict[str, int] = field(default_factory=dict)
+
+    def identity(self) -> str:
+        """The identity of the catalog, by which its blocks are told from those of others."""
+        return str(self.connection.execute(select(tables.identity.c.value)).scalar_one())
 
 
 def inserted(result: CursorResult[Any]) -> int:
@@ -254,7 +258,7 @@ class Catalog:
                 raise CatalogError(f"the catalog is at revision {found}", hint="Bring it up with: kilonova init")
             raise _newer(found)
         with self.reading() as tx:
-            return str(tx.connection.execute(select(tables.identity.c.value)).scalar_one())
+            return tx.identity()
 
     @property
     def shown_url(self) -> str:

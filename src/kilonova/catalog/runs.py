@@ -513,9 +513,10 @@ class Made:
 
 
 def outputs(tx: Transaction, runs: Iterable[int]) -> list[Made]:
-    """What runs made, by run and channel."""
+    """What runs made, by run, channel and point."""
     output = tables.run_output.c
-    return _made(tx, _outputs().where(output.run_id.in_(list(runs))).order_by(output.run_id, tables.channel.c.name))
+    query = _outputs().where(output.run_id.in_(list(runs)))
+    return _made(tx, query.order_by(output.run_id, tables.channel.c.name, output.point))
 
 
 def last_outputs(tx: Transaction, channel: str, limit: int) -> list[Made]:

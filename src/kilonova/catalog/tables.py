@@ -171,6 +171,9 @@ block = Table(
     Column("files", Integer),
     Column("removals", BigInteger),
     Column("external", JSON(none_as_null=True)),
+    Column("suffix", String),
+    Column("stored", JSON(none_as_null=True)),
+    Column("manifest", String),
     Index("block_by_channel", "channel_id", "state"),
 )
 

@@ -24,7 +24,7 @@ from kilonova.engine.ingest import Supply, Target, ingested, insert, target
 from kilonova.engine.telling import Started, StepEnded, StepStarted
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
 from kilonova.errors import KilonovaError, UnreadableInput
-from kilonova.model.block import Block
+from kilonova.model.block import Block, BlockName
 from kilonova.model.channel import Channel
 from kilonova.model.directory import Directory
 from kilonova.model.file import Fate, FileState
@@ -52,8 +52,8 @@ class Plan:
     files: tuple[Ready, ...]
 
 
-Writes = Callable[[Plan, Sequence[Ready], int, int], Block | None]
-"""Makes the block of a number, at a point, of the rows of files; None if nothing changes."""
+Writes = Callable[[Plan, Sequence[Ready], int, BlockName], Block | None]
+"""Makes the block of a name, at a point, of the rows of files; None if nothing changes."""
 
 
 def gather(
@@ -76,7 +76,7 @@ def gather(
         KilonovaError: what is around the files failed: they stay ready.
     """
 
-    def write(plan: Plan, some: Sequence[Ready], point: int, number: int) -> Block | None:
+    def write(plan: Plan, some: Sequence[Ready], point: int, name: BlockName) -> Block | None:
         supply = Supply(
             rows=lambda known: _rows(warehouse.spark, some, base, plan.directory, known),
             production=Production.DELTA,
@@ -84,7 +84,7 @@ def gather(
             source=_source(some, plan.directory),
         )
         try:
-            return insert(warehouse, plan.target, supply, point, number)
+            return insert(warehouse, plan.target, supply, point, name)
         except UnreadableInput:
             warehouse.probe()  # or all files were set aside while Spark is ill
             raise

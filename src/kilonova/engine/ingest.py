@@ -17,7 +17,7 @@ from kilonova.engine.tasks import write_output
 from kilonova.engine.telling import Started, StepEnded, StepStarted
 from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
 from kilonova.errors import DeclarationError, KilonovaError, UnreadableInput
-from kilonova.model.block import Base, Block, Delta, External
+from kilonova.model.block import Base, Block, BlockName, Delta, External
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.idempotency import IdempotencyKey
 from kilonova.model.run import Output, RunKind
@@ -84,7 +84,7 @@ def target(tx: Transaction, channel: str, production: Production) -> Target:
     return Target(chronicle, channel in registry.followed(tx, [channel]), pins)
 
 
-def insert(warehouse: Warehouse[Any], target: Target, supply: Supply, point: int, number: int) -> Block | None:
+def insert(warehouse: Warehouse[Any], target: Target, supply: Supply, point: int, name: BlockName) -> Block | None:
     """Write rows from outside as a block; see `ingest`.
 
     Args:
@@ -92,7 +92,7 @@ def insert(warehouse: Warehouse[Any], target: Target, supply: Supply, point: int
         target: the channel.
         supply: the rows.
         point: the point that is reserved for them.
-        number: the block's number.
+        name: the block's name.
 
     Returns:
         The block, or None if nothing changes.
@@ -101,7 +101,7 @@ def insert(warehouse: Warehouse[Any], target: Target, supply: Supply, point: int
     try:
         frame = supply.rows(chronicle.channel)
         if isinstance(frame, External):
-            return _registered(warehouse, target, frame, supply.production, point, number)
+            return _registered(warehouse, target, frame, supply.production, point, name)
         schema = checked(warehouse.schema_of(frame), chronicle.channel, supply.production, None)
         block = write_output(
             warehouse,
@@ -111,7 +111,7 @@ def insert(warehouse: Warehouse[Any], target: Target, supply: Supply, point: int
             production=supply.production,
             whole=supply.production is Production.BASE,
             point=point,
-            number=number,
+            name=name,
             expected=supply.bytes,
             strong=target.strong,
         )
@@ -123,7 +123,7 @@ def insert(warehouse: Warehouse[Any], target: Target, supply: Supply, point: int
 
 
 def _registered(
-    warehouse: Warehouse[Any], target: Target, external: External, production: Production, point: int, number: int
+    warehouse: Warehouse[Any], target: Target, external: External, production: Production, point: int, name: BlockName
 ) -> Block | None:
     """Make external files a block of a channel; see `insert`."""
     chronicle = target.chronicle
@@ -133,7 +133,7 @@ def _registered(
     settled = chronicle.readable == point - 1
     return warehouse.register(
         external,
-        number=number,
+        name=name,
         kind=Base(point) if whole else Delta(point - 1, point),
         schema=channel.schema,
         encoding=channel.encoding,

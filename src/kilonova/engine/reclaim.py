@@ -46,10 +46,10 @@ def sweep(catalog: Catalog, files: Files) -> Swept:
         doomed = chains.doomed(tx)
     deleted: list[int] = []
     first: Exception | None = None
-    for number in doomed:
+    for name in doomed:
         try:
-            files.delete([number])
-            deleted.append(number)
+            files.delete([name])
+            deleted.append(name.number)
         except Exception as error:  # the file system's, or that of a Spark that has died
             first = first or error
     if deleted:
@@ -70,7 +70,7 @@ class Collected:
 
     verdicts: tuple[Verdict, ...]
     swept: int
-    strangers: tuple[int, ...]
+    strangers: tuple[str, ...]
 
 
 def collect_garbage(
@@ -121,11 +121,10 @@ def collect_garbage(
     with catalog.reading() as tx:
         states = chains.block_states(tx, on_disk)
     swept = sweep(catalog, files)
-    files.delete([number for number in on_disk if states.get(number) == chains.GONE])
+    files.delete([name for name in on_disk if states.get(name) == chains.GONE])
     if logs is not None:
         files.delete_logs((catalog.clock() - logs).date())
     if swept.error is not None:
         raise swept.error
-    return Collected(
-        verdicts=verdicts, swept=swept.blocks, strangers=tuple(number for number in on_disk if number not in states)
-    )
+    strangers = tuple(name.directory for name in on_disk if name not in states)
+    return Collected(verdicts=verdicts, swept=swept.blocks, strangers=strangers)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import date
 from typing import Protocol, TypeVar
 
-from kilonova.model.block import Block, External, Kind
+from kilonova.model.block import Block, BlockName, External, Kind
 from kilonova.model.check import Check
 from kilonova.model.encoding import Encoding
 from kilonova.model.headway import Amount
@@ -25,11 +25,17 @@ Frame = TypeVar("Frame")
 class Files(Protocol):
     """The files of a warehouse."""
 
-    def delete(self, blocks: Iterable[int]) -> None:
+    def delete(self, blocks: Iterable[BlockName]) -> None:
         """Delete the directories of blocks; those that are not there are deleted already."""
 
-    def blocks(self) -> list[int]:
-        """The numbers of the blocks that have a directory."""
+    def blocks(self) -> list[BlockName]:
+        """The names of the blocks that have a directory."""
+
+    def seal(self, block: BlockName, manifest: str) -> None:
+        """Put a manifest beside the files of a block, and have all of them outlast a loss of power."""
+
+    def mark_committed(self, blocks: Iterable[BlockName]) -> None:
+        """Put a mark beside the manifests of blocks that a catalog has published."""
 
     def keep_log(self, run: int, day: date, text: str) -> None:
         """Write the log of a run that began on a day, in place of what is there."""
@@ -66,7 +72,7 @@ class Warehouse(Files, Protocol[Frame]):
         """Result of a SQL query over frames, which it names in braces."""
 
     def evaluated_once(
-        self, frames: Sequence[Frame], inputs: Iterable[Frame], number: Callable[[], int]
+        self, frames: Sequence[Frame], inputs: Iterable[Frame], name: Callable[[], BlockName]
     ) -> AbstractContextManager[tuple[Frame, ...]]:
         """Frames that agree with each other until the end of the block, whatever code they share."""
 
@@ -87,7 +93,7 @@ class Warehouse(Files, Protocol[Frame]):
         self,
         frame: Frame,
         *,
-        number: int,
+        name: BlockName,
         kind: Kind,
         schema: Schema,
         encoding: Encoding,
@@ -103,7 +109,7 @@ class Warehouse(Files, Protocol[Frame]):
         self,
         external: External,
         *,
-        number: int,
+        name: BlockName,
         kind: Kind,
         schema: Schema,
         encoding: Encoding,
@@ -112,10 +118,10 @@ class Warehouse(Files, Protocol[Frame]):
     ) -> Block | None:
         """Make files that lie outside of the warehouse a block; None if it changes nothing."""
 
-    def copied(self, block: Block, number: int, kind: Kind) -> Block | None:
+    def copied(self, block: Block, name: BlockName, kind: Kind) -> Block | None:
         """Copy a block; None if it has gone."""
 
-    def compact(self, snapshot: Snapshot, number: int) -> Block:
+    def compact(self, snapshot: Snapshot, name: BlockName) -> Block:
         """Write a snapshot as a base."""
 
 

@@ -30,7 +30,7 @@ from kilonova.engine.spelling import present, spell
 from kilonova.engine.telling import FellBack, Retried, Started, StepCopied, StepEnded, StepSkipped, StepStarted
 from kilonova.engine.undertaking import Begun, Fallback, Results, Workplace, carry_out
 from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName
-from kilonova.model.block import Base, Block, Delta, Kind
+from kilonova.model.block import Base, Block, BlockName, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.encoding import Custom, key_of
 from kilonova.model.reading import Snapshot
@@ -432,7 +432,7 @@ class _Execution:
                 production=production,
                 whole=whole,
                 point=self._points[channel.name, task.name],
-                number=self._begun.name_block(channel.name),
+                name=self._begun.name_block(channel.name),
                 expected=expected,
                 strong=channel.name in self._begun.plan.followed,
                 derived=derived,
@@ -450,7 +450,7 @@ def write_output(
     production: Production,
     whole: bool,
     point: int,
-    number: int,
+    name: BlockName,
     expected: int | None,
     strong: bool,
     derived: bool = False,
@@ -468,7 +468,7 @@ def write_output(
         production: which of the two `frame` is.
         whole: whether the result replaces what is there.
         point: the reserved point.
-        number: the block's number.
+        name: the block's name.
         expected: how many bytes to reckon with; None if that is not known.
         strong: whether someone reads the channel's changes.
         derived: whether the rows are a delta that is known to have each key once, and to change what it says.
@@ -489,7 +489,7 @@ def write_output(
     largest = max((block.statistics.bytes for block in chronicle.blocks), default=0)
     block = warehouse.write(
         frame,
-        number=number,
+        name=name,
         kind=kind,
         schema=schema,
         encoding=encoding,

@@ -9,19 +9,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Generic, TypeVar
 
 from kilonova.catalog import chains, events, files, ingest_keys, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.firings import Claimed
+from kilonova.catalog.manifest import Manifest, digest, manifest_to_text
 from kilonova.engine.attendance import Attendance
 from kilonova.engine.lease import Lease
 from kilonova.engine.reclaim import sweep, take_up
 from kilonova.engine.seam import Counting, Files, uncounted
 from kilonova.engine.telling import Listener
 from kilonova.errors import Cancelled, KilonovaError, LeaseLost
+from kilonova.model.block import BlockName
 from kilonova.model.event import EventKind
 from kilonova.model.file import Fate
 from kilonova.model.idempotency import IdempotencyKey
@@ -76,7 +78,7 @@ class Begun(Generic[Plan]):
     run: int
     points: dict[str, int]
     plan: Plan
-    name_block: Callable[[str], int]
+    name_block: Callable[[str], BlockName]
     tell: Listener
     step: Callable[[str], AbstractContextManager[None]]
     stopped: threading.Event
@@ -173,13 +175,13 @@ def carry_out(
         began = tx.now
     attendance = Attendance(catalog, workplace.files, workplace.counting, workplace.listener, run, began)
     attendance.note(f"began, in the process {workplace.owner}")
-    named: list[int] = []
+    named: list[BlockName] = []
 
-    def name_block(channel: str) -> int:
+    def name_block(channel: str) -> BlockName:
         with catalog.writing() as tx:
-            number = chains.new_block(tx, channel, run)
-        named.append(number)  # by several tasks at once: what is last in the list may be another's
-        return number
+            name = chains.new_block(tx, channel, run)
+        named.append(name)  # by several tasks at once: what is last in the list may be another's
+        return name
 
     results: Results | None = None
     try:
@@ -194,6 +196,7 @@ def carry_out(
                 stopped=attendance.stopped,
             )
             results = work(begun)
+            results = replace(results, outputs=_sealed(workplace, run, results.outputs))
             with catalog.writing() as tx:
                 outcome = runs.commit(
                     tx, run, inputs=results.inputs, outputs=results.outputs, advances=results.advances
@@ -225,8 +228,38 @@ def carry_out(
     else:
         attendance.end(None)
     with suppress(KilonovaError):
+        workplace.files.mark_committed([output.block.name for output in results.outputs if output.block is not None])
+    with suppress(KilonovaError):
         sweep(catalog, workplace.files)
     return run, results
+
+
+def _sealed(workplace: Workplace, run: int, outputs: tuple[Output, ...]) -> tuple[Output, ...]:
+    """Outputs whose blocks have their manifests beside them, and know their digests."""
+    written = [output for output in outputs if output.block is not None]
+    if not written:
+        return outputs
+    with workplace.catalog.reading() as tx:
+        catalog = tx.identity()
+
+    def sealed(output: Output) -> Output:
+        if output.block is None:
+            return output
+        text = manifest_to_text(
+            Manifest(
+                catalog=catalog,
+                channel=output.channel,
+                task=output.task,
+                run=run,
+                point=output.point,
+                version=output.version,
+                block=output.block,
+            )
+        )
+        workplace.files.seal(output.block.name, text)
+        return replace(output, block=replace(output.block, manifest=digest(text)))
+
+    return tuple(map(sealed, outputs))
 
 
 def _lost(run: int) -> LeaseLost:
@@ -237,7 +270,7 @@ def _lost(run: int) -> LeaseLost:
     )
 
 
-def _give_up(workplace: Workplace, run: int, named: Sequence[int], error: BaseException, passing: bool) -> Run:
+def _give_up(workplace: Workplace, run: int, named: Sequence[BlockName], error: BaseException, passing: bool) -> Run:
     """End a run whose work or commit raised, and delete its files.
 
     Returns:

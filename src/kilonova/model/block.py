@@ -6,7 +6,8 @@ that at j. A block carries its own schema and encoding, so that a chain may mix 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass, field, replace
 
 from kilonova.errors import BrokenInvariant
 from kilonova.model.encoding import Encoding
@@ -40,6 +41,63 @@ class Delta:
 
 
 Kind = Base | Delta
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BlockName:
+    """Name of a block, which no other ever has.
+
+    Attributes:
+        number: its number in the catalog.
+        suffix: random digits that tell it from a block with the same number of another catalog, or of this one before
+            it was restored from a backup; empty for blocks of older releases.
+    """
+
+    number: int
+    suffix: str = ""
+
+    @property
+    def directory(self) -> str:
+        """The name of its directory in the warehouse.
+
+        >>> BlockName(7, "c0ffee").directory
+        'block_7_c0ffee'
+        >>> BlockName(7).directory
+        'block_7'
+        """
+        return f"block_{self.number}_{self.suffix}" if self.suffix else f"block_{self.number}"
+
+    @classmethod
+    def of(cls, directory: str) -> BlockName | None:
+        """Return the name of the block that a directory is of; None if it is of none.
+
+        >>> BlockName.of("block_7_c0ffee")
+        BlockName(number=7, suffix='c0ffee')
+        >>> BlockName.of("_logs") is None
+        True
+        """
+        match = _DIRECTORY.fullmatch(directory)
+        return None if match is None else cls(int(match[1]), match[2] or "")
+
+
+_DIRECTORY = re.compile(r"block_(\d+)(?:_([0-9a-f]+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """File of a block, as it was written.
+
+    Attributes:
+        name: its name in the block's directory.
+        size: its size in bytes.
+        rows: how many rows it has.
+        checksum: the SHA-256 of its content, in hexadecimal digits.
+    """
+
+    name: str
+    size: int
+    rows: int
+    checksum: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +155,7 @@ class Block:
     """One block: where it lies in its channel's chain, and how its rows read.
 
     Attributes:
-        number: the catalog-wide number, which also names its directory.
+        number: the catalog-wide number.
         kind: base or delta.
         schema: the relation's schema at the block's end.
         encoding: how its rows read, if it is a delta; by what it is laid out, if it is a base.
@@ -105,6 +163,9 @@ class Block:
         buckets: into how many files, by hash of the key and sorted by it, the rows are laid out; 0 for none.
         statistics: what the job that wrote it saw.
         external: the files that it is, if it was registered in place; None if it lies in the warehouse.
+        suffix: what makes the name of its directory unique; empty for blocks of older releases.
+        stored: its files as they were written, none if it was registered in place; None where that is not known.
+        manifest: the SHA-256 of the manifest beside its files; None if there is none.
     """
 
     number: int
@@ -115,6 +176,14 @@ class Block:
     buckets: int
     statistics: Statistics
     external: External | None = None
+    suffix: str = ""
+    stored: tuple[StoredFile, ...] | None = field(default=None, hash=False)
+    manifest: str | None = None
+
+    @property
+    def name(self) -> BlockName:
+        """Its name."""
+        return BlockName(self.number, self.suffix)
 
     def seen_as(self, schema: Schema) -> Block:
         """Return the block without the columns that only have the names of others in a schema: those are not read."""

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from sqlglot import exp
 
-from kilonova.model.block import Block
+from kilonova.model.block import Block, BlockName
 from kilonova.model.encoding import key_of
 from kilonova.model.schema import Schema, quoted
 from kilonova.warehouse.storage import Storage
@@ -79,7 +79,7 @@ class Blocks:
         self.spark = spark
         self._external = external
         self.storage = storage
-        self._prefix = f"kilonova.c{identity}_block_"
+        self._prefix = f"kilonova.c{identity}_"
         self._tables: dict[int, bool] = {}
         self._condition: Column | None = None
         self.together = False
@@ -110,7 +110,7 @@ class Blocks:
         """The rows of a base block, as stored; without columns that only have the names of those of the schema."""
         block = block.seen_as(schema)
         if self.aligned(block):
-            return self._adapted(self.spark.table(f"{self._prefix}{block.number}"))
+            return self._adapted(self.spark.table(f"{self._prefix}{block.name.directory}"))
         return self._scan([block])
 
     def aligned(self, block: Block) -> bool:
@@ -138,17 +138,17 @@ class Blocks:
             whole = whole.unionByName(frame)
         return whole
 
-    def forget(self, blocks: Sequence[int]) -> None:
+    def forget(self, blocks: Sequence[BlockName]) -> None:
         """Drop the tables of blocks that go."""
-        for number in blocks:
-            if self._tables.pop(number, False):
-                self.spark.sql(f"DROP TABLE IF EXISTS {self._prefix}{number}")
+        for name in blocks:
+            if self._tables.pop(name.number, False):
+                self.spark.sql(f"DROP TABLE IF EXISTS {self._prefix}{name.directory}")
 
     def _scan(self, blocks: Sequence[Block], *extra: str) -> DataFrame:
         if blocks[0].external is not None:
             (block,) = blocks
             return self._adapted(self._external(self.spark, block))
-        paths = [self.storage.path(block.number) for block in blocks]
+        paths = [self.storage.path(block.name) for block in blocks]
         ddl = ", ".join((blocks[0].columns.ddl, *extra))
         return self._adapted(self.spark.read.schema(ddl).parquet(*paths))
 
@@ -170,15 +170,16 @@ class Blocks:
         """Make sure that the block has a table; False where the session's catalog takes none."""
         if block.number not in self._tables:
             key = ", ".join(map(quoted, key_of(block.encoding)))
+            table = f"{self._prefix}{block.name.directory}"
             try:
                 self.spark.sql(
                     "CREATE DATABASE IF NOT EXISTS kilonova COMMENT 'blocks of Kilonova, by reference'"
                     f" LOCATION {_literal(f'{self.storage.url}/tables')}"
                 )
                 self.spark.sql(
-                    f"CREATE TABLE IF NOT EXISTS {self._prefix}{block.number} ({block.columns.ddl}) USING parquet"
+                    f"CREATE TABLE IF NOT EXISTS {table} ({block.columns.ddl}) USING parquet"
                     f" CLUSTERED BY ({key}) SORTED BY ({key}) INTO {block.buckets} BUCKETS"
-                    f" LOCATION {_literal(self.storage.path(block.number))}"
+                    f" LOCATION {_literal(self.storage.path(block.name))}"
                 )
                 self._tables[block.number] = True
             except PySparkException as error:

@@ -232,7 +232,7 @@ def write(
     if observation is not None:
         rows = rows.observe(observation, *(metric.alias(name) for name, metric in metrics.items()))
     with translated(path):
-        rows.select(*map(column, columns)).write.mode("overwrite").option("compression", "zstd").parquet(path)
+        rows.select(*map(column, columns)).write.option("compression", "zstd").parquet(path)
         seen: dict[str, Any] = observation.get if observation is not None else {}
         _refuse(seen if keys is None else keys.seen(), key)
         on.refuse(seen, checks)

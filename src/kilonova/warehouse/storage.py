@@ -1,17 +1,19 @@
 """Directories and files of the warehouse, on any file system that fsspec and Spark share.
 
-A block is the directory `block_<number>`; the number comes from the catalog, so no name is ever used twice
-(Nova, section 3). Nothing here reads more than a few rows. The logs of runs stand beside them, by the day on which the
-run began: `_logs/<day>/run_<number>.log`.
+A block is the directory `block_<number>_<suffix>`; the catalog gives both, and the suffix is random, so that no name is
+ever used twice (Nova, section 3). Beside its files, the manifest `_block.json` says what was written, and `_committed`
+stands where a catalog has published it. Nothing here reads more than a few rows. The logs of runs stand beside the
+blocks, by the day on which the run began: `_logs/<day>/run_<number>.log`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,20 +24,16 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from kilonova.errors import StorageFailed
+from kilonova.model.block import BlockName, StoredFile
 
-_BLOCK = re.compile(r"block_(\d+)$")
-_LOGS = "_logs"  # Spark takes no notice of what begins so
+MANIFEST = "_block.json"
+COMMITTED = "_committed"  # Spark takes no notice of what begins so
+_LOGS = "_logs"
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}$")
 _PART = re.compile(r"part-(\d+)-")
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """What a directory of Parquet files holds, from the files' footers."""
-
-    rows: int
-    bytes: int
-    count: int
+_CHECKSUM = "sha256"
+_AT_ONCE = 8
+"""How many files are read at the same time."""
 
 
 class Storage:
@@ -60,9 +58,9 @@ class Storage:
                 f"the warehouse cannot be reached: {error}", path=url, hint="Install fsspec's driver for it"
             ) from None
 
-    def path(self, block: int) -> str:
+    def path(self, block: BlockName) -> str:
         """The URL of a block's directory."""
-        return f"{self.url}/block_{block}"
+        return f"{self.url}/{block.directory}"
 
     def create(self) -> None:
         """Make the warehouse's directory."""
@@ -71,10 +69,10 @@ class Storage:
         except OSError as error:
             raise StorageFailed(f"the warehouse cannot be made: {error}", path=self.url) from error
 
-    def delete(self, blocks: Iterable[int]) -> None:
+    def delete(self, blocks: Iterable[BlockName]) -> None:
         """Delete the directories of blocks; those that are not there are deleted already."""
         for block in blocks:
-            place = f"{self._root}/block_{block}"
+            place = self._place(block)
             try:
                 if self._fs.exists(place):
                     self._fs.rm(place, recursive=True)
@@ -83,12 +81,63 @@ class Storage:
             except OSError as error:
                 raise StorageFailed(f"the block cannot be deleted: {error}", path=self.path(block)) from error
 
-    def blocks(self) -> list[int]:
-        """The numbers of the blocks that have a directory."""
+    def blocks(self) -> list[BlockName]:
+        """The names of the blocks that have a directory."""
         if not self._fs.exists(self._root):
             return []
         names = (entry.rstrip("/").rsplit("/", 1)[-1] for entry in self._fs.ls(self._root, detail=False))
-        return sorted(int(match[1]) for name in names if (match := _BLOCK.match(name)))
+        return sorted(block for name in names if (block := BlockName.of(name)) is not None)
+
+    def seal(self, block: BlockName, manifest: str) -> None:
+        """Put a manifest beside the files of a block, and have all of them outlast a loss of power.
+
+        Raises:
+            StorageFailed: it cannot be written, or there is one.
+        """
+        place, content = self._place(block), manifest.encode()
+        try:
+            if isinstance(self._fs, LocalFileSystem):
+                self._fs.makedirs(place, exist_ok=True)
+                with Path(place, MANIFEST).open("xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                _flush_directory(place)
+                _flush_directory(self._root)
+            else:
+                self._fs.pipe_file(f"{place}/{MANIFEST}", content)
+        except OSError as error:
+            raise StorageFailed(f"the block's manifest cannot be written: {error}", path=self.path(block)) from error
+
+    def manifest(self, block: BlockName) -> str | None:
+        """The manifest beside the files of a block; None if there is none.
+
+        Raises:
+            StorageFailed: it cannot be read.
+        """
+        try:
+            content: bytes = self._fs.cat_file(f"{self._place(block)}/{MANIFEST}")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageFailed(f"the block's manifest cannot be read: {error}", path=self.path(block)) from error
+        return content.decode("utf-8", "replace")
+
+    def mark_committed(self, blocks: Iterable[BlockName]) -> None:
+        """Put a mark beside the manifests of blocks that a catalog has published.
+
+        Raises:
+            StorageFailed: it cannot be written.
+        """
+        for block in blocks:
+            try:
+                self._fs.pipe_file(f"{self._place(block)}/{COMMITTED}", b"")
+            except OSError as error:
+                raise StorageFailed(f"the block cannot be marked: {error}", path=self.path(block)) from error
+
+    def is_committed(self, block: BlockName) -> bool:
+        """Return whether a block has the mark of one that a catalog has published."""
+        return bool(self._fs.exists(f"{self._place(block)}/{COMMITTED}"))
 
     def keep_log(self, run: int, day: date, text: str) -> None:
         """Write the log of a run that began on a day, in place of what is there."""
@@ -143,73 +192,99 @@ class Storage:
     def _log(self, run: int, day: date) -> str:
         return f"{self._root}/{_LOGS}/{day.isoformat()}/run_{run}.log"
 
-    def files(self, block: int) -> Files:
-        """What a block's files hold.
+    def recorded(self, block: BlockName) -> tuple[StoredFile, ...]:
+        """The files of a block that was just written, by name; local ones outlast a loss of power then.
 
         Raises:
             StorageFailed: a file cannot be read.
         """
-        place = f"{self._root}/block_{block}"
         try:
-            self._fs.invalidate_cache()
-            entries = [
-                entry
-                for entry in (self._fs.ls(place, detail=True) if self._fs.exists(place) else ())
-                if entry["name"].endswith(".parquet")
-            ]
-            with ThreadPoolExecutor(8) as pool:
-                rows = sum(pool.map(self._rows, (entry["name"] for entry in entries)))
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                return tuple(pool.map(self._recorded, (path for path, _ in self._listed(block))))
         except (OSError, ValueError) as error:
             raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
-        return Files(rows=rows, bytes=sum(entry["size"] for entry in entries), count=len(entries))
 
-    def copy(self, block: int, to: int) -> None:
+    def copy(self, block: BlockName, to: BlockName) -> None:
         """Give another block the files of a block; those that go meanwhile are left out.
 
         Raises:
             StorageFailed: a file cannot be copied.
         """
-        origin, target = (f"{self._root}/block_{number}" for number in (block, to))
+        origin, target = map(self._place, (block, to))
         try:
             self._fs.invalidate_cache()
             self._fs.makedirs(target, exist_ok=True)
             for name in self._fs.ls(origin, detail=False):
-                self._fs.cp_file(name, f"{target}/{name.rpartition('/')[2]}")
+                file = name.rpartition("/")[2]
+                if not file.startswith("_"):
+                    self._fs.cp_file(name, f"{target}/{file}")
         except FileNotFoundError:
             return
         except OSError as error:
             raise StorageFailed(f"the block cannot be copied: {error}", path=self.path(to)) from error
 
-    def first_rows(self, block: int, columns: Sequence[str], count: int) -> list[dict[str, Any]]:
+    def first_rows(self, block: BlockName, columns: Sequence[str], count: int) -> list[dict[str, Any]]:
         """Some columns of at most `count` rows of a block, those of one file that come first.
 
         Raises:
             StorageFailed: a file cannot be read.
         """
-        place = f"{self._root}/block_{block}"
         try:
-            for name in sorted(self._fs.ls(place, detail=False)):
-                if name.endswith(".parquet"):
-                    with self._fs.open(name, "rb") as file:
-                        for batch in parquet.ParquetFile(file).iter_batches(batch_size=count, columns=list(columns)):
-                            return list(batch.to_pylist())
+            for path, _ in self._listed(block):
+                with self._fs.open(path, "rb") as file:
+                    for batch in parquet.ParquetFile(file).iter_batches(batch_size=count, columns=list(columns)):
+                        return list(batch.to_pylist())
         except (OSError, ValueError) as error:
             raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
         return []
 
-    def _rows(self, name: str) -> int:
-        with self._fs.open(name, "rb") as file:
-            return int(parquet.ParquetFile(file).metadata.num_rows)
+    def _recorded(self, path: str) -> StoredFile:
+        with self._fs.open(path, "rb") as file:
+            checksum = hashlib.file_digest(file, _CHECKSUM).hexdigest()
+            size = file.tell()
+            rows = int(parquet.ParquetFile(file).metadata.num_rows)
+            if isinstance(self._fs, LocalFileSystem):
+                os.fsync(file.fileno())
+        return StoredFile(name=path.rpartition("/")[2], size=size, rows=rows, checksum=checksum)
 
-    def name_buckets(self, block: int) -> None:
-        """Give the files of a block, one per partition, the names by which Spark knows them as buckets."""
-        place = f"{self._root}/block_{block}"
-        self._fs.invalidate_cache()
-        for name in self._fs.ls(place, detail=False):
-            folder, _, file = name.rpartition("/")
-            if file.endswith(".crc"):
-                self._fs.rm(name)
-            elif match := _PART.match(file):
-                stem, dot, rest = file.partition(".")
-                bucket = int(match[1])
-                self._fs.mv(name, f"{folder}/{stem}_{bucket:05d}{dot}{rest}")
+    def name_buckets(self, block: BlockName, files: Iterable[StoredFile]) -> tuple[StoredFile, ...]:
+        """Give the files of a block, one per partition, the names by which Spark knows them as buckets.
+
+        Returns:
+            The files, with their new names.
+        """
+        place, renamed = self._place(block), []
+        for file in files:
+            match = _PART.match(file.name)
+            assert match is not None  # it is one that Spark wrote
+            stem, dot, rest = file.name.partition(".")
+            name = f"{stem}_{int(match[1]):05d}{dot}{rest}"
+            self._fs.mv(f"{place}/{file.name}", f"{place}/{name}")
+            if self._fs.exists(hidden := f"{place}/.{file.name}.crc"):
+                self._fs.rm(hidden)
+            renamed.append(replace(file, name=name))
+        return tuple(renamed)
+
+    def _place(self, block: BlockName) -> str:
+        """The path of a block's directory on its file system."""
+        return f"{self._root}/{block.directory}"
+
+    def _listed(self, block: BlockName) -> list[tuple[str, int]]:
+        """The paths of a block's files that Spark reads, and their sizes, in order."""
+        place = self._place(block)
+        self._fs.invalidate_cache(place)
+        try:
+            entries = self._fs.ls(place, detail=True)
+        except FileNotFoundError:
+            return []
+        found = ((entry["name"], entry["size"]) for entry in entries)
+        return sorted((path, size) for path, size in found if not path.rpartition("/")[2].startswith(("_", ".")))
+
+
+def _flush_directory(path: str) -> None:
+    """Have a directory's entries outlast a loss of power."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

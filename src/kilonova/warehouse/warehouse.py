@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kilonova.errors import BrokenInvariant, Busy, EncodingError, KeyViolation, SparkUnavailable
-from kilonova.model.block import Base, Block, External, Kind, Statistics
+from kilonova.model.block import Base, Block, BlockName, External, Kind, Statistics
 from kilonova.model.check import Check, RowCheck, Unique, across_rows, of_rows, refuse_unknown
 from kilonova.model.encoding import (
     WEIGHT,
@@ -101,16 +101,16 @@ class Warehouse:
         return self.spark.sql(text, **dict[str, Any](frames))
 
     def evaluated_once(
-        self, frames: Sequence[DataFrame], inputs: Iterable[DataFrame], number: Callable[[], int]
+        self, frames: Sequence[DataFrame], inputs: Iterable[DataFrame], name: Callable[[], BlockName]
     ) -> AbstractContextManager[tuple[DataFrame, ...]]:
         """Frames that agree with each other until the end of the block, whatever code they share.
 
         Args:
             frames: the frames.
             inputs: what they are made of, which is the same each time.
-            number: names a block, in whose directory is kept what they share.
+            name: names a block, in whose directory is kept what they share.
         """
-        return evaluated_once(self.spark, frames, inputs, lambda: self.storage.path(number()))
+        return evaluated_once(self.spark, frames, inputs, lambda: self.storage.path(name()))
 
     @contextmanager
     def holding(self, readings: Iterable[Reading]) -> Iterator[None]:
@@ -245,7 +245,7 @@ class Warehouse:
         self,
         frame: DataFrame,
         *,
-        number: int,
+        name: BlockName,
         kind: Kind,
         schema: Schema,
         encoding: Encoding,
@@ -259,7 +259,7 @@ class Warehouse:
 
         Args:
             frame: rows that fit the relation (a base) or the encoding's delta (control columns may be absent).
-            number: the block's number, which names its directory.
+            name: the block's name, which is that of its directory.
             kind: base or delta.
             schema: the relation's schema at the block's end.
             encoding: how the block's rows read.
@@ -311,14 +311,14 @@ class Warehouse:
             trusted=derived and not isinstance(kind, Base),
         )
         rows = shaped(frame, columns)
-        block = self._written(rows, number, kind, schema, columns, encoding, layout, keys, of_rows(checks))
+        block = self._written(rows, name, kind, schema, columns, encoding, layout, keys, of_rows(checks))
         return self._accepted(block, old, derived, given, compared)
 
     def register(
         self,
         external: External,
         *,
-        number: int,
+        name: BlockName,
         kind: Kind,
         schema: Schema,
         encoding: Encoding,
@@ -329,7 +329,7 @@ class Warehouse:
 
         Args:
             external: the files, which have the columns of the relation (a base) or of the encoding's delta.
-            number: the block's number.
+            name: the block's name.
             kind: base or delta.
             schema: the relation's schema at the block's end.
             encoding: how the block's rows read.
@@ -354,7 +354,7 @@ class Warehouse:
             raise _unsettled("keys must be unique")
         files = external.files
         block = Block(
-            number=number,
+            number=name.number,
             kind=kind,
             schema=schema,
             encoding=encoding,
@@ -362,6 +362,8 @@ class Warehouse:
             buckets=0,
             statistics=Statistics(rows=0, bytes=sum(seen.size for _, seen in files), files=len(files)),
             external=external,
+            suffix=name.suffix,
+            stored=(),
         )
         rows, removals = jobs.inspect(_external(self.spark, block), kind, encoding, schema, of_rows(checks))
         refuse_changed(external)
@@ -395,12 +397,12 @@ class Warehouse:
             self._refuse_repeated(unique, block, old)
         return block
 
-    def copied(self, block: Block, number: int, kind: Kind) -> Block | None:
+    def copied(self, block: Block, name: BlockName, kind: Kind) -> Block | None:
         """A block with the rows of another, of the same kind, that another run may take away meanwhile.
 
         Args:
             block: the other one.
-            number: the number of the block to be.
+            name: the name of the block to be.
             kind: between which points it stands.
 
         Returns:
@@ -409,11 +411,12 @@ class Warehouse:
         Raises:
             StorageFailed: it cannot be copied.
         """
-        self.storage.copy(block.number, number)
-        found, told = self.storage.files(number), block.statistics
-        if (found.rows, found.bytes, found.count) != (told.rows, told.bytes, told.files):
+        self.storage.copy(block.name, name)
+        stored, told = self.storage.recorded(name), block.statistics
+        found = (sum(file.rows for file in stored), sum(file.size for file in stored), len(stored))
+        if found != (told.rows, told.bytes, told.files) or block.stored not in (None, stored):
             return None
-        return replace(block, number=number, kind=kind)
+        return replace(block, number=name.number, suffix=name.suffix, kind=kind, stored=stored, manifest=None)
 
     def verify(self, snapshot: Snapshot, checks: tuple[Check, ...]) -> None:
         """Refuse checks that the rows which are there do not satisfy.
@@ -473,12 +476,12 @@ class Warehouse:
             before = before.hint("merge")
         return algebra.replaced(before, delta, encoding, schema, together=alone)
 
-    def compact(self, snapshot: Snapshot, number: int) -> Block:
+    def compact(self, snapshot: Snapshot, name: BlockName) -> Block:
         """Write a snapshot down as a base, bucket by bucket where it is merged that way.
 
         Args:
             snapshot: the snapshot.
-            number: the number of the new block.
+            name: the name of the new block.
 
         Raises:
             StorageFailed: the block cannot be written.
@@ -501,15 +504,16 @@ class Warehouse:
         rows = self.open(snapshot.complete) if alone else self._snapshot(snapshot, columns, copied=True)
         kind = Base(snapshot.at)
         try:
-            return self._written(rows, number, kind, snapshot.schema, columns, encoding, layout)
+            return self._written(rows, name, kind, snapshot.schema, columns, encoding, layout)
         except jobs.Misplaced:
             again = replace(layout, arranged=False)
-            return self._written(rows, number, kind, snapshot.schema, columns, encoding, again)
+            self.storage.delete([name])
+            return self._written(rows, name, kind, snapshot.schema, columns, encoding, again)
 
     def _written(
         self,
         rows: DataFrame,
-        number: int,
+        name: BlockName,
         kind: Kind,
         schema: Schema,
         columns: Schema,
@@ -519,22 +523,27 @@ class Warehouse:
         checks: Sequence[RowCheck] = (),
     ) -> Block:
         if not isinstance(kind, Base) and not isinstance(encoding, Append):
-            rows = rows.withColumn(NUMBER, _uncompiled(number))
-        seen = jobs.write(rows, self.storage.path(number), kind, encoding, schema, layout, keys, checks)
-        files = self.storage.files(number)
+            rows = rows.withColumn(NUMBER, _uncompiled(name.number))
+        seen = jobs.write(rows, self.storage.path(name), kind, encoding, schema, layout, keys, checks)
+        stored = self.storage.recorded(name)
+        size = sum(file.size for file in stored)
         # Spark moves rows once more to group by floating-point keys; and few rows may come of large inputs.
-        buckets = 0 if seen.misplaced or 4 * files.bytes < self.sizes.bucketed else layout.buckets
+        buckets = 0 if seen.misplaced or 4 * size < self.sizes.bucketed else layout.buckets
         if buckets:
-            self.storage.name_buckets(number)
+            stored = self.storage.name_buckets(name, stored)
         removals = 0 if isinstance(encoding, Append) and not isinstance(kind, Base) else seen.removals
         return Block(
-            number=number,
+            number=name.number,
             kind=kind,
             schema=schema,
             encoding=encoding,
             columns=columns,
             buckets=buckets,
-            statistics=Statistics(rows=files.rows, bytes=files.bytes, files=files.count, removals=removals),
+            statistics=Statistics(
+                rows=sum(file.rows for file in stored), bytes=size, files=len(stored), removals=removals
+            ),
+            suffix=name.suffix,
+            stored=stored,
         )
 
     def _compared(self, block: Block, old: Snapshot) -> Block | None:
@@ -553,7 +562,7 @@ class Warehouse:
         if block.external is not None:  # few rows are not found faster than all
             return False
         known = [name for name in encoding.key if schema.type_of(name).partition("(")[0] in _LOOKED_UP]
-        some = self.storage.first_rows(block.number, known, _FEW) if known else []
+        some = self.storage.first_rows(block.name, known, _FEW) if known else []
         if not some:
             return False
         few = self._blocks.where(reduce(and_, (column(name).isin([row[name] for row in some]) for name in known)))
@@ -636,15 +645,23 @@ class Warehouse:
         except PySparkException as error:
             raise SparkUnavailable(f"Spark carries nothing out: {error}", hint="Try again") from error
 
-    def delete(self, numbers: Iterable[int]) -> None:
+    def delete(self, blocks: Iterable[BlockName]) -> None:
         """Delete the files of blocks."""
-        gone = list(numbers)
+        gone = list(blocks)
         self._blocks.forget(gone)
         self.storage.delete(gone)
 
-    def blocks(self) -> list[int]:
-        """The numbers of the blocks that have a directory."""
+    def blocks(self) -> list[BlockName]:
+        """The names of the blocks that have a directory."""
         return self.storage.blocks()
+
+    def seal(self, block: BlockName, manifest: str) -> None:
+        """Put a manifest beside the files of a block, and have all of them outlast a loss of power."""
+        self.storage.seal(block, manifest)
+
+    def mark_committed(self, blocks: Iterable[BlockName]) -> None:
+        """Put a mark beside the manifests of blocks that a catalog has published."""
+        self.storage.mark_committed(blocks)
 
     def keep_log(self, run: int, day: date, text: str) -> None:
         """Write the log of a run that began on a day, in place of what is there."""

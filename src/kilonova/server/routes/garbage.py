@@ -47,7 +47,7 @@ class CollectedShown:
     blocks: int
     bytes: int
     deleted: int
-    strangers: list[int]
+    strangers: list[str]
     looked_at: list[BlockShown]
 
 
