@@ -47,6 +47,33 @@ def test_a_long_entry_is_cut_in_the_middle() -> None:
     assert text.endswith("zz\n")
 
 
+def written(*texts: str) -> list[str]:
+    """The lines that are heard of what is written to the standard output."""
+    heard: list[str] = []
+    with listening(), overheard(lambda _, text: heard.append(text)):
+        for text in texts:
+            sys.stdout.write(text)
+    return heard
+
+
+@given(st.lists(st.text("ab\n", max_size=5)))
+def test_what_is_written_in_pieces_is_heard_in_lines(texts: list[str]) -> None:
+    *lines, rest = "".join(texts).split("\n")
+    assert written(*texts) == lines + [rest] * bool(rest)
+
+
+def test_of_a_progress_bar_the_end_is_heard() -> None:
+    assert written(*(f"\r{number}%" for number in range(100_000))) == ["99999%"]
+    assert written(*(f"{number}%\r" for number in range(100_000))) == ["99999%"]
+    assert written("1%\r", "2%\r", "done\n") == ["done"]
+
+
+def test_a_line_that_does_not_end_is_heard_in_parts() -> None:
+    heard = written(*("x" * 10 for _ in range(200_000)))
+    assert "".join(heard) == "x" * 2_000_000
+    assert 100 < len(heard) < 200
+
+
 def test_the_error_of_a_task_is_told_with_the_frames_of_its_code_only() -> None:
     def price() -> None:
         raise ValueError("no price")

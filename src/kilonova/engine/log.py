@@ -34,6 +34,13 @@ _LONGEST = 1 << 14
 """How many characters of an entry are kept."""
 
 
+_Entry = tuple[datetime, str, str, str | None]
+"""An entry as it was added: it is put into words when the log is read, as most are left out of a long one by then."""
+
+_AROUND = 30
+"""How many characters an entry has besides what it says and where."""
+
+
 class Log:
     """The entries of a run, as far as they are kept; any thread may add to them.
 
@@ -43,8 +50,8 @@ class Log:
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._half = limit // 2
-        self._head: list[str] = []
-        self._tail: deque[str] = deque()
+        self._head: list[_Entry] = []
+        self._tail: deque[_Entry] = deque()
         self._sizes = [0, 0]
         self._left_out = 0
         self._lock = threading.Lock()
@@ -60,24 +67,37 @@ class Log:
             text: what; further lines are indented.
             source: by what a task's code said so; None where it is not code that speaks.
         """
-        entry = entry_of(time, place, text, source)
+        entry = (time, place, text if len(text) <= _LONGEST else _cut(text), source)
+        size = _size(entry)
         with self._lock:
             self.count += 1
-            if not self._tail and self._sizes[0] + len(entry) <= self._half:
+            if not self._tail and self._sizes[0] + size <= self._half:
                 self._head.append(entry)
-                self._sizes[0] += len(entry)
+                self._sizes[0] += size
                 return
             self._tail.append(entry)
-            self._sizes[1] += len(entry)
+            self._sizes[1] += size
             while self._sizes[1] > self._half and len(self._tail) > 1:
-                self._sizes[1] -= len(self._tail.popleft())
+                self._sizes[1] -= _size(self._tail.popleft())
                 self._left_out += 1
 
     def text(self) -> str:
         """What is kept."""
         with self._lock:
+            head, tail = list(self._head), list(self._tail)
             gap = [f"… {self._left_out:,} entries are left out …\n"] if self._left_out else []
-            return "".join([*self._head, *gap, *self._tail])
+        return "".join([*(entry_of(*entry) for entry in head), *gap, *(entry_of(*entry) for entry in tail)])
+
+
+def _size(entry: _Entry) -> int:
+    """How many characters an entry has, about."""
+    _, place, text, source = entry
+    return _AROUND + len(place) + len(text) + (len(source) + 2 if source else 0)
+
+
+def _cut(text: str) -> str:
+    half = _LONGEST // 2
+    return f"{text[:half]} … {len(text) - 2 * half:,} characters are left out … {text[-half:]}"
 
 
 def entry_of(time: datetime, place: str, text: str, source: str | None = None) -> str:
@@ -86,9 +106,6 @@ def entry_of(time: datetime, place: str, text: str, source: str | None = None) -
     >>> entry_of(datetime(2026, 1, 1, tzinfo=UTC), "best", "one\ntwo", "stdout")
     '2026-01-01T00:00:00.000Z best [stdout] one\n    two\n'
     """
-    if len(text) > _LONGEST:
-        half = _LONGEST // 2
-        text = f"{text[:half]} … {len(text) - 2 * half:,} characters are left out … {text[-half:]}"
     moment = time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     where = f"{place} [{source}]" if source else f"{place}:"
     first, *others = text.rstrip("\n").splitlines() or [""]

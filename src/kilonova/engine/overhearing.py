@@ -23,27 +23,61 @@ Ear = Callable[[str, str], None]
 _STREAMS = ("stdout", "stderr")
 
 
+_LONGEST = 1 << 14
+"""How many characters of a line are gathered; one that is longer is heard in parts."""
+
+
+class _Line:
+    """A line that has not ended, in the pieces in which it is written: put together once, not at each of them."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._size = 0
+
+    def write(self, text: str) -> list[str]:
+        """Add to the line.
+
+        Returns:
+            The lines that have ended by that, and what is too long to be gathered on.
+        """
+        self._pieces.append(text)
+        self._size += len(text)
+        if "\n" not in text and self._size < _LONGEST:
+            return []
+        *lines, rest = "".join(self._pieces).split("\n")
+        rest = rest[rest.rstrip("\r").rfind("\r") + 1 :]
+        if len(rest) >= _LONGEST:
+            lines.append(rest)
+            rest = ""
+        self._pieces, self._size = [rest], len(rest)
+        return [_seen(line) for line in lines]
+
+    def end(self) -> str:
+        """End the line, and return it."""
+        line = _seen("".join(self._pieces))
+        self._pieces, self._size = [], 0
+        return line
+
+
 class _Voice:
     """What is said in one context: lines, put together of what is written."""
 
     def __init__(self, ear: Ear) -> None:
         self.ear = ear
-        self._begun = dict.fromkeys(_STREAMS, "")
+        self._lines = {name: _Line() for name in _STREAMS}
         self._lock = threading.Lock()
 
     def write(self, stream: str, text: str) -> None:
         with self._lock:
-            *lines, rest = (self._begun[stream] + text).split("\n")
-            self._begun[stream] = _seen(rest)
+            lines = self._lines[stream].write(text) if text else ()
         for line in lines:
-            self.ear(stream, _seen(line))
+            self.ear(stream, line)
 
     def end(self) -> None:
         """Give out the lines that were not ended."""
-        for stream, line in self._begun.items():
-            if line:
-                self.ear(stream, line)
-        self._begun = dict.fromkeys(_STREAMS, "")
+        for stream, line in self._lines.items():
+            if rest := line.end():
+                self.ear(stream, rest)
 
 
 def _seen(line: str) -> str:
