@@ -15,6 +15,7 @@
     ├── TooLarge                an upload of more than the server takes
     ├── TaskFailed              user code that raised or returned the wrong thing
     ├── StorageFailed           the warehouse could not be written or read
+    ├── BlockDamaged            a block is not as it was written
     ├── SparkUnavailable        Spark could not start, or died
     ├── CatalogError            the metadata database cannot be used as it is
     │   └── CatalogAway         it cannot be reached now
@@ -181,6 +182,12 @@ class StorageFailed(KilonovaError):
 
     code = "storage"
     transient = True
+
+
+class BlockDamaged(KilonovaError):
+    """A block in the warehouse is not as it was written: files are missing, foreign, or have changed."""
+
+    code = "damaged"
 
 
 class SparkUnavailable(KilonovaError):

@@ -29,7 +29,7 @@ from kilonova.engine.seam import Warehouse
 from kilonova.engine.spelling import present, spell
 from kilonova.engine.telling import FellBack, Retried, Started, StepCopied, StepEnded, StepSkipped, StepStarted
 from kilonova.engine.undertaking import Begun, Fallback, Results, Workplace, carry_out
-from kilonova.errors import KilonovaError, SparkUnavailable, UnknownName
+from kilonova.errors import BlockDamaged, KilonovaError, SparkUnavailable, UnknownName
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.encoding import Custom, key_of
@@ -404,9 +404,12 @@ class _Execution:
 
     def _frame(self, feed: Feed, variant: Variant, weighed: bool) -> Any:
         reading = feed.reading
-        if isinstance(variant.logic, Query):
-            return self._warehouse.shared(reading.complete if isinstance(reading, Snapshot) else reading, weighed)
-        frame = self._warehouse.open(reading)
+        try:
+            if isinstance(variant.logic, Query):
+                return self._warehouse.shared(reading.complete if isinstance(reading, Snapshot) else reading, weighed)
+            frame = self._warehouse.open(reading)
+        except BlockDamaged as error:
+            raise error.within(channel=feed.port.channel) from None
         if feed.port.mode is Mode.INSERTS:
             assert reading.schema is not None
             return self._warehouse.inserts(frame, reading.schema)

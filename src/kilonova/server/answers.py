@@ -23,6 +23,7 @@ _STATUSES = {
     "lease": 409,
     "cancelled": 409,
     "large": 413,
+    "damaged": 500,
     "storage": 503,
     "spark": 503,
     "catalog": 503,

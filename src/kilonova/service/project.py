@@ -25,6 +25,7 @@ from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.observation import observe
 from kilonova.engine.telling import Listener, Started, Telling, unheard
 from kilonova.errors import (
+    BlockDamaged,
     Busy,
     Cancelled,
     DeclarationError,
@@ -746,8 +747,10 @@ class Project(Steering):
         try:
             frame, anchor = self.warehouse.open_apart(reading)
             weakref.finalize(anchor, self._pins.give_up, holder).atexit = False
-        except BaseException:
+        except BaseException as error:
             self._pins.release(holder)
+            if isinstance(error, BlockDamaged):
+                raise error.within(channel=channel) from None
             raise
         return frame
 
@@ -859,6 +862,7 @@ class Project(Steering):
                     self.catalog.check(),
                     functions,
                     Sizes(**self.settings.sizes.model_dump()),
+                    checksums=self.settings.verify == "checksums",
                 )
             return self._warehouse
 
@@ -902,6 +906,8 @@ class Project(Steering):
         reading, holder = self._pinned(channel, at, since)
         try:
             yield reading
+        except BlockDamaged as error:
+            raise error.within(channel=channel) from None
         finally:
             self._pins.release(holder)
 

@@ -121,6 +121,7 @@ class Settings(BaseSettings):
         logs: days for which the logs of runs are kept.
         history: days for which servers keep events, firings that have ended, servers that have stopped and, for a week
             at least, keys of ingests.
+        verify: what is compared with what was written when a block is read: names and `sizes`, or `checksums` as well.
         provenance: which provenance references hold blocks back from collection, logical or physical.
         spark: which Spark to use.
         retry: how failures that may pass are tried again.
@@ -138,6 +139,7 @@ class Settings(BaseSettings):
     lease: float = Field(default=30.0, gt=0)
     logs: int = Field(default=90, ge=1)
     history: float = Field(default=90.0, gt=0)
+    verify: str = Field(default="sizes", pattern="^(sizes|checksums)$")
     provenance: str = Field(default="logical", pattern="^(logical|physical)$")
     spark: SparkSection = Field(default_factory=SparkSection)
     retry: RetrySection = Field(default_factory=RetrySection)

@@ -21,6 +21,7 @@ from kilonova.model.block import Block, BlockName
 from kilonova.model.encoding import key_of
 from kilonova.model.schema import Schema, quoted
 from kilonova.warehouse.storage import Storage
+from kilonova.warehouse.verification import Verification
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class Blocks:
         storage: where the blocks are.
         identity: tells the tables of this warehouse from those of others in one catalog.
         external: gives the rows of a block that was registered in place, with its columns.
+        verification: refuses blocks that are not as they were written.
 
     Attributes:
         together: whether each block is read by one worker.
@@ -75,11 +77,13 @@ class Blocks:
         storage: Storage,
         identity: str,
         external: Callable[[SparkSession, Block], DataFrame],
+        verification: Verification,
     ) -> None:
         self.spark = spark
         self._external = external
         self.storage = storage
         self._prefix = f"kilonova.c{identity}_"
+        self._verification = verification
         self._tables: dict[int, bool] = {}
         self._condition: Column | None = None
         self.together = False
@@ -108,6 +112,7 @@ class Blocks:
 
     def base(self, block: Block, schema: Schema) -> DataFrame:
         """The rows of a base block, as stored; without columns that only have the names of those of the schema."""
+        self._verification.check([block])
         block = block.seen_as(schema)
         if self.aligned(block):
             return self._adapted(self.spark.table(f"{self._prefix}{block.name.directory}"))
@@ -119,6 +124,7 @@ class Blocks:
 
     def deltas(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
         """The rows of delta blocks, as `base`, with their position in the chain; one scan where they agree."""
+        self._verification.check(blocks)
         blocks = [block.seen_as(schema) for block in blocks]
         if len(blocks) == 1:
             return self._scan(blocks).withColumn(POSITION, F.lit(0))
@@ -132,6 +138,7 @@ class Blocks:
 
     def plain(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
         """The rows of blocks that only add, in one relation schema, without positions."""
+        self._verification.check(blocks)
         frames = [shaped(self._scan(group), schema) for group in _alike([each.seen_as(schema) for each in blocks])]
         whole = frames[0]
         for frame in frames[1:]:
@@ -140,6 +147,7 @@ class Blocks:
 
     def forget(self, blocks: Sequence[BlockName]) -> None:
         """Drop the tables of blocks that go."""
+        self._verification.forget(blocks)
         for name in blocks:
             if self._tables.pop(name.number, False):
                 self.spark.sql(f"DROP TABLE IF EXISTS {self._prefix}{name.directory}")

@@ -25,8 +25,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from kilonova.errors import StorageFailed
 from kilonova.model.block import BlockName, StoredFile
+from kilonova.model.damage import MANIFEST
 
-MANIFEST = "_block.json"
 COMMITTED = "_committed"  # Spark takes no notice of what begins so
 _LOGS = "_logs"
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}$")
@@ -191,6 +191,51 @@ class Storage:
 
     def _log(self, run: int, day: date) -> str:
         return f"{self._root}/{_LOGS}/{day.isoformat()}/run_{run}.log"
+
+    def found(self, block: BlockName) -> dict[str, int] | None:
+        """The sizes of the files in a block's directory by name, hidden ones left out; None if it has no directory.
+
+        Raises:
+            StorageFailed: the directory cannot be read.
+        """
+        place = self._place(block)
+        try:
+            if isinstance(self._fs, LocalFileSystem):
+                with os.scandir(place) as entries:
+                    return {each.name: each.stat().st_size for each in entries if not each.name.startswith(".")}
+            self._fs.invalidate_cache(place)
+            sizes = {each["name"].rpartition("/")[2]: int(each["size"]) for each in self._fs.ls(place, detail=True)}
+            return {name: size for name, size in sizes.items() if not name.startswith(".")}
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
+
+    def checksum(self, block: BlockName, file: str) -> str | None:
+        """The checksum of a file of a block, as `StoredFile` has it; None if there is no such file.
+
+        Raises:
+            StorageFailed: the warehouse cannot be reached.
+        """
+        try:
+            with self._fs.open(f"{self._place(block)}/{file}", "rb") as opened:
+                return str(hashlib.file_digest(opened, _CHECKSUM).hexdigest())
+        except (FileNotFoundError, IsADirectoryError):
+            return None
+        except OSError as error:
+            raise StorageFailed(f"a file of the block cannot be read: {error}", path=self.path(block)) from error
+
+    def set_aside(self, block: BlockName, file: str) -> None:
+        """Give a file in a block's directory a name that Spark takes no notice of: `_foreign_` before its own.
+
+        Raises:
+            StorageFailed: it cannot be renamed.
+        """
+        place = self._place(block)
+        try:
+            self._fs.mv(f"{place}/{file}", f"{place}/_foreign_{file}", recursive=True)
+        except OSError as error:
+            raise StorageFailed(f"a file cannot be set aside: {error}", path=self.path(block)) from error
 
     def recorded(self, block: BlockName) -> tuple[StoredFile, ...]:
         """The files of a block that was just written, by name; local ones outlast a loss of power then.

@@ -46,6 +46,7 @@ from kilonova.warehouse.equality import differ_at_end
 from kilonova.warehouse.files import read_external, refuse_changed
 from kilonova.warehouse.splitting import evaluated_once
 from kilonova.warehouse.storage import Storage
+from kilonova.warehouse.verification import Verification
 
 _FEW = 8
 """How many keys of an upsert into a large channel are looked up first; Spark has Parquet skip pages for up to ten."""
@@ -66,6 +67,7 @@ class Warehouse:
         identity: the catalog's identity.
         functions: gives the per-key functions of custom encodings by name.
         sizes: where the physical strategies change over.
+        checksums: whether the contents of blocks are verified when they are first read, besides names and sizes.
     """
 
     def __init__(
@@ -75,12 +77,15 @@ class Warehouse:
         identity: str,
         functions: algebra.Functions,
         sizes: Sizes,
+        *,
+        checksums: bool = False,
     ) -> None:
         self.spark = spark
         self.storage = storage
         self.sizes = sizes
         self.functions = functions
-        self._blocks = Blocks(spark, storage, identity, _external)
+        self._verification = Verification(storage, checksums=checksums)
+        self._blocks = Blocks(spark, storage, identity, _external, self._verification)
         self._held: dict[Reading, DataFrame] = {}
         self._kept = lru_cache(maxsize=_SHARED)(self._shared)
 
@@ -132,7 +137,11 @@ class Warehouse:
 
         Args:
             reading: which blocks to put together, and how.
+
+        Raises:
+            BlockDamaged: a block is not as it was written.
         """
+        self._verification.check(reading.blocks)
         if (held := self._held.get(reading)) is not None:
             return held
         schema = reading.schema
@@ -184,6 +193,7 @@ class Warehouse:
         Several read the same, making the frame may take longer than a job of it, and blocks never change: frames are
         kept. Strong deltas come as stored: rows may go and come that do not change.
         """
+        self._verification.check(reading.blocks)
         for block in reading.blocks:
             if block.external is not None:
                 refuse_changed(block.external)
@@ -480,13 +490,15 @@ class Warehouse:
         """Write a snapshot down as a base, bucket by bucket where it is merged that way.
 
         Args:
-            snapshot: the snapshot.
+            snapshot: the snapshot; the contents of its blocks are verified, as what is damaged would be so for good.
             name: the name of the new block.
 
         Raises:
+            BlockDamaged: a block is not as it was written.
             StorageFailed: the block cannot be written.
         """
         assert snapshot.schema is not None
+        self._verification.check(snapshot.blocks, checksums=True)
         encoding, base = snapshot.encoding, snapshot.base
         expected = sum(block.statistics.bytes for block in snapshot.blocks)
         aligned = base is not None and len(_runs(snapshot.deltas)) == 1 and self._blocks.aligned(base)

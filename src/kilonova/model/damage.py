@@ -1,0 +1,115 @@
+"""Damages of blocks: where what is found in a block's directory differs from what was written.
+
+Names and sizes are compared here; contents are where the files are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kilonova.model.block import Block, BlockName, StoredFile
+
+MANIFEST = "_block.json"
+"""Name of the file beside a block's files that says what was written."""
+
+
+class DamageKind(StrEnum):
+    """How something differs from what was written."""
+
+    MISSING = "missing"
+    FOREIGN = "foreign"
+    RESIZED = "of another size"
+    CHANGED = "of another content"
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something of a block that is not as it was written.
+
+    Attributes:
+        kind: how it differs.
+        file: the file's name in the block's directory; None for the directory as a whole.
+    """
+
+    kind: DamageKind
+    file: str | None
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether rows of the block may be lost or others have come: not so for its manifest."""
+        return self.file != MANIFEST
+
+    def __str__(self) -> str:
+        what = "its directory" if self.file is None else f"the file {self.file}"
+        return f"{what} is {self.kind}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenBlock:
+    """How a block was written.
+
+    Attributes:
+        name: its name.
+        files: its files; None for blocks of older releases, of which only the next two are known.
+        count: how many files it has.
+        bytes: how many bytes they have.
+        manifest: the digest of its manifest; None if there is none.
+    """
+
+    name: BlockName
+    files: tuple[StoredFile, ...] | None
+    count: int
+    bytes: int
+    manifest: str | None
+
+
+def written(block: Block) -> WrittenBlock:
+    """Return how a block was written."""
+    outside = block.external is not None
+    return WrittenBlock(
+        name=block.name,
+        files=() if outside else block.stored,
+        count=0 if outside else block.statistics.files,
+        bytes=0 if outside else block.statistics.bytes,
+        manifest=block.manifest,
+    )
+
+
+def compare(block: WrittenBlock, found: Mapping[str, int] | None) -> tuple[Damage, ...]:
+    """Compare the files in a block's directory with those that were written.
+
+    Args:
+        block: how the block was written.
+        found: the sizes of the files by name, the manifest's included; None if there is no directory.
+
+    >>> one = StoredFile(name="a", size=3, rows=1, checksum="")
+    >>> block = WrittenBlock(name=BlockName(1, "c0"), files=(one,), count=1, bytes=3, manifest=None)
+    >>> compare(block, {"a": 3})
+    ()
+    >>> [str(damage) for damage in compare(block, {"a": 2, "b": 3, "_committed": 0})]
+    ['the file a is of another size', 'the file b is foreign']
+    >>> [str(damage) for damage in compare(block, None)]
+    ['its directory is missing']
+    """
+    if found is None:
+        return (Damage(DamageKind.MISSING, None),) if block.count or block.manifest else ()
+    data = {name: size for name, size in found.items() if not name.startswith(("_", "."))}
+    damages = []
+    if block.files is None:
+        if (len(data), sum(data.values())) != (block.count, block.bytes):
+            fewer = len(data) < block.count
+            more = DamageKind.FOREIGN if len(data) > block.count else DamageKind.RESIZED
+            damages.append(Damage(DamageKind.MISSING if fewer else more, None))
+    else:
+        for file in block.files:
+            if file.name not in data:
+                damages.append(Damage(DamageKind.MISSING, file.name))
+            elif data[file.name] != file.size:
+                damages.append(Damage(DamageKind.RESIZED, file.name))
+        known = {file.name for file in block.files}
+        damages += [Damage(DamageKind.FOREIGN, name) for name in sorted(data) if name not in known]
+    if block.manifest is not None and MANIFEST not in found:
+        damages.append(Damage(DamageKind.MISSING, MANIFEST))
+    return tuple(damages)
