@@ -186,7 +186,7 @@ def test_everything_can_be_done_by_http(client: httpx2.Client, tmp_path: Path) -
     assert again["empty"]
     assert client.post("/api/v1/bindings/items/pause").status_code == 200
     sold = b"id;item\n1;book\n2;pen\n3;pen\n"
-    [run] = client.post("/api/v1/channels/sold/blocks?format=csv&option=sep=;", content=sold).json().values()
+    run = client.post("/api/v1/channels/sold/blocks?format=csv&option=sep=;", content=sold).json()["run"]
     assert client.get(f"/api/v1/runs/{run}").json()["made"][0]["rows"] == 3
     assert client.get("/api/v1/tasks/items").json()["due"]
     place = client.post("/api/v1/runs?task=items&wait=false").headers["Location"]

@@ -33,6 +33,7 @@ from kilonova.server.routes.tasks import task_routes
 from kilonova.server.routes.tokens import token_routes
 from kilonova.server.routes.webhooks import webhook_routes
 from kilonova.server.routes.workflows import workflow_routes
+from kilonova.server.temporary import remove_abandoned
 from kilonova.service.project import Project
 
 _ROUTES = (
@@ -69,6 +70,7 @@ def api(server: Server, project: Project, over: Event | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def ready(app: FastAPI) -> AsyncIterator[None]:
+        remove_abandoned()
         for route in (*app.routes, *pages.routes):  # they are made when a request is compared with them
             route.matches({"type": "http", "method": "GET", "path": "/nowhere", "root_path": "", "headers": []})
         drawing = Thread(target=draw_ahead, args=(glances,), name="drawing", daemon=True)

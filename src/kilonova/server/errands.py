@@ -12,9 +12,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from kilonova.errors import Busy, UnknownName
+from kilonova.errors import Busy, Cancelled, UnknownName
 from kilonova.server.loop import Server
 
 _UNENDED = 100
@@ -22,6 +22,10 @@ _UNENDED = 100
 
 _ENDED = 1000
 """How many outcomes are kept."""
+
+
+_LOOK = 0.5
+"""Seconds between looks whether a client still waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,18 @@ class Asked:
     name: str
     what: str
     outcome: Future[Any]
+
+
+class Client(Protocol):
+    """Who waits for an answer."""
+
+    async def is_disconnected(self) -> bool:
+        """Return whether they are gone."""
+
+
+def client_gone() -> Cancelled:
+    """Return why nothing is done for a client that has gone; it is not there to read this."""
+    return Cancelled("the client has gone", hint="Ask again; give an ingest an Idempotency-Key, so that it comes once")
 
 
 class Errands:
@@ -75,14 +91,29 @@ class Errands:
         asked.outcome.add_done_callback(lambda _: then())
         return asked
 
-    async def done(self, what: str, then: Callable[[], None] = lambda: None, **arguments: Any) -> Any:
+    async def done(
+        self, what: str, then: Callable[[], None] = lambda: None, *, client: Client | None = None, **arguments: Any
+    ) -> Any:
         """Let a worker do something, and wait for the result; see `ask`.
+
+        Args:
+            what: see `kilonova.server.loop.Server.errand`.
+            then: called when it has ended, however it did, or if it is not taken on.
+            client: who waits: if they are gone before a worker has begun, it is not done.
+            arguments: its arguments.
 
         Raises:
             Refused: it could not be done.
             Busy: too many errands wait already.
+            Cancelled: the client has gone.
         """
-        return await asyncio.wrap_future(self.ask(what, then, **arguments).outcome)
+        waiting = self.ask(what, then, **arguments).outcome
+        outcome = asyncio.wrap_future(waiting)
+        while client is not None and not (waiting.running() or outcome.done()):
+            await asyncio.wait([outcome], timeout=_LOOK)
+            if not waiting.running() and await client.is_disconnected() and waiting.cancel():
+                raise client_gone()
+        return await outcome
 
     def asked(self, name: str) -> Asked:
         """An errand that was asked for.

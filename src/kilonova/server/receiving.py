@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 
 from kilonova.errors import TooLarge
+from kilonova.server.errands import client_gone
+from kilonova.server.temporary import temporary_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,14 @@ async def received(request: Request, name: str, most: int) -> Received:
 
     Raises:
         TooLarge: there are more; those who say so beforehand are not let send them.
+        Cancelled: the client has gone.
     """
     if int(request.headers.get("content-length", 0)) > most << 20:
         raise _too_large(most)
     with ExitStack() as stack:
-        place = tempfile.TemporaryDirectory(prefix="kilonova-")
+        place = temporary_directory()
         stack.enter_context(place)
+        stack.enter_context(_refusing_gone())
         file = Path(place.name) / name
         size, digest = 0, hashlib.sha256()
         with file.open("wb") as sink:
@@ -59,8 +65,18 @@ async def received(request: Request, name: str, most: int) -> Received:
                     raise _too_large(most)
                 digest.update(chunk)
                 await run_in_threadpool(sink.write, chunk)
+        if await request.is_disconnected():
+            raise ClientDisconnect
         stack.pop_all()
         return Received(file, digest.hexdigest(), place)
+
+
+@contextmanager
+def _refusing_gone() -> Iterator[None]:
+    try:
+        yield
+    except ClientDisconnect:
+        raise client_gone() from None
 
 
 def sent_as(*types: str) -> dict[str, Any]:

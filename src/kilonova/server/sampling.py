@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from fastapi.concurrency import run_in_threadpool
 
 from kilonova.server.errands import Errands
+from kilonova.server.temporary import temporary_directory
 from kilonova.service.looking import Looking
 
 
@@ -34,7 +34,7 @@ async def sampled(
         Busy: too many errands wait already.
     """
     await run_in_threadpool(project.known_channel, channel)
-    with tempfile.TemporaryDirectory() as place:
+    with temporary_directory() as place:
         file = str(Path(place) / "page.arrow")
         point, _ = await errands.done(
             "page", channel=channel, file=file, at=at, since=since, offset=offset, limit=limit

@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from kilonova.server.messages import Message, Ready, Work, read, written
+from kilonova.server.worker_output import Relay
+
+_STANDARD_ERROR = 2
 
 Heard = Callable[["Worker", Message | None], None]
 """Called with what a worker says, and None when it has ended, from a thread of its own."""
@@ -34,8 +37,15 @@ class Worker:
     def __init__(self, directory: Path, settings: Mapping[str, Any], heard: Heard) -> None:
         words = [sys.executable, "-m", "kilonova.server.worker", str(directory), json.dumps(dict(settings))]
         self._process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
+        assert self._process.stderr is not None
+        self._output = Relay(self._process.stderr, _STANDARD_ERROR, f"the worker {self._process.pid}")
         self._heard = heard
         self.ready = False
         self.doing: Work | None = None
@@ -65,6 +75,7 @@ class Worker:
         assert self.doing is None
         assert self._process.stdin is not None
         self.doing, self.answer, self.since = work, answer, time.monotonic()
+        self._output.renew()
         try:
             self._process.stdin.write(written(work) + "\n")
             self._process.stdin.flush()

@@ -136,10 +136,10 @@ def channel_routes(context: Context) -> APIRouter:
     project = context.project
 
     async def ingested(
-        response: Response, wait: bool, then: Callable[[], None] = lambda: None, **arguments: Any
+        request: Request, response: Response, wait: bool, then: Callable[[], None] = lambda: None, **arguments: Any
     ) -> Ingested | ErrandShown:
         if wait:
-            return Ingested(**await context.errands.done("ingest", then, **arguments))
+            return Ingested(**await context.errands.done("ingest", then, client=request, **arguments))
         return accepted(response, context.errands.ask("ingest", then, **arguments))
 
     @router.get("/channels", dependencies=context.read)
@@ -194,6 +194,7 @@ def channel_routes(context: Context) -> APIRouter:
         await run_in_threadpool(project.known_channel, name)
         sent = await received(request, f"upload.{format}", project.settings.serve.upload)
         return await ingested(
+            request,
             response,
             wait,
             sent.discard,
@@ -209,6 +210,7 @@ def channel_routes(context: Context) -> APIRouter:
     @router.post("/channels/{name}/references", dependencies=context.operate, responses=ACCEPTED)
     async def refer(
         name: str,
+        request: Request,
         response: Response,
         source: Annotated[str, Query(min_length=1, description="A file, a directory or a URL, as the server sees it.")],
         format: str | None = None,
@@ -225,6 +227,7 @@ def channel_routes(context: Context) -> APIRouter:
         options, key = _pairs(option), _unquoted(key)
         await run_in_threadpool(project.known_channel, name)
         return await ingested(
+            request,
             response,
             wait,
             channel=name,
@@ -247,10 +250,10 @@ def channel_routes(context: Context) -> APIRouter:
         return {"files": project.retry_files(name, path)}
 
     @router.post("/channels/{name}/compaction", dependencies=context.operate, responses=ACCEPTED)
-    async def compact(name: str, response: Response, wait: Wait = True) -> Begun | ErrandShown:
+    async def compact(name: str, request: Request, response: Response, wait: Wait = True) -> Begun | ErrandShown:
         """Write down the newest snapshot of a channel as a base."""
         await run_in_threadpool(project.known_channel, name)
-        return await context.begun(response, wait, "compact", channel=name)
+        return await context.begun(request, response, wait, "compact", channel=name)
 
     @router.get("/policies", dependencies=context.read)
     def policies() -> list[StretchShown]:
@@ -289,6 +292,7 @@ def channel_routes(context: Context) -> APIRouter:
     @router.post("/channels/{name}/exports", dependencies=context.admin, responses=ACCEPTED)
     async def export(
         name: str,
+        request: Request,
         response: Response,
         target: Annotated[str, Query(min_length=1, description="A new directory or URL, as the server sees it.")],
         format: Literal["parquet", "csv", "json"] = "parquet",
@@ -299,7 +303,7 @@ def channel_routes(context: Context) -> APIRouter:
         """Write the rows of a channel at a point, or what changed after one, to where the server can reach."""
         await run_in_threadpool(project.known_channel, name)
         return await context.begun(
-            response, wait, "export", channel=name, target=target, format=format, at=at, since=since
+            request, response, wait, "export", channel=name, target=target, format=format, at=at, since=since
         )
 
     return router

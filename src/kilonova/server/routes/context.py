@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event
 from typing import Annotated, Any, Literal, TypeVar
@@ -77,24 +76,25 @@ class Context:
         return [Security(self.access.needs(role, token=token), scopes=[role.value])]
 
     async def begun(
-        self, response: Response, wait: bool, what: str, then: Callable[[], None] = lambda: None, **arguments: Any
+        self, request: Request, response: Response, wait: bool, what: str, **arguments: Any
     ) -> Begun | ErrandShown:
         """Let a worker carry out a run, and wait for its end or not.
 
         Args:
+            request: whose it is: nothing is begun for a client that has gone.
             response: the answer, whose status says whether the run has ended.
             wait: whether to wait.
             what: see `kilonova.server.loop.Server.errand`.
-            then: called when it has ended, however it did, or if it is not taken on.
             arguments: its arguments.
 
         Raises:
             Refused: it could not be done.
             Busy: too many errands wait already.
+            Cancelled: the client has gone.
         """
         if wait:
-            return Begun(await self.errands.done(what, then, **arguments))
-        return accepted(response, self.errands.ask(what, then, **arguments))
+            return Begun(await self.errands.done(what, client=request, **arguments))
+        return accepted(response, self.errands.ask(what, **arguments))
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,10 +58,10 @@ def run_routes(context: Context) -> APIRouter:
 
     @router.post("/runs", dependencies=context.operate, responses=ACCEPTED)
     async def run(
-        response: Response, task: Annotated[list[str] | None, Query()] = None, wait: Wait = True
+        request: Request, response: Response, task: Annotated[list[str] | None, Query()] = None, wait: Wait = True
     ) -> Begun | ErrandShown:
         """Run tasks now: all that are due, or the named ones."""
-        return await context.begun(response, wait, "run", tasks=task)
+        return await context.begun(request, response, wait, "run", tasks=task)
 
     @router.post("/runs/{number}/cancellation", dependencies=context.operate)
     def cancel(number: Number, who: Who) -> RunDetail:

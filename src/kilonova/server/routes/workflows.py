@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -102,10 +102,15 @@ def workflow_routes(context: Context) -> APIRouter:
         The code runs on the server's machine, in a process of its own.
         """
         sent = await received(request, f"workflow.{format}", _MOST)
-        arguments = {"file": str(sent.file), "format": format, "places": place or [], "dry_run": dry_run}
+        arguments: dict[str, Any] = {
+            "file": str(sent.file),
+            "format": format,
+            "places": place or [],
+            "dry_run": dry_run,
+        }
         if not wait:
             return accepted(response, context.errands.ask("apply", sent.discard, **arguments))
-        plans: list[PlanShown] = await context.errands.done("apply", sent.discard, **arguments)
+        plans: list[PlanShown] = await context.errands.done("apply", sent.discard, client=request, **arguments)
         return plans
 
     return router
