@@ -19,6 +19,7 @@
     ├── SparkUnavailable        Spark could not start, or died
     ├── CatalogError            the metadata database cannot be used as it is
     │   └── CatalogAway         it cannot be reached now
+    │       └── CatalogFull     its disk is full
     ├── Busy                    somebody else is at it: try again later
     ├── LeaseLost               this run was taken over by another process
     ├── Cancelled               somebody has cancelled this run
@@ -207,6 +208,10 @@ class CatalogAway(CatalogError):
     """The metadata database cannot be reached; it may be again."""
 
     transient = True
+
+
+class CatalogFull(CatalogAway):
+    """The disk of the metadata database is full."""
 
 
 class Busy(KilonovaError):

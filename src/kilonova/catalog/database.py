@@ -36,7 +36,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from kilonova.catalog import tables
-from kilonova.errors import Busy, CatalogAway, CatalogError, DeclarationError, KilonovaError
+from kilonova.errors import Busy, CatalogAway, CatalogError, CatalogFull, DeclarationError, KilonovaError
 
 _LOCK = 0x6B696C6F6E6F7661
 """The advisory lock that writers of a PostgreSQL catalog take; one catalog has one database."""
@@ -67,6 +67,9 @@ _CONNECTION = {
 
 _WAITS = {"55P03": "another process holds its lock", "57014": "a statement took too long"}
 """PostgreSQL's error codes for what its limits end."""
+
+_FULL = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE", "53100")
+"""Error codes for a full disk; SQLite needs room for reading, too, if nobody else has the database open."""
 
 _HUNG = "25P03"
 """PostgreSQL's error code for a session that was ended because it did nothing within a transaction."""
@@ -130,17 +133,18 @@ class Catalog:
         url: an SQLAlchemy URL, `sqlite:///…` or `postgresql://…`.
         clock: gives the present moment; tests pass their own. Unless they do, transactions on PostgreSQL take the
             database's time, so that leases are compared by one clock, and those on SQLite the machine's.
+        alone: keep other processes out of an SQLite database, which can then be read though its disk is full.
 
     Raises:
         CatalogError: the URL is of no known kind.
     """
 
-    def __init__(self, url: str, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(self, url: str, clock: Callable[[], datetime] = utc_now, *, alone: bool = False) -> None:
         self.url = url.replace("postgresql://", "postgresql+psycopg://", 1)
         self.clock = clock
         self._turn = threading.Lock()
         try:
-            self._engine = _engine(self.url)
+            self._engine = _engine(self.url, alone)
         except (NoSuchModuleError, SQLAlchemyError) as error:
             raise CatalogError(
                 f"the catalog's URL cannot be used: {error}",
@@ -280,7 +284,12 @@ class Catalog:
                 raise Busy(f"the catalog is busy: {waited}", hint="Try again") from error
             if "locked" in str(error.orig) or "busy" in str(error.orig):
                 raise Busy("the catalog is locked by another process", hint="Try again") from error
-            if "readonly" in str(error.orig) or "full" in str(error.orig):
+            if _code(error.orig) in _FULL:
+                raise CatalogFull(
+                    f"the disk of the catalog is full: {error.orig}",
+                    hint="Free some room: kilonova gc deletes what is not needed any more",
+                ) from error
+            if "readonly" in str(error.orig):
                 raise CatalogError(f"the catalog cannot be written: {error.orig}") from error
             raise CatalogAway(
                 f"the catalog at {self.shown_url} cannot be reached: {error.orig}",
@@ -299,6 +308,12 @@ class Catalog:
             raise CatalogError(f"the catalog refused: {error.orig}") from error
 
 
+def _code(error: BaseException | None) -> str | None:
+    """The database's code of an error, which has another name in SQLite than in PostgreSQL."""
+    code: str | None = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
+    return code
+
+
 def _newer(found: str | None) -> CatalogError:
     return CatalogError(
         f"the catalog was made by a newer release (revision {found}, this release knows up to {REVISION})",
@@ -315,7 +330,7 @@ def _alembic_config(connection: Connection) -> Any:
     return config
 
 
-def _engine(url: str) -> Engine:
+def _engine(url: str, alone: bool) -> Engine:
     if not url.startswith("sqlite"):
         given = make_url(url).query
         options = {name: value for name, value in _CONNECTION.items() if name not in given}
@@ -333,7 +348,10 @@ def _engine(url: str) -> Engine:
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
+        if alone:
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA cache_spill=OFF")  # nothing is written before the commit
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
 

@@ -5,6 +5,8 @@ Whatever happens in between, deleting again is harmless and the next process doe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -12,7 +14,8 @@ from kilonova.catalog import chains, runs, space
 from kilonova.catalog.database import Catalog
 from kilonova.engine.seam import Files
 from kilonova.engine.telling import Listener, Recovered
-from kilonova.errors import BrokenInvariant, UnknownName
+from kilonova.errors import BrokenInvariant, KilonovaError, UnknownName
+from kilonova.model.block import BlockName
 from kilonova.schedule.collection import Provenance, Verdict, collect
 
 
@@ -82,6 +85,7 @@ def collect_garbage(
     provenance: Provenance = Provenance.LOGICAL,
     logs: timedelta | None = None,
     dry_run: bool = False,
+    full: bool = False,
 ) -> Collected:
     """Delete the blocks that nothing needs any more (logic evolution, A.2).
 
@@ -93,11 +97,14 @@ def collect_garbage(
         provenance: which provenance references hold blocks back.
         logs: for how long the logs of runs are kept; None leaves them alone.
         dry_run: only say what would go.
+        full: whether the catalog's disk is full: files go before the catalog is written, which needs room. A process
+            that dies in between leaves blocks without files that nothing needs, and that go next time.
 
     Raises:
         UnknownName: there is no such channel.
         BrokenInvariant: something would go that is still needed.
         StorageFailed: some files could not be deleted; all others were.
+        CatalogFull: there is no room for writing the catalog.
     """
     if dry_run:
         with catalog.reading() as tx:
@@ -106,6 +113,10 @@ def collect_garbage(
             return Collected(
                 verdicts=collect(space.holdings(tx, provenance), channels, provenance), swept=0, strangers=()
             )
+    if full:
+        _delete_dead(catalog, files)
+        if logs is not None:
+            files.delete_logs((catalog.clock() - logs).date())
     _end_silent(catalog, listener)
     with catalog.writing() as tx:
         for name in channels or ():
@@ -117,6 +128,8 @@ def collect_garbage(
                 after.snapshot(after.readable)
             except UnknownName:
                 raise BrokenInvariant("the newest point could not be read any more", channel=name) from None
+        if full:  # nobody can begin to read them before this transaction has ended
+            _delete_each(files, [verdict.block.name for verdict in verdicts if verdict.goes])
     on_disk = files.blocks()
     with catalog.reading() as tx:
         states = chains.block_states(tx, on_disk)
@@ -128,3 +141,18 @@ def collect_garbage(
         raise swept.error
     strangers = tuple(name.directory for name in on_disk if name not in states)
     return Collected(verdicts=verdicts, swept=swept.blocks, strangers=strangers)
+
+
+def _delete_dead(catalog: Catalog, files: Files) -> None:
+    """Delete the files of blocks that the catalog has given up already, without writing it."""
+    with catalog.reading() as tx:
+        states = chains.block_states(tx, on_disk := files.blocks())
+        doomed = chains.doomed(tx)
+    _delete_each(files, [*doomed, *(name for name in on_disk if states.get(name) == chains.GONE)])
+
+
+def _delete_each(files: Files, blocks: Iterable[BlockName]) -> None:
+    """Delete the files of blocks, as far as that works; `sweep` says what does not."""
+    for block in blocks:
+        with suppress(KilonovaError):
+            files.delete([block])

@@ -28,6 +28,7 @@ from kilonova.errors import (
     BlockDamaged,
     Busy,
     Cancelled,
+    CatalogFull,
     DeclarationError,
     KilonovaError,
     SettingsError,
@@ -704,6 +705,8 @@ class Project(Steering):
     ) -> Collected:
         """Delete the blocks that nothing needs any more, and the logs that are too old.
 
+        Where the disk of the catalog is full, files are deleted before that is written down.
+
         Args:
             channels: the channels to collect; None for all, and logs.
             dry_run: only say what would go, and what holds the rest.
@@ -711,20 +714,45 @@ class Project(Steering):
 
         Raises:
             UnknownName: there is no such channel.
+            CatalogFull: the disk of the catalog is full, and nothing could be deleted there.
         """
         from kilonova.engine.reclaim import collect_garbage
 
-        self.catalog.check()
+        chosen = None if channels is None else tuple(channels)
+
+        def collected(catalog: Catalog, *, full: bool) -> Collected:
+            catalog.check()
+            return collect_garbage(
+                catalog,
+                self._files(),
+                self.listener,
+                channels=chosen,
+                provenance=Provenance(provenance or self.settings.provenance),
+                logs=None if chosen is not None else timedelta(days=self.settings.logs),
+                dry_run=dry_run,
+                full=full,
+            )
+
         self._pins.settle()
-        return collect_garbage(
-            self.catalog,
-            self._files(),
-            self.listener,
-            channels=None if channels is None else tuple(channels),
-            provenance=Provenance(provenance or self.settings.provenance),
-            logs=None if channels is not None else timedelta(days=self.settings.logs),
-            dry_run=dry_run,
-        )
+        try:
+            return collected(self.catalog, full=False)
+        except CatalogFull:
+            with self._full_catalog() as catalog:
+                return collected(catalog, full=True)
+
+    @contextmanager
+    def _full_catalog(self) -> Iterator[Catalog]:
+        """The catalog, such that it can be read though its disk is full."""
+        try:
+            self.catalog.check()
+        except CatalogFull:  # nobody else has it open
+            alone = Catalog(self.catalog.url, self.catalog.clock, alone=True)
+            try:
+                yield alone
+            finally:
+                alone.close()
+        else:
+            yield self.catalog
 
     # Looking
 
