@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,11 @@ import pytest
 import kilonova as kn
 from kilonova.catalog import chains
 from kilonova.catalog.manifest import manifest_from_text
+from kilonova.cli.main import main
 from kilonova.errors import BlockDamaged
+from kilonova.schedule.repair import Way
 from kilonova.service.project import Project
+from tests.frames import bag_of
 from tests.warehouse.test_verification import flip
 
 
@@ -44,3 +48,61 @@ def test_damaged_blocks_are_neither_read_nor_compacted(project: Project) -> None
         with pytest.raises(BlockDamaged, match="of another size") as raised:
             attempt()
         assert raised.value.channel == "orders"
+
+
+def test_what_is_derived_is_recomputed_and_what_is_not_must_be_brought_again(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wf = kn.Workflow("shop")
+    wf.channel("orders", "id bigint")
+
+    @wf.task(schema="id bigint, twice bigint", key="id")
+    def doubled(orders: kn.New) -> kn.Delta:
+        return orders.selectExpr("id", "2 * id AS twice")
+
+    wf.view("counted", "SELECT count(*) AS n, sum(twice) AS total FROM doubled")
+    project.apply(wf)
+    spark, root = project.warehouse.spark, Path(project.warehouse.storage.url.removeprefix("file://"))
+    project.ingest("orders", spark.range(0, 3).coalesce(1))
+    project.run()
+    project.ingest("orders", spark.range(3, 5).coalesce(1))
+    project.run()
+    project.compact("orders")
+    expected = {name: bag_of(project.read(name)) for name in ("orders", "doubled", "counted")}
+
+    def newest(channel: str, kind: str) -> Path:
+        with project.catalog.reading() as tx:
+            blocks = [each for each in chains.chronicle(tx, channel).blocks if str(each.kind).startswith(kind)]
+        return root / max(blocks, key=lambda block: block.end).name.directory
+
+    def found(*, repair: bool = False) -> tuple[dict[str, Way], bool]:
+        verified = project.fsck(checksums=True, repair=repair)
+        return {each.channel: each.way for each in verified.remedies}, verified.is_whole
+
+    assert found() == ({}, True)
+    flip(next(newest("orders", "B").glob("*.parquet")))
+    shutil.rmtree(newest("doubled", "Δ"))
+    assert found() == ({"orders": Way.DROP, "doubled": Way.RECOMPUTE}, False)
+    with pytest.raises(SystemExit) as ended:
+        main(["-C", str(project.directory), "fsck", "doubled"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert ended.value.code == 1
+    assert "its directory is missing" in printed
+    assert "1 damaged" in printed
+    assert found(repair=True) == ({"orders": Way.DROP, "doubled": Way.RECOMPUTE}, True)
+    assert found() == ({}, True)
+    project.run()
+    assert {name: bag_of(project.read(name)) for name in expected} == expected
+
+    next(newest("orders", "Δ").glob("*.parquet")).write_bytes(b"")
+    next(newest("doubled", "B").glob("*.parquet")).unlink()
+    broken = {"orders": Way.INGEST, "doubled": Way.WAIT}
+    assert found() == found(repair=True) == (broken, False)
+    project.ingest("orders", spark.range(0, 5).coalesce(1), replace=True)
+    assert found(repair=True) == ({"orders": Way.DROP, "doubled": Way.RECOMPUTE}, True)
+    project.run()
+    assert {name: bag_of(project.read(name)) for name in expected} == expected
+    assert found() == ({}, True)
+    with pytest.raises(SystemExit) as ended:
+        main(["-C", str(project.directory), "fsck", "--checksums"])
+    assert not ended.value.code

@@ -108,3 +108,37 @@ class Watch:
     def _remove(self, step: str) -> None:
         if (bar := self._steps.pop(step, None)) is not None:
             self._progress.remove_task(bar)
+
+
+class Counter:
+    """Shows how far something has come that is counted; silent where nobody looks at the terminal.
+
+    Args:
+        what: what goes on.
+        quiet: show nothing at all.
+    """
+
+    def __init__(self, what: str, *, quiet: bool) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=err,
+            transient=True,
+            disable=quiet or not err.is_terminal,
+        )
+        self._bar = self._progress.add_task(what, total=None)
+
+    def __enter__(self) -> Counter:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how much is done, of how much."""
+        self._progress.update(self._bar, completed=done, total=total)

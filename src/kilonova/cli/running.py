@@ -5,17 +5,21 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kilonova.cli import render
 from kilonova.cli.application import NOTHING_TO_DO, TRY_LATER, ChannelName, JsonFlag, common, project
+from kilonova.cli.progress import Counter
 from kilonova.cli.registering import load_all, show_plans
 from kilonova.errors import Busy, SettingsError
 from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh, described
 from kilonova.service.project import Project
 from kilonova.service.reports import Gathered, RunReport, RunsReport
+
+if TYPE_CHECKING:
+    from kilonova.service.fsck import Verified
 
 commands = typer.Typer()
 
@@ -270,6 +274,77 @@ def policy(
         ],
         right=("base", "deltas", "size", "readings", "paid for merging", "compacting costs"),
     )
+
+
+@commands.command()
+def fsck(
+    channels: Annotated[list[str] | None, typer.Argument(help="The channels; all if left out.")] = None,
+    checksums: Annotated[
+        bool, typer.Option("--checksums", help="Compare contents, besides names and sizes of files.")
+    ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Recompute damaged channels that are derived from whole ones.")
+    ] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Compare the blocks in the warehouse with what was written; exits with 1 if anything is damaged."""
+    with (
+        Counter("verifying blocks", quiet=common.quiet or json or common.json) as counter,
+        project() as opened,
+    ):
+        found = opened.fsck(channels or None, checksums=checksums, repair=repair, progress=counter)
+    if json or common.json:
+        render.as_json(
+            {
+                "blocks": found.blocks,
+                "files": found.files,
+                "bytes": found.bytes,
+                "damaged": [
+                    {
+                        "channel": each.block.channel,
+                        "block": each.block.written.name.directory,
+                        "kind": str(each.block.kind),
+                        "damages": [{"file": one.file, "damage": one.kind.value} for one in each.damages],
+                    }
+                    for each in found.damaged
+                ],
+                "remedies": [
+                    {"channel": each.channel, "remedy": str(each), "mended": each.channel in found.mended}
+                    for each in found.remedies
+                ],
+                "unreferenced": found.unreferenced,
+            }
+        )
+    else:
+        _show_verified(found)
+    if not found.is_whole:
+        raise typer.Exit(1)
+
+
+def _show_verified(found: Verified) -> None:
+    if found.damaged:
+        render.table(
+            "",
+            ("channel", "block", "", "damage"),
+            [
+                (each.block.channel, each.block.written.name.directory, str(each.block.kind), str(damage))
+                for each in found.damaged
+                for damage in each.damages
+            ],
+        )
+        render.table(
+            "",
+            ("channel", "remedy"),
+            [(each.channel, "mended" if each.channel in found.mended else str(each)) for each in found.remedies],
+        )
+    render.out.print(
+        f"{render.number(found.blocks)} blocks with {render.number(found.files)} files, {render.size(found.bytes)}:"
+        f" {len(found.damaged) or 'none'} damaged."
+    )
+    if found.unreferenced:
+        render.out.print(f"{len(found.unreferenced)} directories in the warehouse are no blocks of this catalog.")
+    if any(each.is_automatic and each.channel not in found.mended for each in found.remedies):
+        render.out.print("Mend what can be mended without new rows with: kilonova fsck --repair")
 
 
 @commands.command()

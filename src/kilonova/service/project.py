@@ -44,6 +44,7 @@ from kilonova.model.task import Production
 from kilonova.schedule.collection import Provenance
 from kilonova.schedule.layout import Sizes
 from kilonova.schedule.planning import selected
+from kilonova.schedule.repair import Way
 from kilonova.service import changes
 from kilonova.service.pins import Pins
 from kilonova.service.reports import Gathered, RunLog, RunReport, RunsReport, closing
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     from kilonova.engine.undertaking import Results, Workplace
     from kilonova.model.block import External
     from kilonova.model.channel import Channel, Chronicle
+    from kilonova.service.fsck import Verified
+    from kilonova.warehouse.storage import Storage
     from kilonova.warehouse.warehouse import Warehouse
 
 
@@ -753,6 +756,59 @@ class Project(Steering):
                 alone.close()
         else:
             yield self.catalog
+
+    def fsck(
+        self,
+        channels: Iterable[str] | None = None,
+        *,
+        checksums: bool = False,
+        repair: bool = False,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Verified:
+        """Compare the blocks in the warehouse with what was written.
+
+        Args:
+            channels: the channels to verify; None for all.
+            checksums: whether contents are compared, besides names and sizes.
+            repair: whether what can be mended without rows from elsewhere is mended: derived channels are recomputed,
+                blocks that nobody needs are deleted, and what is beside the rows is written again.
+            progress: hears how many blocks have been verified, of how many.
+
+        Returns:
+            What was found, and which channels were mended.
+
+        Raises:
+            UnknownName: there is no such channel.
+            Busy: another run has a task that must run again.
+            StorageFailed: the warehouse cannot be read, or written.
+        """
+        from kilonova.service.fsck import verify
+        from kilonova.warehouse.storage import Storage
+
+        self.catalog.check()
+        storage = Storage(warehouse_url(self.settings, self.directory))
+        found = verify(self.catalog, storage, channels, checksums=checksums, progress=progress)
+        return self._mended(found, storage) if repair else found
+
+    def _mended(self, found: Verified, storage: Storage) -> Verified:
+        """Mend what was found to be damaged, as far as that is possible, and say which channels are whole then."""
+        from kilonova.engine.reclaim import sweep
+        from kilonova.service.fsck import give_up, lost_blocks, mend
+
+        mend(self.catalog, storage, found)
+        lost = dict(lost_blocks(found))
+        dropped = [each.channel for each in found.remedies if each.way is Way.DROP]
+        give_up(self.catalog, {channel: lost[channel] for channel in dropped})
+        again = {each.channel: each.task for each in found.remedies if each.task is not None}
+        if again:
+            with self.catalog.writing() as tx:
+                for task in set(again.values()):
+                    registry.move_cursors(tx, task, 0, ())  # so that it begins anew, as after a change of its logic
+            self.run(dict.fromkeys(again.values()))
+            give_up(self.catalog, {channel: lost[channel] for channel in again})
+        sweep(self.catalog, self._files())
+        mended = [each.channel for each in found.remedies if each.is_automatic]
+        return replace(found, mended=tuple(sorted(mended)))
 
     # Looking
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
@@ -210,6 +210,25 @@ class Storage:
             return None
         except OSError as error:
             raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
+
+    def every_found(self) -> Callable[[BlockName], dict[str, int] | None]:
+        """Return what gives the same as `found`, for many blocks: of an object store by one listing of everything.
+
+        Raises:
+            StorageFailed: the warehouse cannot be read.
+        """
+        if isinstance(self._fs, LocalFileSystem):
+            return self.found
+        blocks: dict[str, dict[str, int]] = {}
+        try:
+            self._fs.invalidate_cache()
+            for path, entry in self._fs.find(self._root, detail=True).items():
+                directory, _, name = path.removeprefix(f"{self._root}/").partition("/")
+                if not name.startswith("."):
+                    blocks.setdefault(directory, {})[name] = int(entry["size"])
+        except OSError as error:
+            raise StorageFailed(f"the warehouse cannot be read: {error}", path=self.url) from error
+        return lambda block: blocks.get(block.directory)
 
     def checksum(self, block: BlockName, file: str) -> str | None:
         """The checksum of a file of a block, as `StoredFile` has it; None if there is no such file.
