@@ -102,6 +102,7 @@ class Project(Steering):
         self._spark = session
         self._opened = False
         self._warehouse: Warehouse | None = None
+        self._verified: Storage | None = None
         self._lock = threading.Lock()
         self._pins = Pins(self.catalog, timedelta(seconds=max(_PINNED, settings.lease)))
 
@@ -137,12 +138,18 @@ class Project(Steering):
         """Make the catalog and the warehouse, or bring an older catalog up to this release.
 
         Raises:
-            CatalogError: the catalog was made by a newer release, or cannot be reached.
+            CatalogError: the catalog was made by a newer release, or cannot be reached; or the warehouse belongs to
+                another catalog.
         """
+        from kilonova.service.ownership import refuse_foreign
         from kilonova.warehouse.storage import Storage
 
+        storage = Storage(warehouse_url(self.settings, self.directory))
+        if self.catalog.revision() is None:
+            refuse_foreign(storage)
         self.catalog.create()
-        Storage(warehouse_url(self.settings, self.directory)).create()
+        storage.create()
+        self._storage()
 
     def declared(self, workflows: Iterable[Workflow]) -> tuple[Declared, ...]:
         """Workflows as values: each may read what is registered, and what those before it declare.
@@ -783,10 +790,9 @@ class Project(Steering):
             StorageFailed: the warehouse cannot be read, or written.
         """
         from kilonova.service.fsck import verify
-        from kilonova.warehouse.storage import Storage
 
         self.catalog.check()
-        storage = Storage(warehouse_url(self.settings, self.directory))
+        storage = self._storage()
         found = verify(self.catalog, storage, channels, checksums=checksums, progress=progress)
         return self._mended(found, storage) if repair else found
 
@@ -885,12 +891,10 @@ class Project(Steering):
         Raises:
             UnknownName: there is no such run, or its log is not kept any more.
         """
-        from kilonova.warehouse.storage import Storage
-
         self.catalog.check()
         with self.catalog.reading() as tx:
             found = records.one(tx, run)
-        text = Storage(warehouse_url(self.settings, self.directory)).log(found.number, found.started.date())
+        text = self._storage().log(found.number, found.started.date())
         if text is None and found.state is not RunState.RUNNING:
             raise UnknownName(
                 "the run has no log", run=found.number, hint=f"Logs are kept for {self.settings.logs} days"
@@ -918,9 +922,9 @@ class Project(Steering):
         """The warehouse, with a Spark session behind it."""
         from kilonova.warehouse.kept import kept
         from kilonova.warehouse.session import SparkSettings, open_session
-        from kilonova.warehouse.storage import Storage
         from kilonova.warehouse.warehouse import Warehouse
 
+        storage = self._storage()
         with self._lock:
             if self._warehouse is None:
                 section = self.settings.spark
@@ -942,7 +946,7 @@ class Project(Steering):
 
                 self._warehouse = Warehouse(
                     self._spark,
-                    Storage(warehouse_url(self.settings, self.directory)),
+                    storage,
                     self.catalog.check(),
                     functions,
                     Sizes(**self.settings.sizes.model_dump()),
@@ -962,9 +966,22 @@ class Project(Steering):
 
     def _files(self) -> Files:
         """The files of the warehouse, which can be deleted without Spark."""
+        return self._warehouse or self._storage()
+
+    def _storage(self) -> Storage:
+        """The directory of the warehouse, which is seen once to be this catalog's.
+
+        Raises:
+            CatalogError: it is another's.
+        """
+        from kilonova.service.ownership import verify
         from kilonova.warehouse.storage import Storage
 
-        return self._warehouse or Storage(warehouse_url(self.settings, self.directory))
+        if self._verified is None:
+            storage = Storage(warehouse_url(self.settings, self.directory))
+            verify(self.catalog, storage)
+            self._verified = storage
+        return self._verified
 
     def _workplace(self) -> Workplace:
         from kilonova.engine.undertaking import Workplace

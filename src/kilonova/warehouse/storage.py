@@ -3,7 +3,7 @@
 A block is the directory `block_<number>_<suffix>`; the catalog gives both, and the suffix is random, so that no name is
 ever used twice (Nova, section 3). Beside its files, the manifest `_block.json` says what was written, and `_committed`
 stands where a catalog has published it. Nothing here reads more than a few rows. The logs of runs stand beside the
-blocks, by the day on which the run began: `_logs/<day>/run_<number>.log`.
+blocks, by the day on which the run began: `_logs/<day>/run_<number>.log`; `_catalog.json` says whose blocks they are.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -28,6 +29,7 @@ from kilonova.model.block import BlockName, StoredFile
 from kilonova.model.damage import MANIFEST
 
 COMMITTED = "_committed"  # Spark takes no notice of what begins so
+OWNER = "_catalog.json"
 _LOGS = "_logs"
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}$")
 _PART = re.compile(r"part-(\d+)-")
@@ -68,6 +70,60 @@ class Storage:
             self._fs.makedirs(self._root, exist_ok=True)
         except OSError as error:
             raise StorageFailed(f"the warehouse cannot be made: {error}", path=self.url) from error
+
+    def owner(self) -> str | None:
+        """The file that says to which catalog the warehouse belongs; None if there is none.
+
+        Raises:
+            StorageFailed: it cannot be read.
+        """
+        try:
+            content: bytes = self._fs.cat_file(f"{self._root}/{OWNER}")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageFailed(f"the warehouse cannot be read: {error}", path=self.url) from error
+        return content.decode("utf-8", "replace")
+
+    def claim(self, owner: str) -> None:
+        """Write the file that says to which catalog the warehouse belongs, unless there is one.
+
+        Of several processes that do so at once, the file of one stays, whole. An object store that cannot create a file
+        only where there is none keeps that of the last.
+
+        Raises:
+            StorageFailed: it cannot be written.
+        """
+        place, content = f"{self._root}/{OWNER}", owner.encode()
+        try:
+            if isinstance(self._fs, LocalFileSystem):
+                draft = Path(f"{place}.{secrets.token_hex(6)}")
+                draft.write_bytes(content)
+                try:
+                    os.link(draft, place)
+                finally:
+                    draft.unlink()
+                _flush_directory(self._root)
+            elif not self._fs.exists(place):
+                try:
+                    self._fs.pipe_file(place, content, mode="create")
+                except (NotImplementedError, TypeError, ValueError):
+                    self._fs.pipe_file(place, content)
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise StorageFailed(f"the warehouse cannot be written: {error}", path=self.url) from error
+
+    def hand_over(self, owner: str) -> None:
+        """Write the file that says to which catalog the warehouse belongs, in place of the one that is there.
+
+        Raises:
+            StorageFailed: it cannot be written.
+        """
+        try:
+            self._replace(f"{self._root}/{OWNER}", owner.encode())
+        except OSError as error:
+            raise StorageFailed(f"the warehouse cannot be written: {error}", path=self.url) from error
 
     def delete(self, blocks: Iterable[BlockName]) -> None:
         """Delete the directories of blocks; those that are not there are deleted already."""
