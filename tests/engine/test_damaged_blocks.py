@@ -6,12 +6,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 import kilonova as kn
-from kilonova.catalog import chains
+from kilonova.catalog import chains, tables
 from kilonova.catalog.manifest import manifest_from_text
 from kilonova.cli.main import main
 from kilonova.errors import BlockDamaged
+from kilonova.model.block import BlockName
 from kilonova.schedule.repair import Way
 from kilonova.service.project import Project
 from tests.frames import bag_of
@@ -48,6 +50,30 @@ def test_damaged_blocks_are_neither_read_nor_compacted(project: Project) -> None
         with pytest.raises(BlockDamaged, match="of another size") as raised:
             attempt()
         assert raised.value.channel == "orders"
+
+
+def test_blocks_of_older_releases_are_read_verified_and_compacted(project: Project) -> None:
+    wf = kn.Workflow("shop")
+    wf.channel("orders", "id bigint")
+    project.apply(wf)
+    spark, storage = project.warehouse.spark, project.warehouse.storage
+    for number in range(2):
+        project.ingest("orders", spark.range(number, number + 1).coalesce(1))
+    with project.catalog.writing() as tx:
+        first, second = chains.chronicle(tx, "orders").blocks
+        tx.connection.execute(update(tables.block).values(suffix=None, stored=None, manifest=None))
+    for block in (first, second):
+        place = Path(storage.path(block.name).removeprefix("file://"))
+        (place / "_block.json").unlink()
+        place.rename(place.with_name(f"block_{block.number}"))
+    assert project.fsck(checksums=True).is_whole
+    assert bag_of(project.read("orders")) == {(0,): 1, (1,): 1}
+    assert project.compact("orders") is not None
+    assert bag_of(project.read("orders")) == {(0,): 1, (1,): 1}
+    (file,) = Path(storage.path(BlockName(second.number)).removeprefix("file://")).glob("*.parquet")
+    file.unlink()
+    [damaged] = project.fsck().damaged
+    assert [str(each) for each in damaged.damages] == ["its directory is of other files"]
 
 
 def test_what_is_derived_is_recomputed_and_what_is_not_must_be_brought_again(

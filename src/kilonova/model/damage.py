@@ -22,6 +22,7 @@ class DamageKind(StrEnum):
     FOREIGN = "foreign"
     RESIZED = "of another size"
     CHANGED = "of another content"
+    OTHER = "of other files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,7 @@ def compare(block: WrittenBlock, found: Mapping[str, int] | None) -> tuple[Damag
     damages = []
     if block.files is None:
         if (len(data), sum(data.values())) != (block.count, block.bytes):
-            fewer = len(data) < block.count
-            more = DamageKind.FOREIGN if len(data) > block.count else DamageKind.RESIZED
-            damages.append(Damage(DamageKind.MISSING if fewer else more, None))
+            damages.append(Damage(DamageKind.OTHER, None))
     else:
         for file in block.files:
             if file.name not in data:

@@ -50,7 +50,7 @@ class DamagedBlock:
     @property
     def is_lost(self) -> bool:
         """Whether some of its rows are lost: not so where files have only been added, or its manifest differs."""
-        return any(each.of_rows and (each.kind is not DamageKind.FOREIGN or each.file is None) for each in self.damages)
+        return any(each.of_rows and each.kind is not DamageKind.FOREIGN for each in self.damages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
