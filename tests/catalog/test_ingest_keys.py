@@ -153,7 +153,7 @@ class KeyMachine(RuleBasedStateMachine):
                 assert len(rows(tx, "ingest_key")) == len(self.model.holder)
 
 
-@pytest.mark.parametrize("examples", [10, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [8, pytest.param(60, marks=pytest.mark.slow)])
 def test_a_key_stands_for_one_ingest_on_both_databases(examples: int) -> None:
     with contextlib.ExitStack() as stack:
         catalogs = []

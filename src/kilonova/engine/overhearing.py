@@ -40,6 +40,8 @@ class _Line:
         Returns:
             The lines that have ended by that, and what is too long to be gathered on.
         """
+        if text == "\n":  # as `print` writes it, after the line
+            return [self.end()]
         self._pieces.append(text)
         self._size += len(text)
         if "\n" not in text and self._size < _LONGEST:
@@ -86,7 +88,7 @@ def _seen(line: str) -> str:
     >>> _seen(" 10%\r 20%\r")
     ' 20%'
     """
-    return line.rstrip("\r").rsplit("\r", 1)[-1]
+    return line.rstrip("\r").rsplit("\r", 1)[-1] if "\r" in line else line
 
 
 _voice: ContextVar[_Voice | None] = ContextVar("voice", default=None)
