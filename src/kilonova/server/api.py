@@ -31,6 +31,7 @@ from kilonova.server.routes.health import health_routes
 from kilonova.server.routes.runs import run_routes
 from kilonova.server.routes.tasks import task_routes
 from kilonova.server.routes.tokens import token_routes
+from kilonova.server.routes.verification import verification_routes
 from kilonova.server.routes.webhooks import webhook_routes
 from kilonova.server.routes.workflows import workflow_routes
 from kilonova.server.temporary import remove_abandoned
@@ -40,6 +41,7 @@ _ROUTES = (
     channel_routes,
     chain_routes,
     garbage_routes,
+    verification_routes,
     task_routes,
     workflow_routes,
     binding_routes,
