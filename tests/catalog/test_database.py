@@ -326,3 +326,19 @@ def test_servers_share_the_clock_of_the_database(url: str, monkeypatch: pytest.M
         with begin() as tx:
             assert (tx.now == NOON) == (catalog.dialect == "sqlite")
             assert tx.now.utcoffset() == timedelta(0)
+
+
+@pytest.mark.parametrize("name", ["password", "sslpassword"])
+def test_passwords_among_the_parameters_of_a_url_are_not_told(name: str) -> None:
+    away = Catalog(f"postgresql://me@127.0.0.1:9/kilonova?{name}=hunter2&application_name=us")
+    with pytest.raises(CatalogAway) as told:
+        away.check()
+    assert "hunter2" not in str(told.value)
+    assert f"{name}=***" in str(told.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql://me@host:hunter2/db", "nothing://me:hunter2@host", "hunter2"])
+def test_a_url_that_cannot_be_is_not_repeated(url: str) -> None:
+    with pytest.raises(CatalogError) as told:
+        Catalog(url)
+    assert "hunter2" not in str(told.value)

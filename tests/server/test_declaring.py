@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import zipfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from kilonova.declare.workflow import Declared
 from kilonova.errors import DeclarationError, KilonovaError, UnreadableInput
 from kilonova.server.declaring import declared
+from kilonova.server.workers import Worker
 from kilonova.service.project import Project, open_project
 
 HELPED = """
@@ -110,3 +112,28 @@ def test_modules_of_the_server_are_not_those_that_were_sent(shop: Project) -> No
     }
     [found] = sent(shop, files, "m")
     assert found.workflow.name == "m"
+
+
+def test_settings_are_on_no_command_line(shop: Project) -> None:
+    code = """
+import pathlib
+import kilonova as kn
+
+line = pathlib.Path("/proc/self/cmdline").read_text()
+found = kn.Workflow("leaked" if "hunter2" in line else "kept")
+found.channel("amounts", "n bigint")
+"""
+    with open_project(shop.directory, spark={"conf": {"spark.hadoop.fs.s3a.secret.key": "hunter2"}}) as secretive:
+        [found] = sent(secretive, code)
+    assert found.workflow.name == "kept"
+
+
+def test_a_worker_is_given_its_settings_where_others_do_not_read_them(shop: Project) -> None:
+    ended = threading.Event()
+    worker = Worker(shop.directory, {"catalog": "mysql://me:hunter2@host"}, lambda _, said: said or ended.set())
+    try:
+        line = Path(f"/proc/{worker.owner.rpartition(':')[2]}/cmdline").read_bytes()
+        assert b"hunter2" not in line
+        assert ended.wait(120)  # it cannot begin with such a catalog
+    finally:
+        worker.kill("the test is over")

@@ -8,6 +8,7 @@ long and never wait for Spark, so one at a time is enough, and what holds for on
 from __future__ import annotations
 
 import json
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 from sqlalchemy import (
     ColumnElement,
@@ -32,7 +34,7 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from kilonova.catalog import tables
@@ -145,10 +147,10 @@ class Catalog:
         self._turn = threading.Lock()
         try:
             self._engine = _engine(self.url, alone)
-        except (NoSuchModuleError, SQLAlchemyError) as error:
+        except (NoSuchModuleError, SQLAlchemyError, ValueError):  # whose texts may quote the URL, password and all
             raise CatalogError(
-                f"the catalog's URL cannot be used: {error}",
-                hint="Use sqlite:///path or postgresql://host/database",
+                "the catalog's URL cannot be used",
+                hint="Use sqlite:///path or postgresql://host/database; write %2F for / and %40 for @ in a password",
             ) from None
 
     @property
@@ -266,12 +268,19 @@ class Catalog:
 
     @property
     def shown_url(self) -> str:
-        """The URL without its password."""
-        return make_url(self.url).render_as_string(hide_password=True)
+        """The URL without its passwords."""
+        return without_passwords(self.url)
 
     def close(self) -> None:
         """Give all connections back."""
         self._engine.dispose()
+
+    def _said(self, error: DBAPIError) -> str:
+        """What the database said, without the URL's passwords."""
+        said = str(error.orig)
+        for secret in _passwords(make_url(self.url)):
+            said = said.replace(secret, _MASK)
+        return said
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -292,7 +301,7 @@ class Catalog:
             if "readonly" in str(error.orig):
                 raise CatalogError(f"the catalog cannot be written: {error.orig}") from error
             raise CatalogAway(
-                f"the catalog at {self.shown_url} cannot be reached: {error.orig}",
+                f"the catalog at {self.shown_url} cannot be reached: {self._said(error)}",
                 hint="Check that the database runs and that the URL is right",
             ) from error
         except DataError as error:
@@ -304,8 +313,37 @@ class Catalog:
                     hint="Try again; nothing was written",
                 ) from error
             if "malformed" in str(error.orig) or "not a database" in str(error.orig):
-                raise CatalogError(f"{self.shown_url} is not a catalog: {error.orig}") from error
-            raise CatalogError(f"the catalog refused: {error.orig}") from error
+                raise CatalogError(f"{self.shown_url} is not a catalog: {self._said(error)}") from error
+            raise CatalogError(f"the catalog refused: {self._said(error)}") from error
+
+
+_MASK = "***"
+"""Stands where a password is not shown."""
+
+_SECRET = re.compile("pass|secret|token|key", re.IGNORECASE)
+"""What occurs in the names of a URL's parameters that are not shown."""
+
+
+def without_passwords(url: str) -> str:
+    """A database's URL as it may be shown: without the password of its user, and those among its parameters.
+
+    >>> without_passwords("postgresql://me:a@host/db?sslmode=require&sslpassword=b")
+    'postgresql://me:***@host/db?sslmode=require&sslpassword=***'
+    """
+    made = make_url(url)
+    query = {name: _MASK if _SECRET.search(name) else value for name, value in made.query.items()}
+    shown = made.set(query=query).render_as_string(hide_password=True)
+    return shown.replace(quote_plus(_MASK), _MASK)
+
+
+def _passwords(url: URL) -> list[str]:
+    """The passwords in a database's URL, the longest first."""
+    given = [each for name, value in url.query.items() if _SECRET.search(name) for each in _all(value)]
+    return sorted({each for each in (url.password, *given) if each}, key=len, reverse=True)
+
+
+def _all(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value
 
 
 def _code(error: BaseException | None) -> str | None:

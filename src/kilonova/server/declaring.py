@@ -51,8 +51,8 @@ def declared(project: Project, file: str, format: str, places: Sequence[str]) ->
             "outcome": str(Path(place) / _OUTCOME),
         }
         (Path(place) / "sent").mkdir()
-        words = [sys.executable, "-P", "-m", "kilonova.server.declaring", json.dumps(order)]
-        ended = subprocess.run(words, cwd=Path(place) / "sent", stdin=subprocess.DEVNULL, check=False)
+        words = [sys.executable, "-P", "-m", "kilonova.server.declaring"]  # others can read it, so no settings go there
+        ended = subprocess.run(words, cwd=Path(place) / "sent", input=json.dumps(order), text=True, check=False)
         try:
             outcome = pickle.loads((Path(place) / _OUTCOME).read_bytes())
         except (OSError, EOFError, pickle.UnpicklingError):
@@ -111,7 +111,7 @@ def _places(names: Sequence[str]) -> list[Path]:
 
 
 if __name__ == "__main__":
-    _order = json.loads(sys.argv[1])
+    _order = json.load(sys.stdin)
     _outcome = pickle.dumps(_declare(_order))
     Path(_order["outcome"]).write_bytes(_outcome)
     sys.stdout.flush()

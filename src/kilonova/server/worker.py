@@ -38,18 +38,20 @@ class _Out:
             self._stream.flush()
 
 
-def work(directory: str, settings: str) -> None:
+def work(directory: str) -> None:
     """Carry out runs until the server is gone.
+
+    The first line of the standard input is JSON: settings that go before the file's and the environment's.
 
     Args:
         directory: the project's directory.
-        settings: settings that go before the file's and the environment's, as JSON.
     """
     out = _Out(os.fdopen(os.dup(1), "w"))
     os.dup2(2, 1)  # what user code prints goes where logs go
+    settings = json.loads(sys.stdin.readline())
     given = queue.SimpleQueue[Work]()
     threading.Thread(target=_listen, args=(given,), name="server", daemon=True).start()
-    with open_project(directory, **json.loads(settings)) as project:
+    with open_project(directory, **settings) as project:
         project.warm()
         if project.settings.serve.memory is not None:
             _limit(project.settings.serve.memory)
@@ -149,4 +151,4 @@ def _limit(megabytes: int) -> None:
 
 
 if __name__ == "__main__":
-    work(*sys.argv[1:3])
+    work(sys.argv[1])

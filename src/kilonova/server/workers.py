@@ -35,7 +35,7 @@ class Worker:
     """
 
     def __init__(self, directory: Path, settings: Mapping[str, Any], heard: Heard) -> None:
-        words = [sys.executable, "-m", "kilonova.server.worker", str(directory), json.dumps(dict(settings))]
+        words = [sys.executable, "-m", "kilonova.server.worker", str(directory)]  # others can read it: no settings
         self._process = subprocess.Popen(
             words,
             stdin=subprocess.PIPE,
@@ -44,6 +44,10 @@ class Worker:
             text=True,
             start_new_session=True,
         )
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it has ended, which is heard
+            self._process.stdin.write(json.dumps(dict(settings)) + "\n")
+            self._process.stdin.flush()
         assert self._process.stderr is not None
         self._output = Relay(self._process.stderr, _STANDARD_ERROR, f"the worker {self._process.pid}")
         self._heard = heard
