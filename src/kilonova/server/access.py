@@ -11,7 +11,6 @@ import math
 import re
 import socket
 import time
-from collections import OrderedDict
 
 from fastapi import Request
 from fastapi.openapi.models import HTTPBearer
@@ -26,9 +25,6 @@ from kilonova.catalog.tokens import Token
 from kilonova.errors import SettingsError
 from kilonova.model.role import Role
 from kilonova.service.settings import ServeSection
-
-_REMEMBERED = 10_000
-"""How many pairs of an address and a token that it has shown are remembered."""
 
 MAKE_TOKEN = "Make one with: kilonova token create NAME --role admin"
 
@@ -62,10 +58,10 @@ class Access:
     def __init__(self, catalog: Catalog, settings: ServeSection) -> None:
         self._catalog = catalog
         self._rate = parse(settings.rate)
+        self._reads = parse(settings.reads)
         self._guesses = parse(settings.guesses)
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
         self._alone = only_this_machine(settings.host)
-        self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def needs(self, role: Role, *, token: bool = False) -> Needs:
         """A check that a request comes from somebody with a role; a dependency of a route.
@@ -94,7 +90,6 @@ class Access:
             holder = tokens.holder(tx, given) if given else None
             guarded = not self._alone or tokens.any_token(tx)
         if holder is not None:
-            self._refuse_guessed(address, holder)
             if not holder.role.may(needed):
                 raise Denied(403, f"the token {holder.name} may {holder.role.value}, and this needs {needed.value}")
             if given == cookie:
@@ -107,8 +102,11 @@ class Access:
             raise Denied(401, "this needs a token, and there are none yet", hint=MAKE_TOKEN)
         else:
             _refuse_foreign(request)
-        if needed is not Role.READ:
-            self._limited(self._rate, "requests that change something", holder.name if holder else f"at {address}")
+        who = holder.name if holder else f"at {address}"
+        if needed is Role.READ:
+            self._limited(self._reads, "requests", who)
+        else:
+            self._limited(self._rate, "requests that change something", who)
         return holder
 
     @property
@@ -135,26 +133,13 @@ class Access:
         if holder is None:
             self._limited(self._guesses, "wrong tokens", address)
             raise Denied(401, "this is not a valid token", hint=MAKE_TOKEN)
-        self._refuse_guessed(address, holder)
         return holder
-
-    def _refuse_guessed(self, address: str, holder: Token) -> None:
-        """A right token after many wrong ones is a guess, unless it has come from there before."""
-        pair = (address, holder.name)
-        if pair not in self._seen:
-            if not self._limiter.test(self._guesses, "wrong tokens", address):
-                raise self._too_many(self._guesses, "wrong tokens", address)
-            self._seen[pair] = None
-            while len(self._seen) > _REMEMBERED:
-                self._seen.popitem(last=False)
 
     def _limited(self, rate: RateLimitItem, what: str, who: str) -> None:
         if not self._limiter.hit(rate, what, who):
-            raise self._too_many(rate, what, who)
-
-    def _too_many(self, rate: RateLimitItem, what: str, who: str) -> Denied:
-        wait = self._limiter.get_window_stats(rate, what, who).reset_time - time.time()
-        return Denied(429, f"too many {what}: {rate} are let in", hint="Try again later", wait=max(1, math.ceil(wait)))
+            wait = self._limiter.get_window_stats(rate, what, who).reset_time - time.time()
+            problem = f"too many {what}: {rate} are let in"
+            raise Denied(429, problem, hint="Try again later", wait=max(1, math.ceil(wait)))
 
 
 class Needs(SecurityBase):

@@ -14,11 +14,15 @@ import uvicorn
 from kilonova.errors import SettingsError
 from kilonova.server.access import refuse_open
 from kilonova.server.api import api
+from kilonova.server.connections import bounded
 from kilonova.server.loop import Server
 from kilonova.service.project import Project
 
 _START = 10.0
 """Seconds that the API has to start."""
+
+_BACKLOG = 128
+"""How many connections wait to be accepted, and are tried at once where the process has no descriptors left."""
 
 
 @contextmanager
@@ -35,7 +39,16 @@ def listening(server: Server, project: Project) -> Iterator[str]:
     refuse_open(project.catalog, settings.host)
     over = threading.Event()
     config = uvicorn.Config(
-        api(server, project, over), host=settings.host, port=settings.port, log_config=None, timeout_graceful_shutdown=2
+        api(server, project, over),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        timeout_graceful_shutdown=2,
+        http=bounded(settings.connections, settings.arrival),
+        ws="none",
+        backlog=_BACKLOG,
+        proxy_headers=bool(settings.proxies),
+        forwarded_allow_ips=list(settings.proxies),
     )
     web = _Web(config)
     thread = threading.Thread(target=web.run, name="api", daemon=True)

@@ -77,7 +77,12 @@ class ServeSection(BaseModel):
         port: the port on which it listens; 0 takes a free one.
         upload: how many megabytes an upload has at most.
         rate: how many requests that change something a token, or an address, may make.
-        guesses: how many wrong tokens an address may send before no new one is taken from it.
+        reads: how many requests that change nothing a token, or an address, may make.
+        guesses: how many wrong tokens an address may send until it is told to wait; right ones are let in even then.
+        connections: how many connections there may be to the API at once.
+        arrival: seconds that the head of a request may take, within a factor of two; see
+            `kilonova.server.connections`.
+        proxies: the addresses or networks whose word is taken for who asks, by `X-Forwarded-For`.
         loading: how many seconds the code of a workflow that is sent may take to be loaded.
     """
 
@@ -94,7 +99,11 @@ class ServeSection(BaseModel):
     port: int = Field(default=8620, ge=0, le=65535)
     upload: int = Field(default=100, gt=0)
     rate: str = Field(default="600 per minute", pattern=_RATE)
+    reads: str = Field(default="6000 per minute", pattern=_RATE)
     guesses: str = Field(default="10 per minute", pattern=_RATE)
+    connections: int = Field(default=400, ge=1)
+    arrival: float = Field(default=10.0, gt=0)
+    proxies: tuple[str, ...] = ()
     loading: int = Field(default=60, gt=0)
 
 
