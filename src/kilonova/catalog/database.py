@@ -288,6 +288,8 @@ class Catalog:
             yield
         except KilonovaError:
             raise
+        except UnicodeEncodeError as error:
+            raise DeclarationError(f"the catalog cannot hold {error.object!a}", hint="Use whole characters") from None
         except OperationalError as error:
             if (waited := _WAITS.get(getattr(error.orig, "sqlstate", ""))) is not None:
                 raise Busy(f"the catalog is busy: {waited}", hint="Try again") from error

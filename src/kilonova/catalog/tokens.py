@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,9 @@ from kilonova.catalog import tables
 from kilonova.catalog.database import Transaction
 from kilonova.errors import DeclarationError, UnknownName, closest
 from kilonova.model.role import Role
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9 _.@:+-]{0,199}$"
+"""What the names of tokens are like."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +45,12 @@ def create(tx: Transaction, name: str, role: Role) -> str:
         The secret, which is kept nowhere.
 
     Raises:
-        DeclarationError: there is a token of that name.
+        DeclarationError: there is a token of that name, or none can have it.
     """
+    if not re.fullmatch(NAME, name):
+        raise DeclarationError(
+            f"a token cannot be named {name[:40]!a}", hint="Use up to 200 letters, digits, spaces and any of _.@:+-"
+        )
     if tx.connection.execute(select(tables.token.c.name).where(tables.token.c.name == name)).first() is not None:
         raise DeclarationError(f"there is a token {name} already", hint="Revoke it first, or choose another name")
     secret = secrets.token_urlsafe(32)

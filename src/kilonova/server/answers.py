@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -104,19 +105,19 @@ def tell_errors(app: FastAPI) -> None:
         if error.wait is not None:
             headers["Retry-After"] = str(error.wait)
         told = {"error": "denied", "problem": error.problem, "hint": error.hint}
-        return JSONResponse(told, error.status, headers)
+        return _Escaped(told, error.status, headers)
 
     @app.exception_handler(RequestValidationError)
     def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
         told = {"error": "request", "problem": f"{name}: {first['msg']}", "hint": "See /api/docs", "path": name}
-        return JSONResponse(told, 422)
+        return _Escaped(told, 422)
 
     @app.exception_handler(HTTPException)
     def http_error(_request: Request, error: HTTPException) -> JSONResponse:
         told = {"error": HTTPStatus(error.status_code).phrase.lower(), "problem": error.detail, "hint": "See /api/docs"}
-        return JSONResponse(told, error.status_code, error.headers)
+        return _Escaped(told, error.status_code, error.headers)
 
     @app.exception_handler(Exception)
     def defect(request: Request, error: Exception) -> JSONResponse:
@@ -124,6 +125,14 @@ def tell_errors(app: FastAPI) -> None:
         return _told({"error": "defect", "problem": f"{type(error).__name__}: {error}", "hint": None}, passing=False)
 
 
+class _Escaped(JSONResponse):
+    """JSON in which halves of characters, which an error may repeat, are escaped: they have no UTF-8."""
+
+    def render(self, content: Any) -> bytes:
+        """The bytes of an answer."""
+        return json.dumps(content, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
+
+
 def _told(told: Mapping[str, Any], *, passing: bool) -> JSONResponse:
     headers = {"Retry-After": str(_WAIT)} if passing else None
-    return JSONResponse(dict(told), _STATUSES.get(str(told["error"]), 422), headers)
+    return _Escaped(dict(told), _STATUSES.get(str(told["error"]), 422), headers)

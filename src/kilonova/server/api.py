@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from kilonova.server.access import Access
+from kilonova.server.addresses import TextAddresses
 from kilonova.server.answers import ERRORS, tell_errors
 from kilonova.server.description import describe
 from kilonova.server.errands import Errands
@@ -92,6 +93,7 @@ def api(server: Server, project: Project, over: Event | None = None) -> FastAPI:
     for routes in _ROUTES:
         app.include_router(routes(context), prefix="/api/v1", responses=ERRORS)
 
+    app.add_middleware(TextAddresses)
     tell_errors(app)
     describe(app)
     _beside(app, pages)

@@ -82,6 +82,8 @@ class ServeSection(BaseModel):
         connections: how many connections there may be to the API at once.
         arrival: seconds that the head of a request may take, within a factor of two; see
             `kilonova.server.connections`.
+        sources: the directories and URLs whose files those who ask by HTTP may have read, with all below them.
+        formats: formats of Spark's that they may name beside Parquet, ORC, CSV and JSON.
         proxies: the addresses or networks whose word is taken for who asks, by `X-Forwarded-For`.
         loading: how many seconds the code of a workflow that is sent may take to be loaded.
     """
@@ -103,6 +105,8 @@ class ServeSection(BaseModel):
     guesses: str = Field(default="10 per minute", pattern=_RATE)
     connections: int = Field(default=400, ge=1)
     arrival: float = Field(default=10.0, gt=0)
+    sources: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
     proxies: tuple[str, ...] = ()
     loading: int = Field(default=60, gt=0)
 

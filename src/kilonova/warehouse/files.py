@@ -79,8 +79,14 @@ def find_files(path: str, format: str | None, options: Mapping[str, str]) -> Fil
     Raises:
         UnreadableInput: there are no files, their format cannot be told, or they are of several.
     """
-    fs, root = url_to_fs(path if "://" in path else str(Path(path).absolute()))
-    if not fs.exists(root):
+    try:
+        fs, root = url_to_fs(path if "://" in path else str(Path(path).absolute()))
+        there = fs.exists(root)
+    except (ImportError, OSError, ValueError) as error:
+        raise UnreadableInput(
+            f"the place cannot be reached: {type(error).__name__}", path=path, hint="Check the path or URL"
+        ) from error
+    if not there:
         raise UnreadableInput("there is no such file or directory", path=path, hint="Check the path")
     if fs.isdir(root):
         found = fs.find(root, detail=True)

@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
-from kilonova.service.project import Project
+from kilonova.server.api import api
+from kilonova.service.project import Project, open_project
 from tests.catalog.building import ingested
 from tests.server.standing_in import Prompt
 
@@ -60,6 +61,49 @@ def test_rows_go_in_by_reference(client: TestClient) -> None:
     assert client.post("/api/v1/channels/clicks/references?source=/some.csv").json() == {"run": 3, "repeated": False}
     missing = client.post("/api/v1/channels/clicks/references?source=/nowhere.csv")
     assert (missing.status_code, missing.json()["error"]) == (422, "unreadable")
+
+
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        ("{place}/in/a.csv", 200),
+        ("file://{place}/in", 200),
+        ("s3://data/in/a.csv", 200),
+        ("{place}/in/../kilonova.toml", 403),
+        ("{place}/in/link/kilonova.toml", 403),
+        ("{place}/inside.csv", 403),
+        ("/etc/passwd", 403),
+        ("file:///etc/passwd", 403),
+        ("s3://data/in/%252E%252E/out", 403),
+        ("s3://other/in/a.csv", 403),
+        ("http://169.254.169.254/latest", 403),
+        ("simplecache::s3://data/in/a.csv", 403),
+        ("http://", 403),
+    ],
+)
+def test_files_are_read_at_listed_places_alone(shop: Project, source: str, status: int) -> None:
+    (shop.directory / "in").mkdir()
+    (shop.directory / "in" / "link").symlink_to(shop.directory)
+    listed = {"sources": [str(shop.directory / "in"), "s3://data/in/"]}
+    with open_project(shop.directory, serve=listed) as project:
+        client = TestClient(api(Prompt(), project), base_url="http://localhost")
+        place = source.format(place=shop.directory)
+        assert client.post(f"/api/v1/channels/clicks/references?source={place}").status_code == status
+
+
+def test_formats_that_are_not_of_files_are_read_if_they_are_listed(client: TestClient, shop: Project) -> None:
+    asked = "/api/v1/channels/clicks/references?source=/some&format="
+    assert [client.post(asked + format).status_code for format in ("orc", "jdbc", "org.apache.X")] == [200, 403, 403]
+    with open_project(shop.directory, serve={"sources": ["/some"], "formats": ["avro"]}) as project:
+        other = TestClient(api(Prompt(), project), base_url="http://localhost")
+        assert [other.post(asked + format).status_code for format in ("avro", "jdbc")] == [200, 403]
+
+
+@pytest.mark.parametrize("option", ["path=/etc", "Paths=x", "fs.s3a.endpoint=evil", "spark.x=1"])
+def test_options_say_how_files_are_read_and_not_which(client: TestClient, option: str) -> None:
+    for place in ("blocks?", "references?source=/some&"):
+        answer = client.post(f"/api/v1/channels/clicks/{place}option={option}", content=b"")
+        assert (answer.status_code, answer.json()["error"]) == (422, "settings")
 
 
 @pytest.mark.parametrize("sent", ["monday", '"monday"'])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from fastapi.testclient import TestClient
 
 
@@ -19,4 +20,23 @@ def test_webhooks_are_made_by_who_may_and_shown_without_secrets(client: TestClie
     assert client.post("/api/v1/webhooks", json={**hook, "name": "x", "on": ["fialed"]}).status_code == 404
     assert client.delete("/api/v1/webhooks/pagr").status_code == 404
     assert client.delete("/api/v1/webhooks/pager").json() == {"webhook": "pager"}
+    assert client.get("/api/v1/webhooks").json() == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        '"name": "\\ud800"',
+        '"url": "http://"',
+        '"url": "http://[::1"',
+        '"url": "http://\\ud800"',
+        '"on": ["\\ud800"]',
+        '"binding": "\\ud800"',
+        '"\\ud800": 1, "name": 3',
+    ],
+)
+def test_a_webhook_that_cannot_be_is_refused(client: TestClient, wrong: str) -> None:
+    body = '{"name": "w", "url": "https://example.com", "on": ["failed"], ' + wrong + "}"
+    answer = client.post("/api/v1/webhooks", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (404, 422)
     assert client.get("/api/v1/webhooks").json() == []

@@ -32,6 +32,7 @@ from kilonova.server.routes.context import (
     page,
 )
 from kilonova.server.sampling import sampled
+from kilonova.server.sources import refuse_outside_reading, refuse_unlisted
 from kilonova.service.reports import ChannelStatus, Inbox
 
 
@@ -220,11 +221,12 @@ def channel_routes(context: Context) -> APIRouter:
         wait: Wait = True,
         key: Key = None,
     ) -> Ingested | ErrandShown:
-        """Insert the rows of files that the server can reach into a source channel, as one block.
+        """Insert the rows of files at a place that `serve.sources` lists into a source channel, as one block.
 
         With `in_place` the files become the block where they lie, and must stay as they are until a compaction.
         """
         options, key = _pairs(option), _unquoted(key)
+        await run_in_threadpool(refuse_unlisted, project.settings.serve, source, format)
         await run_in_threadpool(project.known_channel, name)
         return await ingested(
             request,
@@ -350,10 +352,12 @@ def _pairs(options: list[str] | None) -> dict[str, str]:
     """Options for Spark's reader, each sent as `name=value`.
 
     Raises:
-        SettingsError: one is not.
+        SettingsError: one is not, or says something else than how a file is read.
     """
     pairs = [item.partition("=") for item in options or ()]
     for name, equals, _ in pairs:
         if not (name and equals):
             raise SettingsError(f"the option {name!r} is not of the form name=value", hint="Send option=header=true")
-    return {name: value for name, _, value in pairs}
+    given = {name: value for name, _, value in pairs}
+    refuse_outside_reading(given)
+    return given

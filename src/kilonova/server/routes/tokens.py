@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from kilonova.catalog.tokens import Token
+from kilonova.catalog.tokens import NAME, Token
 from kilonova.model.role import Role
 from kilonova.server.routes.context import Context
 
@@ -38,7 +38,7 @@ def token_routes(context: Context) -> APIRouter:
         return project.tokens()
 
     @router.post("/tokens", dependencies=context.trusted, status_code=201)
-    def create(response: Response, name: Annotated[str, Query(min_length=1)], role: Role = Role.READ) -> TokenMade:
+    def create(response: Response, name: Annotated[str, Query(pattern=NAME)], role: Role = Role.READ) -> TokenMade:
         """Make a token. It is shown once, here."""
         response.headers["Cache-Control"] = "no-store"
         return TokenMade(name=name, role=role, token=project.create_token(name, role.value))
