@@ -340,25 +340,28 @@ def publish(tx: Transaction, name: str, block: Block) -> None:
             tables.block.c.state == WRITING,
             tables.block.c.channel_id == channel_id(tx, name),
         )
-        .values(
-            state=LIVE,
-            start=start,
-            end=block.end,
-            schema=codec.schema_to_json(block.schema),
-            encoding=codec.encoding_to_json(block.encoding),
-            columns=codec.schema_to_json(block.columns),
-            buckets=block.buckets,
-            rows=block.statistics.rows,
-            bytes=block.statistics.bytes,
-            files=block.statistics.files,
-            removals=block.statistics.removals,
-            external=None if block.external is None else codec.external_to_json(block.external),
-            stored=None if block.stored is None else codec.stored_to_json(block.stored),
-            manifest=block.manifest,
-        )
+        .values(state=LIVE, start=start, **written(block))
     )
     if not result.rowcount:
         raise UnknownName("the channel was dropped while it was being written", channel=name)
+
+
+def written(block: Block) -> dict[str, Any]:
+    """What a run has written, as columns of the block's row: all but its state, its name and where it starts."""
+    return {
+        "end": block.end,
+        "schema": codec.schema_to_json(block.schema),
+        "encoding": codec.encoding_to_json(block.encoding),
+        "columns": codec.schema_to_json(block.columns),
+        "buckets": block.buckets,
+        "rows": block.statistics.rows,
+        "bytes": block.statistics.bytes,
+        "files": block.statistics.files,
+        "removals": block.statistics.removals,
+        "external": None if block.external is None else codec.external_to_json(block.external),
+        "stored": None if block.stored is None else codec.stored_to_json(block.stored),
+        "manifest": block.manifest,
+    }
 
 
 def doom(tx: Transaction, numbers: Iterable[int]) -> None:

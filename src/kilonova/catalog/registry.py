@@ -60,6 +60,10 @@ class Registered:
         return bool(self.cursors)
 
 
+RECOVERED = ""
+"""Stands for the workflow of what was recovered, until a workflow declares it."""
+
+
 def add_channels(tx: Transaction, channels: Iterable[Channel], workflow: str) -> None:
     """Register channels."""
     every = list(channels)
@@ -116,6 +120,15 @@ def channel_owners(tx: Transaction) -> dict[str, str]:
     """The workflow that declares each channel."""
     rows = tx.connection.execute(select(tables.channel.c.name, tables.channel.c.workflow))
     return {row.name: row.workflow for row in rows}
+
+
+def take_recovered(tx: Transaction, names: Iterable[str], workflow: str) -> None:
+    """Give a workflow those of the channels that it declares that were recovered."""
+    tx.connection.execute(
+        update(tables.channel)
+        .where(tables.channel.c.name.in_(list(names)), tables.channel.c.workflow == RECOVERED)
+        .values(workflow=workflow)
+    )
 
 
 def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False) -> int:

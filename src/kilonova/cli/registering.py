@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kilonova.cli import render
 from kilonova.cli.application import NOTHING_TO_DO, ChannelName, JsonFlag, common, project
+from kilonova.cli.progress import Counter
 from kilonova.service.changes import Action, Plan
 from kilonova.service.project import open_project
 from kilonova.service.settings import FILE
+
+if TYPE_CHECKING:
+    from kilonova.service.recovery import Recovery
 
 Workflows = Annotated[list[Path], typer.Argument(help="Python files that define workflows, or folders of SQL files.")]
 
@@ -44,6 +48,58 @@ warehouse = ".kilonova/warehouse"     # or "s3://bucket/path", wherever Spark an
 # [spark]
 # master = "local[*]"
 """
+
+
+@commands.command()
+def recover(json: JsonFlag = False) -> None:
+    """Rebuild a catalog that was lost, or restored from an old backup, from the blocks of its warehouse.
+
+    Stop all servers and runs before. Nothing in the warehouse is deleted. Apply the workflows again afterwards: their
+    tasks are recomputed at the next run.
+    """
+    with (
+        Counter("reading manifests", quiet=common.quiet or json or common.json) as counter,
+        project() as opened,
+    ):
+        done = opened.recover(counter)
+    if json or common.json:
+        render.as_json(
+            {
+                "run": done.run,
+                "blocks": done.blocks,
+                "added": done.added,
+                "lost": done.lost,
+                "channels": [
+                    {
+                        "channel": each.name,
+                        "points": len(each.points),
+                        "newest": each.newest,
+                        "rows": each.rows,
+                        "doubts": [{"what": doubt.what, "why": doubt.why} for doubt in each.doubts],
+                    }
+                    for each in done.channels
+                ],
+                "doubts": [{"what": doubt.what, "why": doubt.why} for doubt in done.doubts],
+            }
+        )
+        return
+    _show_recovery(done)
+
+
+def _show_recovery(done: Recovery) -> None:
+    rows = [(each.name, len(each.points), each.newest, render.number(each.rows)) for each in done.channels]
+    render.table("", ("channel", "points", "newest", "rows in blocks"), rows)
+    doubts = [(each.name, doubt.what, doubt.why) for each in done.channels for doubt in each.doubts]
+    doubts += [("", doubt.what, doubt.why) for doubt in done.doubts]
+    if doubts:
+        render.table("missing or not used", ("channel", "what", "why"), doubts)
+    if done.run is None:
+        render.out.print("The catalog knows all blocks that can be used; nothing has changed.")
+        return
+    render.out.print(
+        f"Recovered {done.added} of {done.blocks} blocks, in run {done.run}; {done.lost} known ones are gone."
+    )
+    render.out.print("Apply the workflows now: kilonova apply FILES. Files of watched directories are taken again.")
 
 
 def load_all(files: list[Path]) -> list[Any]:

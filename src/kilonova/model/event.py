@@ -14,7 +14,8 @@ class EventKind(enum.Enum):
     """What has happened.
 
     STUCK: a firing has been due for too long, or has been tried in vain as often as firings are. UNDELIVERED: an outlet
-    has given an event up. FELL_BACK: a run made a view anew, because following its change failed.
+    has given an event up. FELL_BACK: a run made a view anew, because following its change failed. RECOVERED: the
+    catalog was recovered from the blocks of the warehouse.
     """
 
     LAUNCHED = "launched"
@@ -36,6 +37,7 @@ class EventKind(enum.Enum):
     STUCK = "stuck"
     UNDELIVERED = "undelivered"
     FELL_BACK = "fell back"
+    RECOVERED = "recovered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,7 @@ class RunKind(enum.Enum):
     TASKS = "tasks"
     INGEST = "ingest"
     COMPACTION = "compaction"
+    RECOVERY = "recovery"
 
 
 _NEXT: Mapping[tuple[RunState, RunEvent], RunState] = {

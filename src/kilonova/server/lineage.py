@@ -71,7 +71,7 @@ def events(told: Told, event: Event, *, namespace: str, warehouse: str) -> list[
         warehouse: the URL of the warehouse, which is the namespace of datasets.
     """
     match told.run.kind:
-        case RunKind.COMPACTION:
+        case RunKind.COMPACTION | RunKind.RECOVERY:
             return []
         case RunKind.INGEST:
             return [

@@ -168,7 +168,10 @@ def propose(tx: Transaction, workflow: Workflow, functions: Mapping[str, Functio
     """
     registered = registry.tasks(tx)
     chronicles = chains.chronicles(tx)
-    owners = registry.channel_owners(tx)
+    owners = {
+        name: workflow.name if owner == registry.RECOVERED else owner
+        for name, owner in registry.channel_owners(tx).items()
+    }
     for name, known in registered.items():
         for channel in known.task.writes:
             writers = workflow.writers(channel)
@@ -586,6 +589,7 @@ def carry_out(tx: Transaction, plan: Plan) -> None:
         elif change.action is Action.CHANGE:
             registry.tell_channel(tx, change.channel)
     declared = {change.channel.name: change.channel for change in plan.channels}
+    registry.take_recovered(tx, declared, plan.workflow)
     registry.put_tasks(tx, (item.task for item in plan.tasks if item.action is Action.ADD), plan.workflow)
     registry.tell_tasks(tx, (item.task for item in plan.tasks if item.action is Action.KEEP))
     for item in plan.tasks:

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from kilonova.model.block import External
     from kilonova.model.channel import Channel, Chronicle
     from kilonova.service.fsck import Verified
+    from kilonova.service.recovery import Recovery
     from kilonova.warehouse.storage import Storage
     from kilonova.warehouse.warehouse import Warehouse
 
@@ -150,6 +151,33 @@ class Project(Steering):
         self.catalog.create()
         storage.create()
         self._storage()
+
+    def recover(self, progress: Callable[[int, int], None] = lambda done, total: None) -> Recovery:
+        """Have the catalog, a new one if there is none, know the blocks of its warehouse again.
+
+        Nothing in the warehouse is changed or deleted but whose it is. Tasks begin anew at their next run; in a new
+        catalog, they are there once their workflows are applied.
+
+        Args:
+            progress: hears how many blocks have been looked at, of how many.
+
+        Returns:
+            What was recovered, and what was left and why.
+
+        Raises:
+            Busy: a run goes on.
+            CatalogError: the catalog has blocks of another warehouse, or it cannot be told whose the blocks are.
+            StorageFailed: the warehouse cannot be read, or written.
+        """
+        from kilonova.service.recovery import recover
+        from kilonova.warehouse.storage import Storage
+
+        self.catalog.create()
+        storage = Storage(warehouse_url(self.settings, self.directory))
+        storage.create()
+        done = recover(self.catalog, storage, progress)
+        self._verified = None
+        return done
 
     def declared(self, workflows: Iterable[Workflow]) -> tuple[Declared, ...]:
         """Workflows as values: each may read what is registered, and what those before it declare.

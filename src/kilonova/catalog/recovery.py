@@ -1,0 +1,250 @@
+"""Writes what was recovered from the blocks of a warehouse into a catalog, within one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import func, insert, select, text, update
+
+from kilonova.catalog import chains, codec, events, registry, runs, tables
+from kilonova.catalog.database import Transaction, insert_all
+from kilonova.errors import Busy
+from kilonova.model.block import Base, Block, BlockName
+from kilonova.model.channel import Channel, PointState
+from kilonova.model.encoding import Changes
+from kilonova.model.event import EventKind
+from kilonova.model.run import RunKind, RunState
+from kilonova.model.version import Version
+from kilonova.schedule.recovery import FoundBlock, RecoveredChannel
+
+_NONE = "none"
+"""Suffix of the row that stands for the highest number of a block in the warehouse: no directory has it."""
+
+
+def refuse_running(tx: Transaction) -> None:
+    """Refuse to recover while a run goes on.
+
+    Raises:
+        Busy: one does.
+    """
+    running = select(tables.run.c.id).where(
+        tables.run.c.state == RunState.RUNNING.value, tables.run.c.lease_until >= tx.now
+    )
+    number = tx.connection.execute(running.limit(1)).scalar()
+    if number is not None:
+        raise Busy("a run goes on", run=int(number), hint="Stop all servers and runs, and recover then")
+
+
+def known_blocks(tx: Transaction) -> dict[str, list[FoundBlock]]:
+    """The live blocks of a catalog, by channel."""
+    merging = select(tables.run.c.id).where(tables.run.c.kind == RunKind.COMPACTION.value)
+    compactions = set(tx.connection.execute(merging).scalars())
+    run_of = {row.id: row.run_id for row in tx.connection.execute(select(tables.block.c.id, tables.block.c.run_id))}
+    return {
+        name: [
+            FoundBlock(
+                block=block,
+                version=chronicle.version(block.end),
+                task=None,
+                run=run_of[block.number],
+                merges=run_of[block.number] in compactions,
+                known=True,
+            )
+            for block in chronicle.blocks
+        ]
+        for name, chronicle in chains.chronicles(tx).items()
+    }
+
+
+def filled_points(tx: Transaction) -> dict[str, set[int]]:
+    """The points that a catalog knows to be filled, by channel."""
+    query = (
+        select(tables.channel.c.name, tables.point.c.number)
+        .join(tables.point, tables.point.c.channel_id == tables.channel.c.id)
+        .where(tables.point.c.state == PointState.FILLED.value)
+    )
+    found: dict[str, set[int]] = {}
+    for row in tx.connection.execute(query):
+        found.setdefault(row.name, set()).add(row.number)
+    return found
+
+
+def put_recovered(
+    tx: Transaction,
+    channels: Sequence[RecoveredChannel],
+    *,
+    identity: str,
+    lost: Iterable[int],
+    names: Iterable[BlockName],
+    run: int,
+    logics: Mapping[str, int],
+    owner: str,
+) -> int:
+    """Write recovered channels down, besides what the catalog has; tasks that it has begin anew.
+
+    Args:
+        tx: a writing transaction.
+        channels: the channels.
+        identity: the identity that the catalog gets.
+        lost: the numbers of live blocks whose files are gone.
+        names: the names of all blocks in the warehouse, which no other is given.
+        run: the newest run of which the warehouse knows.
+        logics: the newest logic version of each task of which it knows.
+        owner: this process.
+
+    Returns:
+        The run that the recovery is.
+    """
+    connection = tx.connection
+    newest = connection.execute(select(func.max(tables.run.c.id))).scalar() or 0
+    number = max(newest, run) + 1
+    connection.execute(
+        insert(tables.run).values(
+            id=number,
+            kind=RunKind.RECOVERY.value,
+            state=RunState.SUCCEEDED.value,
+            tasks=[],
+            owner=owner,
+            started=tx.now,
+            ended=tx.now,
+            lease_until=tx.now,
+        )
+    )
+    existing = set(chains.channel_names(tx))
+    new = [_declared(each) for each in channels if each.name not in existing and each.blocks]
+    registry.add_channels(tx, new, registry.RECOVERED)
+    connection.execute(update(tables.block).where(tables.block.c.id.in_(list(lost))).values(state=chains.GONE))
+    for each in channels:
+        if each.blocks:
+            _put_channel(tx, each, number)
+    runs.expire(tx)
+    _put_highest(tx, names, number)
+    _retire(tx, logics)
+    for task, known in registry.tasks(tx).items():
+        if any(chains.channel(tx, channel).several_writers for channel in known.task.writes):
+            registry.drop_task(tx, task)
+        else:
+            registry.move_cursors(tx, task, 0, ())
+    connection.execute(update(tables.identity).values(value=identity))
+    if connection.dialect.name == "postgresql":
+        for table in ("run", "block"):
+            connection.execute(
+                text(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), (SELECT max(id) FROM {table}))")
+            )
+    recovered = [each.name for each in channels if each.blocks]
+    events.tell(tx, EventKind.RECOVERED, run=number, channels=recovered, said="the catalog was recovered")
+    return number
+
+
+def _declared(channel: RecoveredChannel) -> Channel:
+    """What the blocks of a channel say of its declaration."""
+    newest = max(channel.blocks, key=lambda each: (each.block.end, each.block.number)).block
+    told = [each.block for each in channel.blocks if not isinstance(each.block.encoding, Changes)] or [newest]
+    encoding = max(told, key=lambda block: (block.end, block.number)).encoding
+    writers = {each.task for each in channel.blocks if not each.merges}
+    return Channel(name=channel.name, schema=newest.schema, encoding=encoding, several_writers=len(writers) > 1)
+
+
+def _put_channel(tx: Transaction, channel: RecoveredChannel, run: int) -> None:
+    """Write down the points and blocks of a channel that are not there yet."""
+    connection, here = tx.connection, chains.channel_id(tx, channel.name)
+    point = tables.point.c
+    states = {
+        row.number: row.state
+        for row in connection.execute(select(point.number, point.state).where(point.channel_id == here))
+    }
+    points = channel.points
+    for number in points:
+        if states.get(number, PointState.FILLED.value) != PointState.FILLED.value:
+            connection.execute(
+                update(tables.point)
+                .where(point.channel_id == here, point.number == number)
+                .values(_point(number, points, tx, run))
+            )
+    since = min(points)
+    insert_all(
+        tx,
+        tables.point,
+        [
+            {"channel_id": here, **_point(number, points, tx, run)}
+            for number in range(since, channel.newest + 1)
+            if number not in states
+        ],
+    )
+    told = set(
+        connection.execute(
+            select(tables.run_output.c.point).where(
+                tables.run_output.c.channel_id == here, tables.run_output.c.run_id == run
+            )
+        ).scalars()
+    )
+    for each in sorted(channel.blocks, key=lambda each: each.merges):
+        if each.known:
+            continue
+        _put_block(tx, here, each.block, run)
+        if each.block.end not in told:
+            told.add(each.block.end)
+            connection.execute(
+                insert(tables.run_output).values(
+                    run_id=run,
+                    channel_id=here,
+                    point=each.block.end,
+                    block_id=each.block.number,
+                    task=each.task,
+                    reason="recovered",
+                    seconds=0.0,
+                )
+            )
+
+
+def _point(number: int, points: Mapping[int, Version], tx: Transaction, run: int) -> dict[str, Any]:
+    state = PointState.FILLED if number in points else PointState.CANCELLED
+    version = codec.version_to_json(points.get(number, Version()))
+    return {"number": number, "state": state.value, "version": version, "time": tx.now, "run_id": run}
+
+
+def _put_block(tx: Transaction, channel: int, block: Block, run: int) -> None:
+    values = {
+        "state": chains.LIVE,
+        "start": None if isinstance(block.kind, Base) else block.kind.start,
+        **chains.written(block),
+    }
+    known = select(tables.block.c.id).where(tables.block.c.id == block.number)
+    if tx.connection.execute(known).first() is None:
+        tx.connection.execute(
+            insert(tables.block).values(
+                id=block.number, channel_id=channel, run_id=run, suffix=block.suffix or None, **values
+            )
+        )
+    else:
+        tx.connection.execute(update(tables.block).where(tables.block.c.id == block.number).values(values))
+
+
+def _put_highest(tx: Transaction, names: Iterable[BlockName], run: int) -> None:
+    """Have the numbers of blocks go on after all that the warehouse has."""
+    highest = max((name.number for name in names), default=0)
+    newest = tx.connection.execute(select(func.max(tables.block.c.id))).scalar() or 0
+    if highest > newest:
+        tx.connection.execute(insert(tables.block).values(id=highest, run_id=run, state=chains.GONE, suffix=_NONE))
+
+
+def _retire(tx: Transaction, logics: Mapping[str, int]) -> None:
+    """Have the logic versions of tasks that will be declared again go on after those that blocks reflect."""
+    connection = tx.connection
+    task = tables.task.c
+    known = {row.name: row for row in connection.execute(select(task.name, task.id, task.logic))}
+    for name, logic in logics.items():
+        if name not in known or known[name].logic < logic:
+            if name in known:
+                registry.drop_task(tx, name)
+                key = known[name].id
+                connection.execute(update(tables.task).where(task.id == key).values(logic=logic))
+            else:
+                values = {"name": name, "workflow": registry.RECOVERED, "logic": logic, "active": False}
+                key = connection.execute(insert(tables.task).values(values).returning(task.id)).scalar_one()
+            connection.execute(
+                insert(tables.logic).values(
+                    task_id=key, version=logic, writes=[], fingerprint=registry.RECOVERED, registered=tx.now
+                )
+            )

@@ -1,0 +1,149 @@
+"""Decides which blocks of a warehouse are a channel, purely, from what each says of itself.
+
+A block counts if it was published, its files are there, and what it builds on counts as well. Where two histories of a
+channel meet, because two catalogs wrote to it, none of both is preferred to the other, unless the catalog knows it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kilonova.model.block import Base, Block
+from kilonova.model.version import Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundBlock:
+    """A block in a warehouse, and what it says of itself.
+
+    Attributes:
+        block: the block.
+        version: what the point reflects to which it leads.
+        task: the task that wrote it; None for an ingest.
+        run: the run that wrote it.
+        merges: whether it was written by a compaction, so that it says the same as blocks before it.
+        known: whether the catalog has it.
+        problem: why it cannot be used; None if it can be.
+    """
+
+    block: Block
+    version: Version
+    task: str | None
+    run: int
+    merges: bool
+    known: bool = False
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Something that was left as it is.
+
+    Attributes:
+        what: the directory of a block, or points.
+        why: why.
+    """
+
+    what: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveredChannel:
+    """A channel as its blocks tell it.
+
+    Attributes:
+        name: its name.
+        blocks: the blocks that can be used.
+        newest: the newest point of which anything says that it was reserved.
+        doubts: what was left.
+    """
+
+    name: str
+    blocks: tuple[FoundBlock, ...]
+    newest: int
+    doubts: tuple[Doubt, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows its blocks have that came from tasks or from outside, not from compactions."""
+        made = {each.block.end for each in self.blocks if not each.merges}
+        counted = (each for each in self.blocks if not each.merges or each.block.end not in made)
+        return sum(each.block.statistics.rows for each in counted)
+
+    @property
+    def points(self) -> dict[int, Version]:
+        """What each point reflects that is filled."""
+        return {
+            each.block.end: each.version for each in sorted(self.blocks, key=lambda each: each.merges, reverse=True)
+        }
+
+
+def recovered(name: str, found: Collection[FoundBlock], filled: Iterable[int]) -> RecoveredChannel:
+    """Decide which blocks are a channel.
+
+    Args:
+        name: the channel.
+        found: all blocks that were written to it.
+        filled: points that are known to have been filled, by the catalog or by what was made of them.
+    """
+    doubts: list[Doubt] = []
+    ends: dict[int, list[FoundBlock]] = defaultdict(list)
+    usable: dict[int, bool] = dict.fromkeys(filled, False)
+    for each in found:
+        usable[each.block.end] = False
+        if each.problem is None:
+            ends[each.block.end].append(each)
+        else:
+            doubts.append(Doubt(each.block.name.directory, each.problem))
+    taken: list[FoundBlock] = []
+    order = [0, *sorted(usable.keys() - {0})]
+    usable[0] = True
+    for end in order[1:]:
+        at_end, conflicting = _undisputed(ends[end])
+        doubts += [Doubt(each.block.name.directory, f"another block also says point {end}") for each in conflicting]
+        for each in at_end:
+            kind = each.block.kind
+            if isinstance(kind, Base) or usable[order[bisect_right(order, kind.start) - 1]]:
+                taken.append(each)
+            else:
+                doubts.append(Doubt(each.block.name.directory, f"what it changes, point {kind.start}, is not there"))
+        usable[end] = any(each.block.end == end for each in taken)
+    newest = order[-1]
+    if taken and not usable[newest]:
+        doubts.append(Doubt(f"point {newest}", f"lost; the newest that can be read is {taken[-1].block.end}"))
+    absent = _absent(taken)
+    if absent:
+        doubts.append(Doubt(absent, "no block; their runs failed, changed nothing, or their blocks are gone"))
+    return RecoveredChannel(name=name, blocks=tuple(taken), newest=newest, doubts=tuple(doubts))
+
+
+def _undisputed(blocks: list[FoundBlock]) -> tuple[list[FoundBlock], list[FoundBlock]]:
+    """Blocks that lead to one point and can be of one history, and those that dispute it."""
+    made = [each for each in blocks if not each.merges]
+    known = [each for each in blocks if each.known]
+    if len(made) <= 1:
+        return blocks, []
+    if known:
+        return known, [each for each in blocks if not each.known]
+    return [], blocks
+
+
+def _absent(taken: Iterable[FoundBlock]) -> str:
+    """The points without a block between those of blocks, in words; empty if there are none."""
+    first: dict[int, bool] = {}
+    for each in taken:
+        first[each.block.end] = first.get(each.block.end, False) or isinstance(each.block.kind, Base)
+    ends = sorted(first)
+    if not ends:
+        return ""
+    begin = ends[0] - 1 if first[ends[0]] else 0  # what was before a base may have been collected
+    gaps = [(low + 1, high - 1) for low, high in pairwise([begin, *ends]) if high - low > 1]
+    return ", ".join(f"point {low}" if low == high else f"points {low} to {high}" for low, high in gaps)

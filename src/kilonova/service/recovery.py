@@ -1,0 +1,260 @@
+"""Recovery of a catalog from the blocks of its warehouse, after it was lost or restored from an older backup.
+
+Each block says in its manifest what it is. Those that were published, and whose files are there, become the points and
+live blocks of their channels again; whatever else is in the warehouse stays as it is, and is named. Everything is
+written in one transaction, and the catalog gets a new identity, so that the old one is refused if it comes back.
+Tasks begin anew: what they had read is not known.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from kilonova.catalog import chains, recovery
+from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.manifest import Manifest, manifest_from_text
+from kilonova.errors import CatalogError
+from kilonova.model.block import BlockName
+from kilonova.model.damage import DamageKind, compare, written
+from kilonova.schedule.recovery import Doubt, FoundBlock, RecoveredChannel, recovered
+from kilonova.service.ownership import Owner, owner_of, owner_to_text
+from kilonova.warehouse.storage import COMMITTED, Storage
+
+_AT_ONCE = 16
+"""How many manifests are read at the same time."""
+
+_BATCH = 1000
+"""How many manifests are read between two words about progress."""
+
+_COMPACTION = "compaction"
+"""The step that a compaction's blocks name as what wrote them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What was recovered.
+
+    Attributes:
+        run: the run that says so; None if the catalog knew everything.
+        blocks: how many blocks the warehouse has.
+        added: how many of them the catalog did not know.
+        lost: how many blocks the catalog had whose files are gone.
+        channels: the channels.
+        doubts: blocks of which not even the channel is known.
+    """
+
+    run: int | None
+    blocks: int
+    added: int
+    lost: int
+    channels: tuple[RecoveredChannel, ...]
+    doubts: tuple[Doubt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A block as it was found: its manifest, if it can be read, and whether it is published and whole."""
+
+    name: BlockName
+    manifest: Manifest | None
+    problem: str | None
+    is_published: bool = False
+
+
+def recover(
+    catalog: Catalog, storage: Storage, progress: Callable[[int, int], None] = lambda done, total: None
+) -> Recovery:
+    """Have a catalog know all blocks of its warehouse that can be used.
+
+    Args:
+        catalog: the catalog, which may be empty.
+        storage: the warehouse.
+        progress: hears how many manifests have been read, of how many.
+
+    Raises:
+        Busy: a run goes on.
+        CatalogError: the catalog has blocks of another warehouse, or it cannot be told whose the blocks are.
+        StorageFailed: the warehouse cannot be read, or written.
+    """
+    owner = owner_of(storage)
+    names = storage.blocks()
+    read = _read(storage, names, progress)
+    with catalog.writing() as tx:
+        recovery.refuse_running(tx)
+        identity = tx.identity()
+        known = recovery.known_blocks(tx)
+        accepted = _accepted(storage, owner, identity, known, read)
+        states = {name.number: (name, state) for name, state in chains.block_states(tx).items()}
+        found, doubts = _found(read, accepted, states)
+        lost = _lost(storage, known)
+        added = sum(each.problem is None for blocks in found.values() for each in blocks)
+        for channel, blocks in known.items():
+            found[channel] += [each for each in blocks if each.block.number not in lost]
+        filled = _filled(tx, found)
+        channels = tuple(recovered(name, found[name], filled.get(name, ())) for name in sorted(found))
+        if not added and not lost and owner is not None and owner.catalog == identity:
+            return Recovery(run=None, blocks=len(names), added=0, lost=0, channels=channels, doubts=doubts)
+        manifests = [each.manifest for each in read if each.manifest is not None]
+        new = uuid.uuid4().hex[:8]
+        run = recovery.put_recovered(
+            tx,
+            channels,
+            identity=new,
+            lost=lost,
+            names=names,
+            run=max((each.run for each in manifests), default=0),
+            logics=_logics(manifests),
+            owner=f"{socket.gethostname()}:{os.getpid()}",
+        )
+        storage.hand_over(owner_to_text(Owner(catalog=new, earlier=tuple(sorted(accepted)))))
+    return Recovery(run=run, blocks=len(names), added=added, lost=len(lost), channels=channels, doubts=doubts)
+
+
+def _read(storage: Storage, names: list[BlockName], progress: Callable[[int, int], None]) -> list[_Read]:
+    """Read the manifests of blocks, and compare their files with what these say."""
+    files_of = storage.every_found()
+
+    def one(name: BlockName) -> _Read:
+        text = storage.manifest(name)
+        if text is None:
+            return _Read(name, None, "it has no manifest")
+        try:
+            manifest = manifest_from_text(text)
+        except CatalogError as error:
+            return _Read(name, None, error.problem)
+        if manifest.block.name != name:
+            return _Read(name, None, f"its manifest is that of {manifest.block.name.directory}")
+        files = files_of(name)
+        damages = [each for each in compare(written(manifest.block), files) if each.kind is not DamageKind.FOREIGN]
+        problem = "; ".join(map(str, damages)) or None
+        return _Read(name, manifest, problem, files is not None and COMMITTED in files)
+
+    read: list[_Read] = []
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for first in range(0, len(names), _BATCH):
+            read += pool.map(one, names[first : first + _BATCH])
+            progress(len(read), len(names))
+    return read
+
+
+def _accepted(
+    storage: Storage,
+    owner: Owner | None,
+    identity: str,
+    known: Mapping[str, list[FoundBlock]],
+    read: Iterable[_Read],
+) -> set[str]:
+    """The identities of the catalogs whose blocks are to be recovered.
+
+    Raises:
+        CatalogError: the catalog has blocks of another warehouse, or the warehouse has blocks of several catalogs.
+    """
+    has_blocks = any(known.values())
+    if owner is not None:
+        accepted = {owner.catalog, *owner.earlier}
+        if has_blocks and identity not in accepted:
+            raise CatalogError(
+                f"the catalog {identity} has blocks of another warehouse; this one belongs to {owner.catalog}",
+                path=storage.url,
+                hint="Recover into a new catalog",
+            )
+        return accepted
+    if has_blocks:
+        return {identity}
+    named = {each.manifest.catalog for each in read if each.manifest is not None}
+    if len(named) > 1:
+        raise CatalogError(
+            f"the warehouse has blocks of several catalogs, {', '.join(sorted(named))}, and names none of them",
+            path=storage.url,
+            hint="Move the blocks of others away",
+        )
+    return named
+
+
+def _found(
+    read: Iterable[_Read], accepted: set[str], states: Mapping[int, tuple[BlockName, str]]
+) -> tuple[dict[str, list[FoundBlock]], tuple[Doubt, ...]]:
+    """The blocks that the catalog does not have, by channel, and those of which nothing is known."""
+    found: dict[str, list[FoundBlock]] = defaultdict(list)
+    doubts: list[Doubt] = []
+    proven = _reflected(each.manifest for each in read if each.manifest is not None and each.is_published)
+    for each in read:
+        other, state = states.get(each.name.number, (None, None))
+        if other == each.name and state != chains.WRITING:
+            continue
+        if each.manifest is None:
+            doubts.append(Doubt(each.name.directory, each.problem or ""))
+            continue
+        if each.manifest.catalog not in accepted:
+            doubts.append(Doubt(each.name.directory, f"it is of another catalog, {each.manifest.catalog}"))
+            continue
+        channel, block = each.manifest.channel, each.manifest.block
+        problem = each.problem
+        if problem is None and other not in (None, each.name):
+            problem = "the catalog has another block of that number"
+        if problem is None and not each.is_published and block.end not in proven[channel]:
+            problem = "it has no mark of having been published"
+        found[channel].append(
+            FoundBlock(
+                block=block,
+                version=each.manifest.version,
+                task=each.manifest.task,
+                run=each.manifest.run,
+                merges=each.manifest.task == _COMPACTION,
+                problem=problem,
+            )
+        )
+    return found, tuple(doubts)
+
+
+def _reflected(manifests: Iterable[Manifest]) -> dict[str, set[int]]:
+    """The points of sources that what was made of them reflects, which must have been filled."""
+    points: dict[str, set[int]] = defaultdict(set)
+    for manifest in manifests:
+        for path, entry in manifest.version.entries:
+            if len(path) > 1:
+                points[path[0]] |= {each.last for each in entry if each.last > 0}
+    return points
+
+
+def _lost(storage: Storage, known: Mapping[str, list[FoundBlock]]) -> set[int]:
+    """The numbers of the blocks of a catalog whose directories are gone."""
+    files_of = storage.every_found()
+    return {
+        each.block.number
+        for blocks in known.values()
+        for each in blocks
+        if any(
+            damage.file is None and damage.kind is DamageKind.MISSING
+            for damage in compare(written(each.block), files_of(each.block.name))
+        )
+    }
+
+
+def _filled(tx: Transaction, found: Mapping[str, list[FoundBlock]]) -> dict[str, set[int]]:
+    """The points that must have been filled, be there blocks or not, by channel."""
+    filled = recovery.filled_points(tx)
+    for blocks in found.values():
+        for each in blocks:
+            if each.problem is None:
+                for path, entry in each.version.entries:
+                    if len(path) > 1:
+                        filled.setdefault(path[0], set()).update(one.last for one in entry if one.last > 0)
+    return filled
+
+
+def _logics(manifests: Iterable[Manifest]) -> dict[str, int]:
+    """The newest logic version of each task of which blocks know."""
+    logics: dict[str, int] = {}
+    for manifest in manifests:
+        for path, entry in manifest.version.entries:
+            for each in entry:
+                for task, logic in zip(path[1:], each.logic, strict=True):
+                    logics[task] = max(logics.get(task, 0), logic)
+    return logics

@@ -1,0 +1,276 @@
+"""A catalog that is lost, or restored from a backup, is what its warehouse says again."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from kilonova.catalog import chains, runs
+from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.manifest import Manifest, manifest_to_text
+from kilonova.engine.reclaim import collect_garbage
+from kilonova.engine.telling import unheard
+from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
+from kilonova.errors import Busy, CatalogError, UnknownName
+from kilonova.model.block import Base, BlockName, Delta, Kind, Statistics
+from kilonova.model.channel import Chronicle, PointState
+from kilonova.model.run import RunKind
+from kilonova.model.version import Version
+from kilonova.service.fsck import verify as fsck
+from kilonova.service.ownership import Owner, owner_of, owner_to_text, verify
+from kilonova.service.recovery import recover
+from kilonova.warehouse.storage import COMMITTED, OWNER, Storage
+from tests.catalog.building import a_block, an_output, with_channels
+
+SEED = int(os.environ.get("KILONOVA_SEED") or random.randrange(1 << 30))
+LEASE = timedelta(seconds=600)
+
+
+def a_catalog(place: Path, name: str) -> Catalog:
+    catalog = Catalog(f"sqlite:///{place / name}")
+    catalog.create()
+    return catalog
+
+
+def made(place: Path, *channels: str) -> tuple[Catalog, Storage]:
+    catalog, storage = a_catalog(place, "catalog.db"), Storage(str(place / "warehouse"))
+    storage.create()
+    verify(catalog, storage)
+    with_channels(catalog, *channels)
+    return catalog, storage
+
+
+def root_of(storage: Storage) -> Path:
+    return Path(storage.url.removeprefix("file://"))
+
+
+def publish(catalog: Catalog, storage: Storage, channel: str, what: str = "delta") -> None:
+    """Carry a run out on a channel: a delta, a base, a compaction, or one that changes nothing or fails."""
+    workplace = Workplace(catalog=catalog, files=storage, owner="me", lease=LEASE, listener=unheard)
+    merges = what == "compaction"
+
+    def prepare(_: Transaction) -> Prepared[None]:
+        kind = RunKind.COMPACTION if merges else RunKind.INGEST
+        return Prepared(kind=kind, tasks=(), writes=() if merges else (channel,), pins=(), plan=None)
+
+    def work(begun: Begun[None]) -> Results:
+        if what == "failure":
+            raise UnknownName("no luck")
+        with catalog.reading() as tx:
+            point = chains.chronicle(tx, channel).effective if merges else begun.points[channel]
+        if what == "nothing":
+            return Results(inputs=(), outputs=(an_output(channel, point, None),), advances=())
+        kind: Kind = Base(point) if what in ("base", "compaction") else Delta(point - 1, point)
+        block = replace(
+            a_block(begun.name_block(channel), kind),
+            statistics=Statistics(rows=point, bytes=0, files=0),
+            stored=(),
+        )
+        output = an_output(channel, point, block, "compaction" if merges else None)
+        return Results(inputs=(), outputs=(output,), advances=())
+
+    try:
+        carry_out(workplace, prepare, work)
+    except UnknownName:
+        assert what == "failure"
+
+
+def chronicles(catalog: Catalog) -> dict[str, Chronicle]:
+    with catalog.reading() as tx:
+        return chains.chronicles(tx)
+
+
+def told(chronicle: Chronicle) -> object:
+    """What readers can see of a channel: how each point that can be read is put together, and what it reflects."""
+    readable = {}
+    for point in chronicle.points:
+        if point.state is PointState.FILLED:
+            try:
+                blocks = chronicle.snapshot(point.number).blocks
+            except UnknownName:
+                continue
+            readable[point.number] = ([block.name for block in blocks], point.version)
+    channel = replace(chronicle.channel, several_writers=False)
+    return channel, chronicle.effective, readable
+
+
+def test_a_lost_catalog_is_recovered_whatever_has_happened(tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    print(f"KILONOVA_SEED={SEED}")
+    for number in range(6):
+        place = tmp_path / str(number)
+        place.mkdir()
+        catalog, storage = made(place, "clicks", "users")
+        for channel in ("clicks", "users"):
+            publish(catalog, storage, channel)
+            for _ in range(chance.randrange(12)):
+                publish(
+                    catalog,
+                    storage,
+                    channel,
+                    chance.choice(["delta", "delta", "delta", "base", "compaction", "nothing", "failure"]),
+                )
+        if chance.random() < 0.5:
+            collect_garbage(catalog, storage, unheard)
+        before = chronicles(catalog)
+        directories = storage.blocks()
+        new = a_catalog(place, "new.db")
+        with pytest.raises(CatalogError, match="kilonova recover"):
+            verify(new, storage)
+        done = recover(new, storage)
+        verify(new, storage)
+        after = chronicles(new)
+        assert {name: told(each) for name, each in after.items()} == {name: told(each) for name, each in before.items()}
+        assert storage.blocks() == directories
+        assert not fsck(new, storage).damaged
+        with pytest.raises(CatalogError, match="belongs to the catalog"):
+            verify(catalog, storage)
+        assert recover(new, storage).run is None
+        assert done.run is not None
+        publish(new, storage, "clicks")
+        newest = chronicles(new)["clicks"]
+        assert newest.newest > max(point.number for point in before["clicks"].points if point.state.value == "filled")
+        assert max(storage.blocks()).number > max(directories).number
+        assert chronicles(new)["clicks"].snapshot(newest.newest).blocks[-1].number == max(storage.blocks()).number
+
+
+def test_an_older_backup_gets_what_came_after_it(tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    print(f"KILONOVA_SEED={SEED}")
+    catalog, storage = made(tmp_path, "clicks", "users")
+    for _ in range(3):
+        publish(catalog, storage, "clicks")
+    catalog.close()
+    shutil.copy(tmp_path / "catalog.db", tmp_path / "backup.db")
+    catalog = a_catalog(tmp_path, "catalog.db")
+    for _ in range(5):
+        publish(catalog, storage, chance.choice(["clicks", "users"]))
+    publish(catalog, storage, "clicks")
+    publish(catalog, storage, "clicks", "compaction")
+    collect_garbage(catalog, storage, unheard)
+    before = chronicles(catalog)
+    catalog.close()
+    backup = a_catalog(tmp_path, "backup.db")
+    done = recover(backup, storage)
+    assert done.lost == 3
+    assert {n: told(c) for n, c in chronicles(backup).items()} == {n: told(c) for n, c in before.items()}
+    with pytest.raises(CatalogError):
+        verify(a_catalog(tmp_path, "catalog.db"), storage)
+
+
+def test_what_was_not_published_is_left_and_named(tmp_path: Path) -> None:
+    catalog, storage = made(tmp_path, "clicks")
+    for _ in range(4):
+        publish(catalog, storage, "clicks")
+    blocks = storage.blocks()
+    (root_of(storage) / blocks[2].directory / COMMITTED).unlink()
+    storage.seal(BlockName(9), "no manifest")
+    new = a_catalog(tmp_path, "new.db")
+    done = recover(new, storage)
+    [channel] = done.channels
+    assert [each.block.end for each in channel.blocks] == [1, 2]
+    assert [(doubt.what, doubt.why) for doubt in channel.doubts] == [
+        (blocks[2].directory, "it has no mark of having been published"),
+        (blocks[3].directory, "what it changes, point 3, is not there"),
+        ("point 4", "lost; the newest that can be read is 2"),
+    ]
+    assert [doubt.what for doubt in done.doubts] == ["block_9"]
+    assert [point.state.value for point in chronicles(new)["clicks"].points] == ["filled", "filled", "cancelled"]
+    publish(new, storage, "clicks")
+    assert chronicles(new)["clicks"].newest == 5
+    collected = collect_garbage(new, storage, unheard)
+    assert set(collected.strangers) == {blocks[2].directory, blocks[3].directory, "block_9"}
+    assert set(blocks) < set(storage.blocks())
+
+
+def test_a_block_that_others_reflect_was_published(tmp_path: Path) -> None:
+    catalog, storage = made(tmp_path, "clicks")
+    for _ in range(2):
+        publish(catalog, storage, "clicks")
+    first, _ = storage.blocks()
+    (root_of(storage) / first.directory / COMMITTED).unlink()
+    entries = dict(Version.source("clicks", 1).entries)
+    [entry] = entries.values()
+    derived = Version.of({("clicks", "count"): tuple(replace(each, logic=(3,)) for each in entry)})
+    block = replace(a_block(BlockName(7, "ab"), Base(1)), statistics=Statistics(rows=1, bytes=0, files=0), stored=())
+    with catalog.reading() as tx:
+        identity = tx.identity()
+    manifest = Manifest(catalog=identity, channel="count", task="count", run=5, point=1, version=derived, block=block)
+    storage.seal(block.name, manifest_to_text(manifest))
+    storage.mark_committed([block.name])
+    done = recover(a_catalog(tmp_path, "new.db"), storage)
+    assert {each.name: sorted(each.points) for each in done.channels} == {"clicks": [1, 2], "count": [1]}
+
+
+def test_two_histories_of_a_channel_are_not_mixed(tmp_path: Path) -> None:
+    catalog, storage = made(tmp_path, "clicks")
+    publish(catalog, storage, "clicks")
+    catalog.close()
+    shutil.copy(tmp_path / "catalog.db", tmp_path / "backup.db")
+    publish(a_catalog(tmp_path, "catalog.db"), storage, "clicks")
+    backup = a_catalog(tmp_path, "backup.db")
+    publish(backup, storage, "clicks")
+    lost = a_catalog(tmp_path, "new.db")
+    done = recover(lost, storage)
+    assert sorted(done.channels[0].points) == [1]
+    assert sum("another block also says point 2" in doubt.why for doubt in done.channels[0].doubts) == 2
+
+
+def test_recovery_is_refused_while_a_run_goes_on_and_over_another_warehouse(tmp_path: Path) -> None:
+    catalog, storage = made(tmp_path, "clicks")
+    publish(catalog, storage, "clicks")
+    with catalog.writing() as tx:
+        runs.start(tx, kind=RunKind.INGEST, tasks=(), writes=("clicks",), owner="me", lease=LEASE)
+    with pytest.raises(Busy, match="a run goes on"):
+        recover(catalog, storage)
+    (tmp_path / "other").mkdir()
+    other, _ = made(tmp_path / "other", "clicks")
+    publish(other, _, "clicks")
+    with pytest.raises(CatalogError, match="another warehouse"):
+        recover(other, storage)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_recovery_that_was_killed_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    catalog, storage = made(tmp_path, "clicks")
+    for _ in range(3):
+        publish(catalog, storage, "clicks")
+    expected = told(chronicles(catalog)["clicks"])
+    new = a_catalog(tmp_path, "new.db")
+    real = Storage.hand_over
+
+    def killed(self: Storage, owner: str) -> None:
+        if not before:
+            real(self, owner)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Storage, "hand_over", killed)
+        with pytest.raises(KeyboardInterrupt):
+            recover(new, storage)
+    assert not chronicles(new)
+    with pytest.raises(CatalogError, match="kilonova recover"):
+        verify(new, storage)
+    recover(new, storage)
+    verify(new, storage)
+    assert told(chronicles(new)["clicks"]) == expected
+
+
+def test_a_warehouse_without_owner_is_recovered_if_its_blocks_agree(tmp_path: Path) -> None:
+    catalog, storage = made(tmp_path, "clicks")
+    publish(catalog, storage, "clicks")
+    place = root_of(storage) / OWNER
+    place.unlink()
+    recover(a_catalog(tmp_path, "one.db"), storage)
+    storage.hand_over(owner_to_text(Owner(catalog="other")))
+    done = recover(a_catalog(tmp_path, "two.db"), storage)
+    assert [doubt.why.split(",")[0] for doubt in done.doubts] == ["it is of another catalog"]
+    assert owner_of(storage) is not None
