@@ -26,6 +26,7 @@ from kilonova.model.policy import AfterDeltas
 from kilonova.model.run import Input, RunKind
 from kilonova.model.task import Mode
 from kilonova.model.trigger import Arrival
+from kilonova.server import loop
 from kilonova.server.loop import Refused, Server
 from kilonova.server.messages import Done, Ended, Errand, Failed, Message, Outcome, Ready, Work
 from kilonova.server.workers import Worker
@@ -214,6 +215,41 @@ def test_errands_go_first_and_are_answered(project: Project) -> None:
         with pytest.raises(Refused, match="it broke"):
             third.result(5)
         until(lambda: len(stage.players) == 2)
+
+
+def test_pages_come_after_what_has_fired(project: Project) -> None:
+    with playing(project) as stage:
+        until(lambda: bool(stage.players))
+        stage.server.errand("run", tasks=["x"])
+        stage.until_given(1)
+        pages = [stage.server.errand("page", channel="clicks") for _ in range(5)]
+        ingested(project.catalog, "clicks")
+        until(lambda: len(states(project)) == 2)
+        stage.players[0].say(Done(None))
+        assert isinstance(stage.until_given(2), Batch)
+        assert not any(page.running() for page in pages)
+
+
+def test_pages_leave_a_worker_to_others(project: Project) -> None:
+    with playing(project, workers=3) as stage:
+        until(lambda: len(stage.players) == 3)
+        pages = [stage.server.errand("page", channel="clicks") for _ in range(5)]
+        stage.until_given(2)
+        stage.server.errand("run", tasks=["x"])
+        until(lambda: len(stage.given()) == 3)
+        assert sorted(work.what for work in stage.given() if isinstance(work, Errand)) == ["page", "page", "run"]
+        assert sum(page.running() for page in pages) == 2
+
+
+def test_a_page_that_waits_for_too_long_is_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(project) as stage:
+        until(lambda: bool(stage.players))
+        stage.server.errand("run", tasks=["x"])
+        stage.until_given(1)
+        monkeypatch.setattr(loop, "_PATIENCE", 0.0)
+        with pytest.raises(Refused, match="no worker had time") as told:
+            stage.server.errand("page", channel="clicks").result(20)
+        assert told.value.told["error"] == "spark"
 
 
 def test_an_errand_that_nobody_waits_for_any_more_is_left_out(project: Project) -> None:

@@ -14,11 +14,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kilonova.errors import Busy, Cancelled, UnknownName
+from kilonova.errors import Busy, Cancelled, SparkUnavailable, UnknownName
 from kilonova.server.loop import Server
 
 _UNENDED = 100
 """How many may wait or be done at once."""
+
+_PAGES = 50
+"""How many of them are pages of rows: who may only look leaves room for others."""
 
 _ENDED = 1000
 """How many outcomes are kept."""
@@ -77,12 +80,16 @@ class Errands:
 
         Raises:
             Busy: too many errands wait already.
+            SparkUnavailable: too many pages do.
         """
         with ExitStack() as after, self._lock:
             after.callback(then)
             ended = [name for name, asked in self._asked.items() if asked.outcome.done()]
             if len(self._asked) - len(ended) >= _UNENDED:
                 raise Busy(f"{_UNENDED} errands wait for workers already", hint="Try again later")
+            pages = sum(asked.what == "page" and not asked.outcome.done() for asked in self._asked.values())
+            if what == "page" and pages >= _PAGES:
+                raise SparkUnavailable(f"{_PAGES} pages wait for workers already", hint="Try again later")
             for name in ended[: max(0, len(ended) - _ENDED)]:
                 del self._asked[name]
             asked = Asked(name=uuid.uuid4().hex, what=what, outcome=self._server.errand(what, **arguments))
@@ -105,6 +112,7 @@ class Errands:
         Raises:
             Refused: it could not be done.
             Busy: too many errands wait already.
+            SparkUnavailable: too many pages do.
             Cancelled: the client has gone.
         """
         waiting = self.ask(what, then, **arguments).outcome

@@ -95,6 +95,7 @@ class Server:
         self._workers: list[Worker] = []
         self._heard: deque[tuple[Worker, Message | None]] = deque()
         self._errands: deque[tuple[Errand, Future[Any]]] = deque()
+        self._pages: deque[tuple[Errand, Future[Any], float]] = deque()
         self._lookout = Lookout(self._project.look, self._take, self._watch.nudge)
         self._name = ""
         self._chores: deque[tuple[Errand, Future[Any]]] = deque()
@@ -122,7 +123,10 @@ class Server:
         return any(worker.ready for worker in self._workers)
 
     def errand(self, what: str, **arguments: Any) -> Future[Any]:
-        """Let a worker do something that needs Spark; it goes before what has fired.
+        """Let a worker do something that needs Spark.
+
+        It goes before what has fired; but pages come after that, on all workers but one at most where there are
+        several, and are refused if they have waited for too long: who may only look holds up nothing.
 
         Args:
             what: which: `run`, `ingest`, `compact`, `export`, `page` or `apply`.
@@ -132,7 +136,10 @@ class Server:
             The result to come: a run's number, a page, or plans; or `Refused`.
         """
         answer: Future[Any] = Future()
-        self._errands.append((Errand(what, arguments), answer))
+        if what == "page":
+            self._pages.append((Errand(what, arguments), answer, time.monotonic()))
+        else:
+            self._errands.append((Errand(what, arguments), answer))
         self._watch.nudge()
         return answer
 
@@ -216,6 +223,7 @@ class Server:
             awaited = unended or directories or settling or self._lookout.busy
             if self._until_idle and not awaited and self._stopping is None:
                 self.stop()
+        self._show(free)
         while free and self._chores:
             errand, answer = self._chores.popleft()
             if answer.set_running_or_notify_cancel():
@@ -223,6 +231,25 @@ class Server:
         if free and self._stopping is None:
             self._tidy(free[0], _OVERDUE if unended else 1)
         self._lookout.go_on()
+
+    def _show(self, free: list[Worker]) -> None:
+        """Give pages to workers that have nothing else to do, and refuse those that have waited for too long."""
+        reading = sum(isinstance(each.doing, Errand) and each.doing.what == "page" for each in self._workers)
+        room = max(1, self._settings.workers - 1) - reading
+        while self._pages:
+            errand, answer, since = self._pages[0]
+            late = time.monotonic() - since > _PATIENCE
+            if not late and not (free and room > 0):
+                return
+            self._pages.popleft()
+            if not answer.set_running_or_notify_cancel():
+                continue
+            if late:
+                problem = f"no worker had time for a page in {_PATIENCE:.0f} s"
+                answer.set_exception(Refused(SparkUnavailable(problem, hint="Try again later").told))
+            else:
+                free.pop().give(errand, answer)
+                room -= 1
 
     def _beat(self) -> None:
         """Say that the server lives, and take up after those that do not."""
@@ -417,12 +444,16 @@ class Server:
             log.warning("others will take up after this server: %s", error)
         hurried = self._stopping == float("-inf")
         self._deliverer.close(0.0 if hurried else min(_LAST, self._settings.grace))
-        for _, answer in (*self._errands, *self._chores):
+        pages = ((errand, answer) for errand, answer, _ in self._pages)
+        for _, answer in (*self._errands, *self._chores, *pages):
             if answer.set_running_or_notify_cancel():
                 answer.set_exception(Refused(SparkUnavailable("the server was stopped", hint="Try again").told))
         self._watch.close()
         self._project.close()
 
+
+_PATIENCE = 30.0
+"""Seconds for which a page waits for a worker."""
 
 _TURN = 30.0
 """Seconds for which files of one directory are taken before something else has its turn."""
