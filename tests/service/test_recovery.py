@@ -10,7 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+import kilonova as kn
 from kilonova.catalog import chains, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.manifest import Manifest, manifest_to_text
@@ -24,9 +26,11 @@ from kilonova.model.run import RunKind
 from kilonova.model.version import Version
 from kilonova.service.fsck import verify as fsck
 from kilonova.service.ownership import Owner, owner_of, owner_to_text, verify
+from kilonova.service.project import Project, open_project
 from kilonova.service.recovery import recover
 from kilonova.warehouse.storage import COMMITTED, OWNER, Storage
 from tests.catalog.building import a_block, an_output, with_channels
+from tests.databases import DIALECTS, empty_database
 
 SEED = int(os.environ.get("KILONOVA_SEED") or random.randrange(1 << 30))
 LEASE = timedelta(seconds=600)
@@ -162,6 +166,55 @@ def test_an_older_backup_gets_what_came_after_it(tmp_path: Path) -> None:
     assert {n: told(c) for n, c in chronicles(backup).items()} == {n: told(c) for n, c in before.items()}
     with pytest.raises(CatalogError):
         verify(a_catalog(tmp_path, "catalog.db"), storage)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_numbers_go_on_in_a_database_of_either_kind(tmp_path: Path, dialect: str) -> None:
+    catalog, storage = made(tmp_path, "clicks")
+    for _ in range(3):
+        publish(catalog, storage, "clicks")
+    storage.seal(BlockName(20, "ab"), "no manifest")
+    with empty_database(dialect) as url:
+        new = Catalog(url)
+        new.create()
+        done = recover(new, storage)
+        publish(new, storage, "clicks")
+        assert max(storage.blocks()).number == 21
+        with new.reading() as tx:
+            assert runs.one(tx, None).number == (done.run or 0) + 1
+        assert chronicles(new)["clicks"].readable == 4
+        new.close()
+
+
+def test_tasks_of_an_older_backup_begin_anew(tmp_path: Path, spark: SparkSession) -> None:
+    shop = kn.Workflow("shop")
+    shop.channel("orders", "id bigint, amount bigint")
+
+    @shop.task(schema="amount bigint")
+    def large(orders: kn.New) -> kn.Delta:
+        return orders.where("amount > 5").select("amount")
+
+    def ingest(project: Project, *amounts: int) -> None:
+        project.ingest("orders", spark.createDataFrame(list(enumerate(amounts)), "id bigint, amount bigint"))
+        project.run()
+
+    with open_project(tmp_path, session=spark) as project:
+        project.create()
+        project.apply(shop)
+        ingest(project, 3, 7)
+        project.close()
+        shutil.copytree(tmp_path / ".kilonova", tmp_path / "backup", ignore=shutil.ignore_patterns("warehouse"))
+    with open_project(tmp_path, session=spark) as project:
+        ingest(project, 9, 11)
+    for file in (tmp_path / ".kilonova").glob("catalog.db*"):
+        file.unlink()
+    shutil.copytree(tmp_path / "backup", tmp_path / ".kilonova", dirs_exist_ok=True)
+    with open_project(tmp_path, session=spark) as project:
+        assert project.recover().added == 2
+        assert sorted(project.rows("orders")[1]) == [(0, 3), (0, 9), (1, 7), (1, 11)]
+        assert project.apply(shop).empty
+        ingest(project, 13)
+        assert sorted(project.rows("large")[1]) == [(7,), (9,), (11,), (13,)]
 
 
 def test_what_was_not_published_is_left_and_named(tmp_path: Path) -> None:
