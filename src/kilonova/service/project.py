@@ -150,7 +150,7 @@ class Project(Steering):
             refuse_foreign(storage)
         self.catalog.create()
         storage.create()
-        self._storage()
+        self._storage(self.catalog)
 
     def recover(self, progress: Callable[[int, int], None] = lambda done, total: None) -> Recovery:
         """Have the catalog, a new one if there is none, know the blocks of its warehouse again.
@@ -762,7 +762,7 @@ class Project(Steering):
             catalog.check()
             return collect_garbage(
                 catalog,
-                self._files(),
+                self._warehouse or self._storage(catalog),
                 self.listener,
                 channels=chosen,
                 provenance=Provenance(provenance or self.settings.provenance),
@@ -820,7 +820,7 @@ class Project(Steering):
         from kilonova.service.fsck import verify
 
         self.catalog.check()
-        storage = self._storage()
+        storage = self._storage(self.catalog)
         found = verify(self.catalog, storage, channels, checksums=checksums, progress=progress)
         return self._mended(found, storage) if repair else found
 
@@ -922,7 +922,7 @@ class Project(Steering):
         self.catalog.check()
         with self.catalog.reading() as tx:
             found = records.one(tx, run)
-        text = self._storage().log(found.number, found.started.date())
+        text = self._storage(self.catalog).log(found.number, found.started.date())
         if text is None and found.state is not RunState.RUNNING:
             raise UnknownName(
                 "the run has no log", run=found.number, hint=f"Logs are kept for {self.settings.logs} days"
@@ -952,7 +952,7 @@ class Project(Steering):
         from kilonova.warehouse.session import SparkSettings, open_session
         from kilonova.warehouse.warehouse import Warehouse
 
-        storage = self._storage()
+        storage = self._storage(self.catalog)
         with self._lock:
             if self._warehouse is None:
                 section = self.settings.spark
@@ -994,10 +994,13 @@ class Project(Steering):
 
     def _files(self) -> Files:
         """The files of the warehouse, which can be deleted without Spark."""
-        return self._warehouse or self._storage()
+        return self._warehouse or self._storage(self.catalog)
 
-    def _storage(self) -> Storage:
+    def _storage(self, catalog: Catalog) -> Storage:
         """The directory of the warehouse, which is seen once to be this catalog's.
+
+        Args:
+            catalog: the catalog, as it can be read now.
 
         Raises:
             CatalogError: it is another's.
@@ -1007,7 +1010,7 @@ class Project(Steering):
 
         if self._verified is None:
             storage = Storage(warehouse_url(self.settings, self.directory))
-            verify(self.catalog, storage)
+            verify(catalog, storage)
             self._verified = storage
         return self._verified
 
