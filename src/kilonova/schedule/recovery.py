@@ -107,6 +107,7 @@ def recovered(name: str, found: Collection[FoundBlock], filled: Iterable[int]) -
     order = [0, *sorted(usable.keys() - {0})]
     usable[0] = True
     for end in order[1:]:
+        before = len(taken)
         at_end, conflicting = _undisputed(ends[end])
         doubts += [Doubt(each.block.name.directory, f"another block also says point {end}") for each in conflicting]
         for each in at_end:
@@ -115,7 +116,7 @@ def recovered(name: str, found: Collection[FoundBlock], filled: Iterable[int]) -
                 taken.append(each)
             else:
                 doubts.append(Doubt(each.block.name.directory, f"what it changes, point {kind.start}, is not there"))
-        usable[end] = any(each.block.end == end for each in taken)
+        usable[end] = len(taken) > before
     newest = order[-1]
     if taken and not usable[newest]:
         doubts.append(Doubt(f"point {newest}", f"lost; the newest that can be read is {taken[-1].block.end}"))
