@@ -355,7 +355,8 @@ def test_every_command_explains_itself(kilonova: Command) -> None:
         assert "Usage" in kilonova(name, "--help").stdout
 
 
-def test_webhooks_are_added_listed_tried_and_removed(kilonova: Command) -> None:
+def test_webhooks_are_added_listed_tried_and_removed(kilonova: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KILONOVA_SERVE__WEBHOOKS", '["127.0.0.1"]')
     kilonova("apply", "shop.py")
     with receiving() as receiver:
         words = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
@@ -31,7 +32,7 @@ HASTY = Patience(first=timedelta(milliseconds=20), longest=timedelta(millisecond
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    with open_project(tmp_path, spark={"analyse": False}) as fresh:
+    with open_project(tmp_path, spark={"analyse": False}, serve={"webhooks": ["127.0.0.1"]}) as fresh:
         fresh.create()
         yield fresh
 
@@ -205,7 +206,7 @@ from pathlib import Path
 from kilonova.server import delivering as delivering_module
 from kilonova.server.delivering import Deliverer
 from kilonova.service.project import open_project
-deliverer = Deliverer(open_project(Path(sys.argv[1])), timedelta(seconds=1), "one")
+deliverer = Deliverer(open_project(Path(sys.argv[1]), serve={"webhooks": ["127.0.0.1"]}), timedelta(seconds=1), "one")
 deliverer.start()
 time.sleep(600)
 """
@@ -297,3 +298,29 @@ def test_giving_up_on_giving_up_is_not_told(project: Project) -> None:
         with delivering(project, patience):
             until(lambda: standing(project).standing.cursor >= number + 1)
     assert [event.kind for event in project.events()] == [EventKind.FAILED, EventKind.UNDELIVERED]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "[::1]", "[::ffff:127.0.0.1]"])
+def test_addresses_of_this_machine_are_told_if_they_are_listed_alone(project: Project, host: str) -> None:
+    project.add_webhook("w", f"http://{host}:9/x", ["failed"])
+    with open_project(project.directory) as unlisted, pytest.raises(Undelivered, match=r"serve\.webhooks"):
+        unlisted.try_webhook("w")
+
+
+def test_a_name_is_told_at_the_address_that_was_looked_at(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    with receiving() as receiver:
+        port = int(receiver.url.rpartition(":")[2])
+        project.add_webhook("w", f"http://pager.example:{port}/hook?a=1", ["failed"])
+        asked: list[str] = []
+
+        def resolve(host: str, *_: object, **__: object) -> list[object]:
+            asked.append(host)
+            address = "127.0.0.1" if asked == ["pager.example"] else host
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        with open_project(project.directory, serve={"webhooks": ["pager.example"]}) as listed:
+            listed.try_webhook("w")
+    [(path, headers, _)] = receiver.came
+    assert (path, headers["host"]) == ("/hook?a=1", f"pager.example:{port}")
+    assert asked.count("pager.example") == 1

@@ -230,7 +230,10 @@ class Deliverer:
         """What tells an outlet of an event, or raises `Undelivered`; None if this server cannot."""
         match outlet:
             case Webhook():
-                return lambda event: send(outlet, message(self._identity, event), self._catalog.clock(), os.environ)
+                inside = self._project.settings.serve.webhooks
+                return lambda event: send(
+                    outlet, message(self._identity, event), self._catalog.clock(), os.environ, inside
+                )
             case Lineage():
                 return self._lineage
             case _:

@@ -84,6 +84,7 @@ class ServeSection(BaseModel):
             `kilonova.server.connections`.
         sources: the directories and URLs whose files those who ask by HTTP may have read, with all below them.
         formats: formats of Spark's that they may name beside Parquet, ORC, CSV and JSON.
+        webhooks: hosts that webhooks may name though they are this machine or on its link, such as localhost.
         proxies: the addresses or networks whose word is taken for who asks, by `X-Forwarded-For`.
         loading: how many seconds the code of a workflow that is sent may take to be loaded.
     """
@@ -107,6 +108,7 @@ class ServeSection(BaseModel):
     arrival: float = Field(default=10.0, gt=0)
     sources: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
+    webhooks: tuple[str, ...] = ()
     proxies: tuple[str, ...] = ()
     loading: int = Field(default=60, gt=0)
 

@@ -17,6 +17,7 @@ from kilonova.model.policy import Policy
 from kilonova.model.role import Role
 from kilonova.model.run import Run, RunKind, RunState
 from kilonova.service.looking import Looking
+from kilonova.service.settings import Settings
 
 _KEYS_KEPT = timedelta(days=7)
 """For how long keys of ingests are kept at least."""
@@ -24,6 +25,8 @@ _KEYS_KEPT = timedelta(days=7)
 
 class Steering(Looking):
     """Says what happens from now on; servers see it in the catalog."""
+
+    settings: Settings
 
     def forget(self, age: timedelta) -> None:
         """Forget events, firings that have ended, servers that have stopped and keys of ingests older than that.
@@ -79,7 +82,7 @@ class Steering(Looking):
         catalog = self.catalog.check()
         with self.catalog.reading() as tx:
             webhook, now = outlets.webhook(tx, name), tx.now
-        send(webhook, trial(catalog, now), now, os.environ)
+        send(webhook, trial(catalog, now), now, os.environ, self.settings.serve.webhooks)
 
     def set_policy(self, channel: str, policy: Policy) -> None:
         """Say when a channel is compacted by itself.

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ipaddress
 import json
+import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import urllib3
 from standardwebhooks import Webhook as Signer
@@ -71,17 +74,22 @@ def _message(identity: str, kind: str, time: datetime, data: Mapping[str, Any]) 
     return Message(identity, json.dumps(body, ensure_ascii=False))
 
 
-def send(webhook: Webhook, message: Message, now: datetime, environment: Mapping[str, str]) -> None:
+def send(
+    webhook: Webhook, message: Message, now: datetime, environment: Mapping[str, str], inside: Collection[str]
+) -> None:
     """Send a message to a webhook; redirects are not followed.
+
+    The address that its name has now is looked at, and it is to that address that the message goes.
 
     Args:
         webhook: the webhook.
         message: the message.
         now: the present moment.
         environment: where the secret is.
+        inside: hosts that may be addresses of this machine or of its link.
 
     Raises:
-        Undelivered: it was not taken.
+        Undelivered: it was not taken, or may not be sent there.
     """
     headers = {
         "Content-Type": "application/json",
@@ -93,9 +101,16 @@ def send(webhook: Webhook, message: Message, now: datetime, environment: Mapping
         signer = Signer(_secret(webhook.secret, environment))
         headers["webhook-signature"] = signer.sign(message.id, now, message.body)
     try:
-        with urllib3.PoolManager(timeout=_TIMEOUT, retries=False) as pool:
+        with _pool(webhook, inside) as pool:
+            parts = urlsplit(webhook.url)
             answer = pool.request(
-                "POST", webhook.url, body=message.body.encode(), headers=headers, redirect=False, preload_content=False
+                "POST",
+                urlunsplit(("", "", parts.path or "/", parts.query, "")),
+                body=message.body.encode(),
+                headers={**headers, "Host": parts.netloc},
+                redirect=False,
+                retries=False,
+                preload_content=False,
             )
             status = answer.status
             answer.close()
@@ -110,6 +125,52 @@ def send(webhook: Webhook, message: Message, now: datetime, environment: Mapping
         )
     if not 200 <= status < 300:
         raise Undelivered(f"the webhook {webhook.name} answers with HTTP status {status}")
+
+
+def _pool(webhook: Webhook, inside: Collection[str]) -> urllib3.HTTPConnectionPool:
+    """Connections to the address of a webhook's host.
+
+    Raises:
+        Undelivered: it may not be sent there.
+        OSError: there is no such host.
+    """
+    parts = urlsplit(webhook.url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    found = sorted((family, str(to[0])) for family, *_, to in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    for _, address in found:
+        if host not in inside and is_inside(address):
+            raise Undelivered(
+                f"the webhook {webhook.name} is not told: {address} is an address of this machine or its link",
+                hint=f"List {host} in serve.webhooks if that is meant",
+            )
+    _, address = found[0]
+    if parts.scheme == "https":
+        return urllib3.HTTPSConnectionPool(
+            address, port, timeout=_TIMEOUT, server_hostname=host, assert_hostname=host, cert_reqs="CERT_REQUIRED"
+        )
+    return urllib3.HTTPConnectionPool(address, port, timeout=_TIMEOUT)
+
+
+_METADATA = ("100.100.100.200", "fd00:ec2::254")
+"""Where clouds tell machines their secrets, beside link-local addresses."""
+
+
+def is_inside(address: str) -> bool:
+    """Whether an IP address is one of this machine, of its link, or of nobody in particular.
+
+    >>> is_inside("127.0.0.1"), is_inside("169.254.169.254"), is_inside("::ffff:127.0.0.1"), is_inside("10.0.0.7")
+    (True, True, True, False)
+    """
+    found = ipaddress.ip_address(address)
+    mapped = getattr(found, "ipv4_mapped", None) or found
+    return bool(
+        mapped.is_loopback
+        or mapped.is_link_local
+        or mapped.is_unspecified
+        or mapped.is_multicast
+        or str(mapped) in _METADATA
+    )
 
 
 def _secret(variable: str, environment: Mapping[str, str]) -> str:
