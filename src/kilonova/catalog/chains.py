@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from sqlalchemy import CTE, ColumnElement, Row, Select, case, delete, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Row,
+    Select,
+    Text,
+    case,
+    cast,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import Transaction, inserted
+from kilonova.catalog.remembered import Listed
 from kilonova.errors import LeaseLost, UnknownName, closest
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
 from kilonova.model.channel import Channel, Chronicle, Point, PointState
@@ -26,6 +42,11 @@ _SUFFIX = 6
 
 _AT_ONCE = 10_000
 """How many parameters a statement is given at most."""
+
+_FEW = 1000
+"""Up to how many points a channel has that are read all together where one is new."""
+
+_Item = TypeVar("_Item")
 
 _RUNNING = RunState.RUNNING.value
 
@@ -119,32 +140,99 @@ def chronicles(tx: Transaction, names: Iterable[str] | None = None) -> dict[str,
     for name in wanted or ():
         if name not in found:
             channel_id(tx, name)
-    past, points = _dropped(tx, found), {number: list[Point]() for number in rows}
-    since = dict.fromkeys(rows, 0)
-    for row in tx.connection.execute(_listed(rows)):
-        since[row.channel_id] = row.since
-        points[row.channel_id].append(
-            Point(
-                number=row.number,
-                state=PointState(row.state),
-                version=codec.version_from_json(row.version),
-                time=row.time,
-                run=row.run_id,
-            )
-        )
-    blocks: dict[int, list[Block]] = {number: [] for number in rows}
-    for row in tx.connection.execute(
-        select(tables.block)
-        .where(tables.block.c.channel_id.in_(rows), tables.block.c.state == LIVE)
-        .order_by(tables.block.c.id)
-    ):
-        blocks[row.channel_id].append(block_from(row))
+    past, since = _dropped(tx, found), dict.fromkeys(rows, 0)
+    channels = {number: _channel(row) for number, row in rows.items()}
+    points = _points(tx, channels, since)
+    blocks = _live(tx, channels)
     return {
-        row.name: Chronicle(
-            _channel(row), tuple(points[number]), tuple(blocks[number]), since[number], past.get(row.name, 0)
-        )
-        for number, row in rows.items()
+        each.name: Chronicle(each, points[number], blocks[number], since[number], past.get(each.name, 0))
+        for number, each in channels.items()
     }
+
+
+def _live(tx: Transaction, channels: Collection[int]) -> dict[int, tuple[Block, ...]]:
+    """The live blocks of channels, by number; only those are read that were not read before."""
+    block = tables.block.c
+    name = cast(block.id, Text) + ":" + func.coalesce(block.suffix, "")
+    listed = (
+        select(block.channel_id, func.aggregate_strings(name, ",").label("names"))
+        .where(block.channel_id.in_(channels), block.state == LIVE)
+        .group_by(block.channel_id)
+    )
+    names = {row.channel_id: row.names for row in tx.connection.execute(listed)}
+    known = {number: _known(tx.before.blocks, tx.read.blocks, number) for number in names}
+    changed = {number: names[number].split(",") for number in names if names[number] != known[number].names}
+    new = [_numbered(each) for n, some in changed.items() for each in some if each not in known[n].items]
+    rows: dict[int, Row[Any]] = {}
+    for first in range(0, len(new), _AT_ONCE):
+        query = select(tables.block).where(block.id.in_(new[first : first + _AT_ONCE]))
+        rows |= {row.id: row for row in tx.connection.execute(query)}
+    for number, some in changed.items():
+        before = known[number].items
+        items = {each: before.get(each) or block_from(rows[_numbered(each)]) for each in some}
+        ordered = tuple(sorted(items.values(), key=lambda each: each.number))
+        tx.read.blocks[number] = known[number] = Listed(names[number], items, ordered)
+    return {number: known[number].ordered if number in known else () for number in channels}
+
+
+def _points(tx: Transaction, channels: Mapping[int, Channel], since: dict[int, int]) -> dict[int, tuple[Point, ...]]:
+    """The points of channels that somebody may need, in order; only those are read that were not read before.
+
+    Args:
+        tx: an open transaction.
+        channels: the channels, by number.
+        since: is told the oldest point that is listed of each.
+    """
+    point, bounds = tables.point.c, needed(channels)
+    name = cast(point.number, Text) + ":" + point.state + ":" + cast(point.run_id, Text)
+    columns = (bounds.c.id, bounds.c.since, func.aggregate_strings(name, ",").label("names"))
+    names: dict[int, str] = {}
+    for row in tx.connection.execute(_listed(bounds, *columns).group_by(bounds.c.id, bounds.c.since)):
+        since[row.id], names[row.id] = row.since, row.names
+    known = {number: _known(tx.before.points, tx.read.points, number) for number in names}
+    several = {number for number in names if channels[number].several_writers}
+    changed = {n: names[n].split(",") for n in names if n in several or names[n] != known[n].names}
+    first = {
+        number: min(new)
+        for number, some in changed.items()
+        if (new := [_numbered(each) for each in some if number in several or each not in known[number].items])
+    }
+    rows: dict[tuple[int, int], Row[Any]] = {}
+    few = [number for number in first if len(known[number].items) <= _FEW]
+    for number in first.keys() - few:
+        query = select(tables.point).where(point.channel_id == number, point.number >= first[number])
+        rows |= {(number, row.number): row for row in tx.connection.execute(query)}
+    if few:
+        query = _listed(needed(few), tables.point)
+        rows |= {(row.channel_id, row.number): row for row in tx.connection.execute(query)}
+    for number, some in changed.items():
+        items = {}
+        for each in some:
+            fresh = rows.get((number, _numbered(each)))
+            items[each] = known[number].items[each] if fresh is None else _point(fresh)
+        ordered = tuple(sorted(items.values(), key=lambda each: each.number))
+        tx.read.points[number] = known[number] = Listed(names[number], items, ordered)
+    return {number: known[number].ordered if number in known else () for number in channels}
+
+
+def _known(before: Mapping[int, Listed[_Item]], read: Mapping[int, Listed[_Item]], channel: int) -> Listed[_Item]:
+    """Return what has been read of a channel."""
+    return read.get(channel) or before.get(channel) or Listed()
+
+
+def _numbered(name: str) -> int:
+    """Return the number of what has a name."""
+    return int(name.partition(":")[0])
+
+
+def _point(row: Row[Any]) -> Point:
+    return Point(
+        number=row.number,
+        state=PointState(row.state),
+        version=codec.version_from_json(row.version),
+        time=row.time,
+        run=row.run_id,
+    )
 
 
 def _dropped(tx: Transaction, names: Collection[str]) -> dict[str, int]:
@@ -153,22 +241,22 @@ def _dropped(tx: Transaction, names: Collection[str]) -> dict[str, int]:
     return {row.name: row.point for row in rows if row.name in names}
 
 
-def _listed(channels: Collection[int]) -> Select[Any]:
-    """The points of channels that somebody may need, in order.
+def _listed(bounds: CTE, *columns: Any) -> Select[Any]:
+    """Columns of the points of channels that somebody may need.
 
     Those are points that are not cancelled, from the newest one on that lies before all live blocks, cursors and
     reserved points; and the newest. However long a channel's history is, there are no more of them than of what is
     kept or has yet to be read.
     """
-    point, bounds = tables.point, needed(channels)
+    point = tables.point
     return (
-        select(point, bounds.c.since)
+        select(*columns)
+        .select_from(point)
         .join(bounds, bounds.c.id == point.c.channel_id)
         .where(
             point.c.number >= bounds.c.since,
             or_(point.c.state != PointState.CANCELLED.value, point.c.number == bounds.c.newest),
         )
-        .order_by(point.c.channel_id, point.c.number)
     )
 
 

@@ -38,6 +38,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from kilonova.catalog import tables
+from kilonova.catalog.remembered import Remembered
 from kilonova.errors import Busy, CatalogAway, CatalogError, CatalogFull, DeclarationError, KilonovaError
 
 _LOCK = 0x6B696C6F6E6F7661
@@ -90,11 +91,15 @@ class Transaction:
         connection: the connection.
         now: the moment at which it began.
         channels: the numbers of channels that were looked up in it, by name.
+        before: what transactions of this process have read before it.
+        read: what it has read itself.
     """
 
     connection: Connection
     now: datetime
     channels: dict[str, int] = field(default_factory=dict)
+    before: Remembered = field(default_factory=Remembered)
+    read: Remembered = field(default_factory=Remembered)
 
     def identity(self) -> str:
         """The identity of the catalog, by which its blocks are told from those of others."""
@@ -145,6 +150,7 @@ class Catalog:
         self.url = url.replace("postgresql://", "postgresql+psycopg://", 1)
         self.clock = clock
         self._turn = threading.Lock()
+        self._remembered = Remembered()
         try:
             self._engine = _engine(self.url, alone)
         except (NoSuchModuleError, SQLAlchemyError, ValueError):  # whose texts may quote the URL, password and all
@@ -166,7 +172,9 @@ class Catalog:
             if self.dialect == "postgresql":
                 options["isolation_level"] = "REPEATABLE READ"
             with self._engine.connect().execution_options(**options) as connection, connection.begin():
-                yield Transaction(connection, self._now(connection))
+                tx = Transaction(connection, self._now(connection), before=self._remembered)
+                yield tx
+        self._remembered.update(tx.read)
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -178,7 +186,9 @@ class Catalog:
             with self._engine.connect().execution_options(**options) as connection, connection.begin():
                 if self.dialect == "postgresql":
                     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-                yield Transaction(connection, self._now(connection))
+                tx = Transaction(connection, self._now(connection), before=self._remembered)
+                yield tx
+        self._remembered.update(tx.read)
 
     @contextmanager
     def rehearsing(self) -> Iterator[Transaction]:
