@@ -398,14 +398,6 @@ def test_heartbeats_renew_pins(clicks: Catalog, clock: Clock) -> None:
         assert len(rows(tx, "pin")) == 1
 
 
-def test_what_is_gone_cannot_be_pinned(clicks: Catalog) -> None:
-    _, block = ingested(clicks, "clicks")
-    with clicks.writing() as tx:
-        chains.doom(tx, [block])
-    with pytest.raises(Busy), clicks.writing() as tx:
-        runs.pin(tx, "reader", [block], LEASE)
-
-
 def test_files_of_a_dropped_channel_stay_while_somebody_reads_them(clicks: Catalog, clock: Clock) -> None:
     _, block = ingested(clicks, "clicks")
     with clicks.writing() as tx:

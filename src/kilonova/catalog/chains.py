@@ -15,7 +15,6 @@ from sqlalchemy import (
     case,
     cast,
     delete,
-    exists,
     func,
     insert,
     or_,
@@ -454,19 +453,37 @@ def written(block: Block) -> dict[str, Any]:
 
 def doom(tx: Transaction, numbers: Iterable[int]) -> None:
     """Take blocks out of sight; their files are deleted after this transaction has committed."""
-    tx.connection.execute(update(tables.block).where(tables.block.c.id.in_(list(numbers))).values(state=DOOMED))
+    _mark(tx, numbers, DOOMED)
+
+
+def pinned(tx: Transaction) -> dict[int, list[str]]:
+    """Who has pinned blocks, by the blocks' numbers."""
+    found: dict[int, list[str]] = {}
+    for row in tx.connection.execute(select(tables.pin).where(tables.pin.c.until >= tx.now)):
+        for number in codec.numbers_from_json(row.blocks):
+            found.setdefault(number, []).append(row.holder)
+    return found
 
 
 def doomed(tx: Transaction) -> list[BlockName]:
     """The blocks whose files are to be deleted now: those of a dropped channel only once nobody reads them."""
-    pinned = exists().where(tables.pin.c.block_id == tables.block.c.id, tables.pin.c.until >= tx.now)
-    query = select(tables.block.c.id, tables.block.c.suffix).where(tables.block.c.state == DOOMED, ~pinned)
-    return [BlockName(row.id, row.suffix or "") for row in tx.connection.execute(query.order_by(tables.block.c.id))]
+    query = select(tables.block.c.id, tables.block.c.suffix).where(tables.block.c.state == DOOMED)
+    rows = tx.connection.execute(query.order_by(tables.block.c.id)).all()
+    read = pinned(tx) if rows else {}
+    return [BlockName(row.id, row.suffix or "") for row in rows if row.id not in read]
 
 
 def bury(tx: Transaction, numbers: Iterable[int]) -> None:
     """Write down that the files of doomed blocks are deleted."""
-    tx.connection.execute(update(tables.block).where(tables.block.c.id.in_(list(numbers))).values(state=GONE))
+    _mark(tx, numbers, GONE)
+
+
+def _mark(tx: Transaction, numbers: Iterable[int], state: str) -> None:
+    """Give blocks another state."""
+    every = list(numbers)
+    for first in range(0, len(every), _AT_ONCE):
+        some = tables.block.c.id.in_(every[first : first + _AT_ONCE])
+        tx.connection.execute(update(tables.block).where(some).values(state=state))
 
 
 def block_states(tx: Transaction, names: Sequence[BlockName] | None = None) -> dict[BlockName, str]:

@@ -45,6 +45,26 @@ def schema_from_json(value: list[list[Any]]) -> Schema:
     return Schema(tuple(Column(*column) for column in value))
 
 
+def numbers_to_json(numbers: Iterable[int]) -> list[list[int]]:
+    """Numbers as the ranges [[first, last], …] that they make.
+
+    >>> numbers_to_json([7, 2, 3, 4])
+    [[2, 4], [7, 7]]
+    """
+    ranges: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ranges
+
+
+def numbers_from_json(value: list[list[int]]) -> set[int]:
+    """The inverse of `numbers_to_json`."""
+    return {number for first, last in value for number in range(first, last + 1)}
+
+
 def external_to_json(external: External) -> dict[str, Any]:
     """External files, with their fingerprints."""
     return {

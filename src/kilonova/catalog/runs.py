@@ -378,26 +378,24 @@ def holder_of(run: int) -> str:
 
 
 def pin(tx: Transaction, holder: str, blocks: Iterable[int], until: timedelta) -> None:
-    """Keep blocks from being collected while somebody reads them.
+    """Keep blocks from being collected while somebody reads them, with those that the holder has pinned before.
 
-    Raises:
-        Busy: one of them was collected in the meantime; read the catalog again.
+    Args:
+        tx: the writing transaction in which it was seen that the blocks are there.
+        holder: who reads them.
+        blocks: their numbers.
+        until: for how long.
     """
-    wanted = sorted(set(blocks))
-    live = set(
-        tx.connection.execute(
-            select(tables.block.c.id).where(tables.block.c.id.in_(wanted), tables.block.c.state == "live")
-        ).scalars()
-    )
-    if len(live) < len(wanted):
-        raise Busy("blocks were collected while they were about to be read", hint="Try again")
-    held = set(tx.connection.execute(select(tables.pin.c.block_id).where(tables.pin.c.holder == holder)).scalars())
-    new = [number for number in wanted if number not in held]
-    if new:
-        tx.connection.execute(
-            insert(tables.pin),
-            [{"holder": holder, "block_id": number, "until": tx.now + until} for number in new],
-        )
+    mine = tables.pin.c.holder == holder
+    held = tx.connection.execute(select(tables.pin.c.blocks).where(mine)).scalar()
+    wanted = {*blocks, *(() if held is None else codec.numbers_from_json(held))}
+    if not wanted:
+        return
+    values = {"blocks": codec.numbers_to_json(wanted), "until": tx.now + until}
+    if held is None:
+        tx.connection.execute(insert(tables.pin).values(holder=holder, **values))
+    else:
+        tx.connection.execute(update(tables.pin).where(mine).values(**values))
 
 
 def renew_pins(tx: Transaction, holders: Collection[str], until: timedelta) -> None:
@@ -473,13 +471,13 @@ def holdings(tx: Transaction, run: int) -> Holdings:
     reserved = select(channel.c.name, point.c.number).join(point, point.c.channel_id == channel.c.id)
     mine = point.c.run_id == run, point.c.state == PointState.RESERVED.value
     claimed = select(task.c.name).join(tables.claim, tables.claim.c.task_id == task.c.id)
-    pinned = select(pin.c.block_id).where(pin.c.holder == holder_of(run)).order_by(pin.c.block_id)
+    blocks = tx.connection.execute(select(pin.c.blocks).where(pin.c.holder == holder_of(run))).scalar()
     return Holdings(
         reserved={
             row.name: row.number for row in tx.connection.execute(reserved.where(*mine).order_by(channel.c.name))
         },
         tasks=tuple(tx.connection.execute(claimed.where(tables.claim.c.run_id == run).order_by(task.c.id)).scalars()),
-        blocks=tuple(tx.connection.execute(pinned).scalars()),
+        blocks=tuple(sorted(codec.numbers_from_json(blocks or []))),
     )
 
 

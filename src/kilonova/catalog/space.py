@@ -8,7 +8,7 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from kilonova.catalog import tables
-from kilonova.catalog.chains import chronicles, needed
+from kilonova.catalog.chains import chronicles, needed, pinned
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import tasks
 from kilonova.model.task import Mode
@@ -38,9 +38,6 @@ def holdings(tx: Transaction, provenance: Provenance) -> Holdings:
                         needs_snapshot=bool(modes & {Mode.OLD, Mode.CHANGES, Mode.INSERTS}),
                     )
                 )
-    pins: dict[int, list[str]] = {}
-    for row in tx.connection.execute(select(tables.pin).where(tables.pin.c.until >= tx.now)):
-        pins.setdefault(row.block_id, []).append(row.holder)
     inputs = tables.run_input_block
     output = tables.run_output
     made = (
@@ -64,7 +61,7 @@ def holdings(tx: Transaction, provenance: Provenance) -> Holdings:
     return Holdings(
         chronicles=chronicles(tx),
         consumers={channel: tuple(found) for channel, found in consumers.items()},
-        pins={block: tuple(holders) for block, holders in pins.items()},
+        pins={block: tuple(holders) for block, holders in pinned(tx).items()},
         physical=frozenset((row.block_id, row.made) for row in physical),
         logical=frozenset(
             Reference(of=names[row.made_on], at=row.point, channel=names[row.channel_id], point=row.end)

@@ -266,7 +266,7 @@ pin = Table(
     "pin",
     metadata,
     Column("holder", String, primary_key=True),
-    Column("block_id", ForeignKey("block.id"), primary_key=True),
+    Column("blocks", JSON, nullable=False),
     Column("until", UtcTime, nullable=False),
 )
 

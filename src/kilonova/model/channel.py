@@ -11,6 +11,7 @@ import enum
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 
 from kilonova.errors import DeclarationError, UnknownName
 from kilonova.model.block import Base, Block, Delta
@@ -117,7 +118,7 @@ def _number(point: Point) -> int:
     return point.number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Chronicle:
     """A channel with its points and live blocks, as one reader sees them at one moment.
 
@@ -140,7 +141,7 @@ class Chronicle:
         """The newest point, whatever its state; if there is none, that which its numbers start after."""
         return self.points[-1].number if self.points else self.origin
 
-    @property
+    @cached_property
     def readable(self) -> int:
         """The newest readable point: the one below the lowest that is still reserved."""
         reserved = (point.number - 1 for point in self.points if point.state is PointState.RESERVED)
@@ -153,10 +154,22 @@ class Chronicle:
 
     def settled(self, number: int) -> int:
         """Return the oldest point that equals point `number`: back over cancelled points."""
+        if (found := self._settled.get(number)) is not None:
+            return found
         index = bisect_right(self.points, number, key=_number)
         while index and self.points[index - 1].state is PointState.CANCELLED:
             index -= 1
         return self.points[index - 1].number if index else 0
+
+    @cached_property
+    def _settled(self) -> dict[int, int]:
+        """Each point that is listed with the oldest one that equals it."""
+        settled, last = {}, 0
+        for point in self.points:
+            if point.state is not PointState.CANCELLED:
+                last = point.number
+            settled[point.number] = last
+        return settled
 
     @property
     def committed(self) -> Version:
@@ -265,7 +278,7 @@ class Chronicle:
         begin = self.settled(start)
         steps: dict[int, list[Block]] = {}
         for block in self.blocks:
-            if isinstance(block.kind, Delta):
+            if isinstance(block.kind, Delta) and block.kind.start >= begin:
                 steps.setdefault(self.settled(block.kind.start), []).append(block)
         came: dict[int, tuple[int, Block] | None] = {begin: None}
         frontier = [begin]

@@ -43,9 +43,6 @@ class Pins:
 
         Returns:
             The name under which they are pinned, which has to be given to `hold` and `release`.
-
-        Raises:
-            Busy: one of them was collected in the meantime.
         """
         holder = f"reader {uuid.uuid4().hex}"
         runs.pin(tx, holder, blocks, self._lease)
