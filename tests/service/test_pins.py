@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from sqlalchemy import select
 
 import kilonova as kn
-from kilonova.catalog import tables
+from kilonova.catalog import chains, tables
 from kilonova.catalog.database import Catalog
 from kilonova.service.pins import Pins
 from kilonova.service.project import Project
@@ -41,7 +41,7 @@ def compacted(project: Project) -> int:
 
 def pins(project: Project) -> int:
     with project.catalog.reading() as tx:
-        return len(tx.connection.execute(select(tables.pin)).all())
+        return len(chains.pinned(tx))
 
 
 @pytest.mark.parametrize(

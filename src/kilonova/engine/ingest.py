@@ -211,5 +211,7 @@ def ingest(
         output = ingested(channel, point, block, supply.source, seconds)
         return Results(inputs=(), outputs=(output,), advances=())
 
+    with workplace.catalog.reading() as tx:  # blocks that are known need not be read while others wait to write
+        chains.chronicle(tx, channel)
     done = carry_out(workplace, prepare, work)
     return Acknowledged(earlier[0], True) if done is None else Acknowledged(done[0], False)
