@@ -17,6 +17,7 @@ import pandas as pd
 import psutil
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 import kilonova as kn
@@ -266,6 +267,36 @@ def test_user_code_cannot_take_the_server_down(
     log = project.log(hung).text
     assert "hangs [stdout] before it hangs\n" in log
     assert log.splitlines()[-1].endswith("run: abandoned: its process ended: it took longer than serve.seconds allows")
+
+
+def test_a_worker_ends_with_its_java_and_with_its_process_and_is_replaced(
+    project: Project, client: httpx2.Client, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firings, "ATTEMPTS", 1)
+    mine = kn.Workflow("mine")
+    mine.channel("ore", "user string")
+
+    @mine.task
+    def headless(ore: kn.New) -> kn.Delta:
+        os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+        return ore
+
+    @mine.task
+    def survived(ore: kn.New) -> kn.Delta:
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(120)
+        os._exit(1)
+
+    mine.view("ores", "SELECT count(*) AS n FROM ore")
+    project.apply(mine)
+    project.ingest("ore", clicks_of(spark, "ann"))
+    until(lambda: all(ended(project, name) for name in ("headless", "survived", "ores")), 240)
+    found = {name: project.firings(1, name)[0] for name in ("headless", "survived")}
+    assert {firing.state for firing in found.values()} == {FiringState.FAILED}
+    assert {firing.attempts for firing in found.values()} == {1}
+    until(lambda: client.get("/ready").status_code == 200, 120)
+    assert rows(project, "ores") == [(1,)]
 
 
 def test_a_run_that_is_cancelled_by_http_stops_and_its_worker_goes_on(

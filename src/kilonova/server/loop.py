@@ -30,7 +30,7 @@ from kilonova.model.event import Event, EventKind
 from kilonova.schedule.compacting import worthwhile
 from kilonova.server.delivering import Deliverer
 from kilonova.server.lookout import Lookout
-from kilonova.server.messages import Done, Ended, Errand, Failed, Message, Ready
+from kilonova.server.messages import Alive, Done, Ended, Errand, Failed, Message, Ready
 from kilonova.server.workers import Heard, Worker
 from kilonova.service.project import open_project
 
@@ -119,8 +119,8 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        """Whether a worker has started."""
-        return any(worker.ready for worker in self._workers)
+        """Whether a worker has started that can work."""
+        return any(worker.ready and not worker.killed for worker in self._workers)
 
     def errand(self, what: str, **arguments: Any) -> Future[Any]:
         """Let a worker do something that needs Spark.
@@ -326,7 +326,7 @@ class Server:
                         counted = outcome.error["error"] != Busy.code
                         self._give_up(part, str(outcome.error["problem"]), passing=outcome.passing, counted=counted)
                 worker.doing = None
-            case Batch() | Errand():
+            case Batch() | Errand() | Alive():
                 raise AssertionError(message)
             case _:
                 assert_never(message)
@@ -364,7 +364,7 @@ class Server:
         now = time.monotonic()
         limit = self._settings.seconds
         for worker in self._workers:
-            if worker.doing is not None and limit is not None and now - worker.since > limit:
+            if worker.doing is not None and now - worker.since > limit:
                 worker.kill(_LATE)
         for run, since in list(self._cancelled.items()):
             if now - since > _OBEY:

@@ -1,4 +1,4 @@
-"""What a server and its workers say to each other: one JSON object per line, over the worker's standard streams."""
+"""What a server and its workers say to each other: one JSON object per line, over pipes of their own."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ class Errand:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A worker has started Spark and waits for work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """A worker is there, whatever it is doing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,8 @@ class Ended:
 Work = Batch | Errand
 """What a worker can be given."""
 
-Message = Work | Ready | Done | Failed | Ended
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Batch, Errand, Ready, Done, Failed, Ended)}
+Message = Work | Ready | Alive | Done | Failed | Ended
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Batch, Errand, Ready, Alive, Done, Failed, Ended)}
 
 
 def written(message: Message) -> str:

@@ -12,6 +12,7 @@ import queue
 import resource
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TextIO, assert_never
@@ -20,9 +21,13 @@ from kilonova.catalog.firings import Batch, Claimed
 from kilonova.engine.joint import Joint
 from kilonova.errors import KilonovaError
 from kilonova.server.declaring import declared
-from kilonova.server.messages import Done, Ended, Errand, Failed, Message, Outcome, Ready, Work, read, written
+from kilonova.server.messages import Alive, Done, Ended, Errand, Failed, Message, Outcome, Ready, Work, read, written
 from kilonova.service.project import Project, open_project
 from kilonova.service.reports import RunReport
+from kilonova.warehouse.session import when_java_ends
+
+_BEAT = 5.0
+"""Seconds between two signs of life."""
 
 
 class _Out:
@@ -41,23 +46,48 @@ class _Out:
 def work(directory: str) -> None:
     """Carry out runs until the server is gone.
 
-    The first line of the standard input is JSON: settings that go before the file's and the environment's.
+    The first line of the standard input is JSON: the name under which its runs are known, and settings that go before
+    the file's and the environment's.
 
     Args:
         directory: the project's directory.
     """
-    out = _Out(os.fdopen(os.dup(1), "w"))
-    os.dup2(2, 1)  # what user code prints goes where logs go
-    settings = json.loads(sys.stdin.readline())
+    said, out = _own_pipes()
+    begun = json.loads(said.readline())
     given = queue.SimpleQueue[Work]()
-    threading.Thread(target=_listen, args=(given,), name="server", daemon=True).start()
-    with open_project(directory, **settings) as project:
+    threading.Thread(target=_listen, args=(said, given), name="server", daemon=True).start()
+    threading.Thread(target=_live, args=(out,), name="alive", daemon=True).start()
+    with open_project(directory, **begun["settings"]) as project:
+        project.owner = begun["owner"]
         project.warm()
+        when_java_ends(_end_with_spark)
         if project.settings.serve.memory is not None:
             _limit(project.settings.serve.memory)
         out.say(Ready())
         while True:
             out.say(_carried_out(project, given.get()))
+
+
+def _own_pipes() -> tuple[TextIO, _Out]:
+    """Keep the pipes of messages from what user code, and the processes that it starts, take for standard streams."""
+    said, out = os.fdopen(os.dup(0)), _Out(os.fdopen(os.dup(1), "w"))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)  # what user code prints goes where logs go
+    return said, out
+
+
+def _live(out: _Out) -> None:
+    """Tell the server every few seconds that this process is there."""
+    while True:
+        out.say(Alive())
+        time.sleep(_BEAT)
+
+
+def _end_with_spark() -> None:
+    print("the Java process of Spark has ended, and so does the worker", file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def _carried_out(project: Project, work: Work) -> Done | Failed | Ended:
@@ -134,8 +164,8 @@ def _run(report: RunReport | None) -> int | None:
     return None if report is None else report.run
 
 
-def _listen(given: queue.SimpleQueue[Work]) -> None:
-    for line in sys.stdin:
+def _listen(said: TextIO, given: queue.SimpleQueue[Work]) -> None:
+    for line in said:
         message = read(line)
         assert isinstance(message, Batch | Errand)
         given.put(message)

@@ -9,6 +9,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -99,6 +100,7 @@ class Project(Steering):
         self.settings = settings
         self.directory = directory
         self.listener = listener
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:6]}"
         super().__init__(Catalog(catalog_url(settings, directory)))
         self._spark = session
         self._opened = False
@@ -1022,7 +1024,7 @@ class Project(Steering):
             catalog=self.catalog,
             files=warehouse,
             counting=warehouse.counting,
-            owner=f"{socket.gethostname()}:{os.getpid()}",
+            owner=self.owner,
             lease=timedelta(seconds=self.settings.lease),
             listener=self.listener,
         )

@@ -66,7 +66,7 @@ class ServeSection(BaseModel):
     Attributes:
         workers: how many runs it carries out at once, each in a process of its own.
         per_workflow: how many runs a workflow may have at once, on all servers; any number if left out.
-        seconds: how long a run may take before its process is ended; any time if left out.
+        seconds: how long a run may take before its process is ended; a day if left out, any time if it is `inf`.
         memory: how many megabytes a run's Python may take beside Spark; any amount if left out.
         lease: seconds for which a server is taken to be alive without a heartbeat.
         grace: seconds that runs have to end when the server is asked to.
@@ -92,7 +92,7 @@ class ServeSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     workers: int = Field(default=2, ge=1)
     per_workflow: int | None = Field(default=None, ge=1)
-    seconds: float | None = Field(default=None, gt=0)
+    seconds: float = Field(default=86_400, gt=0)
     memory: int | None = Field(default=None, gt=0)
     lease: float = Field(default=10.0, gt=0)
     grace: float = Field(default=60.0, ge=0)

@@ -13,13 +13,16 @@ from __future__ import annotations
 import os
 import shlex
 import socket
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -83,6 +86,19 @@ def open_session(settings: SparkSettings) -> tuple[SparkSession, bool]:
     for key, value in RELIED_ON.items():
         session.conf.set(key, value)
     return session, existing is None
+
+
+def when_java_ends(call: Callable[[], object]) -> None:
+    """Call something, in a thread of its own, once the Java has ended that PySpark has started; never if it has not."""
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return
+
+    def watch() -> None:
+        process.wait()
+        call()
+
+    threading.Thread(target=watch, name="java", daemon=True).start()
 
 
 def _existing() -> SparkSession | None:
