@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import reduce
-from operator import and_, or_
+from operator import and_
 from typing import Protocol, assert_never
 
 from pyspark.sql import Column, DataFrame, Window
@@ -21,7 +21,7 @@ from kilonova.model.schema import Schema
 from kilonova.schedule.layout import Strategy
 from kilonova.warehouse.blocks import POSITION, column, shaped
 from kilonova.warehouse.cogroup import Rows, folded_per_key, over_many, per_key
-from kilonova.warehouse.equality import comparable, weights_added
+from kilonova.warehouse.equality import any_of, comparable, weights_added
 
 
 class PerKey(Protocol):
@@ -349,14 +349,14 @@ def replaced(
             new = {name: F.when(_sets(name, "d"), column(name, "d")).otherwise(column(name, "b")) for name in others}
         case Increment():
             sums = {name: _zeroed(name, "b", schema) + _zeroed(name, "d", schema) for name in others}
-            gone = ~reduce(or_, (F.signum(total) != 0 for total in sums.values()))
+            gone = ~any_of(F.signum(total) != 0 for total in sums.values())
             new = {name: total.cast(schema.type_of(name)) for name, total in sums.items()}
         case _:
             assert_never(encoding)
     after = [(column(name, "d") if name in key else new[name]).alias(name) for name in schema.names]
     types = {field.name: field.dataType for field in old.schema.fields}
     pairs = ((comparable(column(name, "b"), types[name]), comparable(new[name], types[name])) for name in others)
-    differ = reduce(or_, (~one.eqNullSafe(other) for one, other in pairs), F.lit(False))
+    differ = any_of(~one.eqNullSafe(other) for one, other in pairs)
     pair = F.array(
         F.when(~fresh & (gone | differ), F.struct(F.lit(-1).cast("bigint").alias("_weight"), *_fields(schema, "b"))),
         F.when(~gone & (fresh | differ), F.struct(F.lit(1).cast("bigint").alias("_weight"), *after)),
@@ -543,7 +543,7 @@ def _differ(names: tuple[str, ...], like: DataFrame) -> Column:
     """Whether `b` and `d` differ in some column, whose types are as in `like`."""
     types = {field.name: field.dataType for field in like.schema.fields}
     pairs = ((comparable(column(n, "b"), types[n]), comparable(column(n, "d"), types[n])) for n in names)
-    return reduce(or_, (~left.eqNullSafe(right) for left, right in pairs), F.lit(False))
+    return any_of(~left.eqNullSafe(right) for left, right in pairs)
 
 
 def _alike(one: Rows, two: Rows) -> bool:
@@ -560,4 +560,4 @@ def _zeroed(name: str, of: str, schema: Schema) -> Column:
 
 
 def _any_nonzero(names: tuple[str, ...]) -> Column:
-    return reduce(or_, (F.signum(column(name)) != 0 for name in names))
+    return any_of(F.signum(column(name)) != 0 for name in names)

@@ -7,7 +7,8 @@ like). So a map is compared as its entries in order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
+from functools import reduce
+from operator import itemgetter, or_
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, GroupedData
@@ -38,6 +39,14 @@ def comparable(value: Column, type_: DataType) -> Column:
             return F.when(value.isNotNull(), F.struct(*fields))
         case _:
             return value
+
+
+def any_of(conditions: Iterable[Column]) -> Column:
+    """Whether one of some conditions holds, as a tree that is not as deep as there are conditions."""
+    level = list(conditions) or [F.lit(False)]
+    while len(level) > 1:
+        level = [reduce(or_, level[place : place + 2]) for place in range(0, len(level), 2)]
+    return level[0]
 
 
 def weights_added(rows: DataFrame, names: Sequence[str], weight: Column) -> DataFrame:

@@ -37,7 +37,7 @@ from kilonova.model.encoding import Changes, Columns, Custom, Encoding, Incremen
 from kilonova.model.schema import Schema
 from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import column
-from kilonova.warehouse.equality import weights_added
+from kilonova.warehouse.equality import any_of, weights_added
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def completed(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame
                     for n in measures
                 )
             )
-            return summed.where(reduce(or_, (column(name) != 0 for name in measures)))
+            return summed.where(any_of(column(name) != 0 for name in measures))
         case _:
             return frame
 
