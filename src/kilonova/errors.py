@@ -262,6 +262,15 @@ _LISTED = 20
 """How many names a hint lists."""
 
 
+def may_pass(error: BaseException) -> bool:
+    """Whether what failed may succeed when it is tried again: the one place that decides so, for whoever tries.
+
+    >>> may_pass(Busy("another run has this task")), may_pass(ValueError("no number"))
+    (True, False)
+    """
+    return isinstance(error, KilonovaError) and error.transient
+
+
 def closest(name: str, names: list[str]) -> str | None:
     """A hint that proposes the most similar of `names`, or lists them, or some of them where there are many.
 

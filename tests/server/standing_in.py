@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kilonova.errors import UnreadableInput
 from kilonova.server.loop import Refused, Server
 
 PLAN = {
@@ -46,7 +47,7 @@ class Prompt(Server):
                     writer.write_table(table)
                 answer.set_result([7, arguments["file"]])
             case "ingest" if "nowhere" in arguments["source"]:
-                answer.set_exception(Refused({"error": "unreadable", "problem": "there is no such file", "hint": None}))
+                answer.set_exception(Refused.by(UnreadableInput("there is no such file")))
             case "ingest":
                 if Path(arguments["source"]).is_file():
                     self.sent.append(Path(arguments["source"]).read_bytes())

@@ -33,7 +33,7 @@ def test_why_something_failed_can_be_asked_for(shop: Project) -> None:
     slow = Slow()
     client = TestClient(api(slow, shop), base_url="http://localhost")
     place = client.post("/api/v1/channels/clicks/compaction?wait=false").headers["Location"]
-    slow.waiting[0].set_exception(Refused({"error": "busy", "problem": "a run has it", "hint": None, "channel": "c"}))
+    slow.waiting[0].set_exception(Refused.by(Busy("a run has it", channel="c")))
     told = client.get(place).json()
     assert told["state"] == "failed"
     assert told["error"] | {"error": "busy", "problem": "a run has it", "channel": "c"} == told["error"]

@@ -29,7 +29,7 @@ from kilonova.engine.seam import Warehouse
 from kilonova.engine.spelling import present, spell
 from kilonova.engine.telling import FellBack, Retried, Started, StepCopied, StepEnded, StepSkipped, StepStarted
 from kilonova.engine.undertaking import Begun, Fallback, Results, Workplace, carry_out
-from kilonova.errors import BlockDamaged, KilonovaError, SparkUnavailable, UnknownName
+from kilonova.errors import BlockDamaged, KilonovaError, SparkUnavailable, UnknownName, may_pass
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind
 from kilonova.model.channel import Channel, Chronicle
 from kilonova.model.encoding import Custom, key_of
@@ -359,7 +359,7 @@ class _Execution:
             stop=stop_after_attempt(self._retries.attempts) | stop_when_event_set(self._begun.stopped),
             sleep=sleep_using_event(self._begun.stopped),
             wait=wait_exponential(multiplier=self._retries.wait, max=60),
-            retry=retry_if_exception(may_pass),
+            retry=retry_if_exception(_may_pass_here),
             before_sleep=retrying,
             reraise=True,
         ):
@@ -508,6 +508,6 @@ def write_output(
     return block
 
 
-def may_pass(error: BaseException) -> bool:
-    """Whether trying again may help: not where Spark itself is gone, nor where input or code is wrong."""
-    return isinstance(error, KilonovaError) and error.transient and not isinstance(error, SparkUnavailable)
+def _may_pass_here(error: BaseException) -> bool:
+    """Return whether trying again in this process may help: not where its Spark is gone."""
+    return may_pass(error) and not isinstance(error, SparkUnavailable)

@@ -22,7 +22,7 @@ from kilonova.engine.lease import Lease
 from kilonova.engine.reclaim import sweep, take_up
 from kilonova.engine.seam import Counting, Files, uncounted
 from kilonova.engine.telling import Listener
-from kilonova.errors import Cancelled, KilonovaError, LeaseLost
+from kilonova.errors import Cancelled, KilonovaError, LeaseLost, may_pass
 from kilonova.model.block import BlockName
 from kilonova.model.event import EventKind
 from kilonova.model.file import Fate
@@ -211,7 +211,7 @@ def carry_out(
     except BaseException as error:
         state = cancelled = None
         with suppress(KilonovaError):
-            passing = prepared.merged or (isinstance(error, KilonovaError) and error.transient)
+            passing = prepared.merged or may_pass(error)
             ended = _give_up(workplace, run, named, error, passing)
             state = ended.state
             if state is RunState.CANCELLED:

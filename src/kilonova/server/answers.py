@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from kilonova.errors import KilonovaError
+from kilonova.errors import KilonovaError, may_pass
 from kilonova.server.access import Denied
 from kilonova.server.loop import Refused
 
@@ -32,9 +32,6 @@ _STATUSES = {
     "defect": 500,
 }
 """The HTTP status of each error's code; others are 422: what was asked cannot be."""
-
-_PASSING = ("busy", "storage", "spark")
-"""Codes of errors that may be gone when the same is asked again."""
 
 _WAIT = 2
 """Seconds after which to ask again."""
@@ -93,11 +90,11 @@ def tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(KilonovaError)
     def kilonova_error(_request: Request, error: KilonovaError) -> JSONResponse:
-        return _told(error.told, passing=error.transient)
+        return _told(error.told, passing=may_pass(error))
 
     @app.exception_handler(Refused)
     def refused(_request: Request, error: Refused) -> JSONResponse:
-        return _told(error.told, passing=error.told["error"] in _PASSING)
+        return _told(error.told, passing=error.passing)
 
     @app.exception_handler(Denied)
     def denied(_request: Request, error: Denied) -> JSONResponse:

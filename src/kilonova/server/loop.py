@@ -25,7 +25,7 @@ from kilonova.catalog import events, files, firings, runs, servers
 from kilonova.catalog.firings import Batch, Claimed, Watched
 from kilonova.catalog.stretches import stretches
 from kilonova.catalog.watching import Watch
-from kilonova.errors import Busy, Cancelled, CatalogAway, SparkUnavailable
+from kilonova.errors import Busy, Cancelled, CatalogAway, KilonovaError, SparkUnavailable, may_pass
 from kilonova.model.event import Event, EventKind
 from kilonova.schedule.compacting import worthwhile
 from kilonova.server.delivering import Deliverer
@@ -53,11 +53,22 @@ Log = Callable[[str, Event | None], None]
 
 
 class Refused(Exception):
-    """An errand was not done; `told` is the error as `KilonovaError.told` gives it."""
+    """An errand was not done.
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
+    Args:
+        told: the error as `KilonovaError.told` gives it.
+        passing: whether trying again may help.
+    """
+
+    def __init__(self, told: Mapping[str, Any], passing: bool) -> None:
         super().__init__(told["problem"])
         self.told = told
+        self.passing = passing
+
+    @classmethod
+    def by(cls, error: KilonovaError) -> Refused:
+        """For an error of this process."""
+        return cls(error.told, may_pass(error))
 
 
 class Server:
@@ -246,7 +257,7 @@ class Server:
                 continue
             if late:
                 problem = f"no worker had time for a page in {_PATIENCE:.0f} s"
-                answer.set_exception(Refused(SparkUnavailable(problem, hint="Try again later").told))
+                answer.set_exception(Refused.by(SparkUnavailable(problem, hint="Try again later")))
             else:
                 free.pop().give(errand, answer)
                 room -= 1
@@ -315,9 +326,9 @@ class Server:
                 if worker.answer is not None:
                     worker.answer.set_result(result)
                 worker.doing = worker.answer = None
-            case Failed(error):
+            case Failed(error, passing):
                 if worker.answer is not None:
-                    worker.answer.set_exception(Refused(error))
+                    worker.answer.set_exception(Refused(error, passing))
                 worker.doing = worker.answer = None
             case Ended(outcomes):
                 assert isinstance(worker.doing, Batch)
@@ -343,7 +354,7 @@ class Server:
             problem = f"the process that did it ended: {worker.killed}"
             stubborn = worker.killed == _STUBBORN
             error = Cancelled(problem) if stubborn else SparkUnavailable(problem, hint="Try again")
-            worker.answer.set_exception(Refused(error.told))
+            worker.answer.set_exception(Refused.by(error))
             worker.answer = None
         if not worker.ready and self._stopping is None:
             log.warning("a worker ended before it was ready; another is started in %.0f s", self._restart)
@@ -447,7 +458,7 @@ class Server:
         pages = ((errand, answer) for errand, answer, _ in self._pages)
         for _, answer in (*self._errands, *self._chores, *pages):
             if answer.set_running_or_notify_cancel():
-                answer.set_exception(Refused(SparkUnavailable("the server was stopped", hint="Try again").told))
+                answer.set_exception(Refused.by(SparkUnavailable("the server was stopped", hint="Try again")))
         self._watch.close()
         self._project.close()
 

@@ -45,9 +45,11 @@ class Failed:
 
     Attributes:
         error: the error as `KilonovaError.told` gives it.
+        passing: whether trying again may help.
     """
 
     error: dict[str, Any]
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

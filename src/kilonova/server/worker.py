@@ -19,7 +19,7 @@ from typing import Any, TextIO, assert_never
 
 from kilonova.catalog.firings import Batch, Claimed
 from kilonova.engine.joint import Joint
-from kilonova.errors import KilonovaError
+from kilonova.errors import KilonovaError, may_pass
 from kilonova.server.declaring import declared
 from kilonova.server.messages import Alive, Done, Ended, Errand, Failed, Message, Outcome, Ready, Work, read, written
 from kilonova.service.project import Project, open_project
@@ -107,7 +107,7 @@ def _carried_out(project: Project, work: Work) -> Done | Failed | Ended:
             try:
                 return Done(_done(project, work))
             except KilonovaError as error:
-                return Failed(error.told)
+                return Failed(error.told, may_pass(error))
             except Exception as error:
                 return Failed(_defect(error))
         case _:
@@ -120,7 +120,7 @@ def _outcome(project: Project, claimed: Claimed, joint: Joint | None) -> Outcome
     try:
         project.launch(claimed, joint=joint, begun=begun.append)
     except KilonovaError as error:
-        return Outcome(error.told, error.transient or joint is not None, bool(begun))
+        return Outcome(error.told, may_pass(error) or joint is not None, bool(begun))
     except Exception as error:
         return Outcome(_defect(error), joint is not None, bool(begun))
     return Outcome()
