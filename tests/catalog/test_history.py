@@ -72,7 +72,9 @@ def busy(catalog: Catalog, clock: Clock) -> Catalog:
         runs.fail(tx, by_hand, "no luck")
         cancelled, _ = begin(tx, "b_out", tasks=("b_task",), kind=RunKind.TASKS)
         runs.cancel(tx, cancelled, "ann")
+        recovery, nothing = begin(tx, kind=RunKind.RECOVERY)
         silent, _ = begin(tx, "users")
+    commit(catalog, recovery, nothing)
     clock.forward(LEASE.total_seconds() + 1)
     with catalog.writing() as tx:
         assert [run.number for run in runs.expire(tx)] == [silent]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_what_is_watched_may_be_a_binding_or_a_task(name: str, tmp_path: Path, m
                 raise KeyboardInterrupt
             project.ingest("source", Rows(SCHEMA, ((key,),)))  # type: ignore[arg-type]
 
-        monkeypatch.setattr(running.time, "sleep", sleep)
+        monkeypatch.setattr(running, "time", SimpleNamespace(sleep=sleep))  # not that of other threads
         running._watch(project, RunsReport(), [name], 0.0, all_or_nothing=False, json=False)
         assert [each.run.tasks for each in project.runs(10) if each.run.tasks] == [("copied",), ("copied",)]
         assert project.due().keys() == {"other"}

@@ -210,13 +210,13 @@ def test_a_warehouse_that_cannot_be_written(project: Project, tmp_path: Path) ->
     project.apply(workflow())
     rows = project.warehouse.spark.createDataFrame([("ada", "Rome")], "name string, town string")
     place = tmp_path / ".kilonova" / "warehouse"
-    place.rmdir()
+    place.rename(tmp_path / "elsewhere")
     place.write_text("a file where a directory should be")
     with pytest.raises(StorageFailed) as caught:
         project.ingest("people", rows)
     assert caught.value.channel == "people"
     place.unlink()
-    place.mkdir()
+    (tmp_path / "elsewhere").rename(place)
     assert project.ingest("people", rows).made[0].rows == 1
 
 

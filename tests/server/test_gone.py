@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def asked(app: Any, path: str, *messages: Message) -> list[Message]:
         "scheme": "http", "headers": [(b"host", b"localhost:8620")], "http_version": "1.1", "asgi": {"version": "3.0"},
         "client": ("127.0.0.1", 5000), "server": ("localhost", 8620),
     }  # fmt: skip
-    asyncio.run(app(scope, receive, send))
+    with ThreadPoolExecutor(1) as pool:  # a browser's loop may run in this thread
+        pool.submit(asyncio.run, app(scope, receive, send)).result()
     return answered
 
 

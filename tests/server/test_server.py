@@ -390,7 +390,7 @@ def test_code_that_does_not_end_when_its_run_is_cancelled_is_ended(
         answer = pool.submit(client.post, "/api/v1/runs?task=unheard")
         until((tmp_path / "asleep").exists)
         [run] = [each.run for each in project.runs(10) if each.run.tasks == ("unheard",)]
-        process = psutil.Process(int(run.owner.rpartition(":")[2]))
+        process = psutil.Process(int(run.owner.split(":")[-2]))
         assert client.post(f"/api/v1/runs/{run.number}/cancellation").status_code == 200
         told = answer.result(30)
     assert (told.status_code, told.json()["error"]) == (409, "cancelled")

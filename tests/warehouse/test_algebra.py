@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,7 @@ class Chained:
     cases: list[Case]
     sizes: Sizes = field(default_factory=Sizes)
     blocks: list[Block] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def warehouse(self, sizes: Sizes | None = None) -> Warehouse:
         functions: Callable[[str], Any] = Lifted
@@ -304,7 +306,7 @@ class Chained:
         old = self.chronicle().snapshot(kind.start) if isinstance(kind, Delta) else None
         block = self.warehouse().write(
             frame_of(self.spark, columns, rows),
-            name=BlockName(1 + max((block.number for block in self.blocks), default=0)),
+            name=BlockName(next(self.numbers)),
             kind=kind,
             schema=schema,
             encoding=encoding,

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from urllib.parse import unquote_to_bytes
 
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 
 
-class TextAddresses:
-    """Answers 422 to requests whose address is no text, instead of letting unreadable characters stand for it.
+def text_address(request: Request) -> None:
+    """Refuse a request whose address is no text; a dependency of all routes.
 
-    Args:
-        app: answers the others.
+    Raises:
+        RequestValidationError: it is none; unreadable characters would stand for what was asked.
     """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        if scope["type"] != "http" or (is_text(scope["raw_path"]) and is_text(scope["query_string"])):
-            await self._app(scope, receive, send)
-            return
-        told = {
-            "error": "request",
-            "problem": "the address is not UTF-8 without NUL",
-            "hint": "Percent-encode names and values as UTF-8",
-        }
-        await JSONResponse(told, 422)(scope, receive, send)
+    if not (is_text(request.scope["raw_path"]) and is_text(request.scope["query_string"])):
+        raise RequestValidationError([{"loc": ("address",), "msg": "not percent-encoded UTF-8 without NUL"}])
 
 
 def is_text(encoded: bytes) -> bool:

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from threading import Event, Thread
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.types import Receive, Scope, Send
 
 from kilonova.server.access import Access
-from kilonova.server.addresses import TextAddresses
+from kilonova.server.addresses import text_address
 from kilonova.server.answers import ERRORS, tell_errors
 from kilonova.server.description import describe
 from kilonova.server.errands import Errands
@@ -88,12 +88,12 @@ def api(server: Server, project: Project, over: Event | None = None) -> FastAPI:
         redoc_url=None,
         openapi_url="/api/openapi.json",
         lifespan=ready,
+        dependencies=[Depends(text_address)],
     )
     app.include_router(health_routes(context), responses=ERRORS)
     for routes in _ROUTES:
         app.include_router(routes(context), prefix="/api/v1", responses=ERRORS)
 
-    app.add_middleware(TextAddresses)
     tell_errors(app)
     describe(app)
     _beside(app, pages)

@@ -386,16 +386,16 @@ def test_forms_that_are_none_are_refused_with_the_page(guarded: dict[str, str], 
         read(pages.post("/sign-in", content=b"token=x", headers={**kind, "Content-Length": length}), 413)
 
 
-def test_too_many_wrong_tokens_are_refused(tmp_path: Path) -> None:
+def test_too_many_wrong_tokens_are_refused_and_lock_no_right_one_out(tmp_path: Path) -> None:
     with opened_shop(tmp_path) as made:
         secret = made.create_token("ann", "read")
     with open_project(tmp_path, serve={"guesses": "3 per minute"}, spark={"analyse": False}) as project:
         client = client_of(project)
-        statuses = [sign_in(client, "wrong").status_code for _ in range(5)]
-        assert statuses == [401, 401, 401, 429, 429]
-        answer = sign_in(client, secret)
-        read(answer, 429)
-        assert "Try again later" in answer.text
+        answers = [sign_in(client, "wrong") for _ in range(5)]
+        assert [answer.status_code for answer in answers] == [401, 401, 401, 429, 429]
+        read(answers[-1], 429)
+        assert "Try again later" in answers[-1].text
+        assert sign_in(client, secret).status_code == 303
 
 
 def test_the_cookie_is_good_for_requests_of_these_pages_only(guarded: dict[str, str], pages: TestClient) -> None:

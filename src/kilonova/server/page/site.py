@@ -16,6 +16,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from kilonova.errors import KilonovaError, UnknownName
 from kilonova.model.role import Role
 from kilonova.server.access import Access, Denied
+from kilonova.server.addresses import text_address
 from kilonova.server.page.channels import channel_pages
 from kilonova.server.page.entry import entry
 from kilonova.server.page.events import event_pages
@@ -40,7 +41,7 @@ def site(context: Context, glances: Glances) -> FastAPI:
     """
     project = context.project
     pages = Pages(project.directory.resolve().name, project.catalog.clock)
-    app = FastAPI(openapi_url=None)
+    app = FastAPI(openapi_url=None, dependencies=[Depends(text_address)])
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=3)
     app.mount("/static", _Files(packages=[("kilonova.server.page", "static")]))
     app.include_router(entry(pages, context.access))
