@@ -23,7 +23,7 @@ from kilonova.catalog import registry
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.engine.seam import Jobs, uncounted
 from kilonova.errors import Busy, CheckFailed, EncodingError, KeyViolation, KilonovaError
-from kilonova.model.block import Base, Block, BlockName, External, Kind, Statistics
+from kilonova.model.block import Base, Block, BlockName, Delta, External, Kind, Statistics
 from kilonova.model.check import Accepted, Check, NotNull, Unique, described, refuse_unknown
 from kilonova.model.encoding import (
     Append,
@@ -414,6 +414,12 @@ class Memory:
         records = [_named(schema, row) for row in self._snapshot(snapshot, schema)]
         return self._put(name, Base(snapshot.at), schema, schema, snapshot.encoding, records)
 
+    def merge_deltas(self, deltas: tuple[Block, ...], name: BlockName) -> Block:
+        self.pause()
+        first, records = deltas[0], [record for block in deltas for record in self.stored[block.name]]
+        kind = Delta(first.start, deltas[-1].end)
+        return self._put(name, kind, first.schema, first.columns, first.encoding, records, 0)
+
     def _completed(self, delta: Rows, encoding: Encoding, schema: Schema) -> list[Record]:
         """The records of a delta as its maker gave it, with all control columns."""
         records = delta.records
@@ -595,7 +601,7 @@ class GeneratedProject(Project):
 
     def _pause_in_spark(self) -> None:
         warehouse = self.warehouse
-        write, compact = warehouse.write, warehouse.compact
+        write, compact, merge = warehouse.write, warehouse.compact, warehouse.merge_deltas
 
         def paused_write(*args: Any, **named: Any) -> Any:
             self._pause()
@@ -605,7 +611,11 @@ class GeneratedProject(Project):
             self._pause()
             return compact(*args, **named)
 
-        warehouse.write, warehouse.compact = paused_write, paused_compact
+        def paused_merge(*args: Any, **named: Any) -> Any:
+            self._pause()
+            return merge(*args, **named)
+
+        warehouse.write, warehouse.compact, warehouse.merge_deltas = paused_write, paused_compact, paused_merge
 
     def rise(self) -> None:
         """Go on as another process that finds what a dead one has left."""

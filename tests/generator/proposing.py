@@ -20,7 +20,6 @@ NOT_YET = {
     "views and tasks in SQL": "the warehouse in plain Python knows no SQL",
     "checks, watched directories": "nobody has written it",
     "workflowettes with ports, bound to channels": "nobody has written it",
-    "chains of deltas written by compaction": "there are none yet",
 }
 """What is not generated so far, and why. To be empty."""
 
@@ -67,7 +66,7 @@ class Proposer:
         makers = {
             self._ingest: 40,
             self._run: 28,
-            self._compact: 6,
+            self._compact: 8,
             self._collect: 6,
             self._replace: 5,
             self._spoiled: 8,
@@ -371,7 +370,8 @@ class Proposer:
 
     def _compact(self) -> Step | None:
         names = list(self.expected.channels)
-        return Compact(self.random.choice((*names, *names, "nowhere")) if names else "nowhere")
+        deltas = self.random.random() < 0.5
+        return Compact(self.random.choice((*names, *names, "nowhere")) if names else "nowhere", deltas)
 
     def _collect(self) -> Step | None:
         names = list(self.expected.channels)

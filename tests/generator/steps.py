@@ -131,18 +131,23 @@ class Run(Step):
 
 @dataclass(frozen=True)
 class Compact(Step):
-    """Write the newest snapshot of a channel as a base."""
+    """Write the newest snapshot of a channel as a base, or put neighbouring deltas together."""
 
     channel: str
+    deltas: bool = False
+
+    @property
+    def kind(self) -> str:
+        return "merge deltas" if self.deltas else "compact"
 
     def do(self, history: History) -> None:
-        history.project.compact(self.channel)
+        history.project.compact(self.channel, deltas=self.deltas)
 
     def expect(self, expected: Expected) -> None:
         expected.known(self.channel)
 
     def __str__(self) -> str:
-        return f"project.compact({self.channel!r})"
+        return f"project.compact({self.channel!r}, deltas={self.deltas})"
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,19 @@ def test_a_consumer_at_2_holds_the_delta_from_2_to_3() -> None:
     assert going(verdicts) == {1, 2, 3}
     assert [verdict.held_by for verdict in verdicts][3:] == [
         "t has read up to point 3 only",
-        "no later base holds its rows",
+        "no later base or longer delta holds its rows",
     ]
+
+
+def test_deltas_that_were_put_together_go_once_nobody_reads_from_among_them() -> None:
+    longer = a_block(6, Delta(1, 4))
+    merged = a_chronicle("c", "FFFF", B0, D01, D12, D23, longer)
+    assert going(collect(holdings(merged))) == {2, 3, 4}
+    for cursor, gone in ((1, {2, 3, 4}), (2, {2}), (3, {2, 3}), (4, {2, 3, 4})):
+        assert going(collect(holdings(merged, consumers={"c": (a_consumer(cursor),)}))) == gone
+    assert going(collect(holdings(merged, pins={3: ("a reader",)}))) == {2, 4}
+    twice = a_chronicle("c", "FFFF", B0, D01, D12, D23, a_block(6, Delta(1, 3)), a_block(7, Delta(1, 4)))
+    assert going(collect(holdings(twice))) == {2, 3, 4, 6}
 
 
 @pytest.mark.parametrize(("cursor", "gone"), [(4, {1, 2, 3, 4}), (2, {1, 2}), (1, {1}), (0, {1, 2, 3, 4})])

@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kilonova.errors import DeclarationError
+from kilonova.model.block import Block, Delta, External
+from kilonova.model.encoding import Append, Upsert
 from kilonova.model.policy import AfterDeltas, Never, Weigh
-from kilonova.schedule.compacting import Stretch, worthwhile
+from kilonova.schedule.compacting import Stretch, crowded, mergeable, small, worthwhile
+from tests.schedule.test_collection import a_block
 
 BASE, DELTA = 1_000_000, 10_000
 
@@ -92,3 +96,68 @@ def test_putting_appended_rows_together_is_cheaper_than_merging() -> None:
     assert a_stretch(8, readings).worth >= 1
     assert a_stretch(8, readings, appended=True).worth < 1
     assert a_stretch(8, (8,) * 30, appended=True).worth >= 1
+
+
+def deltas_of(sizes: list[int], begin: int = 0) -> list[Block]:
+    return [
+        replace(
+            a_block(number, Delta(number - 1, number)),
+            encoding=Append(),
+            statistics=replace(a_block(number, Delta(0, 1)).statistics, bytes=size),
+        )
+        for number, size in enumerate(sizes, begin + 1)
+    ]
+
+
+@given(
+    st.lists(st.sampled_from((1, 1000, 60_000, 900_000, 20 << 20)) | st.integers(1, 300 << 20), max_size=80),
+    st.sets(st.integers(0, 80), max_size=3),
+    st.booleans(),
+)
+def test_what_is_put_together_are_neighbours_that_are_small(sizes: list[int], cursors: set[int], few: bool) -> None:
+    deltas, least = deltas_of(sizes), 2 if few else 16
+    chains = mergeable(deltas, cursors, few=few)
+    taken = [block for chain in chains for block in chain]
+    assert taken == sorted(taken, key=lambda block: block.start)
+    for chain in chains:
+        assert len(chain) >= least
+        assert all(one.end == other.start for one, other in pairwise(chain))
+        assert not cursors & {block.start for block in chain[1:]}
+        whole = sum(block.statistics.bytes for block in chain)
+        assert all(least * block.statistics.bytes <= 256 << 20 for block in chain)
+        assert whole <= 256 << 20
+
+
+@given(st.lists(st.integers(500, 20_000), min_size=300, max_size=2000))
+def test_however_many_deltas_come_few_are_left_and_each_row_is_rewritten_a_few_times(arrivals: list[int]) -> None:
+    sizes: list[int] = []
+    written = 0
+    for size in arrivals:
+        sizes.append(size)
+        for each in reversed(small(sizes)):
+            written += sum(sizes[each.start : each.stop])
+            sizes[each.start : each.stop] = [sum(sizes[each.start : each.stop])]
+    assert sum(sizes) == sum(arrivals)
+    assert len(sizes) < 60
+    assert written <= 4 * sum(arrivals)
+
+
+def test_only_deltas_that_add_rows_of_the_same_columns_here_are_put_together() -> None:
+    four = deltas_of([10] * 4)
+    assert mergeable(four, (), few=True) == (tuple(four),)
+    assert mergeable(four, (), few=False) == ()
+    other = replace(four[2], schema=four[2].schema.without("note"))
+    assert mergeable([*four[:2], other, four[3]], (), few=True) == (tuple(four[:2]),)
+    assert mergeable([replace(block, encoding=Upsert(("id",))) for block in four], (), few=True) == ()
+    outside = replace(four[0], external=External(format="csv", options=(), groups=()))
+    assert mergeable([outside, *four[1:]], (), few=True) == (tuple(four[1:]),)
+    assert mergeable(four, [2], few=True) == (tuple(four[:2]), tuple(four[2:]))
+    many = deltas_of([10] * 2500)
+    assert sum(map(len, mergeable(many, (), few=True))) <= 1000
+
+
+def test_deltas_are_put_together_where_the_channel_is_not_worth_compacting() -> None:
+    idle = replace(a_stretch(99, (), appended=True), crowded=True)
+    assert crowded([idle]) == ("c",)
+    assert crowded([replace(idle, policy=Never()), replace(idle, policy=AfterDeltas(deltas=1000))]) == ()
+    assert crowded([replace(idle, readings=(99,) * 10)]) == ()

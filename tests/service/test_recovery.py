@@ -55,9 +55,9 @@ def root_of(storage: Storage) -> Path:
 
 
 def publish(catalog: Catalog, storage: Storage, channel: str, what: str = "delta") -> None:
-    """Carry a run out on a channel: a delta, a base, a compaction, or one that changes nothing or fails."""
+    """Carry a run out on a channel: a delta, a base, a compaction of all or of deltas, or one of nothing or no luck."""
     workplace = Workplace(catalog=catalog, files=storage, owner="me", lease=LEASE, listener=unheard)
-    merges = what == "compaction"
+    merges = what in ("compaction", "merged deltas")
 
     def prepare(_: Transaction) -> Prepared[None]:
         kind = RunKind.COMPACTION if merges else RunKind.INGEST
@@ -67,10 +67,17 @@ def publish(catalog: Catalog, storage: Storage, channel: str, what: str = "delta
         if what == "failure":
             raise UnknownName("no luck")
         with catalog.reading() as tx:
-            point = chains.chronicle(tx, channel).effective if merges else begun.points[channel]
+            chronicle = chains.chronicle(tx, channel)
+        point = chronicle.effective if merges else begun.points[channel]
+        deltas = chronicle.snapshot(chronicle.readable).deltas
+        if what == "merged deltas" and len(deltas) < 2:
+            return Results(inputs=(), outputs=(), advances=())
         if what == "nothing":
             return Results(inputs=(), outputs=(an_output(channel, point, None),), advances=())
         kind: Kind = Base(point) if what in ("base", "compaction") else Delta(point - 1, point)
+        if what == "merged deltas":
+            kind = Delta(deltas[0].start, deltas[-2 if point % 2 else -1].end)
+            point = kind.end
         block = replace(
             a_block(begun.name_block(channel), kind),
             statistics=Statistics(rows=point, bytes=0, files=0),
@@ -118,7 +125,9 @@ def test_a_lost_catalog_is_recovered_whatever_has_happened(tmp_path: Path) -> No
                     catalog,
                     storage,
                     channel,
-                    chance.choice(["delta", "delta", "delta", "base", "compaction", "nothing", "failure"]),
+                    chance.choice(
+                        ["delta", "delta", "delta", "base", "compaction", "merged deltas", "nothing", "failure"]
+                    ),
                 )
         if chance.random() < 0.5:
             collect_garbage(catalog, storage, unheard)

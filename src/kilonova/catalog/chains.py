@@ -433,6 +433,19 @@ def publish(tx: Transaction, name: str, block: Block) -> None:
         raise UnknownName("the channel was dropped while it was being written", channel=name)
 
 
+def mark_merged(tx: Transaction, deltas: Sequence[int], into: int) -> None:
+    """Note that deltas were put together: what is counted by blocks counts the new one only.
+
+    Args:
+        tx: a writing transaction.
+        deltas: their numbers.
+        into: the number of the delta that they became.
+    """
+    for begin in range(0, len(deltas), _AT_ONCE):
+        some = tables.block.c.id.in_(deltas[begin : begin + _AT_ONCE])
+        tx.connection.execute(update(tables.block).where(some).values(merged_into=into))
+
+
 def written(block: Block) -> dict[str, Any]:
     """What a run has written, as columns of the block's row: all but its state, its name and where it starts."""
     return {

@@ -263,6 +263,7 @@ def _sizes(tx: Transaction) -> dict[int, tuple[int, int]]:
         .outerjoin(bounds, bounds.c.id == block.c.channel_id)  # an outer join, so that SQLite reads the blocks in order
         .where(
             block.c.state == LIVE,
+            block.c.merged_into.is_(None),
             block.c.end <= bounds.c.number,
             or_(
                 bounds.c.end.is_(None),

@@ -232,7 +232,9 @@ def reached(tx: Transaction, channel: str, point: int) -> tuple[int | None, int]
             (func.count() == func.count(block.c.removals)).label("counted"),
         )
         .join(block, block.c.id == output.c.block_id)
+        .join(tables.run, tables.run.c.id == output.c.run_id)
         .where(*here, block.c.start.is_not(None), output.c.point > (0 if base is None else base.point))
+        .where(tables.run.c.kind != RunKind.COMPACTION.value)
         .group_by(encoding)
     )
     rows, size = (0, 0) if base is None else (base.rows, base.bytes)

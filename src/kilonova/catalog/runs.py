@@ -29,6 +29,7 @@ from kilonova.catalog.chains import (
     channel,
     channel_id,
     kind_from,
+    mark_merged,
     publish,
     reserve,
     set_schema,
@@ -177,6 +178,7 @@ def commit(
     for output in outputs:
         if output.block is not None:
             publish(tx, output.channel, output.block)
+            mark_merged(tx, output.merges, output.block.number)
             _adopt_schema(tx, output)
         reserved = tx.connection.execute(
             select(tables.point.c.state).where(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, Integer, case, func, or_, select
@@ -11,9 +10,9 @@ from sqlalchemy import cast as sql_cast
 from kilonova.catalog import codec, tables
 from kilonova.catalog.chains import LIVE, WRITING, channel_id
 from kilonova.catalog.database import Transaction
-from kilonova.model.encoding import only_adds
+from kilonova.model.encoding import Append, only_adds
 from kilonova.model.run import RunKind, RunState
-from kilonova.schedule.compacting import Stretch
+from kilonova.schedule.compacting import Stretch, small
 
 
 def stretches(tx: Transaction, name: str | None = None) -> list[Stretch]:
@@ -29,18 +28,18 @@ def stretches(tx: Transaction, name: str | None = None) -> list[Stretch]:
     block, channel = tables.block, tables.channel
     here = () if name is None else (block.c.channel_id == channel_id(tx, name),)
     live = tx.connection.execute(
-        select(block.c.channel_id, block.c.start, block.c.end, block.c.bytes).where(block.c.state == LIVE, *here)
+        select(block.c.channel_id, block.c.start, block.c.end, block.c.bytes)
+        .where(block.c.state == LIVE, block.c.merged_into.is_(None), *here)
+        .order_by(block.c.channel_id, block.c.end)
     ).all()
     bases: dict[int, tuple[int, int]] = {}
     for row in live:
         if row.start is None and row.end >= bases.get(row.channel_id, (0, 0))[0]:
             bases[row.channel_id] = (row.end, row.bytes)
-    deltas: Counter[int] = Counter()
-    counts: Counter[int] = Counter()
+    deltas: dict[int, list[int]] = {}
     for row in live:
         if row.start is not None and row.start >= bases.get(row.channel_id, (0, 0))[0]:
-            deltas[row.channel_id] += row.bytes
-            counts[row.channel_id] += 1
+            deltas.setdefault(row.channel_id, []).append(row.bytes)
     compacted = select(block.c.channel_id).join(tables.run, tables.run.c.id == block.c.run_id)
     compacted = compacted.where(
         block.c.state == WRITING,
@@ -53,19 +52,22 @@ def stretches(tx: Transaction, name: str | None = None) -> list[Stretch]:
     merged = _merged(tx, here)
     declared = select(channel.c.id, channel.c.name, channel.c.encoding, channel.c.policy)
     rows = tx.connection.execute(declared if name is None else declared.where(channel.c.name == name)).all()
-    return [
-        Stretch(
-            channel=row.name,
-            appended=only_adds(codec.encoding_from_json(row.encoding)),
-            base=bases.get(row.id, (0, 0))[1],
-            count=counts[row.id],
-            deltas=deltas[row.id],
-            readings=tuple(merged.get(row.id, ())),
-            policy=codec.policy_from_json(row.policy),
-        )
-        for row in rows
-        if row.id in deltas
-    ]
+    found: list[Stretch] = []
+    for row in rows:
+        if row.id in deltas:
+            encoding = codec.encoding_from_json(row.encoding)
+            stretch = Stretch(
+                channel=row.name,
+                appended=only_adds(encoding),
+                base=bases.get(row.id, (0, 0))[1],
+                count=len(deltas[row.id]),
+                deltas=sum(deltas[row.id]),
+                readings=tuple(merged.get(row.id, ())),
+                policy=codec.policy_from_json(row.policy),
+                crowded=isinstance(encoding, Append) and bool(small(deltas[row.id])),
+            )
+            found.append(stretch)
+    return found
 
 
 def _merged(tx: Transaction, here: Sequence[ColumnElement[bool]]) -> dict[int, list[int]]:

@@ -174,6 +174,7 @@ block = Table(
     Column("suffix", String),
     Column("stored", JSON(none_as_null=True)),
     Column("manifest", String),
+    Column("merged_into", Integer),
     Index("block_by_channel", "channel_id", "state"),
 )
 

@@ -219,12 +219,15 @@ def _show_report(report: RunReport, json: bool) -> None:
 @commands.command()
 def compact(
     channels: Annotated[list[str], typer.Argument(help="The channels.")],
+    deltas: Annotated[
+        bool, typer.Option("--deltas", help="Put small neighbouring deltas together instead, where they only add rows.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Write down the newest snapshot of channels as a base, so that reading need not merge."""
     with project(watched=True) as opened:
         for name in channels:
-            report = opened.compact(name)
+            report = opened.compact(name, deltas=deltas)
             if report is not None:
                 _show_report(report, json)
             elif not (json or common.json):

@@ -124,6 +124,9 @@ class Warehouse(Files, Protocol[Frame]):
     def compact(self, snapshot: Snapshot, name: BlockName) -> Block:
         """Write a snapshot as a base."""
 
+    def merge_deltas(self, deltas: tuple[Block, ...], name: BlockName) -> Block:
+        """Write neighbouring deltas that only add rows, all of the same columns, as one."""
+
 
 Counting = Callable[[str], AbstractContextManager[Jobs]]
 """Counts what this thread asks of Spark within a block, which goes by this name in Spark's own pages."""

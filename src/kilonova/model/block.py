@@ -192,6 +192,11 @@ class Block:
         return replace(self, columns=self.columns.without(*others), buckets=0) if others else self
 
     @property
+    def start(self) -> int:
+        """The point that the block leads from; 0 for a base."""
+        return 0 if isinstance(self.kind, Base) else self.kind.start
+
+    @property
     def end(self) -> int:
         """The point that the block leads to."""
         return self.kind.at if isinstance(self.kind, Base) else self.kind.end

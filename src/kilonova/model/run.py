@@ -142,6 +142,7 @@ class Output:
         way: how the task was done; None for ingests and compactions.
         extent: how much there was to read for it.
         estimates: what the ways in which it could be done were estimated to take, in seconds.
+        merges: the numbers of the deltas that the block is put together of, if it is a delta that a compaction wrote.
     """
 
     channel: str
@@ -154,6 +155,7 @@ class Output:
     way: Way | None = None
     extent: Extent | None = None
     estimates: Mapping[Way, float] = field(default_factory=dict)
+    merges: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

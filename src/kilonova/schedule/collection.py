@@ -2,7 +2,8 @@
 
 A block goes iff
 
-1. it is *subsumed*: another base of the channel stands at its end or later;
+1. it is *subsumed*: another base of the channel stands at its end or later, or a delta that was put together of it
+   and its neighbours covers it;
 2. no future run reads it: no cursor lies before its end with the block on the way from there to the newest
    point, no OLD or CHANGES reader needs it for the snapshot at its cursor, and nobody has it pinned;
 3. no block that stays has a provenance reference to it: logical references (a base to the base of an input
@@ -127,7 +128,7 @@ def _held(name: str, holdings: Holdings) -> dict[int, str]:
         for number in numbers:
             held.setdefault(number, reason)
 
-    hold(_unsubsumed(blocks), "no later base holds its rows")
+    hold(_unsubsumed(blocks), "no later base or longer delta holds its rows")
     hold((b.number for b in chronicle.snapshot(newest).blocks), f"part of the newest snapshot, at point {newest}")
     if chronicle.newest > newest:
         hold((block.number for block in blocks if block.end > newest), "not readable yet")
@@ -155,12 +156,33 @@ def _held(name: str, holdings: Holdings) -> dict[int, str]:
 
 
 def _unsubsumed(blocks: Sequence[Block]) -> list[int]:
-    """Return the blocks whose rows no other base at their end or later holds; of two bases at one point one stays."""
+    """Return the blocks whose rows no other base at their end or later, and no longer delta, holds.
+
+    Of two bases at one point one stays.
+    """
     bases = [block for block in blocks if isinstance(block.kind, Base)]
     last = max((base.end for base in bases), default=-1)
     newest = (base for base in bases if base.end == last)
     kept = min(newest, key=lambda base: (base.external is not None, base.number), default=None)
-    return [block.number for block in blocks if block.end > last or block is kept]
+    covered = _covered(blocks)
+    return [block.number for block in blocks if (block.end > last and block.number not in covered) or block is kept]
+
+
+def _covered(blocks: Sequence[Block]) -> set[int]:
+    """Return the deltas that lie within another one."""
+    deltas = [block for block in blocks if isinstance(block.kind, Delta)]
+    covered: set[int] = set()
+    longest: Block | None = None
+    for block in sorted(deltas, key=lambda block: (block.start, -block.end, block.number)):
+        if (
+            longest is not None
+            and block.end <= longest.end
+            and (block.start, block.end) != (longest.start, longest.end)
+        ):
+            covered.add(block.number)
+        else:
+            longest = block
+    return covered
 
 
 def _held_by_provenance(going: set[int], holdings: Holdings, provenance: Provenance) -> dict[int, str]:

@@ -7,15 +7,21 @@ what deltas of a keyed or weighted channel take may be no more than its base, be
 A channel may have another policy (`kilonova.model.policy`).
 
 All of it is reckoned in bytes read or written, which is what it is made of.
+
+Deltas of a channel that only grows may be read by cursor alone, so that nobody pays for merging them and no base
+replaces them. Small neighbours are put together there, so that their number stays bounded: always so many that the
+rows of each are written anew a few times in all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from kilonova.model.block import Block
+from kilonova.model.encoding import Append
 from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh
 
 _MERGE = 0.2
@@ -30,6 +36,15 @@ _BUY = 2.0
 _LITTLE = 16 << 20
 """Up to how many bytes deltas may take in any case."""
 
+_NEIGHBOURS = 16
+"""How many neighbouring deltas are worth putting together."""
+
+_TOGETHER = (64 << 10, 1 << 20, 16 << 20, 256 << 20)
+"""Up to how many bytes deltas have that are put together: small ones become larger ones, and those larger ones yet."""
+
+_AT_ONCE = 1000
+"""How many deltas one run puts together at most."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
@@ -43,6 +58,7 @@ class Stretch:
         deltas: their bytes.
         readings: how many deltas each reading of a snapshot has merged since the base is there.
         policy: when the channel is compacted by itself.
+        crowded: whether so many neighbouring deltas are small that they are worth putting together.
     """
 
     channel: str
@@ -52,6 +68,7 @@ class Stretch:
     deltas: int
     readings: tuple[int, ...]
     policy: Policy = field(default_factory=Weigh)
+    crowded: bool = False
 
     @property
     def paid(self) -> float:
@@ -91,3 +108,79 @@ def worthwhile(stretches: Iterable[Stretch]) -> tuple[str, ...]:
     """
     ranked = sorted(stretches, key=lambda each: (-each.worth, each.channel))
     return tuple(each.channel for each in ranked if each.worth >= 1)
+
+
+def crowded(stretches: Iterable[Stretch]) -> tuple[str, ...]:
+    """The channels of which small deltas are to be put together: those that are not worth compacting whole."""
+    weighed = (each for each in stretches if isinstance(each.policy, Weigh))
+    return tuple(sorted(each.channel for each in weighed if each.crowded and each.worth < 1))
+
+
+def mergeable(deltas: Sequence[Block], cursors: Collection[int], *, few: bool) -> tuple[tuple[Block, ...], ...]:
+    """Chains of neighbouring deltas that are to become one delta each.
+
+    Args:
+        deltas: deltas that lead from one point to the next, in order.
+        cursors: up to which points readers have read: nothing is put together across one, as it would be kept twice.
+        few: two are enough for a chain, however small, and not only as many as are worth it.
+
+    Returns:
+        The chains, in order; no more than one run should put together.
+    """
+    stops = set(cursors)
+    parts: list[list[Block]] = []
+    before: Block | None = None
+    for delta in deltas:
+        if before is None or delta.start in stops or not _alike(before, delta):
+            parts.append([])
+        parts[-1].append(delta)
+        before = delta
+    found: list[tuple[Block, ...]] = []
+    for part in parts:
+        for each in small(tuple(block.statistics.bytes for block in part), few=few):
+            if found and sum(map(len, found)) + len(each) > _AT_ONCE:
+                return tuple(found)
+            found.append(tuple(part[place] for place in each))
+    return tuple(found)
+
+
+def _alike(one: Block, other: Block) -> bool:
+    """Whether two neighbours can be put together, and only they say what is in them."""
+    return (
+        isinstance(one.encoding, Append)
+        and one.encoding == other.encoding
+        and (one.schema, one.columns) == (other.schema, other.columns)
+        and one.external is None
+        and other.external is None
+    )
+
+
+def small(sizes: Sequence[int], *, few: bool = False) -> list[range]:
+    """Which neighbours are so small, and so many, that they are worth putting together.
+
+    What becomes of them is so large that it is not put together again with others as small as they are.
+
+    Args:
+        sizes: their bytes, in order.
+        few: two are enough, however small.
+
+    >>> small([1000] * 20), small([1000] * 9), small([10, 10, 1 << 30, 10, 10], few=True)
+    ([range(0, 20)], [], [range(0, 2), range(3, 5)])
+    """
+    least = 2 if few else _NEIGHBOURS
+    for limit in _TOGETHER[-1:] if few else _TOGETHER:
+        largest = limit // least
+        found: list[range] = []
+        begin = total = 0
+        for place, size in enumerate((*sizes, math.inf)):
+            if size > largest or total + size > limit or place - begin == _AT_ONCE:
+                if place - begin >= least and (few or total > largest):
+                    found.append(range(begin, place))
+                begin, total = place, 0
+            if size > largest:
+                begin = place + 1
+            else:
+                total += int(size)
+        if found:
+            return found
+    return []

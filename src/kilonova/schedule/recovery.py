@@ -139,12 +139,19 @@ def _undisputed(blocks: list[FoundBlock]) -> tuple[list[FoundBlock], list[FoundB
 
 def _absent(taken: Iterable[FoundBlock]) -> str:
     """The points without a block between those of blocks, in words; empty if there are none."""
-    first: dict[int, bool] = {}
-    for each in taken:
-        first[each.block.end] = first.get(each.block.end, False) or isinstance(each.block.kind, Base)
-    ends = sorted(first)
+    led: dict[int, int] = {}
+    for each in taken:  # what was before a base may have been collected, and what lies within a delta
+        start = each.block.end - 1 if isinstance(each.block.kind, Base) else each.block.start
+        led[each.block.end] = min(start, led.get(each.block.end, start))
+    ends = sorted(led)
     if not ends:
         return ""
-    begin = ends[0] - 1 if first[ends[0]] else 0  # what was before a base may have been collected
-    gaps = [(low + 1, high - 1) for low, high in pairwise([begin, *ends]) if high - low > 1]
+    bases = [each.block.end for each in taken if isinstance(each.block.kind, Base)]
+    begin = ends[0] - 1 if ends[0] in bases else 0
+    merging = [each.block for each in taken if each.merges]
+    gaps = [
+        (low + 1, high - 1)
+        for low, high in pairwise([begin, *ends])
+        if high - low > 1 and not any(block.start <= low and high <= block.end for block in merging)
+    ]
     return ", ".join(f"point {low}" if low == high else f"points {low} to {high}" for low, high in gaps)

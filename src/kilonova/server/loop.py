@@ -27,7 +27,7 @@ from kilonova.catalog.stretches import stretches
 from kilonova.catalog.watching import Watch
 from kilonova.errors import Busy, Cancelled, CatalogAway, KilonovaError, SparkUnavailable, may_pass
 from kilonova.model.event import Event, EventKind
-from kilonova.schedule.compacting import worthwhile
+from kilonova.schedule.compacting import crowded, worthwhile
 from kilonova.server.delivering import Deliverer
 from kilonova.server.lookout import Lookout
 from kilonova.server.messages import Alive, Done, Ended, Errand, Failed, Message, Ready
@@ -413,13 +413,16 @@ class Server:
         if not self._settings.tidy or now < self._tidied + patience * self._settings.tidy:
             return
         with self._catalog.reading() as tx:
-            channels = [name for name in worthwhile(stretches(tx)) if name not in self._compacted]
+            found = stretches(tx)
+        work: list[dict[str, Any]] = [{"channel": name} for name in worthwhile(found)]
+        work += [{"channel": name, "deltas": True} for name in crowded(found)]
+        chosen = next((each for each in work if each["channel"] not in self._compacted), {"channel": None})
         self._tidied = now
-        if channels:
-            self._compacted.add(channels[0])
-        else:  # each had its turn, even one that cannot be compacted
+        if chosen["channel"] is None:  # each had its turn, even one that cannot be compacted
             self._compacted.clear()
-        worker.give(Errand("tidy", {"channel": channels[0] if channels else None}))
+        else:
+            self._compacted.add(chosen["channel"])
+        worker.give(Errand("tidy", chosen))
 
     def _on_message(self, worker: Worker, message: Message | None) -> None:
         self._heard.append((worker, message))

@@ -8,6 +8,7 @@ from datetime import datetime
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.points import PointRecord, point_records, reached
 from kilonova.model.block import Base
+from kilonova.model.run import RunKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,8 @@ def _after(point: PointRecord, rows: int | None, size: int) -> tuple[int | None,
     if bases:
         return bases[-1].rows, bases[-1].bytes or 0
     for block in point.blocks:
+        if block.made is RunKind.COMPACTION:  # what it is put together of has been counted
+            continue
         rows = None if rows is None or block.added is None else rows + block.added
         size += block.bytes or 0
     return rows, size

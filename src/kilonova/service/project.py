@@ -705,8 +705,13 @@ class Project(Steering):
         done = run_tasks(workplace, self.warehouse, occasion, retries)
         return None if done is None else self._report(*done)
 
-    def compact(self, channel: str) -> RunReport | None:
+    def compact(self, channel: str, *, deltas: bool = False) -> RunReport | None:
         """Write down the newest snapshot of a channel as a base.
+
+        Args:
+            channel: the channel.
+            deltas: put small neighbouring deltas together instead, of a channel whose deltas only add rows: as long as
+                tasks read what is new only, a base of all that there is would be of no use.
 
         Returns:
             What it did; None if there was nothing to merge.
@@ -716,6 +721,8 @@ class Project(Steering):
         """
         from kilonova.engine.compaction import compact, is_compactable
 
+        if deltas:
+            return self._merge_deltas(channel, few=True)
         self.catalog.check()
         self.take_up()
         with self.catalog.reading() as tx:
@@ -725,8 +732,20 @@ class Project(Steering):
         done = compact(self._workplace(), self.warehouse, channel)
         return None if done is None else self._report(*done)
 
-    def tidy(self, channel: str | None) -> RunReport | None:
+    def _merge_deltas(self, channel: str, *, few: bool) -> RunReport | None:
+        from kilonova.engine.compaction import merge_deltas
+
+        self.catalog.check()
+        self.take_up()
+        done = merge_deltas(self._workplace(), self.warehouse, channel, few=few)
+        return None if done is None else self._report(*done)
+
+    def tidy(self, channel: str | None, *, deltas: bool = False) -> RunReport | None:
         """Compact a channel, if one is given, and collect garbage, there or everywhere; then also forget old events.
+
+        Args:
+            channel: the channel.
+            deltas: put its small neighbouring deltas together instead, where there are many.
 
         Returns:
             What the compaction did; None if there was nothing to merge.
@@ -734,7 +753,9 @@ class Project(Steering):
         Raises:
             UnknownName: there is no such channel.
         """
-        report = None if channel is None else self.compact(channel)
+        report = None
+        if channel is not None:
+            report = self._merge_deltas(channel, few=False) if deltas else self.compact(channel)
         self.collect_garbage(None if channel is None else [channel])
         if channel is None:
             self.forget(timedelta(days=self.settings.history))

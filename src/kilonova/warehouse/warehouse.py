@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kilonova.errors import BrokenInvariant, Busy, EncodingError, KeyViolation, SparkUnavailable
-from kilonova.model.block import Base, Block, BlockName, External, Kind, Statistics
+from kilonova.model.block import Base, Block, BlockName, Delta, External, Kind, Statistics
 from kilonova.model.check import Check, RowCheck, Unique, across_rows, of_rows, refuse_unknown
 from kilonova.model.encoding import (
     WEIGHT,
@@ -521,6 +521,25 @@ class Warehouse:
             again = replace(layout, arranged=False)
             self.storage.delete([name])
             return self._written(rows, name, kind, snapshot.schema, columns, encoding, again)
+
+    def merge_deltas(self, deltas: tuple[Block, ...], name: BlockName) -> Block:
+        """Write neighbouring deltas as one.
+
+        Args:
+            deltas: deltas that only add rows, in order, all of the same columns; what is in them is verified.
+            name: the name of the new block.
+
+        Raises:
+            BlockDamaged: a block is not as it was written.
+            StorageFailed: the block cannot be written.
+        """
+        self._verification.check(deltas, checksums=True)
+        first, size = deltas[0], sum(block.statistics.bytes for block in deltas)
+        blocks = self._blocks.by_one() if together(deltas, self.sizes) else self._blocks
+        layout = jobs.Layout(key=(), buckets=0, single=size <= self.sizes.single, trusted=True, arranged=False)
+        kind = Delta(first.start, deltas[-1].end)
+        rows = blocks.plain(deltas, first.columns)
+        return self._written(rows, name, kind, first.schema, first.columns, first.encoding, layout)
 
     def _written(
         self,

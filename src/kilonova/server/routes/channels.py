@@ -252,10 +252,12 @@ def channel_routes(context: Context) -> APIRouter:
         return {"files": project.retry_files(name, path)}
 
     @router.post("/channels/{name}/compaction", dependencies=context.operate, responses=ACCEPTED)
-    async def compact(name: str, request: Request, response: Response, wait: Wait = True) -> Begun | ErrandShown:
-        """Write down the newest snapshot of a channel as a base."""
+    async def compact(
+        name: str, request: Request, response: Response, wait: Wait = True, deltas: bool = False
+    ) -> Begun | ErrandShown:
+        """Write down the newest snapshot of a channel as a base, or put small neighbouring `deltas` together."""
         await run_in_threadpool(project.known_channel, name)
-        return await context.begun(request, response, wait, "compact", channel=name)
+        return await context.begun(request, response, wait, "compact", channel=name, deltas=deltas)
 
     @router.get("/policies", dependencies=context.read)
     def policies() -> list[StretchShown]:

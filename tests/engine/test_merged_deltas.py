@@ -1,0 +1,69 @@
+"""Small neighbouring deltas become one: readers get the same, and garbage collection takes the small ones."""
+
+from __future__ import annotations
+
+import kilonova as kn
+from kilonova.catalog import chains
+from kilonova.service.project import Project
+
+
+def a_workflow(columns: str) -> kn.Workflow:
+    wf = kn.Workflow("shop")
+    wf.channel("orders", columns)
+
+    @wf.task(schema="id bigint")
+    def large(orders: kn.New) -> kn.Delta:
+        return orders.where("id >= 10").select("id")
+
+    return wf
+
+
+def kinds_of(project: Project, channel: str) -> list[str]:
+    """The live blocks of a channel."""
+    with project.catalog.reading() as tx:
+        return sorted(str(block.kind) for block in chains.chronicle(tx, channel).blocks)
+
+
+def test_small_deltas_become_one_and_readers_see_no_difference(project: Project) -> None:
+    project.apply(a_workflow("id bigint"))
+    spark = project.warehouse.spark
+
+    def ingest(numbers: range, columns: str = "id") -> None:
+        for number in numbers:
+            project.ingest("orders", spark.range(number, number + 1).selectExpr(*columns.split(", ")).coalesce(1))
+
+    ingest(range(4))
+    project.run()
+    ingest(range(4, 25))
+    assert project.compact("large", deltas=True) is None
+    expected = sorted((number,) for number in range(25))
+    before = project.overview().channels["orders"]
+    report = project.tidy("orders", deltas=True)
+    assert report is not None
+    assert [str(made.reason) for made in report.made] == ["21 neighbouring deltas put together"]
+    assert {"Δ4→25", "Δ0→1"} <= set(kinds_of(project, "orders"))
+    assert kinds_of(project, "orders") == ["Δ0→1", "Δ1→2", "Δ2→3", "Δ3→4", "Δ4→25"]
+    assert sorted(project.rows("orders")[1]) == expected
+    after = project.overview().channels["orders"]
+    assert (before.rows, after.rows, after.point) == (25, 25, 25)
+    assert after.bytes < before.bytes
+    assert project.tidy("orders", deltas=True) is None
+    project.run()
+    assert sorted(project.rows("large")[1]) == expected[10:]
+    project.apply(a_workflow("id bigint, note string"))
+    ingest(range(25, 28), "id, 'x' AS note")
+    done = project.compact("orders", deltas=True)
+    assert done is not None
+    assert [made.reason for made in done.made] == [
+        "5 neighbouring deltas put together",
+        "3 neighbouring deltas put together",
+    ]
+    project.run()
+    project.collect_garbage()
+    assert kinds_of(project, "orders") == ["Δ0→25", "Δ25→28"]
+    assert sorted(project.rows("orders")[1]) == [
+        *((number, None) for number in range(25)),
+        *((number, "x") for number in range(25, 28)),
+    ]
+    assert sorted(project.rows("large")[1]) == [(number,) for number in range(10, 28)]
+    assert [row for row in project.growth("orders", 100) if row.rows is None or row.rows > 28] == []
