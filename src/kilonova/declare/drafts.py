@@ -5,15 +5,56 @@ Attaching a port is renaming: of what a workflowette declares nothing is left bu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from kilonova.declare.fingerprint import fingerprint, source_of
+from kilonova.declare.pickling import pickled
 from kilonova.declare.views import ViewDraft
 from kilonova.errors import DeclarationError, KilonovaError, closest
 from kilonova.model.binding import refuse_misfit
 from kilonova.model.channel import Channel
-from kilonova.model.task import Function, Mode, Variant
+from kilonova.model.encoding import Custom
+from kilonova.model.task import Function, Mode, Port, Production, Sql, Variant
 from kilonova.query.syntax import channels_of, reading
+
+
+@dataclass(slots=True, kw_only=True)
+class DraftVariant:
+    """A variant as declared so far.
+
+    Attributes:
+        name: see `Variant`; so are `ports` and `productions`.
+        logic: what it does; a function of which nothing has been kept yet, until `keep`.
+        fingerprint: of its logic.
+    """
+
+    name: str
+    ports: tuple[Port, ...]
+    productions: tuple[Production, ...]
+    logic: Callable[..., Any] | Function | Sql
+    fingerprint: str = ""
+
+    def keep(self) -> None:
+        """Keep its function by value, with what it refers to now.
+
+        Raises:
+            DeclarationError: it cannot be kept.
+        """
+        if not isinstance(self.logic, Function | Sql):
+            self.logic, self.fingerprint = _kept(self.logic, self.logic)
+
+    def variant(self) -> Variant:
+        """The variant, once its function is kept."""
+        assert isinstance(self.logic, Function | Sql)
+        return Variant(
+            name=self.name,
+            ports=self.ports,
+            productions=self.productions,
+            logic=self.logic,
+            fingerprint=self.fingerprint,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +62,7 @@ class DraftTask:
     """A task as declared so far; its variants may become more."""
 
     writes: tuple[str, ...]
-    variants: list[Variant]
+    variants: list[DraftVariant]
 
     @property
     def modes(self) -> Mapping[str, set[Mode]]:
@@ -52,13 +93,45 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """What is declared, by name."""
+    """What is declared, by name; of custom encodings also the functions, until they are kept as they are."""
 
     channels: dict[str, Channel] = field(default_factory=dict)
     tasks: dict[str, DraftTask] = field(default_factory=dict)
     views: dict[str, ViewDraft] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     bound: dict[str, Bound] = field(default_factory=dict)
+    encodings: dict[str, Any] = field(default_factory=dict)
+
+    def keep(self) -> None:
+        """Keep by value all functions that are not yet, with what they refer to now.
+
+        It is not done where they are declared: what they refer to may stand below them in their module.
+
+        Raises:
+            DeclarationError: one cannot be kept.
+        """
+        for bound in self.bound.values():
+            try:
+                bound.drafts.keep()
+            except KilonovaError as error:
+                raise error.within(binding=bound.name) from error.__cause__
+        for name, draft in self.tasks.items():
+            try:
+                for variant in draft.variants:
+                    variant.keep()
+            except KilonovaError as error:
+                raise error.within(task=name) from error.__cause__
+        for name, channel in self.channels.items():
+            if isinstance(channel.encoding, Custom) and channel.encoding.function in self.encodings:
+                functions = self.encodings[channel.encoding.function]
+                try:
+                    function, digest = _kept(functions, _owner(functions))
+                except KilonovaError as error:
+                    raise error.within(channel=name) from error.__cause__
+                known = custom_name(functions, digest)
+                self.functions[known] = function
+                self.channels[name] = replace(channel, encoding=replace(channel.encoding, function=known))
+        self.encodings.clear()
 
     def bind(self, bound: Bound) -> None:
         """Declare the use of a workflowette.
@@ -125,6 +198,26 @@ class Drafts:
         """The tasks and views that the use of a workflowette comes to."""
         part = _attached(self.bound[bound], self)
         return (*part.tasks, *part.views)
+
+
+def _kept(item: Any, source: Callable[..., Any]) -> tuple[Function, str]:
+    """A function or an object kept by value, beside a source, and its fingerprint.
+
+    Raises:
+        DeclarationError: it cannot be kept, or has no source.
+    """
+    found = fingerprint(item)
+    return Function(pickled=pickled(item), source=source_of(source), unseen=found.unseen), found.digest
+
+
+def custom_name(functions: Any, digest: str) -> str:
+    """The name of a custom encoding's functions, which says what they do."""
+    return f"{_owner(functions).__name__}_{digest[:12]}"
+
+
+def _owner(functions: Any) -> type[Any]:
+    """The class of a custom encoding's functions, which may be given as a class or as an object."""
+    return functions if isinstance(functions, type) else type(functions)
 
 
 def _attached(bound: Bound, around: Drafts) -> Drafts:

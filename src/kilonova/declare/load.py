@@ -43,13 +43,15 @@ def load(path: Path) -> list[Workflow]:
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module
             spec.loader.exec_module(module)
+        found = [item for item in vars(module).values() if isinstance(item, Workflow)]
+        for workflow in found:  # while what functions import by themselves is found
+            workflow.keep()
     except KilonovaError as error:
         raise error.within(path=str(path)) from error.__cause__
     except Exception as error:
         raise DeclarationError(f"the file cannot be run: {type(error).__name__}: {error}", path=str(path)) from error
     finally:
         sys.path.remove(str(root))
-    found = [item for item in vars(module).values() if isinstance(item, Workflow)]
     if not found:
         raise DeclarationError("the file defines no workflow", path=str(path), hint='Write: news = kn.Workflow("news")')
     return found

@@ -131,6 +131,14 @@ class Workflow(Workflowette):
         except KilonovaError as error:
             raise error.within(binding=name) from None
 
+    def keep(self) -> None:
+        """Keep by value the functions of all tasks, with what they refer to now; what that becomes later is not seen.
+
+        Raises:
+            DeclarationError: one cannot be kept, because it refers to what is open, or has no source.
+        """
+        self._drafts.keep()
+
     def declared(self, others: Iterable[Channel] = ()) -> Declared:
         """The workflow as a value.
 
@@ -138,8 +146,10 @@ class Workflow(Workflowette):
             others: channels of other workflows; those that are read become part of the value.
 
         Raises:
-            DeclarationError: a port or output dangles, tasks form a cycle, or a channel does not fit its port.
+            DeclarationError: a port or output dangles, tasks form a cycle, a channel does not fit its port, or a
+                function cannot be kept.
         """
+        self.keep()
         flat = self._drafts.flat()
         for task, draft in flat.tasks.items():
             for channel in draft.writes:
@@ -197,11 +207,12 @@ class Workflow(Workflowette):
         )
         part._drafts.tasks[task] = draft
         part._drafts.functions.update(self._drafts.functions)
+        part._drafts.encodings.update(self._drafts.encodings)
         return part
 
 
 def _task(name: str, draft: DraftTask) -> Task:
-    return Task(name=name, writes=draft.writes, variants=tuple(draft.variants))
+    return Task(name=name, writes=draft.writes, variants=tuple(variant.variant() for variant in draft.variants))
 
 
 def _alone(name: str, unit: tuple[Task, ...]) -> Binding:

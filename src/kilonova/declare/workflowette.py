@@ -15,11 +15,10 @@ from typing import Annotated, Any, Generic, ParamSpec, TypeVar
 
 from kilonova.declare.checks import Given, checks_of, refuse_unknown
 from kilonova.declare.ddl import parse_schema
-from kilonova.declare.drafts import Bound, Drafts, DraftTask
+from kilonova.declare.drafts import Bound, Drafts, DraftTask, DraftVariant, custom_name
 from kilonova.declare.encodings import CustomOf, Encodes, IncrementOf
-from kilonova.declare.fingerprint import fingerprint, source_of
+from kilonova.declare.fingerprint import fingerprint
 from kilonova.declare.normal_form import normal_sql
-from kilonova.declare.pickling import pickled
 from kilonova.declare.schedules import schedule_of
 from kilonova.declare.views import Maintenance, ViewDraft
 from kilonova.errors import DeclarationError, KilonovaError
@@ -27,7 +26,7 @@ from kilonova.model.channel import Channel
 from kilonova.model.directory import Directory
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.schema import Schema
-from kilonova.model.task import Function, Mode, Port, Production, Sql, Variant
+from kilonova.model.task import Mode, Port, Production, Sql
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -210,7 +209,7 @@ class Workflowette:
             self.channel(name, schema, key=key, encoding=encoding)
         ports = tuple(Port(port, port, _mark(mode, Mode, name, port)) for port, mode in reads.items())
         production = _mark(produces, Production, name, "the result")
-        variant = Variant(
+        variant = DraftVariant(
             name=name,
             ports=ports,
             productions=(production,),
@@ -313,10 +312,8 @@ class Workflowette:
             case CustomOf(functions, delta):
                 if delta is not None and schema is None:
                     raise DeclarationError("deltas with columns of their own need a channel with declared columns")
-                owner = functions if inspect.isclass(functions) else type(functions)
-                kept, found = pickled(functions), fingerprint(functions)
-                name = f"{owner.__name__}_{found.digest[:12]}"
-                self._drafts.functions[name] = Function(pickled=kept, source=source_of(owner), unseen=found.unseen)
+                name = custom_name(functions, fingerprint(functions).digest)
+                self._drafts.encodings[name] = functions
                 own = None if delta is None else parse_schema(delta)
                 return Custom(key, name, own, has_diff=hasattr(functions, "diff"))
             case _:
@@ -338,19 +335,9 @@ class Workflowette:
             Port(name, reads.get(name, name), _mark(hints.get(name), Mode, task, name)) for name in parameters
         )
         productions = _productions(hints.get("return"), task, len(draft.writes))
-        try:
-            kept, found = pickled(function), fingerprint(function)
-            draft.variants.append(
-                Variant(
-                    name=function.__name__,
-                    ports=ports,
-                    productions=productions,
-                    logic=Function(pickled=kept, source=source_of(function), unseen=found.unseen),
-                    fingerprint=found.digest,
-                )
-            )
-        except DeclarationError as error:
-            raise error.within(task=task) from None
+        draft.variants.append(
+            DraftVariant(name=function.__name__, ports=ports, productions=productions, logic=function)
+        )
 
 
 def _names(names: Names | None) -> tuple[str, ...]:
