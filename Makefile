@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 BROWSER := chromium fonts-inter fonts-noto-core
 
 
-.PHONY: demo test browser slow check static bench soak soak-servers docs pictures format clean
+.PHONY: demo test browser slow check static bench soak soak-servers chaos docs pictures format clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.flights
@@ -42,12 +42,18 @@ static: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench
 
+# Hours of faults, with new seeds, which are printed.
 soak: $(STAMP)
 	$(BIN)/python -m tests.soak
+	$(BIN)/python -m tests.chaos --faults 1000
 
 # Servers that are killed every few seconds, and their database too.
 soak-servers: $(STAMP)
 	$(BIN)/python -m tests.soak_servers --minutes 3 --seed 3
+
+# Servers with Sparks of their own, and faults of every kind, with a new seed.
+chaos: $(STAMP)
+	$(BIN)/python -m tests.chaos --minutes 3
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -68,6 +68,10 @@ class Database:
         self.url = self._server.get_uri("postgres")
         self._data = folder / "data"
 
+    def process(self) -> psutil.Process:
+        """Its first process, which has one for each client."""
+        return psutil.Process(int((self._data / "postmaster.pid").read_text().split()[0]))
+
     def restart(self, how: str) -> None:
         """Restart it; `immediate` is as if it had crashed."""
         pgserver.pg_ctl(["-m", how, "-w", "restart"], pgdata=self._data, user=self._server.system_user)
