@@ -12,6 +12,7 @@ import threading
 import warnings
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -72,6 +73,27 @@ def test_lines_for_people_are_one_per_event() -> None:
     lines = stream.getvalue().splitlines()
     assert lines[0] == "2024-01-01T12:00:00Z report failed: no luck at all"
     assert lines[1].endswith("Z a worker is ready")
+
+
+def test_what_is_said_again_and_again_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("kilonova.server.logs.time", SimpleNamespace(monotonic=lambda: now))
+    stream = io.StringIO()
+    with logging_to(stream, lambda: "one", as_json=True):
+        for second in range(130):
+            now = float(second)
+            logging.getLogger("asyncio").error("out of %s", "descriptors")
+            say("a run failed", FAILED)
+        for number in range(3000):
+            logging.getLogger("asyncio").error("number %d", number)
+    texts = [json.loads(line)["text"] for line in stream.getvalue().splitlines()]
+    assert [text for text in texts if text.startswith("out of")] == [
+        "out of descriptors",
+        "out of descriptors (and 59 times more since 60 s ago)",
+        "out of descriptors (and 59 times more since 60 s ago)",
+    ]
+    assert texts.count("a run failed") == 130
+    assert sum(text.startswith("number") for text in texts) == 3000
 
 
 def test_afterwards_nothing_is_heard_any_more() -> None:

@@ -1,5 +1,7 @@
 """What a server says, a line each: what happens, and what Python's logging hears from it and from libraries.
 
+What is said again within a minute, but for events, is counted instead.
+
 As JSON a line is an object with `time`, `level`, `logger`, `server`, `event`, `kind`, `run`, `binding`, `channels` and
 `text`, and `trace` where there is one; what does not apply is null. Lines for people are the time and the text.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -32,6 +35,42 @@ def say(text: str, event: Event | None) -> None:
     """Log a sentence, and the event behind it if there is one."""
     level = logging.INFO if event is None else _LEVELS.get(event.kind, logging.INFO)
     log.log(level, "%s", text, extra={"happened": event})
+
+
+class _Folding(logging.StreamHandler[TextIO]):
+    """Writes records, and in place of what was written less than a minute ago how often it came again.
+
+    What has an event is written each time: the catalog has it as often.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._said: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "happened", None) is not None:
+            super().emit(record)
+            return
+        now, text = time.monotonic(), record.getMessage()
+        since, left_out = self._said.get((record.name, text), (float("-inf"), 0))
+        if now < since + _MINUTE:
+            self._said[record.name, text] = since, left_out + 1
+            return
+        if len(self._said) >= _TEXTS:
+            self._said = {key: said for key, said in self._said.items() if now < said[0] + _MINUTE}
+        if len(self._said) < _TEXTS:
+            self._said[record.name, text] = now, 0
+        if left_out:
+            record = logging.makeLogRecord(vars(record))
+            record.msg, record.args = f"{text} (and {left_out} times more since {now - since:.0f} s ago)", None
+        super().emit(record)
+
+
+_MINUTE = 60.0
+"""Seconds for which a text is not said again."""
+
+_TEXTS = 1000
+"""Different texts of a minute that are remembered; more are said each time."""
 
 
 class _Lines(logging.Formatter):
@@ -87,7 +126,7 @@ def logging_to(stream: TextIO, server: Callable[[], str], *, as_json: bool) -> I
         as_json: whether as JSON.
     """
     root, own = logging.getLogger(), logging.getLogger("kilonova")
-    handler = logging.StreamHandler(stream)
+    handler = _Folding(stream)
     handler.setFormatter(_Objects(server) if as_json else _Lines())
     before, hook = own.level, threading.excepthook
 
