@@ -183,17 +183,25 @@ def test_a_run_that_takes_its_process_with_it_is_done_again_a_few_times(clicks: 
     assert claim(clicks) == []
 
 
-def test_a_run_whose_server_went_silent_is_done_again_as_often_as_it_takes(clicks: Catalog, clock: Time) -> None:
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_run_that_is_lost_with_its_server_is_done_again_more_often(
+    clicks: Catalog, clock: Time, stopped: bool
+) -> None:
     register(clicks, a=(Arrival(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
-    for _ in range(2 * firings.ATTEMPTS):
+    for loss in range(firings.LOSSES):
         [claimed] = claim(clicks)
         start(clicks, claimed)
         clock.forward(LEASE.total_seconds() + 1)
         with clicks.writing() as tx:
-            assert len(runs.expire(tx)) == 1
-        assert states(clicks) == [FiringState.DUE]
+            ended = runs.abandon(tx, "worker", "stopped", passing=True, lost=True) if stopped else runs.expire(tx)
+            assert len(ended) == 1
+        assert states(clicks) == [FiringState.DUE if loss + 1 < firings.LOSSES else FiringState.FAILED]
+    assert claim(clicks) == []
+    with clicks.reading() as tx:
+        [told] = (event for event in events.since(tx, 0) if event.kind is EventKind.STUCK)
+    assert told.text.endswith(f"lost with its server {firings.LOSSES} times")
 
 
 def test_a_failed_run_is_done_again_only_if_that_may_help(clicks: Catalog) -> None:

@@ -47,7 +47,7 @@ _LOCK = 0x6B696C6F6E6F7661
 NOTICE = "kilonova"
 """The channel on which a PostgreSQL catalog says that something has happened."""
 
-REVISION = "0021"
+REVISION = "0022"
 """The revision of the tables that this release works with."""
 
 

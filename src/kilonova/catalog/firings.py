@@ -29,8 +29,11 @@ from kilonova.schedule.sharing import batched
 ATTEMPTS = 3
 """How often a firing is tried whose runs took their processes with them, or met errors that may pass.
 
-Runs that went silent with their whole server do not count: that is not their doing.
+Runs that were lost with their whole server do not count: that is hardly their doing.
 """
+
+LOSSES = 20
+"""How often a firing is tried whose runs are lost with their servers, which it may be that ends them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,19 +325,21 @@ def hand_back(tx: Transaction, claimed: Claimed, *, counted: bool) -> None:
         counted: whether it was tried, which is done a few times only.
     """
     for number in _still(tx, claimed):
-        _again(tx, number, counted=counted)
+        _again(tx, number, tried=counted, lost=False)
 
 
-def _again(tx: Transaction, number: int, *, counted: bool) -> None:
-    """A firing is due again, or has failed if it was tried often enough."""
+def _again(tx: Transaction, number: int, *, tried: bool, lost: bool) -> None:
+    """A firing is due again, or has failed if it was tried or lost often enough."""
     table = tables.firing
-    attempts = tx.connection.execute(select(table.c.attempts).where(table.c.id == number)).scalar_one() + counted
-    tx.connection.execute(update(table).where(table.c.id == number).values(attempts=attempts))
-    if attempts < ATTEMPTS:
+    known = tx.connection.execute(select(table.c.attempts, table.c.lost).where(table.c.id == number)).one()
+    attempts, losses = known.attempts + tried, (known.lost or 0) + lost
+    tx.connection.execute(update(table).where(table.c.id == number).values(attempts=attempts, lost=losses))
+    if attempts < ATTEMPTS and losses < LOSSES:
         _move(tx, [number], FiringEvent.RELEASE)
         return
     _move(tx, [number], FiringEvent.FAIL)
-    _tell_stuck(tx, table.c.id == number, f"tried {attempts} times in vain")
+    times = f"tried {attempts} times in vain" if attempts >= ATTEMPTS else f"lost with its server {losses} times"
+    _tell_stuck(tx, table.c.id == number, times)
 
 
 def tell_stuck(tx: Transaction, patience: timedelta) -> None:
@@ -387,14 +392,14 @@ def release(tx: Transaction, servers: Collection[str], held: Collection[int] = (
     _move(tx, [number for number in numbers if number not in held], FiringEvent.RELEASE)
 
 
-def end(tx: Transaction, run: int, event: FiringEvent, *, counted: bool = True) -> None:
+def end(tx: Transaction, run: int, event: FiringEvent, *, lost: bool = False) -> None:
     """The run that ends firings has ended.
 
     Args:
         tx: a writing transaction.
         run: the run.
         event: what that means for its firings; those that are released are due again.
-        counted: whether they are tried a few times only.
+        lost: whether the server or the machine that did it was lost, whatever the reason.
     """
     table = tables.firing
     query = select(table.c.id).where(table.c.run_id == run, table.c.state == FiringState.RUNNING.value)
@@ -403,7 +408,7 @@ def end(tx: Transaction, run: int, event: FiringEvent, *, counted: bool = True) 
         _move(tx, numbers, event)
         return
     for number in numbers:
-        _again(tx, number, counted=counted)
+        _again(tx, number, tried=not lost, lost=lost)
 
 
 def _move(

@@ -290,7 +290,7 @@ def expire(tx: Transaction) -> list[Run]:
     silent = [run_from(row) for row in tx.connection.execute(_silent(tx))]
     for run in silent:
         said = f"the process {run.owner} went silent"
-        _end(tx, run.number, RunEvent.EXPIRE, said, FiringEvent.RELEASE, counted=False)
+        _end(tx, run.number, RunEvent.EXPIRE, said, FiringEvent.RELEASE, lost=True)
     tx.connection.execute(delete(tables.pin).where(tables.pin.c.until < tx.now))
     return silent
 
@@ -309,7 +309,7 @@ def running_of(tx: Transaction, owner: str) -> list[int]:
     return [int(number) for number in tx.connection.execute(query).scalars()]
 
 
-def abandon(tx: Transaction, owner: str, error: str, *, passing: bool) -> list[int]:
+def abandon(tx: Transaction, owner: str, error: str, *, passing: bool, lost: bool = False) -> list[int]:
     """End the runs of a process that is known to have ended, without waiting for their leases to run out.
 
     Args:
@@ -317,18 +317,19 @@ def abandon(tx: Transaction, owner: str, error: str, *, passing: bool) -> list[i
         owner: the process.
         error: what happened, for people.
         passing: whether trying again may help: then the firings that they were for are due again.
+        lost: whether its server ends, so that nothing is known of whether they would have succeeded.
 
     Returns:
         The runs.
     """
     numbers = running_of(tx, owner)
     for number in numbers:
-        _end(tx, number, RunEvent.EXPIRE, error, FiringEvent.RELEASE if passing else FiringEvent.FAIL)
+        _end(tx, number, RunEvent.EXPIRE, error, FiringEvent.RELEASE if passing else FiringEvent.FAIL, lost=lost)
     return numbers
 
 
 def _end(
-    tx: Transaction, run: int, event: RunEvent, error: str | None, firing: FiringEvent, *, counted: bool = True
+    tx: Transaction, run: int, event: RunEvent, error: str | None, firing: FiringEvent, *, lost: bool = False
 ) -> bool:
     after = next_state(RunState.RUNNING, event)
     printable = error and error.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
@@ -339,7 +340,7 @@ def _end(
     )
     if not result.rowcount:
         return False
-    firings.end(tx, run, firing, counted=counted)
+    firings.end(tx, run, firing, lost=lost)
     events.tell(
         tx,
         _KINDS[event],

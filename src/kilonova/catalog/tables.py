@@ -311,6 +311,7 @@ firing = Table(
     Column("ended", UtcTime),
     Column("since", UtcTime),
     Column("stuck", Boolean),
+    Column("lost", Integer),
     UniqueConstraint("trigger_id", "occurrence", name="firing_once"),
     Index("firing_by_binding", "binding_id", "id"),
     Index("firing_by_state", "state", "id"),

@@ -344,12 +344,12 @@ class Server:
 
     def _bury(self, worker: Worker) -> None:
         """A worker has ended: what it was doing is done again, unless it was ended for that."""
-        late = worker.killed in (_LATE, _STUBBORN)
+        late, lost = worker.killed in (_LATE, _STUBBORN), worker.killed == _STOPPED
         with self._catalog.writing() as tx:
-            runs.abandon(tx, worker.owner, f"its process ended: {worker.killed}", passing=not late)
+            runs.abandon(tx, worker.owner, f"its process ended: {worker.killed}", passing=not late, lost=lost)
         if isinstance(worker.doing, Batch):
             for part in worker.doing.parts:
-                self._give_up(part, worker.killed, passing=not late)
+                self._give_up(part, worker.killed, passing=not late, counted=not lost)
         if worker.answer is not None:
             problem = f"the process that did it ended: {worker.killed}"
             stubborn = worker.killed == _STUBBORN
@@ -443,7 +443,7 @@ class Server:
     def _leave(self) -> None:
         """End the workers; what they had is due again."""
         for worker in self._workers:
-            worker.kill("the server was stopped")
+            worker.kill(_STOPPED)
         try:
             for worker in list(self._workers):
                 self._bury(worker)
@@ -477,6 +477,7 @@ _OVERDUE = 10
 
 _LATE = "it took longer than serve.seconds allows"
 _STUBBORN = "a run that was cancelled did not end"
+_STOPPED = "the server was stopped"
 
 
 def _new_name() -> str:
