@@ -1,14 +1,18 @@
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from pyspark.core.context import SparkContext
+from pyspark.sql import SparkSession
 
 from kilonova.warehouse import class_data
 from kilonova.warehouse.java import Java, find_java, first_usable, java_environment, script, shim
-from kilonova.warehouse.session import SparkSettings, session_options
+from kilonova.warehouse.session import SparkSettings, session_options, wait_for_java
 
 
 def fake_java(home: Path, release: str) -> Java:
@@ -205,3 +209,21 @@ def test_a_java_that_ends_at_once_is_an_error_with_a_hint(tmp_path):
     )
     assert "Spark did not start" in said.stdout
     assert "JAVA_HOME" in said.stdout
+
+
+def test_a_java_that_is_stopped_is_waited_for(spark: SparkSession) -> None:
+    process = SparkContext._gateway.proc
+    answered = threading.Event()
+
+    def ask() -> None:
+        wait_for_java()
+        answered.set()
+
+    wait_for_java()
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        threading.Thread(target=ask, daemon=True).start()
+        assert not answered.wait(0.5)
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    assert answered.wait(60)

@@ -24,7 +24,7 @@ from kilonova.server.declaring import declared
 from kilonova.server.messages import Alive, Done, Ended, Errand, Failed, Message, Outcome, Ready, Work, read, written
 from kilonova.service.project import Project, open_project
 from kilonova.service.reports import RunReport
-from kilonova.warehouse.session import when_java_ends
+from kilonova.warehouse.session import wait_for_java, when_java_ends
 
 _BEAT = 5.0
 """Seconds between two signs of life."""
@@ -79,8 +79,9 @@ def _own_pipes() -> tuple[TextIO, _Out]:
 
 
 def _live(out: _Out) -> None:
-    """Tell the server every few seconds that this process is there."""
+    """Tell the server every few seconds that this process is there, and so is its Java."""
     while True:
+        wait_for_java()
         out.say(Alive())
         time.sleep(_BEAT)
 

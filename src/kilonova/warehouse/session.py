@@ -17,11 +17,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from py4j.protocol import Py4JError
 from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
@@ -99,6 +100,14 @@ def when_java_ends(call: Callable[[], object]) -> None:
         call()
 
     threading.Thread(target=watch, name="java", daemon=True).start()
+
+
+def wait_for_java() -> None:
+    """Wait until the Java answers that PySpark has started: not at all if there is none, for ever if it is stopped."""
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        with suppress(Py4JError, OSError):  # its end is noticed elsewhere
+            gateway.jvm.System.nanoTime()
 
 
 def _existing() -> SparkSession | None:
