@@ -211,6 +211,24 @@ def test_a_java_that_ends_at_once_is_an_error_with_a_hint(tmp_path):
     assert "JAVA_HOME" in said.stdout
 
 
+def test_options_are_not_on_a_command_line_that_others_can_read():
+    value = "a \\secret=x:y#é\n z"
+    code = f"""
+import psutil
+from pyspark.core.context import SparkContext
+from kilonova.warehouse.session import SparkSettings, open_session
+conf = (("spark.hadoop.fs.own.key", {value!r}), ("spark.driver.memory", "600m"))
+session, _ = open_session(SparkSettings(master="local[1]", conf=conf))
+words = psutil.Process(SparkContext._gateway.proc.pid).cmdline()
+assert not any("secret" in word for word in words), words
+assert "-Xmx600m" in words
+assert session.sparkContext._jsc.hadoopConfiguration().get("fs.own.key") == {value!r}
+assert session.sparkContext._jvm.System.getProperty("spark.hadoop.fs.own.key") == {value!r}
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_a_java_that_is_stopped_is_waited_for(spark: SparkSession) -> None:
     process = SparkContext._gateway.proc
     answered = threading.Event()

@@ -15,6 +15,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -227,10 +228,13 @@ def _is_local(settings: SparkSettings) -> bool:
 
 
 def _build(settings: SparkSettings, *, java_options: str) -> SparkSession:
+    options = session_options(settings, java_options)
     builder = SparkSession.builder
-    for key, value in session_options(settings, java_options).items():
+    for key, value in options.items():
         builder = builder.config(key, value)
     try:
+        with _submitted(options):
+            SparkContext._ensure_initialized()
         return builder.getOrCreate()
     except Exception as error:  # PySpark's errors and Py4J's have no class in common
         raise SparkUnavailable(
@@ -256,6 +260,30 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _submitted(options: Mapping[str, str]) -> Iterator[None]:
+    """Give these options to the Java that PySpark starts: by a file, as everybody can read its command line."""
+    with tempfile.TemporaryDirectory(prefix="kilonova-spark-") as folder:  # which nobody else can open
+        file = Path(folder) / "options"
+        file.write_text(properties(options), encoding="utf-8")
+        given = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
+        rest = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+        with _environment({"PYSPARK_SUBMIT_ARGS": f"{given} {rest}"}):
+            yield
+
+
+def properties(options: Mapping[str, str]) -> str:
+    """Options as a properties file of Java, read as UTF-8."""
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in options.items())
+
+
+def _escaped(text: str) -> str:
+    escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {
+        sign: f"\\{sign}" for sign in " =:#!"
+    }
+    return "".join(escapes.get(sign, sign) for sign in text)
 
 
 def _driver_memory() -> int:
