@@ -16,7 +16,7 @@ from sqlalchemy import insert, select, update
 import kilonova as kn
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import Transaction, insert_all
-from kilonova.model.trigger import Arrival, simple
+from kilonova.model.trigger import ArrivalTrigger, conditions_of
 from kilonova.model.version import Version
 from kilonova.service.project import Project
 
@@ -188,8 +188,8 @@ class _History:
         for row in self.armed:
             trigger = codec.trigger_from_json(row.definition)
             state = [
-                replace(one, seen=self.points[item.channel]) if isinstance(item, Arrival) else one
-                for item, one in zip(simple(trigger), codec.state_from_json(row.state), strict=True)
+                replace(one, seen=self.points[item.channel]) if isinstance(item, ArrivalTrigger) else one
+                for item, one in zip(conditions_of(trigger), codec.state_from_json(row.state), strict=True)
             ]
             wake = min((one.time for one in state if one.time is not None), default=None)
             values = {"state": codec.state_to_json(tuple(state)), "wake": wake}
@@ -298,7 +298,7 @@ class _History:
                 "way": way,
                 "change_bytes": change if way else None,
                 "whole_bytes": whole if way else None,
-                "estimates": {way: 0.8 * seconds, "whole": max(2.4, 0.9 * seconds)} if way else None,
+                "estimates": {way: 0.8 * seconds, "full": max(2.4, 0.9 * seconds)} if way else None,
             }
         )
 
@@ -345,7 +345,7 @@ class _History:
                 else "estimated at 2.1 s, its change at 2.4 s"
             )
             share = seconds / len(tasks)
-            way = "whole" if whole else "incremental"
+            way = "full" if whole else "incremental"
             self._made(number, task, point, block["id"], task, reason, share, way, rows * 10, 40_000_000)
             for port, channel, _ in self.ports[task]:
                 start = self.cursors.get((task, channel), 0)

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from bench.crowd import fill, workflows
 from bench.report import Goal, Report, Scale
-from kilonova.server.listening import listening
+from kilonova.server.http_server import serve_http
 from kilonova.server.loop import Server
 from kilonova.service.project import open_project
 
@@ -101,5 +101,5 @@ def _served(sources: int, tasks: int, runs: int) -> Iterator[str]:
         for workflow in workflows(sources, tasks):
             project.apply(workflow)
         fill(project, runs)
-        with listening(Server(Path(place), {}, lambda text, event: None), project) as address:
+        with serve_http(Server(Path(place), {}, lambda text, event: None), project) as address:
             yield address

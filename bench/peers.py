@@ -27,7 +27,7 @@ from examples.tpch.refresh import Refresh, generate
 from examples.tpch.workflow import QUERIES, TABLES
 from kilonova.errors import BrokenInvariant
 from kilonova.service.project import Project
-from kilonova.testing import differing
+from kilonova.testing import count_differences
 
 KEPT = ("q01", "q06")
 """Queries that a stream can keep: groups of one table."""
@@ -100,7 +100,7 @@ def _timed(project: Project, refresh: Refresh, directory: Path, rounds: int) -> 
             taken.setdefault(way, []).append(spent(act))
         print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
     for name in KEPT:
-        if differing(spark.read.parquet(str(directory / "streamed" / name)), project.read(name)):
+        if count_differences(spark.read.parquet(str(directory / "streamed" / name)), project.read(name)):
             raise BrokenInvariant(f"the stream and the view {name} differ")
     return taken
 

@@ -21,19 +21,19 @@ import pgserver
 
 import kilonova as kn
 from bench.report import Goal, Report, Scale
-from kilonova.catalog import chains, firings, runs
+from kilonova.catalog import channel_store, firings, runs
 from kilonova.catalog.runs import Advance
-from kilonova.engine.occasion import Fired, Plan, prepared
-from kilonova.engine.telling import unheard
-from kilonova.engine.undertaking import Begun, Results, Workplace, carry_out
-from kilonova.model.block import Block, Delta, Statistics
+from kilonova.engine.run_events import no_listener
+from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunResults, execute_run
+from kilonova.engine.run_request import RunFirings, TaskPlan, plan_run, skip_firings
+from kilonova.model.block import Block, BlockName, Delta, Statistics
 from kilonova.model.encoding import Append
 from kilonova.model.event import EventKind
-from kilonova.model.run import Output, RunKind
+from kilonova.model.run import RunKind, RunOutput
 from kilonova.model.schema import Schema
 from kilonova.model.version import Version
 from kilonova.server.loop import Server
-from kilonova.server.messages import Ended, Outcome, Ready, Work
+from kilonova.server.messages import BatchEnded, FiringOutcome, Work, WorkerReady
 from kilonova.server.workers import Heard, Worker
 from kilonova.service.project import Project, open_project
 
@@ -50,7 +50,7 @@ def measure(scale: Scale) -> list[Report]:
     rows: list[tuple[object, ...]] = []
     goals = []
     for kind in ("SQLite", "PostgreSQL"):
-        with _project(kind) as project:
+        with project_on(kind) as project:
             began = time.monotonic()
             project.apply(_workflow(tasks))
             applied = time.monotonic() - began
@@ -83,7 +83,8 @@ def measure(scale: Scale) -> list[Report]:
 
 
 @contextmanager
-def _project(kind: str) -> Iterator[Project]:
+def project_on(kind: str) -> Iterator[Project]:
+    """A project with a catalog of its own, in SQLite or PostgreSQL."""
     with tempfile.TemporaryDirectory() as place:
         if kind == "SQLite":
             with open_project(place) as project:
@@ -113,11 +114,17 @@ def _workflow(tasks: int) -> kn.Workflow:
     return workflow
 
 
-class _NoFiles:
+class NoFiles:
+    """A warehouse without files."""
+
     def delete(self, blocks: object) -> None: ...
 
-    def blocks(self) -> list[int]:
+    def blocks(self) -> list[BlockName]:
         return []
+
+    def seal(self, block: BlockName, manifest: str) -> None: ...
+
+    def mark_committed(self, blocks: object) -> None: ...
 
     def keep_log(self, run: int, day: object, text: str) -> None: ...
 
@@ -131,11 +138,11 @@ class _Idler(Worker):
 
     def __init__(self, project: Project, _directory: Path, _settings: Mapping[str, Any], heard: Heard) -> None:
         self._heard = heard
-        self._workplace = Workplace(
-            catalog=project.catalog, files=_NoFiles(), owner=f"idler {id(self)}", lease=LEASE, listener=unheard
+        self._workplace = RunEnvironment(
+            catalog=project.catalog, files=NoFiles(), owner=f"idler {id(self)}", lease=LEASE, listener=no_listener
         )
         self.doing, self.answer, self.since, self.killed, self.ready = None, None, 0.0, "", True
-        heard(self, Ready())
+        heard(self, WorkerReady())
 
     @property
     def owner(self) -> str:
@@ -146,23 +153,26 @@ class _Idler(Worker):
         self._pool.submit(self._run, work)
 
     def _run(self, work: Any) -> None:
-        (claimed,) = work.parts
-        carry_out(self._workplace, partial(prepared, occasion=Fired(claimed)), _nothing)
-        self._heard(self, Ended((Outcome(),)))
+        (claimed,) = work.claims
+        occasion = RunFirings(claimed)
+        execute_run(
+            self._workplace, partial(plan_run, occasion=occasion), nothing, partial(skip_firings, occasion=occasion)
+        )
+        self._heard(self, BatchEnded((FiringOutcome(),)))
 
     def kill(self, why: str) -> None:
         self.killed = why
 
 
-def _nothing(begun: Begun[Plan]) -> Results:
+def nothing(begun: ActiveRun[TaskPlan]) -> RunResults:
     """A run that reads everything and finds nothing to write."""
     outputs, advances = [], []
     for progress, _ in begun.plan.steps:
-        points = tuple((name, begun.plan.chronicles[name].readable) for name in progress.task.reads)
+        points = tuple((name, begun.plan.chronicles[name].latest_readable) for name in progress.task.reads)
         advances.append(Advance(task=progress.task.name, logic=progress.logic, points=points))
         for channel in progress.task.writes:
             outputs.append(
-                Output(
+                RunOutput(
                     channel=channel,
                     point=begun.points[channel],
                     block=None,
@@ -172,16 +182,18 @@ def _nothing(begun: Begun[Plan]) -> Results:
                     seconds=0.0,
                 )
             )
-    return Results(inputs=(), outputs=tuple(outputs), advances=tuple(advances))
+    return RunResults(inputs=(), outputs=tuple(outputs), advances=tuple(advances))
 
 
-def _arrive(project: Project, channel: str) -> tuple[int, str]:
+def arrive(project: Project, channel: str) -> tuple[int, str]:
     """A block comes; the run that brought it, and the occurrence that it is."""
     with project.catalog.writing() as tx:
         run, points = runs.start(tx, kind=RunKind.INGEST, tasks=(), writes=(channel,), owner="feed", lease=LEASE)
         point = points[channel]
+        name = channel_store.new_block(tx, channel, run)
         block = Block(
-            number=chains.new_block(tx, channel, run),
+            number=name.number,
+            suffix=name.suffix,
             kind=Delta(point - 1, point),
             schema=SCHEMA,
             encoding=Append(),
@@ -190,7 +202,7 @@ def _arrive(project: Project, channel: str) -> tuple[int, str]:
             statistics=Statistics(rows=1, bytes=1, files=1, removals=0),
         )
     with project.catalog.writing() as tx:
-        output = Output(
+        output = RunOutput(
             channel=channel,
             point=point,
             block=block,
@@ -214,17 +226,17 @@ def _served(project: Project, tasks: int, minutes: float) -> tuple[list[float], 
         _quiet(project)
         alone = []
         for _ in range(20):
-            alone += _lags(project, [_arrive(project, "lonely")], 1)
+            alone += _lags(project, [arrive(project, "lonely")], 1)
             time.sleep(0.2)
         arrivals = round(1000 * minutes / READERS)
         begun, pause = [], 60 * minutes / arrivals
         start = time.monotonic()
         for number in range(arrivals):
             time.sleep(max(0.0, start + number * pause - time.monotonic()))
-            begun.append(_arrive(project, sources[number % len(sources)]))
+            begun.append(arrive(project, sources[number % len(sources)]))
         lags = _lags(project, begun, READERS)
         server_busy = time.monotonic()
-        begun = [_arrive(project, source) for source in sources[: max(1, len(sources) // 10)]]
+        begun = [arrive(project, source) for source in sources[: max(1, len(sources) // 10)]]
         _lags(project, begun, READERS)
         _quiet(project)
         rate = 60 * len(begun) * READERS / (time.monotonic() - server_busy)

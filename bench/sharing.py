@@ -13,7 +13,7 @@ from bench.report import Draw, Goal, Report, Scale
 from bench.sandbox import sandbox, write
 from examples.news import workflow as news
 from kilonova.catalog import firings
-from kilonova.catalog.firings import Claimed
+from kilonova.catalog.firings import Claim
 from kilonova.service.project import Project
 
 WAYS = ("one after the other", "at once", "merged")
@@ -96,30 +96,30 @@ def _articles(project: Project, size: int) -> Any:
     )
 
 
-def _claimed(project: Project, names: list[str]) -> list[Claimed]:
+def _claimed(project: Project, names: list[str]) -> list[Claim]:
     for name in names:
         project.fire(name)
     with project.catalog.writing() as tx:
         batches, _ = firings.claim(tx, "bench", len(names), None)
-    return [part for batch in batches for part in batch.parts]
+    return [part for batch in batches for part in batch.claims]
 
 
-def _one_by_one(project: Project, parts: list[Claimed]) -> None:
+def _one_by_one(project: Project, parts: list[Claim]) -> None:
     for part in parts:
-        project.launch(part)
+        project.run_claim(part)
 
 
-def _at_once(project: Project, parts: list[Claimed]) -> None:
+def _at_once(project: Project, parts: list[Claim]) -> None:
     with ThreadPoolExecutor(len(parts)) as pool:
-        list(pool.map(project.launch, parts))
+        list(pool.map(project.run_claim, parts))
 
 
-def _merged(project: Project, parts: list[Claimed]) -> None:
-    with project.sharing(parts) as joint, ThreadPoolExecutor(len(parts)) as pool:
-        list(pool.map(partial(project.launch, joint=joint), parts))
+def _merged(project: Project, parts: list[Claim]) -> None:
+    with project.shared_batch(parts) as joint, ThreadPoolExecutor(len(parts)) as pool:
+        list(pool.map(partial(project.run_claim, joint=joint), parts))
 
 
-_LAUNCH: dict[str, Callable[[Project, list[Claimed]], None]] = {
+_LAUNCH: dict[str, Callable[[Project, list[Claim]], None]] = {
     "one after the other": _one_by_one,
     "at once": _at_once,
     "merged": _merged,

@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.measure import interleaved
 from bench.report import Goal, Report, Scale
 from bench.sandbox import sandbox
-from kilonova.warehouse.class_data import make_class_data_archive
+from kilonova.jvm.cds_archive import make_class_data_archive
 
 WORKFLOW = """
 import kilonova as kn

@@ -125,7 +125,7 @@ def went(project: Project) -> str:
     """How most of the time of the last run was spent."""
     made = project.runs(1)[0].made
     longest = max(made, key=lambda item: item.seconds)
-    return "anew" if longest.reason.startswith("whole") else "change"
+    return "anew" if longest.reason.startswith("full") else "change"
 
 
 def _kept(project: Project, view: str) -> int:

@@ -17,7 +17,7 @@ import kilonova as kn
 from bench.measure import Timings, interleaved
 from bench.report import Draw, Goal, Report, Scale
 from bench.sandbox import COLUMNS, noop, rows, sandbox, touching, write
-from kilonova.catalog import chains
+from kilonova.catalog import channel_store
 from kilonova.service.project import Project
 
 WAYS = {"read and write": "copy", "compact": "copy", "scan": "plain scan"}
@@ -164,9 +164,9 @@ class _Upserts:
     def _compact(self) -> None:
         """Compact, without telling the catalog, so that it can be done again."""
         with self._project.catalog.reading() as tx:
-            chronicle = chains.chronicle(tx, "keyed")
+            chronicle = channel_store.channel_state(tx, "keyed")
         number = next(self._scratch)
-        self._project.warehouse.compact(chronicle.snapshot(chronicle.readable), number)
+        self._project.warehouse.compact(chronicle.snapshot(chronicle.latest_readable), number)
         self._project.warehouse.delete([number])
 
     def _file(self, of: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sqlalchemy import insert
 
-from kilonova.catalog import chains, codec, registry, tables
+from kilonova.catalog import channel_store, codec, registry, tables
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.manifest import Manifest, digest, manifest_to_text
 from kilonova.model.block import Block, BlockName, Delta, Statistics, StoredFile
@@ -35,7 +35,7 @@ def fill(catalog: Catalog, root: Path, count: int) -> None:
     rows = []
     with catalog.writing() as tx:
         registry.add_channels(tx, [Channel(name="logs", schema=SCHEMA, encoding=Append())], "bench")
-        channel = chains.channel_id(tx, "logs")
+        channel = channel_store.channel_id(tx, "logs")
         run = {"kind": "ingest", "state": "succeeded", "tasks": [], "owner": "bench", "started": tx.now}
         number = tx.connection.execute(insert(tables.run).values(**run, lease_until=tx.now)).inserted_primary_key
         assert number is not None
@@ -72,7 +72,7 @@ def fill(catalog: Catalog, root: Path, count: int) -> None:
                     "id": point,
                     "channel_id": channel,
                     "run_id": number[0],
-                    "state": chains.LIVE,
+                    "state": channel_store.LIVE,
                     "start": point - 1,
                     "end": point,
                     "schema": codec.schema_to_json(SCHEMA),

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import kilonova as kn
-from kilonova.catalog import chains, history
+from kilonova.catalog import channel_store, run_queries
 from kilonova.model.block import BlockName
 from kilonova.model.run import RunState
 from kilonova.warehouse.storage import Storage
@@ -197,7 +197,7 @@ class Round:
 
     def _relations(self, project: kn.Project) -> dict[str, Counter[tuple[Any, ...]]]:
         with project.catalog.reading() as tx:
-            names = chains.channel_names(tx)
+            names = channel_store.channel_names(tx)
         return {name: Counter(tuple(row) for row in project.rows(name)[1]) for name in names}
 
     def _settled(self, project: kn.Project) -> set[BlockName]:
@@ -206,26 +206,28 @@ class Round:
         while True:
             project.collect_garbage()
             with project.catalog.reading() as tx:
-                states = chains.block_states(tx)
+                states = channel_store.block_states(tx)
             on_disk = set(Storage(str(self.folder / ".kilonova" / "warehouse")).blocks())
-            if all(states.get(number) == chains.LIVE for number in on_disk) or time.monotonic() > patience:
+            if all(states.get(number) == channel_store.LIVE for number in on_disk) or time.monotonic() > patience:
                 return on_disk
             time.sleep(1)
 
     def _check_leftovers(self, project: kn.Project, tally: Tally) -> None:
         on_disk = self._settled(project)
         with project.catalog.reading() as tx:
-            states = chains.block_states(tx)
-            past = history.runs(tx)
+            states = channel_store.block_states(tx)
+            past = run_queries.runs(tx)
             left = {name: rows(tx, name) for name in ("pin", "claim")}
-            open_points = [c.channel.name for c in chains.chronicles(tx).values() if c.readable < c.newest]
+            open_points = [
+                c.channel.name for c in channel_store.channel_states(tx).values() if c.latest_readable < c.latest
+            ]
         tally.taken_up = sum(run.state is RunState.ABANDONED for run in past)
-        live = {number for number, state in states.items() if state == chains.LIVE}
+        live = {number for number, state in states.items() if state == channel_store.LIVE}
         if missing := live - on_disk:
             tally.problems.append(f"blocks {sorted(missing)} have lost their directories")
         if left_over := on_disk - live:
             tally.problems.append(f"directories {sorted(left_over)} are left over")
-        if other := set(states.values()) - {chains.LIVE, chains.GONE}:
+        if other := set(states.values()) - {channel_store.LIVE, channel_store.GONE}:
             tally.problems.append(f"blocks are still {other}")
         if going := [run.number for run in past if run.state is RunState.RUNNING]:
             tally.problems.append(f"runs {going} still go on")

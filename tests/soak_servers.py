@@ -31,9 +31,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import kilonova as kn
-from kilonova.catalog import chains, firings, history
+from kilonova.catalog import channel_store, firings, run_queries
 from kilonova.catalog.database import Transaction
-from kilonova.errors import Busy, CatalogError, KilonovaError, LeaseLost
+from kilonova.errors import CatalogError, Conflict, KilonovaError, LeaseLost
 from kilonova.model.firing import FiringState
 from kilonova.model.run import RunState
 from kilonova.service.project import Project
@@ -105,7 +105,7 @@ class Feed(threading.Thread):
                 self._project.ingest(source, str(file))
             except LeaseLost:
                 continue  # nothing of it was published, so nothing of it may be there
-            except (Busy, CatalogError):
+            except (Conflict, CatalogError):
                 self.sent.append((source, rows, False))
             except KilonovaError as error:
                 self.error = repr(error)
@@ -227,7 +227,7 @@ def _wait(project: Project, tally: Tally) -> int:
     patience = time.monotonic() + 300
     while True:
         with project.catalog.reading() as tx:
-            idle = not firings.any_unended(tx) and not history.runs(tx, 1, state=RunState.RUNNING)
+            idle = not firings.any_unended(tx) and not run_queries.runs(tx, 1, state=RunState.RUNNING)
             idle = idle and not _arrivals_waiting(tx)
             last = max((each.number for each in firings.firings(tx, 1)), default=0)
         if idle and not project.due():
@@ -240,17 +240,17 @@ def _wait(project: Project, tally: Tally) -> int:
 
 def _arrivals_waiting(tx: Transaction) -> bool:
     """Whether a trigger has seen data and waits for more, or for its time: what is derived may be up to date before."""
-    on_data = {each.number for each in firings.watched(tx) if each.channels}
-    rows = tx.connection.execute(firings.looked_at()).all()
+    on_data = {each.number for each in firings.trigger_interests(tx) if each.channels}
+    rows = tx.connection.execute(firings.active_triggers()).all()
     return any(row.id in on_data and row.wake is not None for row in rows)
 
 
 def _check(project: Project, feed: Feed, last: int, tally: Tally) -> None:
     found: dict[str, Rows] = {}
     with project.catalog.reading() as tx:
-        chronicles = chains.chronicles(tx)
+        chronicles = channel_store.channel_states(tx)
     for name, chronicle in chronicles.items():
-        written = chronicle.schema_at(chronicle.readable) is not None
+        written = chronicle.schema_at(chronicle.latest_readable) is not None
         found[name] = Counter(tuple(row) for row in project.rows(name)[1]) if written else Counter()
     tally.batches = len(feed.sent)
     tally.unconfirmed = sum(not confirmed for _, _, confirmed in feed.sent)
@@ -316,9 +316,9 @@ def _derived(found: dict[str, Rows]) -> dict[str, Rows]:
 def _check_catalog(project: Project, last: int, tally: Tally) -> None:
     with project.catalog.reading() as tx:
         fired = firings.firings(tx, 1_000_000)
-        past = history.runs(tx)
+        past = run_queries.runs(tx)
     with project.catalog.writing() as tx:
-        unseen = firings.fire(tx, [each.number for each in firings.watched(tx) if each.channels])
+        unseen = firings.fire(tx, [each.number for each in firings.trigger_interests(tx) if each.channels])
     tally.firings, tally.runs = len(fired), len(past)
     tally.abandoned = sum(run.state is RunState.ABANDONED for run in past)
     tally.taken_over = sum(firing.attempts > 0 for firing in fired)
@@ -329,8 +329,8 @@ def _check_catalog(project: Project, last: int, tally: Tally) -> None:
         tally.problems.append(f"fired twice: {twice[:5]}")
     if unseen:
         tally.problems.append(f"arrivals have not fired for {unseen}")
-    well = {one.number for one in fired if one.state in (FiringState.SUCCEEDED, FiringState.IDLE)}
-    well |= {one.number for one in fired if one.state is FiringState.DUE and one.number > last}
+    well = {one.number for one in fired if one.state in (FiringState.SUCCEEDED, FiringState.SKIPPED)}
+    well |= {one.number for one in fired if one.state is FiringState.QUEUED and one.number > last}
     if failed := [one for one in fired if one.number not in well]:
         tally.problems.append(f"{len(failed)} firings have not succeeded: {failed[:3]}")
     if going := [run for run in past if run.state is RunState.RUNNING]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import kilonova as kn
-from kilonova.errors import Busy, LeaseLost
+from kilonova.errors import Conflict, LeaseLost
 
 USERS, WORDS = 12, 40
 
@@ -77,7 +77,7 @@ class Worker:
         while time.monotonic() < deadline:
             try:
                 self.log.write("did", step=self.step())
-            except (Busy, LeaseLost) as error:
+            except (Conflict, LeaseLost) as error:
                 self.log.write("gave way", error=type(error).__name__)
                 time.sleep(0.1)
 

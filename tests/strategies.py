@@ -23,7 +23,7 @@ from kilonova.model.encoding import (
 )
 from kilonova.model.schema import Schema
 from kilonova.testing import reference
-from kilonova.testing.reference import Bag, Delta, PerKey, Record
+from kilonova.testing.reference import Bag, Delta, Record, ReferencePerKey
 
 PLAIN = Schema.of(("note", "string"), ("id", "int"), ("n", "bigint"))
 PAIRED = Schema.of(("note", "string"), ("id", "int"), ("part", "string"), ("n", "bigint"))
@@ -53,7 +53,7 @@ class Largest:
         return self.merge(first_rows, second_rows)
 
 
-FUNCTIONS: dict[str, PerKey] = {"replace": Replace(), "largest": Largest()}
+FUNCTIONS: dict[str, ReferencePerKey] = {"replace": Replace(), "largest": Largest()}
 
 APPEND = Append()
 UPSERT = Upsert(("id",))
@@ -97,7 +97,7 @@ def schema_of(encoding: Encoding) -> Schema:
     return _SCHEMAS.get(encoding, PLAIN)
 
 
-def function_of(encoding: Encoding) -> PerKey | None:
+def function_of(encoding: Encoding) -> ReferencePerKey | None:
     """The per-key functions of a custom encoding."""
     return FUNCTIONS[encoding.function] if isinstance(encoding, Custom) else None
 

@@ -19,8 +19,8 @@ from rich.table import Table
 import kilonova as kn
 from examples.flights import feed
 from examples.flights.workflow import wf
-from kilonova.engine.telling import StepStarted, Telling
-from kilonova.testing import differing, recomputed
+from kilonova.engine.run_events import RunNotification, StepStarted
+from kilonova.testing import count_differences, recompute
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
 
@@ -53,7 +53,7 @@ def main() -> None:
         )
         step = bar.add_task("starting Spark", total=len(batches))
 
-        def hear(telling: Telling) -> None:
+        def hear(telling: RunNotification) -> None:
             if isinstance(telling, StepStarted):
                 bar.update(step, description=f"{telling.step:16}")
 
@@ -78,7 +78,7 @@ def main() -> None:
             if number == args.recompute:
                 bar.update(step, description="recomputing, to compare")
                 began = time.monotonic()
-                for _ in recomputed(project):
+                for _ in recompute(project):
                     pass
                 again = time.monotonic() - began
                 line += f"   {again:6.1f}s  ({again / updated:.1f} times as long)"
@@ -95,9 +95,9 @@ def check(project: kn.Project) -> tuple[bool, float]:
     """Compare every derived channel with its recomputation from all the input; also how long that took."""
     table = Table("channel", "rows", "recomputed", "differing rows", box=None, header_style="dim")
     right, seconds, began = True, 0.0, time.monotonic()
-    for made in recomputed(project):
+    for made in recompute(project):
         seconds += time.monotonic() - began
-        count = differing(project.read(made.channel), made.rows)
+        count = count_differences(project.read(made.channel), made.rows)
         right = right and count == 0
         how = "replayed batch by batch" if made.replayed else "from all the input"
         rows = f"{made.rows.count():,}"

@@ -10,7 +10,7 @@
 
 Flights and weather only ever arrive; planes are registered, refitted and retired. A task that reads `New`
 sees each flight once. The annotations say the rest: which input is read whole, which by its changes, and
-whether the result replaces what was there (`Base`) or adds to it (`Delta`).
+whether the result replaces what was there (`Base`) or adds to it (`DeltaQuery`).
 """
 
 from pyspark.sql import DataFrame

@@ -15,7 +15,7 @@ from rich.table import Table
 import kilonova as kn
 from examples.tpch.refresh import Refresh, generate
 from examples.tpch.workflow import QUERIES, TABLES, tpch
-from kilonova.testing import differing
+from kilonova.testing import count_differences
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
 
@@ -63,7 +63,7 @@ def _checked(project: kn.Project, queries: list[str], title: str) -> int:
         mine = [item for item in made if item.channel == name or item.channel.rpartition("__")[0] == name]
         expected = project.warehouse.spark.sql(QUERIES[name])
         rows = project.read(name).select(expected.columns)
-        differences = differing(rows, expected)
+        differences = count_differences(rows, expected)
         wrong += differences > 0
         ways = ", ".join(dict.fromkeys(item.reason.partition(":")[0] for item in mine))
         seconds = sum(item.seconds for item in mine)

@@ -47,7 +47,7 @@ def tpch(queries: tuple[str, ...] = tuple(QUERIES), mode: str = "auto") -> kn.Wo
 
     Args:
         queries: which, `"q01"` to `"q22"`.
-        mode: as for `Workflow.view`.
+        mode: as for `WorkflowDefinition.view`.
     """
     workflow = kn.Workflow("tpch")
     for name, (schema, key) in TABLES.items():

@@ -1,8 +1,8 @@
-"""Kilonova keeps derived data sets up to date on Apache Spark while data and logic keep changing.
+"""Public API of Kilonova, which keeps derived data sets up to date on Apache Spark while data and logic change.
 
 The names here are for declaring workflows (`Workflow`, the modes, the encodings) and for using a project
-from Python (`open_project`). They are imported when first used, because PySpark takes a while to import and
-many commands do without it.
+from Python (`open_project`). They are imported on first use, because PySpark is slow to import and
+many commands do not need it.
 """
 
 from __future__ import annotations

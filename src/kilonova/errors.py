@@ -1,36 +1,36 @@
-"""The one exception tree of Kilonova.
+"""Exception hierarchy of Kilonova.
 
 ::
 
     KilonovaError
-    ├── DeclarationError        a workflow that cannot be: cycles, dangling ports, two writers
+    ├── DeclarationError        an invalid workflow: cycles, dangling ports, two writers
     ├── SchemaMismatch          rows whose columns or types do not fit a channel
     ├── KeyViolation            null or duplicate keys where keys are declared
     ├── CheckFailed             rows that violate a check of their channel
     ├── EncodingError           a delta that its encoding cannot express or apply
-    ├── QueryError              SQL that cannot be understood, or that names what is not there
-    ├── UnknownName             a channel, task, point or run that is not there
-    ├── UnreadableInput         files that cannot be read
-    ├── KeyReused               an idempotency key that stands for another ingest
-    ├── TooLarge                an upload of more than the server takes
-    ├── TaskFailed              user code that raised or returned the wrong thing
+    ├── QueryError              SQL that cannot be parsed, or that names something that does not exist
+    ├── NotFound                a channel, task, point or run that does not exist
+    ├── InputError              input files that cannot be read
+    ├── KeyReused               an idempotency key that belongs to another ingest
+    ├── PayloadTooLarge         an upload that exceeds the server's limit
+    ├── TaskFailed              user code that raised or returned an invalid result
     ├── StorageFailed           the warehouse could not be written or read
-    ├── BlockDamaged            a block is not as it was written
+    ├── BlockDamaged            a block differs from what was written
     ├── SparkUnavailable        Spark could not start, or died
-    ├── CatalogError            the metadata database cannot be used as it is
-    │   └── CatalogAway         it cannot be reached now
+    ├── CatalogError            the metadata database cannot be used in its present state
+    │   └── CatalogUnavailable  it cannot be reached now
     │       └── CatalogFull     its disk is full
-    ├── Busy                    somebody else is at it: try again later
+    ├── Conflict                another run or process holds the resource: try again later
     ├── LeaseLost               this run was taken over by another process
-    ├── Cancelled               somebody has cancelled this run
-    ├── StateError              what is asked does not go with how a run stands
-    ├── Undelivered             an outlet did not take an event
+    ├── Cancelled               this run was cancelled
+    ├── InvalidState            the request is not allowed in the run's state
+    ├── DeliveryError           a subscription did not accept an event
     ├── SettingsError           kilonova.toml, the environment or a flag is wrong
     ├── BindingsFailed          several bindings failed: in `kilonova.service.reports`, with the report
     └── BrokenInvariant         a defect of Kilonova itself
 
-Every error says what is wrong, where (the fields that apply) and what to do about it; the text is put
-together here and nowhere else. `code` is stable, `transient` says whether trying again may help.
+Every error has a problem, its location (the fields that apply) and a hint; the message is built from them only
+here. `code` is stable; `transient` is whether a retry may succeed.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ FIELDS = ("binding", "channel", "task", "column", "check", "point", "run", "path
 
 
 class KilonovaError(Exception):
-    """The root of all errors that Kilonova raises on purpose.
+    """Base class of all errors that Kilonova raises deliberately.
 
     Args:
-        problem: what is wrong, one sentence without a full stop.
-        hint: what to do about it, one sentence without a full stop.
+        problem: the problem, one sentence without a full stop.
+        hint: the remedy, one sentence without a full stop.
         binding: the binding concerned.
         channel: the channel concerned.
         task: the task concerned.
@@ -88,17 +88,17 @@ class KilonovaError(Exception):
 
     @property
     def fields(self) -> dict[str, str | int]:
-        """The fields that apply, by name."""
+        """Fields that apply, by name."""
         named = {name: getattr(self, name) for name in FIELDS}
         return {name: value for name, value in named.items() if value is not None}
 
     @property
-    def told(self) -> dict[str, str | int | None]:
-        """The error with its code and fields, for machines."""
+    def as_dict(self) -> dict[str, str | int | None]:
+        """Error with its code and fields, as a dictionary for serialization."""
         return {"error": self.code, "problem": self.problem, "hint": self.hint, **self.fields}
 
-    def within(self, **fields: str | int) -> KilonovaError:
-        """Add context while unwinding; fields that are already set stay as they are."""
+    def with_context(self, **fields: str | int) -> KilonovaError:
+        """Add context while unwinding; fields that are already set are not changed."""
         for name, value in fields.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
@@ -113,7 +113,7 @@ class KilonovaError(Exception):
 
 
 class DeclarationError(KilonovaError):
-    """A workflow that cannot be: a cycle, a dangling port, two writers of one channel, a bad mode."""
+    """Invalid workflow: a cycle, a dangling port, two writers of one channel, a bad mode."""
 
     code = "declaration"
 
@@ -131,152 +131,152 @@ class KeyViolation(KilonovaError):
 
 
 class CheckFailed(KilonovaError):
-    """Rows that violate a check of their channel; none of them was published."""
+    """Rows that violate a check of their channel; none of the rows was published."""
 
     code = "check"
 
 
 class EncodingError(KilonovaError):
-    """A delta that its encoding cannot express, or that does not apply to the snapshot before it."""
+    """Delta that its encoding cannot express, or that does not apply to the snapshot before it."""
 
     code = "encoding"
 
 
 class QueryError(KilonovaError):
-    """SQL that cannot be understood, or that names what is not there."""
+    """SQL that cannot be parsed, or that names something that does not exist."""
 
     code = "query"
 
 
-class UnknownName(KilonovaError):
-    """A channel, task, point or run that is not there."""
+class NotFound(KilonovaError):
+    """Channel, task, point or run that does not exist."""
 
     code = "unknown"
 
 
-class UnreadableInput(KilonovaError):
-    """Files that cannot be read."""
+class InputError(KilonovaError):
+    """Input files that cannot be read."""
 
     code = "unreadable"
 
 
 class KeyReused(KilonovaError):
-    """An idempotency key that stands for another ingest already."""
+    """Idempotency key that already belongs to another ingest."""
 
     code = "key-reused"
 
 
-class TooLarge(KilonovaError):
-    """An upload of more than the server takes."""
+class PayloadTooLarge(KilonovaError):
+    """Upload that exceeds the server's limit."""
 
     code = "large"
 
 
 class TaskFailed(KilonovaError):
-    """User code that raised, or that returned something other than what it declares."""
+    """User code that raised, or whose result does not match its declaration."""
 
     code = "task"
 
 
 class StorageFailed(KilonovaError):
-    """The warehouse could not be read or written."""
+    """Failure to read or write the warehouse."""
 
     code = "storage"
     transient = True
 
 
 class BlockDamaged(KilonovaError):
-    """A block in the warehouse is not as it was written: files are missing, foreign, or have changed."""
+    """Block in the warehouse that differs from what was written: files are missing, foreign, or have changed."""
 
     code = "damaged"
 
 
 class SparkUnavailable(KilonovaError):
-    """Spark could not start, or died on the way."""
+    """Spark that could not start, or that died during the operation."""
 
     code = "spark"
     transient = True
 
 
 class CatalogError(KilonovaError):
-    """The metadata database cannot be used as it is."""
+    """Metadata database that cannot be used in its present state."""
 
     code = "catalog"
 
 
-class CatalogAway(CatalogError):
-    """The metadata database cannot be reached; it may be again."""
+class CatalogUnavailable(CatalogError):
+    """Metadata database that cannot be reached now; a retry may succeed."""
 
     transient = True
 
 
-class CatalogFull(CatalogAway):
-    """The disk of the metadata database is full."""
+class CatalogFull(CatalogUnavailable):
+    """Full disk of the metadata database."""
 
 
-class Busy(KilonovaError):
-    """Somebody else is at it; trying again later may help."""
+class Conflict(KilonovaError):
+    """Conflict: another run or process holds the resource; a later retry may succeed."""
 
     code = "busy"
     transient = True
 
 
 class LeaseLost(KilonovaError):
-    """This run was taken over by another process, so it must not commit."""
+    """Lost lease: another process has taken this run over, so it must not commit."""
 
     code = "lease"
 
 
 class Cancelled(KilonovaError):
-    """Somebody has cancelled this run; nothing of it was published."""
+    """Cancelled run; nothing of it was published."""
 
     code = "cancelled"
 
 
-class StateError(KilonovaError):
-    """What is asked does not go with how a run stands: it has ended, it goes on, or it is not of that kind."""
+class InvalidState(KilonovaError):
+    """Request that the state of a run does not allow: it has ended, is still running, or is of another kind."""
 
     code = "state"
 
 
-class Undelivered(KilonovaError):
-    """An outlet did not take an event; it may later."""
+class DeliveryError(KilonovaError):
+    """Event that a subscription did not accept; a later attempt may succeed."""
 
-    code = "undelivered"
+    code = "delivery-failed"
     transient = True
 
 
 class SettingsError(KilonovaError):
-    """`kilonova.toml`, the environment or a flag is wrong."""
+    """Invalid setting in `kilonova.toml`, the environment or a flag."""
 
     code = "settings"
 
 
 class BrokenInvariant(KilonovaError):
-    """Something that must always hold does not: a defect of Kilonova."""
+    """Violated invariant: a defect of Kilonova."""
 
     code = "invariant"
 
 
 _LISTED = 20
-"""How many names a hint lists."""
+"""Maximum number of names that a hint lists."""
 
 
-def may_pass(error: BaseException) -> bool:
-    """Whether what failed may succeed when it is tried again: the one place that decides so, for whoever tries.
+def is_transient(error: BaseException) -> bool:
+    """Return whether a failed operation may succeed when retried; every retry decides by this function alone.
 
-    >>> may_pass(Busy("another run has this task")), may_pass(ValueError("no number"))
+    >>> is_transient(Conflict("another run has this task")), is_transient(ValueError("no number"))
     (True, False)
     """
     return isinstance(error, KilonovaError) and error.transient
 
 
-def closest(name: str, names: list[str]) -> str | None:
-    """A hint that proposes the most similar of `names`, or lists them, or some of them where there are many.
+def closest_name(name: str, names: list[str]) -> str | None:
+    """Return a hint that proposes the most similar of `names`, or lists them, or some of them if there are many.
 
-    >>> closest("flihgts", ["flights", "planes"])
+    >>> closest_name("flihgts", ["flights", "planes"])
     'Did you mean flights?'
-    >>> closest("x", [f"channel_{number}" for number in range(2500)])[:52]
+    >>> closest_name("x", [f"channel_{number}" for number in range(2500)])[:52]
     'There are 2500, among them: channel_0, channel_1, ch'
     """
     match = difflib.get_close_matches(name, names, n=1)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from kilonova.catalog import chains, registry, runs
+from kilonova.catalog import channel_store, registry, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Encoding
-from kilonova.model.run import CommitResult, Output, RunKind
+from kilonova.model.run import CommitResult, RunKind, RunOutput
 from kilonova.model.schema import Schema
 from kilonova.model.task import Function, Mode, Port, Production, Sql, Task, Variant
 from kilonova.model.version import Version
@@ -64,8 +64,8 @@ def a_block(name: BlockName | int, kind: Kind, rows: int = 1, encoding: Encoding
     )
 
 
-def an_output(channel: str, point: int, block: Block | None, task: str | None = None) -> Output:
-    return Output(
+def an_output(channel: str, point: int, block: Block | None, task: str | None = None) -> RunOutput:
+    return RunOutput(
         channel=channel,
         point=point,
         block=block,
@@ -90,7 +90,7 @@ def commit(
         outputs = []
         for channel, point in points.items():
             kind: Kind = Base(point) if base else Delta(point - 1, point)
-            block = None if empty else a_block(chains.new_block(tx, channel, run), kind)
+            block = None if empty else a_block(channel_store.new_block(tx, channel, run), kind)
             outputs.append(an_output(channel, point, block))
         return runs.commit(tx, run, inputs=(), outputs=outputs, advances=())
 
@@ -101,7 +101,7 @@ def ingested(catalog: Catalog, channel: str, *, base: bool = False) -> tuple[int
         run, points = begin(tx, channel)
     commit(catalog, run, points, base=base)
     with catalog.reading() as tx:
-        return run, max(block.number for block in chains.chronicle(tx, channel).blocks)
+        return run, max(block.number for block in channel_store.channel_state(tx, channel).blocks)
 
 
 def with_channels(catalog: Catalog, *names: str) -> None:

@@ -16,8 +16,8 @@ def eventful(catalog: Catalog) -> Catalog:
     channels = ((), ("clicks",), ("users", "Clicks"), ("clicks", "users"), ("clicks_", "more"))
     with catalog.writing() as tx:
         for number, (kind, binding, named) in enumerate(product(KINDS[:3], (None, "a", "b"), channels)):
-            events.tell(tx, kind, binding=binding, channels=named, run=number)
-        events.tell(tx, EventKind.SERVER_SILENT, said="one")
+            events.record(tx, kind, binding=binding, channels=named, run=number)
+        events.record(tx, EventKind.SERVER_SILENT, said="one")
     return catalog
 
 

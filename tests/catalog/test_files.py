@@ -10,14 +10,14 @@ import pytest
 from kilonova.catalog import events, files, registry, runs
 from kilonova.catalog.database import Catalog
 from kilonova.errors import BrokenInvariant
-from kilonova.model.directory import Directory
 from kilonova.model.event import EventKind
-from kilonova.model.file import Fate, FileState, Fingerprint
-from kilonova.schedule.gathering import Verdict
+from kilonova.model.watched_directory import WatchedDirectory
+from kilonova.model.watched_file import FileOutcome, FileState, Fingerprint
+from kilonova.schedule.file_selection import FileDecision
 from tests.catalog.building import LEASE, a_channel, begin
 from tests.databases import NOON, Clock
 
-INBOX = Directory(place="inbox", every=30, settle=5)
+INBOX = WatchedDirectory(place="inbox", every=30, settle=5)
 MARK = Fingerprint(3, NOON, "x")
 
 
@@ -29,20 +29,20 @@ def catalog(catalog: Catalog) -> Catalog:
     return catalog
 
 
-def noted(catalog: Catalog, *paths: str, verdict: Verdict = Verdict.READY, mark: Fingerprint = MARK) -> None:
+def noted(catalog: Catalog, *paths: str, verdict: FileDecision = FileDecision.READY, mark: Fingerprint = MARK) -> None:
     with catalog.writing() as tx:
         files.record(tx, "orders", {path: (mark, verdict) for path in paths})
 
 
 def ready(catalog: Catalog) -> list[str]:
     with catalog.reading() as tx:
-        return [one.path for one in files.ready(tx, "orders", 100)]
+        return [one.path for one in files.ready_files(tx, "orders", 100)]
 
 
 def started(catalog: Catalog, *paths: str) -> int:
     with catalog.writing() as tx:
         run, _ = begin(tx, "orders")
-        files.claim(tx, run, "orders", paths)
+        files.claim_files(tx, run, "orders", paths)
     return run
 
 
@@ -59,7 +59,7 @@ def said(catalog: Catalog, kind: EventKind) -> list[str]:
 def test_files_come_in_the_order_in_which_they_were_modified(catalog: Catalog) -> None:
     noted(catalog, "c", "b")
     noted(catalog, "a", mark=Fingerprint(3, NOON + timedelta(seconds=1)))
-    noted(catalog, "w", verdict=Verdict.WAIT)
+    noted(catalog, "w", verdict=FileDecision.WAIT)
     assert ready(catalog) == ["b", "c", "a"]
     with catalog.reading() as tx:
         assert files.known(tx, "orders", ["a", "w", "never"]).keys() == {"a", "w"}
@@ -71,14 +71,14 @@ def test_only_one_run_has_a_file(catalog: Catalog) -> None:
     run = started(catalog, "a", "b")
     assert ready(catalog) == []
     with catalog.writing() as tx:
-        fates = [Fate("a", FileState.TAKEN), Fate("b", FileState.ASIDE, "it is bad")]
+        fates = [FileOutcome("a", FileState.INGESTED), FileOutcome("b", FileState.QUARANTINED, "it is bad")]
         runs.commit(tx, run, inputs=(), outputs=(), advances=())
-        files.settle(tx, run, "orders", fates)
-    assert states(catalog) == {"a": FileState.TAKEN, "b": FileState.ASIDE, "c": FileState.READY}
+        files.resolve_files(tx, run, "orders", fates)
+    assert states(catalog) == {"a": FileState.INGESTED, "b": FileState.QUARANTINED, "c": FileState.READY}
     assert ready(catalog) == ["c"]
-    assert said(catalog, EventKind.SET_ASIDE) == ["orders: b: it is bad"]
+    assert said(catalog, EventKind.FILE_QUARANTINED) == ["orders: b: it is bad"]
     with catalog.reading() as tx:
-        assert (found := files.one(tx, "orders", "b"))
+        assert (found := files.file_record(tx, "orders", "b"))
         assert (found.error, found.run) == ("it is bad", run)
 
 
@@ -104,12 +104,12 @@ def test_a_run_cannot_take_what_it_has_not(catalog: Catalog) -> None:
     noted(catalog, "a", "b")
     first = started(catalog, "a")
     with pytest.raises(BrokenInvariant), catalog.writing() as tx:
-        files.settle(tx, first, "orders", [Fate("b", FileState.TAKEN)])
+        files.resolve_files(tx, first, "orders", [FileOutcome("b", FileState.INGESTED)])
     with catalog.writing() as tx:
-        files.settle(tx, first, "orders", [Fate("a", FileState.TAKEN)])
+        files.resolve_files(tx, first, "orders", [FileOutcome("a", FileState.INGESTED)])
     with pytest.raises(BrokenInvariant), catalog.writing() as tx:
-        files.settle(tx, first, "orders", [Fate("a", FileState.TAKEN)])
-    assert states(catalog) == {"a": FileState.TAKEN, "b": FileState.READY}
+        files.resolve_files(tx, first, "orders", [FileOutcome("a", FileState.INGESTED)])
+    assert states(catalog) == {"a": FileState.INGESTED, "b": FileState.READY}
 
 
 def test_a_file_that_changed_after_it_was_taken_is_told_of_once_and_stays(catalog: Catalog) -> None:
@@ -117,16 +117,16 @@ def test_a_file_that_changed_after_it_was_taken_is_told_of_once_and_stays(catalo
     run = started(catalog, "a")
     with catalog.writing() as tx:
         runs.commit(tx, run, inputs=(), outputs=(), advances=())
-        files.settle(tx, run, "orders", [Fate("a", FileState.TAKEN)])
-        files.record(tx, "orders", {"a": (Fingerprint(9, NOON), Verdict.TELL)})
+        files.resolve_files(tx, run, "orders", [FileOutcome("a", FileState.INGESTED)])
+        files.record(tx, "orders", {"a": (Fingerprint(9, NOON), FileDecision.TELL)})
     with catalog.reading() as tx:
         known = files.known(tx, "orders", ["a"])["a"]
-    assert (known.state, known.fingerprint, known.told) == (FileState.TAKEN, MARK, True)
-    assert len(said(catalog, EventKind.CHANGED)) == 1
+    assert (known.state, known.fingerprint, known.told) == (FileState.INGESTED, MARK, True)
+    assert len(said(catalog, EventKind.FILE_CHANGED)) == 1
     with catalog.writing() as tx:
-        files.forget(tx, "orders", files.untaken(tx, "orders"))
-        registry.tell_channel(tx, replace(a_channel("orders"), watch=replace(INBOX, pattern="*.csv")))
-    assert states(catalog) == {"a": FileState.TAKEN}
+        files.forget(tx, "orders", files.uningested(tx, "orders"))
+        registry.update_channel_metadata(tx, replace(a_channel("orders"), watch=replace(INBOX, pattern="*.csv")))
+    assert states(catalog) == {"a": FileState.INGESTED}
 
 
 def test_what_is_set_aside_is_tried_again_when_somebody_asks(catalog: Catalog) -> None:
@@ -134,38 +134,40 @@ def test_what_is_set_aside_is_tried_again_when_somebody_asks(catalog: Catalog) -
     run = started(catalog, "a", "b")
     with catalog.writing() as tx:
         runs.commit(tx, run, inputs=(), outputs=(), advances=())
-        files.settle(tx, run, "orders", [Fate(path, FileState.ASIDE, "bad") for path in "ab"])
+        files.resolve_files(tx, run, "orders", [FileOutcome(path, FileState.QUARANTINED, "bad") for path in "ab"])
     with catalog.writing() as tx:
-        assert files.retry(tx, "orders", "never") == 0
-        assert files.retry(tx, "orders", "b") == 1
+        assert files.retry_files(tx, "orders", "never") == 0
+        assert files.retry_files(tx, "orders", "b") == 1
     assert ready(catalog) == ["b"]
     with catalog.writing() as tx:
-        assert files.retry(tx, "orders", None) == 1
+        assert files.retry_files(tx, "orders", None) == 1
     assert ready(catalog) == ["a", "b"]
 
 
 def test_another_directory_forgets_what_was_not_taken_and_no_run_has(catalog: Catalog) -> None:
     noted(catalog, "a", "b")
-    noted(catalog, "w", verdict=Verdict.WAIT)
+    noted(catalog, "w", verdict=FileDecision.WAIT)
     started(catalog, "a")
     with catalog.writing() as tx:
-        registry.tell_channel(tx, replace(a_channel("orders"), watch=INBOX, description="the same directory"))
+        registry.update_channel_metadata(
+            tx, replace(a_channel("orders"), watch=INBOX, description="the same directory")
+        )
     assert states(catalog).keys() == {"a", "b", "w"}
     with catalog.writing() as tx:
-        registry.tell_channel(tx, a_channel("orders"))
-        assert files.watched(tx) == []
-        assert files.next_look(tx) is None
+        registry.update_channel_metadata(tx, a_channel("orders"))
+        assert files.watched_directories(tx) == []
+        assert files.next_scan(tx) is None
     assert states(catalog).keys() == {"a"}
 
 
 def test_one_looks_at_a_time_unless_it_goes_silent(catalog: Catalog, clock: Clock) -> None:
-    def begun(*, early: bool = False) -> Directory | None:
+    def begun(*, early: bool = False) -> WatchedDirectory | None:
         with catalog.writing() as tx:
-            return files.begin_look(tx, "orders", LEASE, early=early)
+            return files.begin_scan(tx, "orders", LEASE, early=early)
 
     def due() -> list[str]:
         with catalog.reading() as tx:
-            return files.due(tx)
+            return files.due_for_scan(tx)
 
     assert due() == ["orders"]
     assert begun() == INBOX
@@ -175,17 +177,17 @@ def test_one_looks_at_a_time_unless_it_goes_silent(catalog: Catalog, clock: Cloc
     clock.forward(LEASE.total_seconds())
     assert due() == ["orders"]
     assert begun() == INBOX
-    noted(catalog, "w", verdict=Verdict.WAIT)
+    noted(catalog, "w", verdict=FileDecision.WAIT)
     with catalog.writing() as tx:
-        looked = files.end_look(tx, "orders", INBOX, tx.now, "no such directory")
-        assert files.next_look(tx) == looked.settles == clock.now + timedelta(seconds=5)
-        files.end_look(tx, "orders", INBOX, tx.now, "no such directory")
-        assert not files.end_look(tx, "orders", INBOX, tx.now - timedelta(seconds=40), None).ready
-        assert files.next_look(tx) == clock.now + timedelta(seconds=40)
-        files.forget(tx, "orders", files.untaken(tx, "orders"))
-        files.end_look(tx, "orders", INBOX, tx.now, None)
-        assert files.next_look(tx) == clock.now + timedelta(seconds=30)
-    assert said(catalog, EventKind.UNSEEN) == ["orders: no such directory"]
+        looked = files.end_scan(tx, "orders", INBOX, tx.now, "no such directory")
+        assert files.next_scan(tx) == looked.settles == clock.now + timedelta(seconds=5)
+        files.end_scan(tx, "orders", INBOX, tx.now, "no such directory")
+        assert not files.end_scan(tx, "orders", INBOX, tx.now - timedelta(seconds=40), None).ready
+        assert files.next_scan(tx) == clock.now + timedelta(seconds=40)
+        files.forget(tx, "orders", files.uningested(tx, "orders"))
+        files.end_scan(tx, "orders", INBOX, tx.now, None)
+        assert files.next_scan(tx) == clock.now + timedelta(seconds=30)
+    assert said(catalog, EventKind.DIRECTORY_UNREADABLE) == ["orders: no such directory"]
 
 
 def test_paths_may_be_longer_than_a_key_of_a_database(catalog: Catalog) -> None:

@@ -5,18 +5,18 @@ from datetime import timedelta
 
 import pytest
 
-from kilonova.catalog import bindings, chains, events, firings, registry, runs, servers
+from kilonova.catalog import bindings, channel_store, events, firings, registry, runs, servers
+from kilonova.catalog.change_notifier import ChangeNotifier
 from kilonova.catalog.database import Catalog
-from kilonova.catalog.firings import Claimed
-from kilonova.catalog.watching import Watch
-from kilonova.errors import LeaseLost, UnknownName
+from kilonova.catalog.firings import Claim
+from kilonova.errors import LeaseLost, NotFound
 from kilonova.model.binding import Binding
 from kilonova.model.event import EventKind
 from kilonova.model.firing import FiringState
 from kilonova.model.run import RunKind
 from kilonova.model.schedule import Every
 from kilonova.model.task import Mode
-from kilonova.model.trigger import After, Arrival, Clock, Reached, Trigger
+from kilonova.model.trigger import ArrivalTrigger, RunOutcome, RunTrigger, TimeTrigger, Trigger
 from tests.catalog.building import LEASE, a_task, commit, ingested, with_channels
 from tests.databases import Clock as Time
 
@@ -30,7 +30,7 @@ def register(catalog: Catalog, queue: float | None = None, **triggers: tuple[Tri
         bindings.put(
             tx,
             "w",
-            [Binding(name=name, tasks=named[name], triggers=own, queue=queue) for name, own in triggers.items()],
+            [Binding(name=name, tasks=named[name], triggers=own, merge_window=queue) for name, own in triggers.items()],
         )
 
 
@@ -42,16 +42,16 @@ def clicks(catalog: Catalog) -> Catalog:
 
 def look(catalog: Catalog) -> list[str]:
     with catalog.writing() as tx:
-        return firings.fire(tx, [each.number for each in firings.watched(tx)])
+        return firings.fire(tx, [each.number for each in firings.trigger_interests(tx)])
 
 
-def claim(catalog: Catalog, server: str = "one", room: int = 9, limit: int | None = None) -> list[Claimed]:
+def claim(catalog: Catalog, server: str = "one", room: int = 9, limit: int | None = None) -> list[Claim]:
     with catalog.writing() as tx:
         batches, _ = firings.claim(tx, server, room, limit)
-    return [part for batch in batches for part in batch.parts]
+    return [part for batch in batches for part in batch.claims]
 
 
-def start(catalog: Catalog, claimed: Claimed) -> tuple[int, dict[str, int]]:
+def start(catalog: Catalog, claimed: Claim) -> tuple[int, dict[str, int]]:
     with catalog.writing() as tx:
         return runs.start(
             tx,
@@ -70,17 +70,23 @@ def states(catalog: Catalog) -> list[FiringState]:
 
 
 def test_what_is_registered_comes_back(clicks: Catalog) -> None:
-    register(clicks, a=(Arrival(channel="clicks", rows=5), Clock(schedule=Every(60))), b=(After(binding="a"),))
+    register(
+        clicks,
+        a=(ArrivalTrigger(channel="clicks", rows=5), TimeTrigger(schedule=Every(60))),
+        b=(RunTrigger(binding="a"),),
+    )
     with clicks.reading() as tx:
         found = bindings.bindings(tx)
     assert set(found) == {"a", "b"}
     assert found["a"].binding == Binding(
-        name="a", tasks=("a_task",), triggers=(Arrival(channel="clicks", rows=5), Clock(schedule=Every(60)))
+        name="a",
+        tasks=("a_task",),
+        triggers=(ArrivalTrigger(channel="clicks", rows=5), TimeTrigger(schedule=Every(60))),
     )
 
 
 def test_a_point_fires_once_however_often_somebody_looks(clicks: Catalog) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     assert look(clicks) == []
     ingested(clicks, "clicks")
     assert look(clicks) == ["a"]
@@ -91,7 +97,7 @@ def test_a_point_fires_once_however_often_somebody_looks(clicks: Catalog) -> Non
 
 
 def test_points_that_are_reserved_or_cancelled_fire_nothing(clicks: Catalog) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     with clicks.writing() as tx:
         first, _ = runs.start(tx, kind=RunKind.INGEST, tasks=(), writes=("clicks",), owner="me", lease=LEASE)
     ingested(clicks, "clicks")
@@ -102,7 +108,7 @@ def test_points_that_are_reserved_or_cancelled_fire_nothing(clicks: Catalog) -> 
 
 
 def test_a_firing_goes_through_its_run(clicks: Catalog) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),), b=(After(binding="a"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(RunTrigger(binding="a"),))
     ingested(clicks, "clicks")
     look(clicks)
     [claimed] = claim(clicks)
@@ -116,8 +122,8 @@ def test_a_firing_goes_through_its_run(clicks: Catalog) -> None:
 
 
 def test_what_is_cancelled_is_not_due_again_and_starts_nothing(clicks: Catalog) -> None:
-    b, c = (After(binding="a", reached=reached) for reached in (Reached.SUCCEEDED, Reached.FAILED))
-    register(clicks, a=(Arrival(channel="clicks"),), b=(b,), c=(c,))
+    b, c = (RunTrigger(binding="a", reached=reached) for reached in (RunOutcome.SUCCEEDED, RunOutcome.FAILED))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(b,), c=(c,))
     ingested(clicks, "clicks")
     look(clicks)
     [claimed] = claim(clicks)
@@ -126,7 +132,7 @@ def test_what_is_cancelled_is_not_due_again_and_starts_nothing(clicks: Catalog) 
     look(clicks)
     with clicks.writing() as tx:
         runs.cancel(tx, run, "ann")
-    assert states(clicks) == [FiringState.FAILED, FiringState.DUE]
+    assert states(clicks) == [FiringState.FAILED, FiringState.QUEUED]
     with clicks.reading() as tx:
         told = events.since(tx, 0)[-1]
     assert (told.kind, told.binding, told.run) == (EventKind.CANCELLED, "a", run)
@@ -136,7 +142,7 @@ def test_what_is_cancelled_is_not_due_again_and_starts_nothing(clicks: Catalog) 
 
 
 def test_firings_behind_a_running_one_become_one_run(clicks: Catalog) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
     [first] = claim(clicks)
@@ -151,17 +157,17 @@ def test_firings_behind_a_running_one_become_one_run(clicks: Catalog) -> None:
 
 
 def test_a_silent_server_loses_what_it_has_not_begun(clicks: Catalog, clock: Time) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     with clicks.writing() as tx:
-        servers.enter(tx, "one", "1", LEASE)
+        servers.register(tx, "one", "1", LEASE)
     look(clicks)
     [claimed] = claim(clicks, "one")
     clock.forward(LEASE.total_seconds() + 1)
     with clicks.writing() as tx:
         assert servers.expire(tx) == ["one"]
         firings.release(tx, ["one"])
-        assert not servers.beat(tx, "one", LEASE)
+        assert not servers.heartbeat(tx, "one", LEASE)
     [again] = claim(clicks, "two")
     with pytest.raises(LeaseLost, match="taken over"):
         start(clicks, claimed)
@@ -171,7 +177,7 @@ def test_a_silent_server_loses_what_it_has_not_begun(clicks: Catalog, clock: Tim
 
 
 def test_a_run_that_takes_its_process_with_it_is_done_again_a_few_times(clicks: Catalog) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
     for attempt in range(firings.ATTEMPTS):
@@ -179,7 +185,7 @@ def test_a_run_that_takes_its_process_with_it_is_done_again_a_few_times(clicks: 
         start(clicks, claimed)
         with clicks.writing() as tx:
             assert len(runs.abandon(tx, "worker", "it exited", passing=True)) == 1
-        assert states(clicks) == [FiringState.DUE if attempt + 1 < firings.ATTEMPTS else FiringState.FAILED]
+        assert states(clicks) == [FiringState.QUEUED if attempt + 1 < firings.ATTEMPTS else FiringState.FAILED]
     assert claim(clicks) == []
 
 
@@ -187,7 +193,7 @@ def test_a_run_that_takes_its_process_with_it_is_done_again_a_few_times(clicks: 
 def test_a_run_that_is_lost_with_its_server_is_done_again_more_often(
     clicks: Catalog, clock: Time, stopped: bool
 ) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
     for loss in range(firings.LOSSES):
@@ -197,7 +203,7 @@ def test_a_run_that_is_lost_with_its_server_is_done_again_more_often(
         with clicks.writing() as tx:
             ended = runs.abandon(tx, "worker", "stopped", passing=True, lost=True) if stopped else runs.expire(tx)
             assert len(ended) == 1
-        assert states(clicks) == [FiringState.DUE if loss + 1 < firings.LOSSES else FiringState.FAILED]
+        assert states(clicks) == [FiringState.QUEUED if loss + 1 < firings.LOSSES else FiringState.FAILED]
     assert claim(clicks) == []
     with clicks.reading() as tx:
         [told] = (event for event in events.since(tx, 0) if event.kind is EventKind.STUCK)
@@ -205,18 +211,18 @@ def test_a_run_that_is_lost_with_its_server_is_done_again_more_often(
 
 
 def test_a_failed_run_is_done_again_only_if_that_may_help(clicks: Catalog) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),), b=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
     for one, passing in zip(claim(clicks), (False, True), strict=True):
         run, _ = start(clicks, one)
         with clicks.writing() as tx:
             assert runs.fail(tx, run, "no luck", passing=passing)
-    assert states(clicks) == [FiringState.FAILED, FiringState.DUE]
+    assert states(clicks) == [FiringState.FAILED, FiringState.QUEUED]
 
 
 def test_a_task_that_somebody_runs_by_hand_is_waited_for(clicks: Catalog) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
     with clicks.writing() as tx:
@@ -227,7 +233,7 @@ def test_a_task_that_somebody_runs_by_hand_is_waited_for(clicks: Catalog) -> Non
 
 
 def test_there_is_room_for_so_many_and_a_workflow_has_its_limit(clicks: Catalog) -> None:
-    register(clicks, **{name: (Arrival(channel="clicks"),) for name in "abc"})
+    register(clicks, **{name: (ArrivalTrigger(channel="clicks"),) for name in "abc"})
     ingested(clicks, "clicks")
     look(clicks)
     assert len(claim(clicks, room=2, limit=1)) == 1
@@ -237,7 +243,7 @@ def test_there_is_room_for_so_many_and_a_workflow_has_its_limit(clicks: Catalog)
 
 
 def test_what_reads_the_same_waits_and_is_merged_and_tried_again_alone(clicks: Catalog, clock: Time) -> None:
-    register(clicks, queue=30, **{name: (Arrival(channel="clicks"),) for name in "abc"})
+    register(clicks, queue=30, **{name: (ArrivalTrigger(channel="clicks"),) for name in "abc"})
     ingested(clicks, "clicks")
     look(clicks)
     with clicks.writing() as tx:
@@ -247,8 +253,8 @@ def test_what_reads_the_same_waits_and_is_merged_and_tried_again_alone(clicks: C
     with clicks.writing() as tx:
         [batch], wake = firings.claim(tx, "one", 1, None)
         assert wake is None
-    assert sorted(part.binding for part in batch.parts) == ["a", "b", "c"]
-    one, other, third = batch.parts
+    assert sorted(part.binding for part in batch.claims) == ["a", "b", "c"]
+    one, other, third = batch.claims
     run, points = start(clicks, one)
     commit(clicks, run, points)
     for part in (other, third):
@@ -257,41 +263,41 @@ def test_what_reads_the_same_waits_and_is_merged_and_tried_again_alone(clicks: C
             runs.fail(tx, run, "no luck", passing=True)
     with clicks.writing() as tx:
         batches, wake = firings.claim(tx, "one", 9, None)
-    assert sorted(len(batch.parts) for batch in batches) == [1, 1]
+    assert sorted(len(batch.claims) for batch in batches) == [1, 1]
     assert wake is None
 
 
 def test_what_is_paused_fires_afterwards(clicks: Catalog) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     with clicks.writing() as tx:
         bindings.pause(tx, "a", True, "me")
     ingested(clicks, "clicks")
     assert look(clicks) == []
     with clicks.writing() as tx:
         bindings.pause(tx, "a", False, "me")
-        assert firings.waking(tx)
+        assert firings.triggers_due(tx)
     assert look(clicks) == ["a"]
 
 
 def test_a_trigger_that_stays_remembers_and_a_new_one_begins(clicks: Catalog) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),), b=(After(binding="a"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(RunTrigger(binding="a"),))
     ingested(clicks, "clicks")
     assert look(clicks) == ["a"]
-    register(clicks, a=(Arrival(channel="clicks"),), c=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),), c=(ArrivalTrigger(channel="clicks"),))
     assert look(clicks) == ["c"]
     with clicks.reading() as tx:
         assert set(bindings.bindings(tx)) == {"a", "c"}
-        with pytest.raises(UnknownName, match="no such binding"):
+        with pytest.raises(NotFound, match="no such binding"):
             bindings.binding_id(tx, "b")
 
 
 def test_a_channel_that_is_dropped_and_comes_again_fires_again(clicks: Catalog) -> None:
-    register(clicks, a=(Arrival(channel="clicks"), Clock(schedule=Every(60))))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"), TimeTrigger(schedule=Every(60))))
     for _ in range(3):
         ingested(clicks, "clicks")
         look(clicks)
     with clicks.writing() as tx:
-        chains.drop_channel(tx, "clicks")
+        channel_store.drop_channel(tx, "clicks")
         bindings.forget(tx, "clicks")
     assert look(clicks) == []
     with_channels(clicks, "clicks")
@@ -302,24 +308,24 @@ def test_a_channel_that_is_dropped_and_comes_again_fires_again(clicks: Catalog) 
 def test_by_hand(clicks: Catalog) -> None:
     register(clicks, a=())
     with clicks.writing() as tx:
-        firings.fire_by_hand(tx, "a", "by hand, somebody")
-        with pytest.raises(UnknownName, match="Did you mean"):
-            firings.fire_by_hand(tx, "aa", "somebody")
+        firings.fire_manually(tx, "a", "by hand, somebody")
+        with pytest.raises(NotFound, match="Did you mean"):
+            firings.fire_manually(tx, "aa", "somebody")
     [claimed] = claim(clicks)
     with clicks.writing() as tx:
-        firings.idle(tx, claimed)
-    assert states(clicks) == [FiringState.IDLE]
+        firings.skip(tx, claimed)
+    assert states(clicks) == [FiringState.SKIPPED]
 
 
 def test_times_come_without_anything_happening(clicks: Catalog, clock: Time) -> None:
-    register(clicks, a=(Clock(schedule=Every(60)),))
+    register(clicks, a=(TimeTrigger(schedule=Every(60)),))
     assert look(clicks) == ["a"]
     with clicks.reading() as tx:
-        assert firings.waking(tx) == []
-        assert firings.next_wake(tx) == tx.now + timedelta(seconds=60)
+        assert firings.triggers_due(tx) == []
+        assert firings.next_check(tx) == tx.now + timedelta(seconds=60)
     clock.forward(150)
     with clicks.reading() as tx:
-        assert len(firings.waking(tx)) == 1
+        assert len(firings.triggers_due(tx)) == 1
     assert look(clicks) == ["a"]
 
 
@@ -335,8 +341,8 @@ def test_events_come_in_order_and_name_what_may_have_changed(clicks: Catalog) ->
 
 
 def test_many_servers_fire_and_claim_each_occurrence_once(clicks: Catalog) -> None:
-    register(clicks, **{name: (Arrival(channel="clicks"),) for name in "abc"})
-    claimed: list[Claimed] = []
+    register(clicks, **{name: (ArrivalTrigger(channel="clicks"),) for name in "abc"})
+    claimed: list[Claim] = []
     over = threading.Event()
 
     def serve(name: str) -> None:
@@ -364,7 +370,7 @@ def test_many_servers_fire_and_claim_each_occurrence_once(clicks: Catalog) -> No
 
 
 def test_a_watch_wakes_when_something_is_committed(clicks: Catalog) -> None:
-    watch = Watch(clicks)
+    watch = ChangeNotifier(clicks)
     watch.wait(5)  # what was there before is news, once
     woken = threading.Event()
 
@@ -382,10 +388,10 @@ def test_a_watch_wakes_when_something_is_committed(clicks: Catalog) -> None:
 
 
 def test_what_is_forgotten_is_old_and_seen_by_all(clicks: Catalog, clock: Time) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),))
-    register(clicks, a=(Arrival(channel="clicks"),), b=(After(binding="a"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(RunTrigger(binding="a"),))
     with clicks.writing() as tx:
-        servers.enter(tx, "one", "1", timedelta(seconds=10))
+        servers.register(tx, "one", "1", timedelta(seconds=10))
         bindings.pause(tx, "b", True, "me")
     ingested(clicks, "clicks")
     look(clicks)
@@ -416,14 +422,14 @@ def stuck(catalog: Catalog, patience: float = 60) -> list[str]:
     """What is told as stuck by a look now."""
     with catalog.writing() as tx:
         before = events.newest(tx)
-        firings.tell_stuck(tx, timedelta(seconds=patience))
+        firings.report_stuck(tx, timedelta(seconds=patience))
         found = events.since(tx, before)
     assert all(event.kind is EventKind.STUCK for event in found)
     return [str(event.binding) for event in found]
 
 
 def test_a_firing_that_waits_too_long_is_told_of_once(clicks: Catalog, clock: Time) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),), b=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
     assert len(claim(clicks, room=1)) == 1
@@ -436,7 +442,7 @@ def test_a_firing_that_waits_too_long_is_told_of_once(clicks: Catalog, clock: Ti
 
 
 def test_a_firing_that_was_launched_waits_anew_when_its_run_is_lost(clicks: Catalog, clock: Time) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
     [claimed] = claim(clicks)
@@ -449,13 +455,13 @@ def test_a_firing_that_was_launched_waits_anew_when_its_run_is_lost(clicks: Cata
     assert stuck(clicks) == []
     [claimed] = claim(clicks)
     with clicks.writing() as tx:
-        firings.hand_back(tx, claimed, counted=False)
+        firings.requeue(tx, claimed, counted=False)
     clock.forward(2)
     assert stuck(clicks) == ["a"]
 
 
 def test_time_counts_from_when_it_fired_and_not_from_what_it_fired_for(clicks: Catalog, clock: Time) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     clock.forward(1000)
     look(clicks)
@@ -463,7 +469,7 @@ def test_time_counts_from_when_it_fired_and_not_from_what_it_fired_for(clicks: C
 
 
 def test_what_is_not_bound_any_more_does_not_wait(clicks: Catalog, clock: Time) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
     register(clicks)
@@ -472,7 +478,7 @@ def test_what_is_not_bound_any_more_does_not_wait(clicks: Catalog, clock: Time) 
 
 
 def test_a_firing_whose_attempts_are_used_up_is_told_of(clicks: Catalog) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
     for attempt in range(firings.ATTEMPTS):
@@ -480,41 +486,41 @@ def test_a_firing_whose_attempts_are_used_up_is_told_of(clicks: Catalog) -> None
             before = events.newest(tx)
         [claimed] = claim(clicks)
         with clicks.writing() as tx:
-            firings.hand_back(tx, claimed, counted=True)
+            firings.requeue(tx, claimed, counted=True)
             told = [(event.kind, event.binding) for event in events.since(tx, before)]
         assert told == ([(EventKind.STUCK, "a")] if attempt + 1 == firings.ATTEMPTS else [])
 
 
 def test_what_a_server_does_not_know_of_is_given_back(clicks: Catalog) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),), b=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
     one, other = claim(clicks)
     with clicks.writing() as tx:
         firings.release(tx, ["one"], one.firings)
-    assert states(clicks) == [FiringState.CLAIMED, FiringState.DUE]
+    assert states(clicks) == [FiringState.CLAIMED, FiringState.QUEUED]
     assert [each.binding for each in claim(clicks, "two")] == [other.binding]
     with clicks.writing() as tx:
         firings.release(tx, ["one"])
-    assert states(clicks) == [FiringState.DUE, FiringState.CLAIMED]
+    assert states(clicks) == [FiringState.QUEUED, FiringState.CLAIMED]
 
 
 def test_what_is_due_of_a_binding_that_is_gone_waits_for_nobody(clicks: Catalog) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),), b=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
     [claimed] = claim(clicks, room=1)
     with clicks.writing() as tx:
         bindings.put(tx, "w", [])
         assert firings.any_unended(tx)  # what was begun ends
-        firings.idle(tx, claimed)
+        firings.skip(tx, claimed)
         assert not firings.any_unended(tx)
-    register(clicks, a=(Arrival(channel="clicks"),), b=(Arrival(channel="clicks"),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(ArrivalTrigger(channel="clicks"),))
     assert len(claim(clicks)) == 1
 
 
 def test_events_that_nobody_waits_for_are_forgotten_though_somebody_waits(clicks: Catalog, clock: Time) -> None:
-    register(clicks, a=(Arrival(channel="clicks"),), b=(After(binding="a", reached=Reached.FAILED),))
+    register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(RunTrigger(binding="a", reached=RunOutcome.FAILED),))
     ingested(clicks, "clicks")
     look(clicks)
     [claimed] = claim(clicks)

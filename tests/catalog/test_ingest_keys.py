@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from kilonova.catalog import chains, ingest_keys, registry, runs
+from kilonova.catalog import channel_store, ingest_keys, registry, runs
 from kilonova.catalog.database import Catalog, Transaction
-from kilonova.errors import Busy, KeyReused
+from kilonova.errors import Conflict, KeyReused
 from kilonova.model.block import Delta
 from kilonova.model.idempotency import IdempotencyKey
 from kilonova.model.run import Committed, RunState
@@ -34,10 +34,14 @@ def start(tx: Transaction, channel: str, key: IdempotencyKey) -> int:
 
 def commit(tx: Transaction, channel: str, run: int) -> bool:
     """Publish a block for a run; whether it was still to be."""
-    point = tx.connection.execute(chains.tables.point.select().where(chains.tables.point.c.run_id == run)).one().number
-    if not runs.goes_on(tx, run):
+    point = (
+        tx.connection.execute(channel_store.tables.point.select().where(channel_store.tables.point.c.run_id == run))
+        .one()
+        .number
+    )
+    if not runs.is_running(tx, run):
         return isinstance(runs.commit(tx, run, inputs=(), outputs=(), advances=()), Committed)
-    block = a_block(chains.new_block(tx, channel, run), Delta(point - 1, point))
+    block = a_block(channel_store.new_block(tx, channel, run), Delta(point - 1, point))
     outputs = [an_output(channel, point, block)]
     return isinstance(runs.commit(tx, run, inputs=(), outputs=outputs, advances=()), Committed)
 
@@ -98,7 +102,7 @@ class KeyMachine(RuleBasedStateMachine):
                         with pytest.raises(KeyReused):
                             ingest_keys.finished(tx, channel, key)
                     case Attempt(state=RunState.RUNNING):
-                        with pytest.raises(Busy):
+                        with pytest.raises(Conflict):
                             ingest_keys.finished(tx, channel, key)
                     case Attempt(state=RunState.SUCCEEDED):
                         assert ingest_keys.finished(tx, channel, key) == self.model.holder[keyed]
@@ -176,7 +180,7 @@ def test_a_channel_that_is_dropped_takes_its_keys_with_it(catalog: Catalog) -> N
         for channel in CHANNELS:
             commit(tx, channel, start(tx, channel, key))
     with catalog.writing() as tx:
-        chains.drop_channel(tx, "clicks")
+        channel_store.drop_channel(tx, "clicks")
         registry.add_channels(tx, [a_channel("clicks")], "w")
         assert ingest_keys.finished(tx, "clicks", key) is None
         assert ingest_keys.finished(tx, "users", key) is not None

@@ -13,8 +13,8 @@ from kilonova.catalog.manifest import Manifest, digest, manifest_from_text, mani
 from kilonova.errors import CatalogError
 from kilonova.model.block import Base, BlockName, Delta, External, FileGroup, StoredFile
 from kilonova.model.encoding import Append, Changes, Increment, Upsert
-from kilonova.model.file import Fingerprint
 from kilonova.model.version import Version
+from kilonova.model.watched_file import Fingerprint
 from tests.catalog.building import SCHEMA, a_block
 
 STORED = st.lists(

@@ -9,21 +9,21 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import event, select
 
-from kilonova.catalog import bindings, chains, events, firings, history, registry, runs, space, tables
+from kilonova.catalog import bindings, channel_store, events, firings, gc_roots, registry, run_queries, runs, tables
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.overview import Overview, overview
-from kilonova.errors import Busy
+from kilonova.errors import Conflict
 from kilonova.model.binding import Binding
 from kilonova.model.block import Base, Delta, Kind
 from kilonova.model.channel import PointState
-from kilonova.model.directory import Directory
 from kilonova.model.encoding import Upsert
-from kilonova.model.headway import Amount, Going, Headway
-from kilonova.model.run import Output, RunKind, RunState
+from kilonova.model.progress import RunProgress, StepProgress, TaskCount
+from kilonova.model.run import RunKind, RunOutput, RunState
 from kilonova.model.task import Mode, Production, Task
-from kilonova.schedule.collection import Provenance, collect
-from kilonova.schedule.planning import driving
-from kilonova.service.looking import Looking
+from kilonova.model.watched_directory import WatchedDirectory
+from kilonova.schedule.garbage import Provenance, decide_collection
+from kilonova.schedule.planning import triggering_inputs
+from kilonova.service.queries import ProjectReader
 from tests.catalog.building import (
     LEASE,
     a_block,
@@ -68,7 +68,7 @@ class History:
             outputs = [channel for task in TASKS.values() for channel in task.writes]
             registry.add_channels(tx, [a_channel(name, Upsert(("id",))) for name in outputs], "w")
             registry.put_tasks(tx, TASKS.values(), "w")
-            bound = [Binding(name=name, tasks=(name,), triggers=(), alone=True) for name in TASKS]
+            bound = [Binding(name=name, tasks=(name,), triggers=(), implicit=True) for name in TASKS]
             bindings.put(tx, "w", bound)
 
     def happen(self) -> None:
@@ -92,9 +92,9 @@ class History:
         writes = [channel for task in chosen for channel in task.writes]
         try:
             with self.catalog.writing() as tx:
-                read = {name: found.readable for name, found in chains.chronicles(tx).items()}
+                read = {name: found.latest_readable for name, found in channel_store.channel_states(tx).items()}
                 number, points = begin(tx, *writes, tasks=tuple(t.name for t in chosen), kind=RunKind.TASKS)
-        except Busy:
+        except Conflict:
             return
         self.going[number] = (tuple(chosen), points, read)
 
@@ -120,22 +120,22 @@ class History:
             ]
             runs.commit(tx, number, inputs=(), outputs=outputs, advances=advances)
 
-    def output(self, tx: Transaction, run: int, channel: str, point: int, task: str | None) -> Output:
+    def output(self, tx: Transaction, run: int, channel: str, point: int, task: str | None) -> RunOutput:
         if self.chance.random() < 0.2:
             return an_output(channel, point, None, task)
         kind: Kind = Base(point) if self.chance.random() < 0.2 else Delta(point - 1, point)
         rows = self.chance.randint(0, 9)
-        return an_output(channel, point, a_block(chains.new_block(tx, channel, run), kind, rows), task)
+        return an_output(channel, point, a_block(channel_store.new_block(tx, channel, run), kind, rows), task)
 
     def compact(self) -> None:
         with self.catalog.writing() as tx:
-            found = chains.chronicles(tx)
+            found = channel_store.channel_states(tx)
             channel = self.chance.choice(list(found))
-            point = found[channel].effective
-            if not found[channel].snapshot(found[channel].readable).deltas:
+            point = found[channel].latest_distinct
+            if not found[channel].snapshot(found[channel].latest_readable).deltas:
                 return
             number, _ = begin(tx, kind=RunKind.COMPACTION)
-            block = a_block(chains.new_block(tx, channel, number), Base(point), 3)
+            block = a_block(channel_store.new_block(tx, channel, number), Base(point), 3)
             runs.commit(tx, number, inputs=(), outputs=[an_output(channel, point, block)], advances=())
 
     def renew(self) -> None:
@@ -155,9 +155,11 @@ class History:
         provenance = self.chance.choice(list(Provenance))
         with self.catalog.writing() as tx:
             gone = [
-                each.block.number for each in collect(space.holdings(tx, provenance), None, provenance) if each.goes
+                each.block.number
+                for each in decide_collection(gc_roots.gc_roots(tx, provenance), None, provenance)
+                if each.goes
             ]
-            chains.doom(tx, gone)
+            channel_store.mark_for_deletion(tx, gone)
 
     def pause(self) -> None:
         with self.catalog.writing() as tx:
@@ -174,7 +176,7 @@ class History:
                     del self.tasks[name]
                 else:
                     self.sources.remove(name)
-                chains.drop_channel(tx, name)
+                channel_store.drop_channel(tx, name)
                 bindings.forget(tx, name)
             return
 
@@ -186,11 +188,13 @@ def glanced(catalog: Catalog) -> Overview:
 
 def check(catalog: Catalog) -> None:
     """Compare with what is read whole."""
-    looking, found = Looking(catalog), glanced(catalog)
+    looking, found = ProjectReader(catalog), glanced(catalog)
     with catalog.reading() as tx:
-        every, known, chronicles = history.runs(tx), registry.tasks(tx), chains.chronicles(tx)
+        every, known, chronicles = run_queries.runs(tx), registry.tasks(tx), channel_store.channel_states(tx)
         bound = bindings.bindings(tx)
-        held = {run.number: runs.holdings(tx, run.number).reserved for run in every if run.state is RunState.RUNNING}
+        held = {
+            run.number: runs.run_holdings(tx, run.number).reserved for run in every if run.state is RunState.RUNNING
+        }
         point = tables.point.c
         filled: dict[str, list[int]] = {}
         for row in tx.connection.execute(
@@ -203,9 +207,9 @@ def check(catalog: Catalog) -> None:
     assert list(found.channels) == sorted(chronicles)
     for name, glance in found.channels.items():
         chronicle = chronicles[name]
-        newest = next((each for each in chronicle.points if each.number == chronicle.effective), None)
-        blocks = chronicle.snapshot(chronicle.readable).blocks
-        assert (glance.point, glance.time) == (chronicle.effective, newest and newest.time), name
+        newest = next((each for each in chronicle.points if each.number == chronicle.latest_distinct), None)
+        blocks = chronicle.snapshot(chronicle.latest_readable).blocks
+        assert (glance.point, glance.time) == (chronicle.latest_distinct, newest and newest.time), name
         assert glance.rows == sum(block.statistics.rows for block in blocks), name
         assert glance.bytes == sum(block.statistics.bytes for block in blocks), name
         assert glance.writing == tuple(sorted(number for number, points in held.items() if name in points)), name
@@ -220,13 +224,13 @@ def check(catalog: Catalog) -> None:
         ill = last is not None and last.state is not RunState.SUCCEEDED
         assert task.failed == (last.number if ill and last else None), name
         assert [each.channel for each in task.reads] == list(registered.task.reads), name
-        assert {each.channel for each in task.reads if each.drives} == set(driving(registered.task)), name
+        assert {each.channel for each in task.reads if each.drives} == set(triggering_inputs(registered.task)), name
         assert task.writes == registered.task.writes, name
         for each in task.reads:
             chronicle, cursor = chronicles[each.channel], registered.cursor(each.channel)
-            news = [number for number in filled.get(each.channel, ()) if cursor < number <= chronicle.readable]
+            news = [number for number in filled.get(each.channel, ()) if cursor < number <= chronicle.latest_readable]
             assert each.cursor == cursor, (name, each)
-            assert each.behind == (len(news) if registered.started else bool(chronicle.effective)), (name, each)
+            assert each.behind == (len(news) if registered.started else bool(chronicle.latest_distinct)), (name, each)
     assert {name: each.paused for name, each in found.bindings.items()} == {
         name: each.paused for name, each in bound.items()
     }
@@ -270,7 +274,7 @@ def test_what_lies_above_a_reserved_point_does_not_count(catalog: Catalog) -> No
 
 
 def test_what_channels_and_tasks_are_is_told(catalog: Catalog) -> None:
-    inbox = replace(a_channel("clicks"), watch=Directory(place="inbox"))
+    inbox = replace(a_channel("clicks"), watch=WatchedDirectory(place="inbox"))
     with catalog.writing() as tx:
         registry.add_channels(tx, [inbox, a_channel("prices"), a_channel("bad")], "shop")
         registry.put_tasks(tx, [TASKS["totals"], TASKS["either"]], "other")
@@ -297,13 +301,19 @@ def test_bindings_tell_of_firings_that_have_not_ended(catalog: Catalog) -> None:
     with catalog.writing() as tx:
         registry.put_task(tx, TASKS["cleaned"], "w")
         bindings.put(tx, "w", [Binding(name="often", tasks=("cleaned",), triggers=(), workflowette="cleaning")])
-        firings.fire_by_hand(tx, "often", "by hand")
+        firings.fire_manually(tx, "often", "by hand")
     [each] = glanced(catalog).bindings.values()
-    assert (each.name, each.workflowette, each.alone, each.paused, each.due) == ("often", "cleaning", False, False, 1)
+    assert (each.name, each.workflowette, each.implicit, each.paused, each.due) == (
+        "often",
+        "cleaning",
+        False,
+        False,
+        1,
+    )
     assert glanced(catalog).tasks["cleaned"].binding == "often"
     with catalog.writing() as tx:
         [batch], _ = firings.claim(tx, "gauss", 1, None)
-        firings.refuse(tx, batch.parts[0], "no luck")
+        firings.fail(tx, batch.claims[0], "no luck")
         bindings.pause(tx, "often", True, "ann")
     [each] = glanced(catalog).bindings.values()
     assert (each.due, each.paused) == (0, True)
@@ -311,14 +321,14 @@ def test_bindings_tell_of_firings_that_have_not_ended(catalog: Catalog) -> None:
 
 def test_how_far_runs_have_come_is_told(catalog: Catalog) -> None:
     with_channels(catalog, "clicks")
-    going = Going("cleaned", Amount(1, 2))
+    going = StepProgress("cleaned", TaskCount(1, 2))
     with catalog.writing() as tx:
         registry.put_task(tx, TASKS["cleaned"], "w")
         number, _ = begin(tx, tasks=("cleaned",), kind=RunKind.TASKS)
-        runs.note_progress(tx, number, Headway(steps=1, ended=0, going=(going,)))
+        runs.note_progress(tx, number, RunProgress(steps=1, ended=0, going=(going,)))
     found = glanced(catalog)
     assert found.tasks["cleaned"].running == number
-    assert found.running[number] == Headway(steps=1, ended=0, going=(going,))
+    assert found.running[number] == RunProgress(steps=1, ended=0, going=(going,))
 
 
 def counted(catalog: Catalog, look: Callable[[Catalog], object]) -> int:

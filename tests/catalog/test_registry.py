@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from kilonova.catalog import chains, registry
+from kilonova.catalog import channel_store, registry
 from kilonova.catalog.database import Catalog
-from kilonova.errors import UnknownName
+from kilonova.errors import NotFound
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.schema import Schema
 from kilonova.model.task import Function, Mode, Production, Task
@@ -39,13 +39,13 @@ def test_channels_come_back_as_they_were_declared(catalog: Catalog, encoding: En
     with catalog.writing() as tx:
         registry.add_channels(tx, [declared], "w")
     with catalog.reading() as tx:
-        assert chains.channel(tx, "c") == declared
+        assert channel_store.channel(tx, "c") == declared
         assert registry.channel_owners(tx) == {"c": "w"}
     other = a_channel("c", Append(), SCHEMA)
     with catalog.writing() as tx:
         registry.change_channel(tx, other)
     with catalog.reading() as tx:
-        assert chains.channel(tx, "c") == other
+        assert channel_store.channel(tx, "c") == other
 
 
 def test_versions_come_back_as_they_were_written(catalog: Catalog) -> None:
@@ -58,19 +58,19 @@ def test_versions_come_back_as_they_were_written(catalog: Catalog) -> None:
     )
     with catalog.writing() as tx:
         _, points = begin(tx, "c")
-        chains.settle(tx, "c", points["c"], chains.PointState.FILLED, version)
+        channel_store.resolve_point(tx, "c", points["c"], channel_store.PointState.FILLED, version)
     with catalog.reading() as tx:
-        assert chains.chronicle(tx, "c").version(1) == version
+        assert channel_store.channel_state(tx, "c").version(1) == version
 
 
 def test_unknown_channels_are_named_with_a_proposal(catalog: Catalog) -> None:
     with_channels(catalog, "clicks")
     with catalog.reading() as tx:
-        for look in (chains.chronicle, chains.channel, chains.channel_id):
-            with pytest.raises(UnknownName, match="Did you mean clicks"):
+        for look in (channel_store.channel_state, channel_store.channel, channel_store.channel_id):
+            with pytest.raises(NotFound, match="Did you mean clicks"):
                 look(tx, "cilcks")
-        with pytest.raises(UnknownName):
-            chains.chronicles(tx, ["clicks", "other"])
+        with pytest.raises(NotFound):
+            channel_store.channel_states(tx, ["clicks", "other"])
 
 
 def test_every_logic_version_stays_whole(catalog: Catalog) -> None:
@@ -91,9 +91,9 @@ def test_every_logic_version_stays_whole(catalog: Catalog) -> None:
             assert registry.tasks(tx)["c"].logic == number
     with catalog.reading() as tx:
         assert [registry.logic_version(tx, "c", number) for number in range(4)] == versions
-        with pytest.raises(UnknownName, match="no logic version 4"):
+        with pytest.raises(NotFound, match="no logic version 4"):
             registry.logic_version(tx, "c", 4)
-        with pytest.raises(UnknownName, match="Did you mean"):
+        with pytest.raises(NotFound, match="Did you mean"):
             registry.logic_version(tx, "cc", 0)
 
 
@@ -169,7 +169,7 @@ def test_functions_of_custom_encodings_are_kept_once(catalog: Catalog) -> None:
     with catalog.writing() as tx:
         registry.put_function(tx, "latest_1", function)
         assert registry.function(tx, "latest_1") == function
-        with pytest.raises(UnknownName):
+        with pytest.raises(NotFound):
             registry.function(tx, "latest_2")
     assert contents(catalog) == before
 

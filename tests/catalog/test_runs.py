@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from kilonova.catalog import chains, events, history, registry, runs, tables
+from kilonova.catalog import channel_store, events, registry, run_queries, runs, tables
 from kilonova.catalog.database import Catalog
-from kilonova.errors import Busy, LeaseLost, StateError, UnknownName
+from kilonova.errors import Conflict, InvalidState, LeaseLost, NotFound
 from kilonova.model.block import Base, Delta
 from kilonova.model.channel import PointState
 from kilonova.model.event import EventKind
-from kilonova.model.run import Committed, Expired, Input, RunKind, RunState
+from kilonova.model.run import Committed, LeaseExpired, RunInput, RunKind, RunState
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode
 from kilonova.model.version import Version
@@ -42,12 +42,12 @@ def clicks(catalog: Catalog) -> Catalog:
 
 def readable(catalog: Catalog, channel: str) -> int:
     with catalog.reading() as tx:
-        return chains.chronicle(tx, channel).readable
+        return channel_store.channel_state(tx, channel).latest_readable
 
 
 def states(catalog: Catalog) -> dict[int, str]:
     with catalog.reading() as tx:
-        return {name.number: state for name, state in chains.block_states(tx).items()}
+        return {name.number: state for name, state in channel_store.block_states(tx).items()}
 
 
 def test_points_are_reserved_in_the_order_in_which_runs_start(clicks: Catalog) -> None:
@@ -67,7 +67,7 @@ def test_readers_see_points_below_the_lowest_one_still_reserved(clicks: Catalog)
         assert runs.fail(tx, begun[1][0], "no luck")
     assert readable(clicks, "clicks") == 3
     with clicks.reading() as tx:
-        chronicle = chains.chronicle(tx, "clicks")
+        chronicle = channel_store.channel_state(tx, "clicks")
     assert [(point.number, point.state) for point in chronicle.points] == [
         (1, PointState.FILLED),
         (3, PointState.FILLED),
@@ -79,7 +79,7 @@ def test_one_run_at_a_time_has_a_task(clicks: Catalog) -> None:
     with clicks.writing() as tx:
         run, points = begin(tx, "joined", tasks=("joined",), kind=RunKind.TASKS)
     before = contents(clicks)
-    with pytest.raises(Busy, match="another run") as caught, clicks.writing() as tx:
+    with pytest.raises(Conflict, match="another run") as caught, clicks.writing() as tx:
         begin(tx, "joined", tasks=("joined",), kind=RunKind.TASKS)
     assert (caught.value.task, caught.value.run) == ("joined", run)
     assert contents(clicks) == before
@@ -101,20 +101,20 @@ def test_a_run_that_does_not_succeed_gives_everything_back(clicks: Catalog, cloc
     with clicks.writing() as tx:
         run, _ = begin(tx, "joined", tasks=("joined",), kind=RunKind.TASKS)
         runs.pin(tx, runs.holder_of(run), [block], LEASE)
-        named = chains.new_block(tx, "joined", run)
+        named = channel_store.new_block(tx, "joined", run)
     with clicks.writing() as tx:
         if end == "fail":
             assert runs.fail(tx, run, "no luck")
         elif end == "cancel":
-            assert runs.goes_on(tx, run)
+            assert runs.is_running(tx, run)
             runs.cancel(tx, run, "ann")
         else:
             clock.forward(11)
     with clicks.writing() as tx:
         assert [item.number for item in runs.expire(tx)] == ([run] if end == "expire" else [])
         assert rows(tx, "claim") == rows(tx, "pin") == []
-        assert chains.doomed(tx) == [named]
-        found = runs.one(tx, run)
+        assert channel_store.marked_for_deletion(tx) == [named]
+        found = runs.find_run(tx, run)
         told = events.since(tx, 0)[-1]
     state, kind, said = ENDS[end]
     assert (found.state, found.error) == (state, said)
@@ -122,8 +122,8 @@ def test_a_run_that_does_not_succeed_gives_everything_back(clicks: Catalog, cloc
     assert readable(clicks, "joined") == 1
     with clicks.writing() as tx:
         assert not runs.fail(tx, run, "again")
-        assert not runs.beat(tx, run, LEASE)
-        assert not runs.goes_on(tx, run)
+        assert not runs.renew_lease(tx, run, LEASE)
+        assert not runs.is_running(tx, run)
 
 
 def test_a_run_that_has_ended_cannot_be_cancelled_and_it_is_said_how_it_has(clicks: Catalog) -> None:
@@ -133,12 +133,12 @@ def test_a_run_that_has_ended_cannot_be_cancelled_and_it_is_said_how_it_has(clic
         runs.cancel(tx, begun[0], "ann \0")
     before = contents(clicks)
     for run, how in ((done, "as succeeded"), (begun[0], r"as cancelled: cancelled by ann \\0")):
-        with pytest.raises(StateError, match=how) as caught, clicks.writing() as tx:
+        with pytest.raises(InvalidState, match=how) as caught, clicks.writing() as tx:
             runs.cancel(tx, run, "ben")
         assert caught.value.run == run
-    with pytest.raises(UnknownName, match="no such run"), clicks.writing() as tx:
+    with pytest.raises(NotFound, match="no such run"), clicks.writing() as tx:
         runs.cancel(tx, 99, "ben")
-    assert commit(clicks, *begun, empty=True) == Expired()
+    assert commit(clicks, *begun, empty=True) == LeaseExpired()
     assert contents(clicks) == before
 
 
@@ -148,7 +148,7 @@ def test_what_failed_can_be_written_down_whatever_it_says(clicks: Catalog) -> No
     with clicks.writing() as tx:
         assert runs.fail(tx, run, "row \x00 of \udcff\n" + "x" * 100_000)
     with clicks.reading() as tx:
-        assert "row" in str(runs.one(tx, run).error)
+        assert "row" in str(runs.find_run(tx, run).error)
 
 
 def test_a_lease_lasts_while_it_is_renewed(clicks: Catalog, clock: Clock) -> None:
@@ -157,7 +157,7 @@ def test_a_lease_lasts_while_it_is_renewed(clicks: Catalog, clock: Clock) -> Non
     for _ in range(5):
         clock.forward(9)
         with clicks.writing() as tx:
-            assert runs.beat(tx, run, LEASE)
+            assert runs.renew_lease(tx, run, LEASE)
             assert runs.expire(tx) == []
     clock.forward(10)
     with clicks.writing() as tx:
@@ -177,7 +177,7 @@ def test_a_run_whose_lease_ran_out_unnoticed_may_still_commit(clicks: Catalog, c
 def test_a_run_that_was_taken_over_publishes_nothing(clicks: Catalog, clock: Clock) -> None:
     with clicks.writing() as tx:
         run, points = begin(tx, "clicks", "joined", tasks=("joined",))
-        block = chains.new_block(tx, "clicks", run)
+        block = channel_store.new_block(tx, "clicks", run)
     clock.forward(11)
     with clicks.writing() as tx:
         runs.expire(tx)
@@ -186,14 +186,14 @@ def test_a_run_that_was_taken_over_publishes_nothing(clicks: Catalog, clock: Clo
         outcome = runs.commit(
             tx,
             run,
-            inputs=(Input(task="joined", port="clicks", channel="clicks", start=0, end=1),),
+            inputs=(RunInput(task="joined", port="clicks", channel="clicks", start=0, end=1),),
             outputs=(an_output("clicks", points["clicks"], a_block(block, Delta(0, 1))),),
             advances=(runs.Advance(task="joined", logic=0, points=(("clicks", 1),)),),
         )
-    assert outcome == Expired()
+    assert outcome == LeaseExpired()
     assert contents(clicks) == before
     with clicks.reading() as tx:
-        assert chains.chronicle(tx, "clicks").blocks == ()
+        assert channel_store.channel_state(tx, "clicks").blocks == ()
 
 
 def test_a_run_that_was_taken_over_can_name_no_more_blocks(clicks: Catalog, clock: Clock) -> None:
@@ -203,7 +203,7 @@ def test_a_run_that_was_taken_over_can_name_no_more_blocks(clicks: Catalog, cloc
     with clicks.writing() as tx:
         runs.expire(tx)
     with pytest.raises(LeaseLost), clicks.writing() as tx:
-        chains.new_block(tx, "clicks", run)
+        channel_store.new_block(tx, "clicks", run)
     assert states(clicks) == {}
 
 
@@ -212,13 +212,13 @@ def test_a_commit_is_all_or_nothing(clicks: Catalog) -> None:
     _, read = ingested(clicks, "clicks")
     with clicks.writing() as tx:
         run, points = begin(tx, "joined", tasks=("joined",), kind=RunKind.TASKS)
-        block = chains.new_block(tx, "joined", run)
+        block = channel_store.new_block(tx, "joined", run)
     before = contents(clicks)
-    with pytest.raises(UnknownName), clicks.writing() as tx:
+    with pytest.raises(NotFound), clicks.writing() as tx:
         runs.commit(
             tx,
             run,
-            inputs=(Input(task="joined", port="clicks", channel="clicks", start=0, end=1, blocks=(read,)),),
+            inputs=(RunInput(task="joined", port="clicks", channel="clicks", start=0, end=1, blocks=(read,)),),
             outputs=(an_output("joined", points["joined"], a_block(block, Base(1)), "joined"),),
             advances=(runs.Advance(task="joined", logic=0, points=(("clicks", 1), ("not there", 1))),),
         )
@@ -229,9 +229,9 @@ def test_a_commit_moves_cursors_and_records_provenance(clicks: Catalog) -> None:
     _, read = ingested(clicks, "clicks")
     with clicks.writing() as tx:
         run, points = begin(tx, "joined", tasks=("joined",), kind=RunKind.TASKS)
-        block = chains.new_block(tx, "joined", run)
-    clicks_read = Input(task="joined", port="clicks", channel="clicks", start=0, end=1, blocks=(read,))
-    users_read = Input(task="joined", port="users", channel="users", start=0, end=0)
+        block = channel_store.new_block(tx, "joined", run)
+    clicks_read = RunInput(task="joined", port="clicks", channel="clicks", start=0, end=1, blocks=(read,))
+    users_read = RunInput(task="joined", port="users", channel="users", start=0, end=0)
     with clicks.writing() as tx:
         runs.commit(
             tx,
@@ -247,12 +247,12 @@ def test_a_commit_moves_cursors_and_records_provenance(clicks: Catalog) -> None:
         (made,) = runs.outputs(tx, [run])
         assert (made.task, made.channel, made.point, made.block, made.rows) == ("joined", "joined", 1, block.number, 7)
         assert runs.inputs(tx, [run]) == [
-            (run, Input(task="joined", port="clicks", channel="clicks", start=0, end=1)),
-            (run, Input(task="joined", port="users", channel="users", start=0, end=0)),
+            (run, RunInput(task="joined", port="clicks", channel="clicks", start=0, end=1)),
+            (run, RunInput(task="joined", port="users", channel="users", start=0, end=0)),
         ]
         assert rows(tx, "run_input_block") == [(run, "joined", read)]
         assert rows(tx, "claim") == []
-        assert chains.chronicle(tx, "joined").version(1) == Version.source("joined", 1)
+        assert channel_store.channel_state(tx, "joined").version(1) == Version.source("joined", 1)
 
 
 def test_a_point_without_a_block_is_cancelled(clicks: Catalog) -> None:
@@ -260,8 +260,8 @@ def test_a_point_without_a_block_is_cancelled(clicks: Catalog) -> None:
         begun = begin(tx, "clicks")
     commit(clicks, *begun, empty=True)
     with clicks.reading() as tx:
-        chronicle = chains.chronicle(tx, "clicks")
-    assert (chronicle.readable, chronicle.effective) == (1, 0)
+        chronicle = channel_store.channel_state(tx, "clicks")
+    assert (chronicle.latest_readable, chronicle.latest_distinct) == (1, 0)
     assert chronicle.points[0].state is PointState.CANCELLED
 
 
@@ -275,13 +275,13 @@ def test_a_reserved_point_that_the_results_leave_out_is_cancelled(clicks: Catalo
 def test_a_block_that_was_named_in_vain_is_doomed(clicks: Catalog) -> None:
     with clicks.writing() as tx:
         run, points = begin(tx, "clicks")
-        spare = chains.new_block(tx, "clicks", run)
+        spare = channel_store.new_block(tx, "clicks", run)
     commit(clicks, run, points)
     with clicks.writing() as tx:
-        assert chains.doomed(tx) == [spare]
-        chains.bury(tx, [spare.number])
-        assert chains.doomed(tx) == []
-    assert states(clicks)[spare.number] == chains.GONE
+        assert channel_store.marked_for_deletion(tx) == [spare]
+        channel_store.mark_deleted(tx, [spare.number])
+        assert channel_store.marked_for_deletion(tx) == []
+    assert states(clicks)[spare.number] == channel_store.GONE
 
 
 def test_a_channel_without_a_schema_takes_that_of_its_first_block(catalog: Catalog) -> None:
@@ -289,7 +289,7 @@ def test_a_channel_without_a_schema_takes_that_of_its_first_block(catalog: Catal
         registry.add_channels(tx, [a_channel("free", schema=None)], "w")
     ingested(catalog, "free")
     with catalog.reading() as tx:
-        assert chains.channel(tx, "free").schema == SCHEMA
+        assert channel_store.channel(tx, "free").schema == SCHEMA
 
 
 def test_compaction_adds_a_block_to_a_point_that_is_there(clicks: Catalog) -> None:
@@ -298,14 +298,14 @@ def test_compaction_adds_a_block_to_a_point_that_is_there(clicks: Catalog) -> No
     with clicks.writing() as tx:
         run, points = begin(tx, kind=RunKind.COMPACTION)
         assert points == {}
-        block = chains.new_block(tx, "clicks", run)
+        block = channel_store.new_block(tx, "clicks", run)
     with clicks.reading() as tx:
-        before = chains.chronicle(tx, "clicks").points
+        before = channel_store.channel_state(tx, "clicks").points
     with clicks.writing() as tx:
         output = an_output("clicks", 2, a_block(block, Base(2)), "compaction")
         runs.commit(tx, run, inputs=(), outputs=(output,), advances=())
     with clicks.reading() as tx:
-        after = chains.chronicle(tx, "clicks")
+        after = channel_store.channel_state(tx, "clicks")
     assert after.points == before
     assert after.snapshot(2).base is not None
     assert after.snapshot(2).deltas == ()
@@ -315,15 +315,15 @@ def test_a_block_of_a_channel_that_was_dropped_meanwhile_is_not_published(clicks
     ingested(clicks, "clicks")
     with clicks.writing() as tx:
         run, _ = begin(tx, kind=RunKind.COMPACTION)
-        block = chains.new_block(tx, "clicks", run)
+        block = channel_store.new_block(tx, "clicks", run)
     with clicks.writing() as tx:
         registry.drop_task(tx, "joined")
-        chains.drop_channel(tx, "clicks")
+        channel_store.drop_channel(tx, "clicks")
         registry.add_channels(tx, [a_channel("clicks")], "w")
     output = an_output("clicks", 1, a_block(block, Base(1)), "compaction")
-    with pytest.raises(UnknownName), clicks.writing() as tx:
+    with pytest.raises(NotFound), clicks.writing() as tx:
         runs.commit(tx, run, inputs=(), outputs=(output,), advances=())
-    assert states(clicks)[block.number] == chains.DOOMED
+    assert states(clicks)[block.number] == channel_store.DOOMED
     with clicks.writing() as tx:
         assert runs.fail(tx, run, "dropped")
 
@@ -333,24 +333,24 @@ def test_points_of_a_channel_that_was_dropped_are_not_counted_anew(clicks: Catal
         ingested(clicks, "clicks")
     with clicks.writing() as tx:
         registry.drop_task(tx, "joined")
-        chains.drop_channel(tx, "clicks")
+        channel_store.drop_channel(tx, "clicks")
         registry.add_channels(tx, [a_channel("clicks")], "w")
     with clicks.reading() as tx:
-        chronicle = chains.chronicle(tx, "clicks")
-    assert (chronicle.readable, chronicle.effective, chronicle.snapshot(3).blocks) == (3, 0, ())
-    with pytest.raises(UnknownName, match="dropped"):
+        chronicle = channel_store.channel_state(tx, "clicks")
+    assert (chronicle.latest_readable, chronicle.latest_distinct, chronicle.snapshot(3).blocks) == (3, 0, ())
+    with pytest.raises(NotFound, match="dropped"):
         chronicle.snapshot(2)
     ingested(clicks, "clicks")
     with clicks.reading() as tx:
-        chronicle = chains.chronicle(tx, "clicks")
+        chronicle = channel_store.channel_state(tx, "clicks")
     assert [point.number for point in chronicle.points] == [4]
-    assert (chronicle.effective, len(chronicle.snapshot(4).blocks)) == (4, 1)
+    assert (chronicle.latest_distinct, len(chronicle.snapshot(4).blocks)) == (4, 1)
     with clicks.writing() as tx:  # without having been written
         for _ in range(2):
-            chains.drop_channel(tx, "clicks")
+            channel_store.drop_channel(tx, "clicks")
             registry.add_channels(tx, [a_channel("clicks")], "w")
     with clicks.reading() as tx:
-        assert chains.chronicle(tx, "clicks").readable == 4
+        assert channel_store.channel_state(tx, "clicks").latest_readable == 4
 
 
 def test_a_task_that_was_declared_again_while_it_ran_begins_anew(clicks: Catalog) -> None:
@@ -360,7 +360,7 @@ def test_a_task_that_was_declared_again_while_it_ran_begins_anew(clicks: Catalog
         run, _ = begin(tx, "joined")
     with clicks.writing() as tx:
         registry.drop_task(tx, "joined")
-        chains.drop_channel(tx, "clicks")
+        channel_store.drop_channel(tx, "clicks")
         registry.add_channels(tx, [a_channel("clicks")], "w")
         registry.put_task(tx, task.task, "w")
         advance = runs.Advance(task="joined", logic=task.logic, points=(("clicks", 1),))
@@ -391,7 +391,7 @@ def test_heartbeats_renew_pins(clicks: Catalog, clock: Clock) -> None:
         runs.pin(tx, runs.holder_of(run), [block], LEASE)
     clock.forward(8)
     with clicks.writing() as tx:
-        runs.beat(tx, run, LEASE)
+        runs.renew_lease(tx, run, LEASE)
     clock.forward(8)
     with clicks.writing() as tx:
         runs.expire(tx)
@@ -403,44 +403,44 @@ def test_files_of_a_dropped_channel_stay_while_somebody_reads_them(clicks: Catal
     with clicks.writing() as tx:
         runs.pin(tx, "reader", [block], LEASE)
         registry.drop_task(tx, "joined")
-        chains.drop_channel(tx, "clicks")
+        channel_store.drop_channel(tx, "clicks")
     with clicks.reading() as tx:
-        assert chains.doomed(tx) == []
+        assert channel_store.marked_for_deletion(tx) == []
     clock.forward(11)
     with clicks.reading() as tx:
-        assert [name.number for name in chains.doomed(tx)] == [block]
+        assert [name.number for name in channel_store.marked_for_deletion(tx)] == [block]
 
 
 def test_a_dropped_channel_leaves_nothing_but_its_doomed_blocks(clicks: Catalog) -> None:
     ingested(clicks, "clicks")
     _, gone = ingested(clicks, "clicks")
     with clicks.writing() as tx:
-        chains.doom(tx, [gone])
-        chains.bury(tx, [gone])
+        channel_store.mark_for_deletion(tx, [gone])
+        channel_store.mark_deleted(tx, [gone])
         registry.move_cursors(tx, "joined", 0, [("clicks", 2)])
-        number = chains.channel_id(tx, "clicks")
+        number = channel_store.channel_id(tx, "clicks")
         registry.drop_task(tx, "joined")
-        chains.drop_channel(tx, "clicks")
+        channel_store.drop_channel(tx, "clicks")
     with clicks.reading() as tx:
-        assert "clicks" not in chains.channel_names(tx)
+        assert "clicks" not in channel_store.channel_names(tx)
         for table in tables.metadata.tables.values():
             if "channel_id" in table.c:
                 left = tx.connection.execute(table.select().with_only_columns(table.c.channel_id)).scalars()
                 assert number not in left.all(), table.name
-        assert sorted(chains.block_states(tx).values()) == [chains.DOOMED, chains.GONE]
+        assert sorted(channel_store.block_states(tx).values()) == [channel_store.DOOMED, channel_store.GONE]
     with clicks.writing() as tx:
         registry.add_channels(tx, [a_channel("clicks", schema=Schema.of(("other", "int")))], "w")
     with clicks.reading() as tx:
-        assert chains.chronicle(tx, "clicks").points == ()
+        assert channel_store.channel_state(tx, "clicks").points == ()
 
 
 def test_history_is_newest_first(clicks: Catalog, clock: Clock) -> None:
     numbers = [ingested(clicks, "clicks")[0] for _ in range(3)]
     with clicks.reading() as tx:
-        assert [run.number for run in history.runs(tx)] == numbers[::-1]
-        assert [run.number for run in history.runs(tx, 2)] == numbers[:0:-1]
-        found = runs.one(tx, numbers[0])
+        assert [run.number for run in run_queries.runs(tx)] == numbers[::-1]
+        assert [run.number for run in run_queries.runs(tx, 2)] == numbers[:0:-1]
+        found = runs.find_run(tx, numbers[0])
         assert found.started == found.ended == clock.now
         assert found.lease_until == clock.now + LEASE
-        with pytest.raises(UnknownName, match="1 to 3"):
-            runs.one(tx, 99)
+        with pytest.raises(NotFound, match="1 to 3"):
+            runs.find_run(tx, 99)

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from kilonova.catalog import bindings, events, firings, outlets, registry, runs, servers
+from kilonova.catalog import bindings, events, firings, registry, runs, servers, subscriptions
 from kilonova.catalog.database import Catalog
 from kilonova.model.binding import Binding
 from kilonova.model.event import EventKind
 from kilonova.model.firing import FiringState
-from kilonova.model.outlet import Webhook
 from kilonova.model.run import RunKind
+from kilonova.model.subscription import Webhook
 from kilonova.model.task import Mode
 from tests.catalog.building import LEASE, a_task, commit, with_channels
 from tests.databases import Clock
@@ -19,15 +19,15 @@ def test_a_server_says_what_it_has_taken_on(catalog: Catalog, clock: Clock) -> N
     with catalog.writing() as tx:
         registry.put_tasks(tx, [a_task(f"{n}_task", {"clicks": Mode.NEW}, (f"{n}_out",)) for n in "abc"], "w")
         bindings.put(tx, "w", [Binding(name=name, tasks=(f"{name}_task",)) for name in "abc"])
-        outlets.add(tx, Webhook(name="hook", url="http://localhost", kinds=frozenset([EventKind.FAILED])))
-        outlets.add(tx, Webhook(name="other", url="http://localhost", kinds=frozenset([EventKind.FAILED])))
+        subscriptions.add(tx, Webhook(name="hook", url="http://localhost", kinds=frozenset([EventKind.FAILED])))
+        subscriptions.add(tx, Webhook(name="other", url="http://localhost", kinds=frozenset([EventKind.FAILED])))
     for name in ("one", "two"):
         with catalog.writing() as tx:
-            servers.enter(tx, name, "1", LEASE)
+            servers.register(tx, name, "1", LEASE)
         clock.forward(1)
     with catalog.writing() as tx:
         for name in "abc":
-            firings.fire_by_hand(tx, name, "me")
+            firings.fire_manually(tx, name, "me")
         first = firings.claim(tx, "one", 2, None)[0][0]
         firings.claim(tx, "two", 1, None)
         run, points = runs.start(
@@ -37,11 +37,11 @@ def test_a_server_says_what_it_has_taken_on(catalog: Catalog, clock: Clock) -> N
             writes=["a_out"],
             owner="worker",
             lease=timedelta(hours=1),
-            claimed=first.parts[0],
+            claimed=first.claims[0],
         )
-        for known in outlets.outlets(tx):
-            outlets.claim(tx, known, "two" if known.outlet.name == "hook" else "another", LEASE)
-        two, one = servers.attendance(tx, 10)
+        for known in subscriptions.subscriptions(tx):
+            subscriptions.claim(tx, known, "two" if known.outlet.name == "hook" else "another", LEASE)
+        two, one = servers.server_statuses(tx, 10)
     assert (one.server.name, two.server.name) == ("one", "two")
     assert [(each.binding, each.state) for each in one.firings] == [
         ("b", FiringState.CLAIMED),
@@ -54,8 +54,8 @@ def test_a_server_says_what_it_has_taken_on(catalog: Catalog, clock: Clock) -> N
     with catalog.writing() as tx:
         assert servers.expire(tx) == ["one"]
         firings.release(tx, ["one"])
-        two, one = servers.attendance(tx, 10)
-        assert [server.server for server in servers.attendance(tx, 1)] == [two.server]
+        two, one = servers.server_statuses(tx, 10)
+        assert [server.server for server in servers.server_statuses(tx, 1)] == [two.server]
         [silent] = events.before(tx, None, 1)
     assert one.server.state == servers.SILENT
     assert one.lost == (silent,)
@@ -63,17 +63,17 @@ def test_a_server_says_what_it_has_taken_on(catalog: Catalog, clock: Clock) -> N
     clock.forward(2)
     commit(catalog, run, points)
     with catalog.reading() as tx:
-        two, one = servers.attendance(tx, 10)
+        two, one = servers.server_statuses(tx, 10)
     assert (one.firings, one.runs, two.outlets) == ((), (), ())
 
 
 def test_a_server_that_lives_is_told_of_however_many_have_started_since(catalog: Catalog, clock: Clock) -> None:
     for name in ("old", "gone", "later"):
         with catalog.writing() as tx:
-            servers.enter(tx, name, "1", LEASE)
+            servers.register(tx, name, "1", LEASE)
             if name != "old":
-                servers.leave(tx, name)
+                servers.deregister(tx, name)
         clock.forward(1)
     with catalog.reading() as tx:
-        assert [each.server.name for each in servers.attendance(tx, 2)] == ["old", "later"]
+        assert [each.server.name for each in servers.server_statuses(tx, 2)] == ["old", "later"]
         assert [each.name for each in servers.servers(tx, 3)] == ["old", "later", "gone"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kilonova.catalog import chains, registry, runs
+from kilonova.catalog import channel_store, registry, runs
 from kilonova.catalog.database import Catalog
 from kilonova.model.block import Delta
 from kilonova.model.channel import PointState
@@ -53,12 +53,12 @@ def test_a_point_reflects_what_all_writers_have_brought_up_to_it(catalog: Catalo
             if chance.random() < 0.2:
                 runs.fail(tx, run, "no")
                 continue
-            block = a_block(chains.new_block(tx, "both", run), Delta(point - 1, point))
+            block = a_block(channel_store.new_block(tx, "both", run), Delta(point - 1, point))
             output = replace(an_output("both", point, block, writer), version=version)
             runs.commit(tx, run, inputs=(), outputs=(output,), advances=())
         brought[point] = writer, version
         with catalog.reading() as tx:
-            found = chains.chronicle(tx, "both")
+            found = channel_store.channel_state(tx, "both")
         for each in found.points:
             if each.state is PointState.FILLED:
                 last = {who: said for number, (who, said) in sorted(brought.items()) if number <= each.number}
@@ -79,10 +79,10 @@ def test_the_tasks_of_one_run_have_points_of_their_own(catalog: Catalog) -> None
             tx, kind=RunKind.TASKS, tasks=(), writes=("both", "other", "both"), owner="me", lease=LEASE
         )
         assert points == {"both": 1, "other": 1}
-        blocks = [a_block(chains.new_block(tx, "both", run), Delta(point - 1, point)) for point in (1, 2)]
+        blocks = [a_block(channel_store.new_block(tx, "both", run), Delta(point - 1, point)) for point in (1, 2)]
         outputs = [an_output("both", point, block, f"t{point}") for point, block in enumerate(blocks, 1)]
         runs.commit(tx, run, inputs=(), outputs=outputs, advances=())
         assert [(each.task, each.point) for each in runs.outputs(tx, [run])] == [("t1", 1), ("t2", 2)]
-        assert chains.chronicle(tx, "both").readable == 2
-        assert chains.chronicle(tx, "both").channel.several_writers
-        assert not chains.chronicle(tx, "other").channel.several_writers
+        assert channel_store.channel_state(tx, "both").latest_readable == 2
+        assert channel_store.channel_state(tx, "both").channel.several_writers
+        assert not channel_store.channel_state(tx, "other").channel.several_writers

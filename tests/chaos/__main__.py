@@ -34,7 +34,7 @@ import httpx2 as httpx
 import psutil
 
 import kilonova as kn
-from kilonova.catalog import chains, firings, history
+from kilonova.catalog import channel_store, firings, run_queries
 from kilonova.model.run import RunState
 from kilonova.service.project import Project
 from tests.chaos.client import Client, crowd, parquet
@@ -45,8 +45,10 @@ from tests.soak_servers import Database
 
 SERVERS = 2
 LEASE = 3.0
-PAUSES = (1.0, 5.0, 30.0)
+PAUSES = (1.0, 4.0, 12.0)
 """Seconds between faults at most: some come while servers get over the last, and some work is done between others."""
+STALLED = 60.0
+"""Seconds without an acknowledged batch after which no fault is added until there is one, which has to come in time."""
 SETTLED = 300.0
 """Seconds that servers have to get over the last fault."""
 
@@ -267,7 +269,7 @@ class Storm:
     def blocks(self, channel: str) -> list[Path]:
         """The directories of the live blocks of a channel that have files."""
         with self.project.catalog.reading() as tx:
-            found = [self.warehouse / block.name.directory for block in chains.chronicle(tx, channel).blocks]
+            found = [self.warehouse / block.name.directory for block in channel_store.channel_state(tx, channel).blocks]
         return [place for place in found if place.is_dir() and list(place.glob("part-*"))]
 
     def damaged(self, channel: str, places: list[Path], damage: Callable[[], Any]) -> bool:
@@ -412,6 +414,7 @@ def soak(faults: int, seconds: float, seed: int, database: str) -> Tally:
             client.start()
             while tally.faults.total() < faults and time.monotonic() < began + seconds and not tally.problems:
                 time.sleep(storm.draw.random() * storm.draw.choice(PAUSES))
+                client.await_progress(STALLED)
                 fault = storm.draw.choices(list(FAULTS), list(FAULTS.values()))[0]
                 if fault(storm):
                     tally.faults[fault.__name__] += 1
@@ -456,7 +459,7 @@ def wait(project: Project, tally: Tally) -> None:
     patience = time.monotonic() + SETTLED
     while True:
         with project.catalog.reading() as tx:
-            going = history.runs(tx, 1, state=RunState.RUNNING)
+            going = run_queries.runs(tx, 1, state=RunState.RUNNING)
             unended = firings.any_unended(tx)
         if not going and not unended:
             return
@@ -469,7 +472,7 @@ def wait(project: Project, tally: Tally) -> None:
 def check(project: Project, client: Client, tally: Tally) -> None:
     """Compare everything with what the client was told."""
     tally.batches, tally.requests_repeated = len(client.sent), client.again
-    project.take_up()
+    project.recover_expired_runs()
     while project.run() is not None:
         pass
     found = {name: Counter(tuple(row) for row in rows_of(project, name)) for name in [*SOURCES, *derived({})]}
@@ -491,20 +494,20 @@ def check(project: Project, client: Client, tally: Tally) -> None:
         tally.problems.append(f"blocks are damaged: {[each.block.written.name.directory for each in verified.damaged]}")
     project.collect_garbage()
     with project.catalog.reading() as tx:
-        past, fired = history.runs(tx), firings.firings(tx, 1_000_000)
-        states = chains.block_states(tx)
+        past, fired = run_queries.runs(tx), firings.firings(tx, 1_000_000)
+        states = channel_store.block_states(tx)
     tally.runs, tally.firings = len(past), len(fired)
     tally.failed_firings = sum(each.state.value == "failed" for each in fired)
     if going := [run.number for run in past if run.state is RunState.RUNNING]:
         tally.problems.append(f"runs {going} still go on")
-    if left := set(states.values()) - {chains.LIVE, chains.GONE}:
+    if left := set(states.values()) - {channel_store.LIVE, channel_store.GONE}:
         tally.problems.append(f"blocks are still {left}")
 
 
 def rows_of(project: Project, channel: str) -> list[Any]:
     with project.catalog.reading() as tx:
-        chronicle = chains.chronicle(tx, channel)
-    return project.rows(channel, limit=None)[1] if chronicle.schema_at(chronicle.readable) is not None else []
+        chronicle = channel_store.channel_state(tx, channel)
+    return project.rows(channel, limit=None)[1] if chronicle.schema_at(chronicle.latest_readable) is not None else []
 
 
 def derived(found: dict[str, Counter[tuple[Any, ...]]]) -> dict[str, Counter[tuple[Any, ...]]]:

@@ -36,6 +36,7 @@ class Client(threading.Thread):
         self.again = 0
         self.problem: str | None = None
         self.stopping = threading.Event()
+        self._acknowledged = time.monotonic()
 
     def run(self) -> None:
         try:
@@ -43,6 +44,11 @@ class Client(threading.Thread):
                 self._send(len(self.sent) + 1)
         except Exception as error:  # a test that has no client any more tests nothing
             self.problem = repr(error)
+
+    def await_progress(self, seconds: float) -> None:
+        """Wait for a batch to be acknowledged, or for a problem, if the last one was acknowledged some seconds ago."""
+        while time.monotonic() - self._acknowledged > seconds and self.problem is None and self.is_alive():
+            time.sleep(0.5)
 
     def _send(self, batch: int) -> None:
         channel = self._random.choice(self._channels)
@@ -71,6 +77,7 @@ class Client(threading.Thread):
                 answer = f"{response.status_code} {response.text[:300]}"
                 if response.is_success:
                     self.sent.append((channel, rows))
+                    self._acknowledged = time.monotonic()
                     return
             self.again += 1
             time.sleep(0.5)

@@ -20,7 +20,7 @@ from typer.main import get_command
 
 from kilonova.catalog import runs
 from kilonova.cli import render
-from kilonova.cli.looking import continued
+from kilonova.cli.inspect import continued
 from kilonova.cli.main import app, main
 from kilonova.model.run import RunKind
 from kilonova.service.project import open_project
@@ -225,11 +225,11 @@ def test_gc_explains_what_stays(shop: Command, tmp_path: Path) -> None:
 
 
 def test_drop_asks_and_refuses_what_is_read(shop: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop("drop", "orders", "--yes", code=1)
-    shop("drop", "known", "--yes")
+    shop("drop-channel", "orders", "--yes", code=1)
+    shop("drop-channel", "known", "--yes")
     shop("show", "known", code=1)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    shop("drop", "customers", code=1)
+    shop("drop-channel", "customers", code=1)
     shop("show", "customers")
 
 
@@ -318,17 +318,17 @@ def test_when_a_channel_is_compacted_can_be_said(kilonova: Command, tmp_path: Pa
     (tmp_path / "shop.py").write_text(WORKFLOW)
     kilonova("init")
     kilonova("apply", "shop.py")
-    assert "after 5 deltas" in kilonova("policy", "orders", "--after", "5").stdout
-    assert "never" in kilonova("policy", "orders", "--never").stdout
-    assert kilonova("policy").stdout.count("\n") <= 3
+    assert "after 5 deltas" in kilonova("compaction-policy", "orders", "--max-deltas", "5").stdout
+    assert "only on request" in kilonova("compaction-policy", "orders", "--manual").stdout
+    assert kilonova("compaction-policy").stdout.count("\n") <= 3
     for wrong in (
         ("orders",),
-        ("orders", "--never", "--weigh"),
-        ("--never",),
-        ("orders", "--after", "0"),
-        ("x", "--never"),
+        ("orders", "--manual", "--cost-based"),
+        ("--manual",),
+        ("orders", "--max-deltas", "0"),
+        ("x", "--manual"),
     ):
-        assert "Error" in kilonova("policy", *wrong, code=1).stderr
+        assert "Error" in kilonova("compaction-policy", *wrong, code=1).stderr
 
 
 def test_settings_that_cannot_be_are_named(kilonova: Command, tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_webhooks_are_added_listed_tried_and_removed(kilonova: Command, monkeypa
         )
         assert "webhook test pager" in kilonova(*words).stdout
         [shown] = json.loads(kilonova("webhook", "list", "--json").stdout)
-        assert (shown["name"], shown["url"], shown["on"]) == ("pager", receiver.url, ["failed", "server silent"])
+        assert (shown["name"], shown["url"], shown["on"]) == ("pager", receiver.url, ["failed", "server-silent"])
         assert (shown["binding"], shown["secret_env"], shown["attempts"]) == ("known", None, 0)
         assert "pager" in kilonova("webhook", "list").stdout
         kilonova("webhook", "test", "pager")
@@ -396,23 +396,23 @@ def test_files_that_are_dropped_are_gathered_shown_and_tried_again(kilonova: Com
     watch = ', watch=kn.directory("inbox", settle="1 second"))'
     (tmp_path / "shop.py").write_text(WORKFLOW.replace('customer string")\nshop', f'customer string"{watch}\nshop', 1))
     assert "takes the files of inbox/*" in kilonova("apply", "shop.py").stdout
-    nothing = kilonova("gather", code=3)
+    nothing = kilonova("scan", code=3)
     assert "no directory inbox" in nothing.stderr
     (tmp_path / "inbox").mkdir()
     (tmp_path / "inbox" / "a.csv").write_text("id,customer\n1,ada\n")
     (tmp_path / "inbox" / "b.csv").write_text("id\n2\n")
-    assert "1 set aside" in kilonova("gather", "orders").stderr
-    shown = json.loads(kilonova("files", "orders", "--json").stdout)
+    assert "1 quarantined" in kilonova("scan", "orders").stderr
+    shown = json.loads(kilonova("files", "list", "orders", "--json").stdout)
     assert [(file["path"], file["state"]) for file in shown["files"]] == [
-        ("inbox/b.csv", "set aside"),
-        ("inbox/a.csv", "taken"),
+        ("inbox/b.csv", "quarantined"),
+        ("inbox/a.csv", "ingested"),
     ]
-    assert "lacks the column" in kilonova("files", "orders", "--state", "set aside").stdout
-    assert "1 file will" in kilonova("retry-files", "orders").stdout
-    assert "was taken by run" in kilonova("retry-files", "orders", "inbox/a.csv", code=1).stderr
-    assert "takes no files" in kilonova("gather", "customers", code=1).stderr
-    assert "takes no files" in kilonova("files", "customers").stdout
-    kilonova("gather", "order", code=1)
+    assert "lacks the column" in kilonova("files", "list", "orders", "--state", "quarantined").stdout
+    assert "1 file will" in kilonova("files", "retry", "orders").stdout
+    assert "was taken by run" in kilonova("files", "retry", "orders", "inbox/a.csv", code=1).stderr
+    assert "takes no files" in kilonova("scan", "customers", code=1).stderr
+    assert "takes no files" in kilonova("files", "list", "customers").stdout
+    kilonova("scan", "order", code=1)
 
 
 def test_a_run_is_cancelled_and_retried(shop: Command, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import kilonova as kn
-from kilonova.cli import running
+from kilonova.cli import run
 from kilonova.model.schema import Schema
 from kilonova.service.reports import RunsReport
 from tests.databases import Clock
@@ -43,8 +43,8 @@ def test_what_is_watched_may_be_a_binding_or_a_task(name: str, tmp_path: Path, m
                 raise KeyboardInterrupt
             project.ingest("source", Rows(SCHEMA, ((key,),)))  # type: ignore[arg-type]
 
-        monkeypatch.setattr(running, "time", SimpleNamespace(sleep=sleep))  # not that of other threads
-        running._watch(project, RunsReport(), [name], 0.0, all_or_nothing=False, json=False)
+        monkeypatch.setattr(run, "time", SimpleNamespace(sleep=sleep))  # not that of other threads
+        run._watch(project, RunsReport(), [name], 0.0, all_or_nothing=False, json=False)
         assert [each.run.tasks for each in project.runs(10) if each.run.tasks] == [("copied",), ("copied",)]
         assert project.due().keys() == {"other"}
         assert not project.due([name])

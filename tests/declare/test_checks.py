@@ -14,14 +14,14 @@ import kilonova as kn
 from kilonova.catalog.codec import checks_from_json, checks_to_json
 from kilonova.declare.checks import checks_of
 from kilonova.errors import DeclarationError, KilonovaError, QueryError
-from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique
+from kilonova.model.check import AcceptedValues, Check, NotNull, RowCondition, Unique
 
 NAME = st.text(min_size=1)
 CHECK: st.SearchStrategy[Check] = st.one_of(
     st.builds(NotNull, NAME),
     st.builds(Unique, st.lists(NAME, min_size=1).map(tuple)),
-    st.builds(Accepted, NAME, st.lists(st.text(), min_size=1).map(tuple)),
-    st.builds(Condition, st.text()),
+    st.builds(AcceptedValues, NAME, st.lists(st.text(), min_size=1).map(tuple)),
+    st.builds(RowCondition, st.text()),
 )
 
 
@@ -36,9 +36,9 @@ def test_checks_are_the_values_that_they_say() -> None:
     ) == (
         NotNull("a"),
         Unique(("a", "b")),
-        Accepted("c", ("x", "1", "true", "1.50", "2024-02-29")),
-        Condition("a > 0"),
-        Condition("b <> 'two  spaces'"),
+        AcceptedValues("c", ("x", "1", "true", "1.50", "2024-02-29")),
+        RowCondition("a > 0"),
+        RowCondition("b <> 'two  spaces'"),
     )
 
 

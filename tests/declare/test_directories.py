@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import kilonova as kn
-from kilonova.catalog import chains
+from kilonova.catalog import channel_store
 from kilonova.catalog.database import Catalog
 from kilonova.errors import DeclarationError
-from kilonova.model.directory import Directory
-from kilonova.service import changes
-from kilonova.service.changes import Action
+from kilonova.model.watched_directory import WatchedDirectory
+from kilonova.service import workflow_plan
+from kilonova.service.workflow_plan import Action
 from tests.databases import Clock, empty_database
 
 
@@ -23,7 +23,7 @@ def catalog() -> object:
         made.close()
 
 
-def shop(watch: Directory | None = None, name: str = "shop", channel: str = "orders") -> kn.Workflow:
+def shop(watch: WatchedDirectory | None = None, name: str = "shop", channel: str = "orders") -> kn.Workflow:
     found = kn.Workflow(name)
     found.channel(channel, "id bigint", watch=watch)
     return found
@@ -31,15 +31,15 @@ def shop(watch: Directory | None = None, name: str = "shop", channel: str = "ord
 
 def registered(catalog: Catalog, workflow: kn.Workflow) -> list[tuple[str, Action, str]]:
     with catalog.writing() as tx:
-        declared = workflow.declared(changes.others(tx, workflow.name))
-        plan = changes.propose(tx, declared.workflow, declared.functions)
-        changes.carry_out(tx, plan)
+        declared = workflow.declared(workflow_plan.others(tx, workflow.name))
+        plan = workflow_plan.plan_changes(tx, declared.workflow, declared.functions)
+        workflow_plan.apply_plan(tx, plan)
     return [(item.channel.name, item.action, item.detail) for item in plan.channels]
 
 
-def watch_of(catalog: Catalog) -> Directory | None:
+def watch_of(catalog: Catalog) -> WatchedDirectory | None:
     with catalog.reading() as tx:
-        return chains.channel(tx, "orders").watch
+        return channel_store.channel(tx, "orders").watch
 
 
 def test_a_directory_is_planned_and_registered(catalog: Catalog) -> None:

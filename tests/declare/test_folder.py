@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from kilonova.catalog.database import Catalog
 from kilonova.declare.folder import folder
-from kilonova.declare.frontmatter import parted
+from kilonova.declare.frontmatter import split_front_matter
 from kilonova.declare.load import load
 from kilonova.declare.modes import All, Base
 from kilonova.declare.workflow import Declared, Workflow
 from kilonova.errors import DeclarationError, KilonovaError, QueryError
-from kilonova.model.check import Condition, NotNull
-from kilonova.model.directory import Directory
+from kilonova.model.check import NotNull, RowCondition
 from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.model.schedule import Every
-from kilonova.service import changes
-from kilonova.service.changes import Action
+from kilonova.model.watched_directory import WatchedDirectory
+from kilonova.service import workflow_plan
+from kilonova.service.workflow_plan import Action
 from tests.databases import NOON, Clock
 
 ORDERS = "CREATE TABLE orders (id BIGINT, customer STRING, amount DECIMAL(10, 2), PRIMARY KEY (id));\n"
@@ -110,7 +110,7 @@ def test_keys_and_modes_are_those_of_the_front_matter(tmp_path: Path) -> None:
         "plain": Changes(),
     }
     assert {task.name: task.schedule for task in workflow.tasks} == {"pairs": Every(86_400), "plain": None}
-    assert workflow.channel("log").checks == (NotNull("line"), Condition("n > 0"))
+    assert workflow.channel("log").checks == (NotNull("line"), RowCondition("n > 0"))
     assert [v.name for t in workflow.tasks if t.name == "pairs" for v in t.variants] == ["full"]
 
 
@@ -196,7 +196,7 @@ def test_front_matter_and_body_come_apart_where_they_were_put_together(
 ) -> None:
     above = ["" for _ in blank]
     lines = [*above, "---", *(f"{name}: {value}" for name, value in fields.items()), "---"]
-    found = parted("\n".join([*lines, *body]))
+    found = split_front_matter("\n".join([*lines, *body]))
     assert {name: field.value for name, field in found.fields.items()} == fields
     assert all(lines[field.line - 1].startswith(f"{name}:") for name, field in found.fields.items())
     assert (found.body, found.line) == ("\n".join(body), len(lines) + 1)
@@ -205,19 +205,19 @@ def test_front_matter_and_body_come_apart_where_they_were_put_together(
 @given(text=st.text())
 def test_any_text_comes_apart_or_is_refused(text: str) -> None:
     try:
-        parted(text)
-        parted(f"---\n{text}\n---\n")
+        split_front_matter(text)
+        split_front_matter(f"---\n{text}\n---\n")
     except DeclarationError:
         pass
 
 
 def apply(catalog: Catalog, workflow: Workflow) -> dict[str, Action]:
     with catalog.reading() as tx:
-        others = changes.others(tx, workflow.name)
+        others = workflow_plan.others(tx, workflow.name)
     value = workflow.declared(others)
     with catalog.writing() as tx:
-        plan = changes.propose(tx, value.workflow, value.functions)
-        changes.carry_out(tx, plan)
+        plan = workflow_plan.plan_changes(tx, value.workflow, value.functions)
+        workflow_plan.apply_plan(tx, plan)
     return {item.channel.name: item.action for item in plan.channels if item.action is not Action.KEEP}
 
 
@@ -258,8 +258,8 @@ def test_a_table_may_take_the_files_of_a_directory(tmp_path: Path) -> None:
         "b.sql": f"---\n{more}\n---\nCREATE TABLE b (n INT)",
     }
     a, b = declared(tmp_path, files).workflow.channels
-    assert a.watch == Directory(place="inbox")
-    assert b.watch == Directory(place="inbox", pattern="**/*.csv", every=3600, options=(("sep", ";"),))
+    assert a.watch == WatchedDirectory(place="inbox")
+    assert b.watch == WatchedDirectory(place="inbox", pattern="**/*.csv", every=3600, options=(("sep", ";"),))
 
 
 @pytest.mark.parametrize(
@@ -295,9 +295,9 @@ def test_a_schedule_is_no_change_of_logic(catalog: Catalog, tmp_path: Path) -> N
     files = {"turnover.sql": TURNOVER.replace("key:", "schedule: 0 6 * * *\nkey:")}
     value = folder(written(tmp_path, files)).declared().workflow
     with catalog.writing() as tx:
-        plan = changes.propose(tx, value, {})
-        changes.carry_out(tx, plan)
-        again = changes.propose(tx, value, {})
+        plan = workflow_plan.plan_changes(tx, value, {})
+        workflow_plan.apply_plan(tx, plan)
+        again = workflow_plan.plan_changes(tx, value, {})
     changed = {item.task.name: (item.detail, item.logic) for item in plan.tasks if item.action is Action.CHANGE}
     said = ("runs at 0 6 * * * instead of whenever something is new", 0)
     assert changed == {"turnover": said}
@@ -310,8 +310,8 @@ def test_a_description_is_no_change_of_logic(catalog: Catalog, tmp_path: Path) -
     more = TURNOVER.replace("What each", "How much each")
     assert apply(catalog, folder(written(tmp_path, {"turnover.sql": more}))) == {"turnover": Action.CHANGE}
     with catalog.reading() as tx:
-        plan = changes.propose(tx, folder(tmp_path / "models").declared().workflow, {})
-        known = {channel.name: channel for channel in changes.others(tx, "")}
+        plan = workflow_plan.plan_changes(tx, folder(tmp_path / "models").declared().workflow, {})
+        known = {channel.name: channel for channel in workflow_plan.others(tx, "")}
     assert plan.empty
     assert known["turnover"].description == "How much each customer spent"
     assert {item.logic for item in plan.tasks} == {0}

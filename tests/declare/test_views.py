@@ -69,7 +69,7 @@ def test_views_find_each_other_in_any_case() -> None:
 def test_parts_of_a_view_are_what_it_keeps_and_not_what_is_called_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kilonova.service.explanation import parts
+    from kilonova.service.explain_view import parts
 
     monkeypatch.setenv("KILONOVA_SPARK__ANALYSE", "false")
     workflow = kn.Workflow("w")

@@ -6,11 +6,11 @@ import pytest
 
 import kilonova as kn
 from kilonova.errors import DeclarationError
-from kilonova.model.binding import Binding, refuse_impossible
+from kilonova.model.binding import Binding, validate_bindings
 from kilonova.model.schedule import Cron, Every
 from kilonova.model.task import Mode
-from kilonova.model.trigger import After, AllOf, Arrival, Clock, Missed, Reached
-from kilonova.model.workflow import Workflow as WorkflowValue
+from kilonova.model.trigger import AllOf, ArrivalTrigger, MisfirePolicy, RunOutcome, RunTrigger, TimeTrigger
+from kilonova.model.workflow import WorkflowDefinition as WorkflowValue
 
 
 def dedupe() -> kn.Workflowette:
@@ -54,9 +54,9 @@ def test_a_workflowette_can_be_bound_more_than_once() -> None:
     assert "eu_unique" in next(task for task in found.tasks if task.name == "b__per_site").reads
     first, second = found.bindings
     assert first == Binding(
-        name="a", tasks=("a__sort_out", "a__per_site"), triggers=(Arrival(channel="us"),), workflowette="dedupe"
+        name="a", tasks=("a__sort_out", "a__per_site"), triggers=(ArrivalTrigger(channel="us"),), workflowette="dedupe"
     )
-    assert (second.priority, second.queue, second.triggers) == (3, 30, ())
+    assert (second.priority, second.merge_window, second.triggers) == (3, 30, ())
 
 
 def test_workflowettes_can_be_bound_in_workflowettes() -> None:
@@ -82,20 +82,20 @@ def test_what_is_put_into_no_binding_is_one_by_itself() -> None:
     workflow.view("sites", "SELECT DISTINCT site FROM us JOIN eu USING (site)")
     workflow.workflowette("report", ["sites"])
     bindings = {binding.name: binding for binding in value(workflow).bindings}
-    assert bindings["per_site"].triggers == (Arrival(channel="us"),)
-    assert bindings["hourly"].triggers == (Clock(schedule=Every(3600)),)
-    assert [bindings[name].alone for name in ("report", "per_site", "hourly")] == [False, True, True]
+    assert bindings["per_site"].triggers == (ArrivalTrigger(channel="us"),)
+    assert bindings["hourly"].triggers == (TimeTrigger(schedule=Every(3600)),)
+    assert [bindings[name].implicit for name in ("report", "per_site", "hourly")] == [False, True, True]
     assert bindings["report"].tasks[-1] == "sites"
     assert set(bindings) == {"report", "per_site", "hourly"}
 
 
 def test_triggers_as_users_write_them() -> None:
-    assert kn.arrival("us", rows=5, age="10 minutes") == Arrival(channel="us", rows=5, seconds=600)
-    assert kn.every("1 week", missed="skip") == Clock(schedule=Every(604800), missed=Missed.SKIP)
-    assert kn.cron("0 6 * * *", zone="Europe/Berlin") == Clock(schedule=Cron("0 6 * * *", "Europe/Berlin"))
-    assert kn.after("a", "failed") == After(binding="a", reached=Reached.FAILED)
+    assert kn.arrival("us", rows=5, age="10 minutes") == ArrivalTrigger(channel="us", rows=5, seconds=600)
+    assert kn.every("1 week", missed="skip") == TimeTrigger(schedule=Every(604800), missed=MisfirePolicy.SKIP)
+    assert kn.cron("0 6 * * *", zone="Europe/Berlin") == TimeTrigger(schedule=Cron("0 6 * * *", "Europe/Berlin"))
+    assert kn.after("a", "failed") == RunTrigger(binding="a", reached=RunOutcome.FAILED)
     both = kn.all_of(kn.arrival("us"), kn.after("a"))
-    assert both == AllOf((Arrival(channel="us"), After(binding="a")))
+    assert both == AllOf((ArrivalTrigger(channel="us"), RunTrigger(binding="a")))
     for wrong, said in (
         (lambda: kn.arrival("us", rows=0), "waits for some rows"),
         (lambda: kn.arrival("us", age="soon"), "no unit 'soon'"),
@@ -153,27 +153,33 @@ def test_bindings_that_cannot_be_together_are_refused() -> None:
     writes = {"a_task": ["a_out"], "b_task": ["b_out"], "c_task": ["c_out"]}
     channels = ["us", "a_out", "b_out", "c_out"]
     fine = [
-        bound("a", Arrival(channel="us")),
-        bound("b", AllOf((After(binding="c"), Clock(schedule=Every(60))))),
-        bound("c", After(binding="b"), Arrival(channel="a_out")),
+        bound("a", ArrivalTrigger(channel="us")),
+        bound("b", AllOf((RunTrigger(binding="c"), TimeTrigger(schedule=Every(60))))),
+        bound("c", RunTrigger(binding="b"), ArrivalTrigger(channel="a_out")),
     ]
-    refuse_impossible(fine, channels, writes)
+    validate_bindings(fine, channels, writes)
     for wrong, said in (
         ([bound("a"), bound("a", task="b_task")], "two bindings"),
         ([bound("a_task", task="b_task")], "a task has this name"),
         ([bound("a"), bound("b", task="a_task")], "is in a already"),
         ([bound("a", task="d_task")], "no such task"),
-        ([bound("a", Arrival(channel="uk"))], "waits for a channel that is not there"),
-        ([bound("a", After(binding="b"))], "waits for the binding b"),
-        ([bound("a", Arrival(channel="a_out"))], "without end"),
-        ([bound("a", After(binding="b")), bound("b", After(binding="a"))], "a is started by b is started by a"),
+        ([bound("a", ArrivalTrigger(channel="uk"))], "waits for a channel that is not there"),
+        ([bound("a", RunTrigger(binding="b"))], "waits for the binding b"),
+        ([bound("a", ArrivalTrigger(channel="a_out"))], "without end"),
         (
-            [bound("a", Arrival(channel="b_out")), bound("b", AllOf((After(binding="a"), Arrival(channel="a_out"))))],
+            [bound("a", RunTrigger(binding="b")), bound("b", RunTrigger(binding="a"))],
+            "a is started by b is started by a",
+        ),
+        (
+            [
+                bound("a", ArrivalTrigger(channel="b_out")),
+                bound("b", AllOf((RunTrigger(binding="a"), ArrivalTrigger(channel="a_out")))),
+            ],
             "without end",
         ),
     ):
         with pytest.raises(DeclarationError, match=said):
-            refuse_impossible(wrong, channels, writes)
+            validate_bindings(wrong, channels, writes)
 
 
 @pytest.mark.parametrize(

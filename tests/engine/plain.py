@@ -16,26 +16,27 @@ from datetime import timedelta
 from pathlib import Path
 from typing import assert_never
 
-from kilonova.catalog import chains, history, registry, runs
+from kilonova.catalog import channel_store, registry, run_queries, runs
 from kilonova.catalog.database import Catalog, Transaction
-from kilonova.catalog.files import Ready
-from kilonova.catalog.observation import observe
-from kilonova.engine.directories import look
-from kilonova.engine.gathering import Most, Plan, gather_block
-from kilonova.engine.reclaim import Collected, collect_garbage, sweep
-from kilonova.engine.telling import unheard
-from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
-from kilonova.errors import StorageFailed, UnreadableInput
+from kilonova.catalog.files import ReadyFile
+from kilonova.catalog.planner_input import load_planner_input
+from kilonova.engine.directory_ingest import BatchLimits, IngestPlan, ingest_batch
+from kilonova.engine.directory_scan import scan_directory
+from kilonova.engine.garbage import GCReport, collect_garbage
+from kilonova.engine.run_events import no_listener
+from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunPlan, RunResults, execute_run
+from kilonova.engine.run_recovery import delete_doomed_blocks
+from kilonova.errors import InputError, StorageFailed
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
-from kilonova.model.channel import Channel, Chronicle
-from kilonova.model.directory import Directory
+from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.encoding import Append
-from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
-from kilonova.model.run import Input, Output, RunKind
+from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
+from kilonova.model.run import RunInput, RunKind, RunOutput
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
 from kilonova.model.version import Version
-from kilonova.schedule.planning import choose, feeds, reflected, selected, why_due
+from kilonova.model.watched_directory import WatchedDirectory
+from kilonova.schedule.planning import choose, due_reason, due_tasks, output_version, port_inputs
 from kilonova.warehouse.storage import Storage
 from tests.databases import rows as rows_of_table
 
@@ -174,7 +175,7 @@ def declare(catalog: Catalog) -> None:
     """Register the workflow."""
     with catalog.writing() as tx:
         for name in ("source", "copied", "counted"):
-            watch = Directory(place="inbox", settle=0) if name == "source" else None
+            watch = WatchedDirectory(place="inbox", settle=0) if name == "source" else None
             registry.add_channels(tx, [Channel(name=name, schema=SCHEMA, encoding=Append(), watch=watch)], "w")
         registry.put_task(tx, COPIED, "w")
         registry.put_task(tx, COUNTED, "w")
@@ -184,7 +185,7 @@ def declare(catalog: Catalog) -> None:
 class Process:
     """One process at work on the workflow."""
 
-    workplace: Workplace
+    workplace: RunEnvironment
     storage: MortalStorage
 
     @classmethod
@@ -193,7 +194,7 @@ class Process:
         catalog = MortalCatalog(url, clock)  # type: ignore[arg-type]
         catalog.fuse = fuse
         storage = MortalStorage(root, fuse)
-        workplace = Workplace(catalog=catalog, files=storage, owner="me", lease=LEASE, listener=unheard)
+        workplace = RunEnvironment(catalog=catalog, files=storage, owner="me", lease=LEASE, listener=no_listener)
         return cls(workplace, storage)
 
     @property
@@ -204,53 +205,53 @@ class Process:
         self.catalog.close()
 
     def ingest(self, *rows: int) -> None:
-        def prepare(tx: Transaction) -> Prepared[Chronicle]:
-            chronicle = chains.chronicle(tx, "source")
-            pins = tuple(block.number for block in chronicle.snapshot(chronicle.readable).blocks)
-            return Prepared(kind=RunKind.INGEST, tasks=(), writes=("source",), pins=pins, plan=chronicle)
+        def prepare(tx: Transaction) -> RunPlan[ChannelState]:
+            chronicle = channel_store.channel_state(tx, "source")
+            pins = tuple(block.number for block in chronicle.snapshot(chronicle.latest_readable).blocks)
+            return RunPlan(kind=RunKind.INGEST, tasks=(), writes=("source",), pins=pins, plan=chronicle)
 
-        def work(begun: Begun[Chronicle]) -> Results:
+        def work(begun: ActiveRun[ChannelState]) -> RunResults:
             point = begun.points["source"]
             block = self._write(begun, "source", Delta(point - 1, point), list(rows))
             version = Version.source("source", point)
-            return Results(inputs=(), outputs=(_output("source", point, block, version, None),), advances=())
+            return RunResults(inputs=(), outputs=(_output("source", point, block, version, None),), advances=())
 
-        carry_out(self.workplace, prepare, work)
+        execute_run(self.workplace, prepare, work)
 
     def gather(self, base: Path) -> None:
         """Look at the directory of `source`, and take its files, each of which holds a number per line."""
 
-        def write(plan: Plan, some: Sequence[Ready], point: int, name: BlockName) -> Block:
+        def write(plan: IngestPlan, some: Sequence[ReadyFile], point: int, name: BlockName) -> Block:
             rows = []
             for one in some:
                 try:
                     rows += [int(line) for line in (base / one.path).read_text().split()]
                 except ValueError as error:
-                    raise UnreadableInput(str(error), path=one.path) from error
+                    raise InputError(str(error), path=one.path) from error
             self.storage.write(name, rows)
             return _block(name, Delta(point - 1, point), rows)
 
-        look(self.catalog, base, "source", LEASE, early=True)
-        while gather_block(self.workplace, base, "source", Most(3, 100), write):
+        scan_directory(self.catalog, base, "source", LEASE, early=True)
+        while ingest_batch(self.workplace, base, "source", BatchLimits(3, 100), write):
             pass
 
     def run(self) -> bool:
         """Run what has something to do; whether anything had."""
 
-        def prepare(tx: Transaction) -> Prepared[tuple[object, ...]] | None:
-            workflow, progress, chronicles = observe(tx)
-            names = selected(workflow, progress, chronicles)
+        def prepare(tx: Transaction) -> RunPlan[tuple[object, ...]] | None:
+            workflow, progress, chronicles = load_planner_input(tx)
+            names = due_tasks(workflow, progress, chronicles)
             if not names:
                 return None
             pins = {
                 block.number
                 for name in names
-                for feed in feeds(choose(progress[name], chronicles), progress[name], chronicles)
+                for feed in port_inputs(choose(progress[name], chronicles), progress[name], chronicles)
                 for block in feed.reading.blocks
             }
             for name in names:
                 pins |= {block.number for block in chronicles[name].blocks}
-            return Prepared(
+            return RunPlan(
                 kind=RunKind.TASKS,
                 tasks=names,
                 writes=names,
@@ -258,52 +259,52 @@ class Process:
                 plan=(names, progress, chronicles),
             )
 
-        def work(begun: Begun[tuple[object, ...]]) -> Results:
+        def work(begun: ActiveRun[tuple[object, ...]]) -> RunResults:
             names, progress, found = begun.plan
             chronicles = dict(found)  # type: ignore[call-overload]
             inputs, outputs, advances = [], [], []
             for name in names:  # type: ignore[attr-defined]
                 mine, point = progress[name], begun.points[name]  # type: ignore[index]
                 before = chronicles[name]
-                if why_due(mine, chronicles) is None:
-                    outputs.append(_output(name, point, None, before.version(before.readable), name))
+                if due_reason(mine, chronicles) is None:
+                    outputs.append(_output(name, point, None, before.version(before.latest_readable), name))
                     continue
                 choice = choose(mine, chronicles)
-                (feed,) = fed = feeds(choice, mine, chronicles)
+                (feed,) = fed = port_inputs(choice, mine, chronicles)
                 taken = self.rows(feed.reading)
                 whole = name == "counted" or not mine.started
                 kind: Kind = Base(point) if whole else Delta(point - 1, point)
                 made = [taken.total()] if name == "counted" else sorted(taken.elements())
                 block = self._write(begun, name, kind, made)
-                version = reflected(choice, mine, fed, chronicles, name)
+                version = output_version(choice, mine, fed, chronicles, name)
                 outputs.append(_output(name, point, block, version, name))
                 chronicles[name] = before.with_block(block, version, begun.run)
                 blocks = tuple(block.number for block in feed.reading.blocks)
                 channel = feed.port.channel
                 inputs.append(
-                    Input(task=name, port=channel, channel=channel, start=feed.start, end=feed.end, blocks=blocks)
+                    RunInput(task=name, port=channel, channel=channel, start=feed.start, end=feed.end, blocks=blocks)
                 )
-                points = ((channel, chronicles[channel].readable),)
+                points = ((channel, chronicles[channel].latest_readable),)
                 advances.append(runs.Advance(task=name, logic=mine.logic, points=points))
-            return Results(inputs=tuple(inputs), outputs=tuple(outputs), advances=tuple(advances))
+            return RunResults(inputs=tuple(inputs), outputs=tuple(outputs), advances=tuple(advances))
 
-        return carry_out(self.workplace, prepare, work) is not None
+        return execute_run(self.workplace, prepare, work) is not None
 
     def compact(self, channel: str) -> None:
-        def prepare(tx: Transaction) -> Prepared[tuple[Chronicle, Snapshot]] | None:
-            chronicle = chains.chronicle(tx, channel)
-            snapshot = chronicle.snapshot(chronicle.readable)
+        def prepare(tx: Transaction) -> RunPlan[tuple[ChannelState, SnapshotRead]] | None:
+            chronicle = channel_store.channel_state(tx, channel)
+            snapshot = chronicle.snapshot(chronicle.latest_readable)
             if not snapshot.deltas:
                 return None
             pins = tuple(block.number for block in snapshot.blocks)
-            return Prepared(kind=RunKind.COMPACTION, tasks=(), writes=(), pins=pins, plan=(chronicle, snapshot))
+            return RunPlan(kind=RunKind.COMPACTION, tasks=(), writes=(), pins=pins, plan=(chronicle, snapshot))
 
-        def work(begun: Begun[tuple[Chronicle, Snapshot]]) -> Results:
+        def work(begun: ActiveRun[tuple[ChannelState, SnapshotRead]]) -> RunResults:
             chronicle, snapshot = begun.plan
-            point = chronicle.effective
+            point = chronicle.latest_distinct
             taken = self.rows(snapshot)
             block = self._write(begun, channel, Base(point), sorted(taken.elements()))
-            item = Input(
+            item = RunInput(
                 task="compaction",
                 port=channel,
                 channel=channel,
@@ -312,54 +313,54 @@ class Process:
                 blocks=tuple(block.number for block in snapshot.blocks),
             )
             output = _output(channel, point, block, chronicle.version(point), "compaction")
-            return Results(inputs=(item,), outputs=(output,), advances=())
+            return RunResults(inputs=(item,), outputs=(output,), advances=())
 
-        carry_out(self.workplace, prepare, work)
+        execute_run(self.workplace, prepare, work)
 
-    def collect(self) -> Collected:
-        return collect_garbage(self.catalog, self.storage, unheard)
+    def collect(self) -> GCReport:
+        return collect_garbage(self.catalog, self.storage, no_listener)
 
     def drop(self, channel: str) -> None:
         """What `kilonova drop` does, once it has found that nobody reads the channel."""
         with self.catalog.writing() as tx:
-            if channel not in chains.channel_names(tx):
+            if channel not in channel_store.channel_names(tx):
                 return
             if channel in registry.tasks(tx):
                 registry.drop_task(tx, channel)
-            chains.drop_channel(tx, channel)
-        sweep(self.catalog, self.storage)
+            channel_store.drop_channel(tx, channel)
+        delete_doomed_blocks(self.catalog, self.storage)
 
-    def _write(self, begun: Begun[object], channel: str, kind: Kind, rows: list[int]) -> Block:  # type: ignore[type-var]
+    def _write(self, begun: ActiveRun[object], channel: str, kind: Kind, rows: list[int]) -> Block:  # type: ignore[type-var]
         name = begun.name_block(channel)
         self.storage.write(name, rows)
         return _block(name, kind, rows)
 
-    def rows(self, reading: Reading) -> Counter[int]:
+    def rows(self, reading: ReadPlan) -> Counter[int]:
         """The rows of a relation, or those that a change adds."""
         match reading:
-            case Snapshot() | Chain():
+            case SnapshotRead() | DeltaRead():
                 return sum((self.storage.rows(block) for block in reading.blocks), Counter[int]())
-            case Diff(old=old, new=new):
+            case DiffRead(old=old, new=new):
                 before, after = self.rows(old), self.rows(new)
                 assert before <= after
                 return after - before
-            case Strong():
+            case ChangesRead():
                 raise AssertionError("append is no weak delta")
             case _:
                 assert_never(reading)
 
     def relation(self, channel: str) -> list[int]:
         with self.catalog.reading() as tx:
-            chronicle = chains.chronicle(tx, channel)
-        return sorted(self.rows(chronicle.snapshot(chronicle.readable)).elements())
+            chronicle = channel_store.channel_state(tx, channel)
+        return sorted(self.rows(chronicle.snapshot(chronicle.latest_readable)).elements())
 
     def check(self) -> None:
         """What every reader may rely on, at any moment."""
         with self.catalog.reading() as tx:
             registered = registry.tasks(tx)
-            found = chains.chronicles(tx)
+            found = channel_store.channel_states(tx)
         relations = {
-            name: [self._known(chronicle, at) for at in range(chronicle.readable + 1)]
+            name: [self._known(chronicle, at) for at in range(chronicle.latest_readable + 1)]
             for name, chronicle in found.items()
         }
         newest = {name: known[-1] for name, known in relations.items()}
@@ -378,30 +379,30 @@ class Process:
         total = newest["copied"].total()  # type: ignore[union-attr]
         assert newest["counted"] == (Counter([total]) if registered["counted"].started else Counter())
 
-    def _known(self, chronicle: Chronicle, at: int) -> Counter[int] | None:
+    def _known(self, chronicle: ChannelState, at: int) -> Counter[int] | None:
         """The relation at a point; None if it was collected."""
-        from kilonova.errors import UnknownName
+        from kilonova.errors import NotFound
 
         try:
             return self.rows(chronicle.snapshot(at))
-        except UnknownName:
+        except NotFound:
             return None
 
     def check_clean(self) -> None:
         """That nothing is left over, once all runs have ended and the garbage has been collected."""
         with self.catalog.reading() as tx:
-            states = chains.block_states(tx)
-            live = sorted(name for name, state in states.items() if state == chains.LIVE)
-            assert set(states.values()) <= {chains.LIVE, chains.GONE}
+            states = channel_store.block_states(tx)
+            live = sorted(name for name, state in states.items() if state == channel_store.LIVE)
+            assert set(states.values()) <= {channel_store.LIVE, channel_store.GONE}
             assert rows_of_table(tx, "pin") == rows_of_table(tx, "claim") == []
-            assert all(run.ended is not None for run in history.runs(tx))
-            for chronicle in chains.chronicles(tx).values():
-                assert chronicle.readable == chronicle.newest
+            assert all(run.ended is not None for run in run_queries.runs(tx))
+            for chronicle in channel_store.channel_states(tx).values():
+                assert chronicle.latest_readable == chronicle.latest
         assert self.storage.blocks() == live
 
 
-def _output(channel: str, point: int, block: Block | None, version: Version, task: str | None) -> Output:
-    return Output(channel=channel, point=point, block=block, version=version, task=task, reason="", seconds=0)
+def _output(channel: str, point: int, block: Block | None, version: Version, task: str | None) -> RunOutput:
+    return RunOutput(channel=channel, point=point, block=block, version=version, task=task, reason="", seconds=0)
 
 
 def _block(name: BlockName, kind: Kind, rows: list[int]) -> Block:

@@ -18,17 +18,17 @@ from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 import kilonova as kn
-from kilonova.catalog import chains, history, registry
+from kilonova.catalog import channel_store, registry, run_queries
 from kilonova.errors import (
     DeclarationError,
     EncodingError,
+    InputError,
     KeyViolation,
     KilonovaError,
+    NotFound,
     SchemaMismatch,
     StorageFailed,
     TaskFailed,
-    UnknownName,
-    UnreadableInput,
 )
 from kilonova.service.project import Project
 
@@ -49,11 +49,11 @@ def workflow(body: Callable[[DataFrame], object] = lambda orders: orders.select(
 def state(project: Project) -> object:
     """All that a refused ingest or run must leave as it was; a failed run itself, and its point, are on record."""
     with project.catalog.reading() as tx:
-        found = chains.chronicles(tx)
+        found = channel_store.channel_states(tx)
         cursors = {name: known.cursors for name, known in registry.tasks(tx).items()}
-        assert not [run for run in history.runs(tx) if run.state.value == "running"]
-        assert chains.doomed(tx) == []
-    readable = {name: (item.effective, item.blocks) for name, item in found.items()}
+        assert not [run for run in run_queries.runs(tx) if run.state.value == "running"]
+        assert channel_store.marked_for_deletion(tx) == []
+    readable = {name: (item.latest_distinct, item.blocks) for name, item in found.items()}
     return readable, cursors, project.warehouse.blocks()
 
 
@@ -88,13 +88,13 @@ Refused = Callable[..., KilonovaError]
     [
         ("a.csv", "id,customer\n1,ada\n", SchemaMismatch, "amount"),
         ("a.csv", "id,customer,amount,more\n1,ada,1.00,x\n", SchemaMismatch, "more"),
-        ("a.csv", "id,customer,amount\none,ada,1.00\n", UnreadableInput, None),
+        ("a.csv", "id,customer,amount\none,ada,1.00\n", InputError, None),
         ("a.jsonl", '{"id": 1, "customer": "ada"}\n', SchemaMismatch, "amount"),
         ("a.jsonl", '{"id": 1, "customer": "ada", "amount": 1, "more": 2}\n', SchemaMismatch, "more"),
-        ("a.jsonl", '{"id": 1, "customer": "ada", "amount": 1}\n{"id": \n', UnreadableInput, None),
-        ("a.jsonl", '{"id": "x", "customer": "ada", "amount": 1}\n', UnreadableInput, None),
-        ("a.parquet", "no Parquet at all", UnreadableInput, None),
-        ("a.txt", "id\n", UnreadableInput, None),
+        ("a.jsonl", '{"id": 1, "customer": "ada", "amount": 1}\n{"id": \n', InputError, None),
+        ("a.jsonl", '{"id": "x", "customer": "ada", "amount": 1}\n', InputError, None),
+        ("a.parquet", "no Parquet at all", InputError, None),
+        ("a.txt", "id\n", InputError, None),
     ],
 )
 def test_a_file_that_does_not_fit(
@@ -136,7 +136,7 @@ def test_an_unreadable_file_in_the_middle(project: Project, refused: Refused, tm
         middle.write_bytes(bytes(content))
     else:
         middle.write_bytes(b'name,town\n"p1,Oslo,more,\n' if format_ == "csv" else b"{no json\n")
-    refused(UnreadableInput, lambda: project.ingest("people", folder), channel="people")
+    refused(InputError, lambda: project.ingest("people", folder), channel="people")
 
 
 def test_null_and_duplicate_keys(project: Project, refused: Refused) -> None:
@@ -155,10 +155,10 @@ def test_a_retraction_of_what_is_not_there(project: Project, refused: Refused) -
 
 
 def test_names_that_are_not_there(project: Project, refused: Refused, tmp_path: Path) -> None:
-    refused(UnknownName, lambda: project.ingest("order", tmp_path), channel="order")
-    refused(UnknownName, lambda: project.run(["keep"]), task="keep")
-    refused(UnknownName, lambda: project.rows("orders", at=9), channel="orders", point=9)
-    refused(UnreadableInput, lambda: project.ingest("orders", tmp_path / "none.csv"))
+    refused(NotFound, lambda: project.ingest("order", tmp_path), channel="order")
+    refused(NotFound, lambda: project.run(["keep"]), task="keep")
+    refused(NotFound, lambda: project.rows("orders", at=9), channel="orders", point=9)
+    refused(InputError, lambda: project.ingest("orders", tmp_path / "none.csv"))
     refused(DeclarationError, lambda: project.ingest("kept", project.read("kept")), channel="kept")
 
 
@@ -203,7 +203,7 @@ def test_a_task_that_fails(
     error = refused(kind, project.run, task="kept", **({"column": column} if column else {}))
     assert says in str(error)
     with project.catalog.reading() as tx:
-        assert [run.state.value for run in history.runs(tx, 1)] == ["failed"]
+        assert [run.state.value for run in run_queries.runs(tx, 1)] == ["failed"]
 
 
 def test_a_warehouse_that_cannot_be_written(project: Project, tmp_path: Path) -> None:
@@ -327,4 +327,4 @@ def test_sums_that_do_not_fit(project: Project) -> None:
             project.ingest("counts", project.warehouse.spark.createDataFrame(rows, schema))
         assert caught.value.channel == "counts"
         assert project.warehouse.blocks() == []
-        assert project.status().channels["counts"].effective == 0
+        assert project.status().channels["counts"].latest_distinct == 0

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kilonova as kn
 from kilonova.catalog import firings
-from kilonova.errors import Cancelled, StateError, StorageFailed
+from kilonova.errors import Cancelled, InvalidState, StorageFailed
 from kilonova.model.firing import FiringState
 from kilonova.model.run import Run, RunState
 from kilonova.service.project import Project
-from kilonova.warehouse.counting import counted
+from kilonova.warehouse.job_tracking import track_jobs
 
 SOON = 6.0
 """Seconds after which a cancelled run has stopped, on a machine with other things to do."""
@@ -116,10 +116,10 @@ def test_a_run_stops_within_seconds_and_leaves_nothing_behind(
     log = project.log(number).text.splitlines()
     assert [line.split(" ", 1)[1] for line in log[-2:]] == ["run: stopped", "run: cancelled by ann"]
     assert not [line for line in log if "failed" in line]
-    with pytest.raises(StateError, match="as cancelled: cancelled by ann"):
+    with pytest.raises(InvalidState, match="as cancelled: cancelled by ann"):
         project.cancel(number)
     assert blocks_on_disk(project) == before
-    assert project.status().channels["slow"].newest == project.status().channels["slow"].readable
+    assert project.status().channels["slow"].latest == project.status().channels["slow"].latest_readable
     (tmp_path / "wake").touch()
     assert project.run() is not None
     assert sorted(project.rows("later")[1]) == [(1,), (2,)]
@@ -190,7 +190,7 @@ def test_an_ingest_can_be_cancelled(project: Project, tmp_path: Path) -> None:
         number = going(project).number
         stopped(project, run, number)
     assert project.rows("numbers")[1] == [(1,)]
-    with pytest.raises(StateError, match=r"it was an ingest\. Ingest the file again\."):
+    with pytest.raises(InvalidState, match=r"it was an ingest\. Ingest the file again\."):
         project.retry_run(number)
 
 
@@ -217,9 +217,9 @@ def test_of_merged_runs_only_the_one_that_is_cancelled_stops(project: Project, t
         project.fire(name)
     with project.catalog.writing() as tx:
         batches, _ = firings.claim(tx, "server", 2, None)
-    parts = {part.binding: part for batch in batches for part in batch.parts}
-    with project.sharing(list(parts.values())) as joint, ThreadPoolExecutor(2) as pool:
-        launch = partial(project.launch, joint=joint)
+    parts = {part.binding: part for batch in batches for part in batch.claims}
+    with project.shared_batch(list(parts.values())) as joint, ThreadPoolExecutor(2) as pool:
+        launch = partial(project.run_claim, joint=joint)
         one = pool.submit(launch, parts["one"])
         until((tmp_path / "asleep").exists)
         number = going(project).number
@@ -243,10 +243,10 @@ def test_of_merged_runs_only_the_one_that_is_cancelled_stops(project: Project, t
 
 def test_only_what_a_thread_asks_of_spark_within_the_block_is_interrupted(spark: SparkSession, tmp_path: Path) -> None:
     ended = []
-    with ThreadPoolExecutor(1) as pool, counted(spark, "one") as mine:
+    with ThreadPoolExecutor(1) as pool, track_jobs(spark, "one") as mine:
 
         def other() -> int:
-            with counted(spark, "two"):
+            with track_jobs(spark, "two"):
                 return asleep(tmp_path, spark.range(3)).count()
 
         run = pool.submit(other)

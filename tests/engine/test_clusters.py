@@ -17,7 +17,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from kilonova.warehouse.java import java_environment
+from kilonova.jvm.runtime import java_environment
 
 ROOT = Path(__file__).parents[2]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -106,7 +106,7 @@ PROGRESS = """
 import sys, time
 from pathlib import Path
 import kilonova as kn
-from kilonova.engine.telling import Underway
+from kilonova.engine.run_events import ProgressUpdated
 
 go = Path("go").absolute()  # what waits has a directory of its own
 
@@ -126,7 +126,7 @@ def counted(numbers: kn.New) -> kn.Delta:
     return spark.range(0, 6, 1, 6).mapInPandas(waiting, "id bigint").selectExpr("id AS n").repartition(1)
 
 def hear(telling):
-    if isinstance(telling, Underway):
+    if isinstance(telling, ProgressUpdated):
         for going in telling.headway.going:
             if going.step == "counted" and going.amount.done and going.amount.total >= 6:
                 go.touch()

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.catalog import history, runs
+from kilonova.catalog import run_queries, runs
 from kilonova.catalog.database import Catalog
-from kilonova.errors import Busy, Cancelled, KilonovaError, LeaseLost
+from kilonova.errors import Cancelled, Conflict, KilonovaError, LeaseLost
 from kilonova.model.run import RunState
 from tests.databases import DIALECTS, Clock, emptied, empty_database
 from tests.engine.plain import LEASE, Fuse, Killed, Process, declare
@@ -186,7 +186,7 @@ def test_another_process_may_do_everything_at_any_step(world: World, scenario: s
                 ):
                     try:
                         step()
-                    except Busy:
+                    except Conflict:
                         assert not expired
                     other.check()
                 other.collect()
@@ -235,7 +235,7 @@ def test_a_run_that_is_cancelled_at_any_step_is_published_as_a_whole_or_not_at_a
             other = Process.started(world.url, world.root, clock)
             try:
                 with other.catalog.writing() as tx:
-                    struck += [run.number for run in history.runs(tx, 100) if run.state is RunState.RUNNING]
+                    struck += [run.number for run in run_queries.runs(tx, 100) if run.state is RunState.RUNNING]
                     for number in struck:
                         runs.cancel(tx, number, "ann")
                 other.check()

@@ -9,12 +9,12 @@ import pytest
 from sqlalchemy import update
 
 import kilonova as kn
-from kilonova.catalog import chains, tables
+from kilonova.catalog import channel_store, tables
 from kilonova.catalog.manifest import manifest_from_text
 from kilonova.cli.main import main
 from kilonova.errors import BlockDamaged
 from kilonova.model.block import BlockName
-from kilonova.schedule.repair import Way
+from kilonova.schedule.repair import RepairMethod
 from kilonova.service.project import Project
 from tests.frames import bag_of
 from tests.warehouse.test_verification import flip
@@ -29,7 +29,7 @@ def test_damaged_blocks_are_neither_read_nor_compacted(project: Project) -> None
     for number in range(2):
         project.ingest("orders", spark.range(number, number + 3).coalesce(1))
     with project.catalog.reading() as tx:
-        first, second = chains.chronicle(tx, "orders").blocks
+        first, second = channel_store.channel_state(tx, "orders").blocks
     for block in (first, second):
         text = storage.manifest(block.name)
         assert text is not None
@@ -60,8 +60,9 @@ def test_blocks_of_older_releases_are_read_verified_and_compacted(project: Proje
     for number in range(2):
         project.ingest("orders", spark.range(number, number + 1).coalesce(1))
     with project.catalog.writing() as tx:
-        first, second = chains.chronicle(tx, "orders").blocks
+        first, second = channel_store.channel_state(tx, "orders").blocks
         tx.connection.execute(update(tables.block).values(suffix=None, stored=None, manifest=None))
+        channel_store.mark_changed(tx, [channel_store.channel_id(tx, "orders")])
     for block in (first, second):
         place = Path(storage.path(block.name).removeprefix("file://"))
         (place / "_block.json").unlink()
@@ -98,34 +99,36 @@ def test_what_is_derived_is_recomputed_and_what_is_not_must_be_brought_again(
 
     def newest(channel: str, kind: str) -> Path:
         with project.catalog.reading() as tx:
-            blocks = [each for each in chains.chronicle(tx, channel).blocks if str(each.kind).startswith(kind)]
+            blocks = [
+                each for each in channel_store.channel_state(tx, channel).blocks if str(each.kind).startswith(kind)
+            ]
         return root / max(blocks, key=lambda block: block.end).name.directory
 
-    def found(*, repair: bool = False) -> tuple[dict[str, Way], bool]:
+    def found(*, repair: bool = False) -> tuple[dict[str, RepairMethod], bool]:
         verified = project.fsck(checksums=True, repair=repair)
         return {each.channel: each.way for each in verified.remedies}, verified.is_whole
 
     assert found() == ({}, True)
     flip(next(newest("orders", "B").glob("*.parquet")))
     shutil.rmtree(newest("doubled", "Δ"))
-    assert found() == ({"orders": Way.DROP, "doubled": Way.RECOMPUTE}, False)
+    assert found() == ({"orders": RepairMethod.DROP, "doubled": RepairMethod.RECOMPUTE}, False)
     with pytest.raises(SystemExit) as ended:
         main(["-C", str(project.directory), "fsck", "doubled"])
     printed = " ".join(capsys.readouterr().out.split())
     assert ended.value.code == 1
     assert "its directory is missing" in printed
     assert "1 damaged" in printed
-    assert found(repair=True) == ({"orders": Way.DROP, "doubled": Way.RECOMPUTE}, True)
+    assert found(repair=True) == ({"orders": RepairMethod.DROP, "doubled": RepairMethod.RECOMPUTE}, True)
     assert found() == ({}, True)
     project.run()
     assert {name: bag_of(project.read(name)) for name in expected} == expected
 
     next(newest("orders", "Δ").glob("*.parquet")).write_bytes(b"")
     next(newest("doubled", "B").glob("*.parquet")).unlink()
-    broken = {"orders": Way.INGEST, "doubled": Way.WAIT}
+    broken = {"orders": RepairMethod.INGEST, "doubled": RepairMethod.WAIT}
     assert found() == found(repair=True) == (broken, False)
     project.ingest("orders", spark.range(0, 5).coalesce(1), replace=True)
-    assert found(repair=True) == ({"orders": Way.DROP, "doubled": Way.RECOMPUTE}, True)
+    assert found(repair=True) == ({"orders": RepairMethod.DROP, "doubled": RepairMethod.RECOMPUTE}, True)
     project.run()
     assert {name: bag_of(project.read(name)) for name in expected} == expected
     assert found() == ({}, True)

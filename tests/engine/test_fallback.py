@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import kilonova as kn
-from kilonova.engine import spelling
-from kilonova.engine.telling import FellBack, Telling
+from kilonova.engine import compilation
+from kilonova.engine.run_events import RunNotification, StepRecomputed
 from kilonova.errors import DeclarationError, KilonovaError, QueryError, SparkUnavailable, TaskFailed
 from kilonova.model.event import EventKind
-from kilonova.model.run import Way
-from kilonova.query.tasks import Delta
+from kilonova.model.run import RefreshMethod
+from kilonova.query.view_tasks import DeltaQuery
 from kilonova.service.project import Project, open_project
 
 SCHEMA = "id int, g string, x int"
@@ -68,21 +68,21 @@ def test_a_view_over_views_that_have_not_run_is_analysed(project: Project) -> No
     assert raised.value.task == "above"
 
 
-def breaking(monkeypatch: pytest.MonkeyPatch, broken: Callable[[Delta], Delta]) -> None:
-    derive = spelling.delta_of
+def breaking(monkeypatch: pytest.MonkeyPatch, broken: Callable[[DeltaQuery], DeltaQuery]) -> None:
+    derive = compilation.delta_of
 
-    def derived(*given: Any) -> Delta | None:
+    def derived(*given: Any) -> DeltaQuery | None:
         delta = derive(*given)
         return None if delta is None else broken(delta)
 
-    monkeypatch.setattr(spelling, "delta_of", derived)
+    monkeypatch.setattr(compilation, "delta_of", derived)
 
 
-def fail(_delta: Delta) -> Delta:
+def fail(_delta: DeltaQuery) -> DeltaQuery:
     raise AssertionError("a rule is wrong")
 
 
-def with_filter(condition: str) -> Callable[[Delta], Delta]:
+def with_filter(condition: str) -> Callable[[DeltaQuery], DeltaQuery]:
     return lambda delta: replace(delta, sql=f"SELECT * FROM ({delta.sql}) WHERE {condition}")
 
 
@@ -97,9 +97,9 @@ def with_filter(condition: str) -> Callable[[Delta], Delta]:
     ids=["refused by Spark", "a broken law", "a number out of range", "a defect"],
 )
 def test_a_change_that_cannot_be_followed_is_made_up_for_in_the_same_run(
-    project: Project, monkeypatch: pytest.MonkeyPatch, broken: Callable[[Delta], Delta], said: str
+    project: Project, monkeypatch: pytest.MonkeyPatch, broken: Callable[[DeltaQuery], DeltaQuery], said: str
 ) -> None:
-    told: list[Telling] = []
+    told: list[RunNotification] = []
     project.listener = told.append
     project.apply(workflow("SELECT g, sum(x) AS s FROM rows GROUP BY g", mode="incremental"))
     put(project, (1, "a", 1), (2, "b", 2))
@@ -109,12 +109,12 @@ def test_a_change_that_cannot_be_followed_is_made_up_for_in_the_same_run(
     report = project.run()
     assert report is not None
     (made,) = report.made
-    assert made.reason.startswith("whole: ")
+    assert made.reason.startswith("full: ")
     assert "its change failed: " in made.reason
     assert said in made.reason
-    assert project.past("v")[0].way is Way.WHOLE
+    assert project.task_runs("v")[0].way is RefreshMethod.FULL
     assert Counter(map(tuple, project.read("v").collect())) == {("a", 5): 1, ("b", 2): 1, ("c", 3): 1}
-    assert [item.step for item in told if isinstance(item, FellBack)] == ["v"]
+    assert [item.step for item in told if isinstance(item, StepRecomputed)] == ["v"]
     (event,) = [each for each in project.events() if each.kind is EventKind.FELL_BACK]
     assert (event.run, event.channels) == (report.runs[0].run, ("v",))
     assert said in event.text
@@ -123,7 +123,7 @@ def test_a_change_that_cannot_be_followed_is_made_up_for_in_the_same_run(
 def test_rows_that_cannot_be_computed_are_the_users_and_told_with_the_expression(
     project: Project, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told: list[Telling] = []
+    told: list[RunNotification] = []
     project.listener = told.append
     project.apply(workflow("SELECT id, 10 div x AS y FROM rows", mode="incremental"))
     put(project, (1, "a", 1))
@@ -133,7 +133,7 @@ def test_rows_that_cannot_be_computed_are_the_users_and_told_with_the_expression
     with pytest.raises(TaskFailed, match=r"DIVIDE_BY_ZERO.* in 10 DIV `x") as raised:
         project.run()
     assert "\n" not in raised.value.problem
-    assert not [item for item in told if isinstance(item, FellBack)]
+    assert not [item for item in told if isinstance(item, StepRecomputed)]
     assert not capfd.readouterr().err
 
 
@@ -167,15 +167,15 @@ def test_if_making_it_anew_fails_as_well_that_error_is_told(project: Project, mo
 
 
 def test_a_change_that_spark_refuses_is_told_by_the_plan(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kilonova.engine import analysis
+    from kilonova.engine import view_analysis
 
-    derive = analysis.delta_of
+    derive = view_analysis.delta_of
 
-    def derived(*given: Any) -> Delta | None:
+    def derived(*given: Any) -> DeltaQuery | None:
         delta = derive(*given)
         return None if delta is None else with_filter("isnull(no_such_column)")(delta)
 
-    monkeypatch.setattr(analysis, "delta_of", derived)
+    monkeypatch.setattr(view_analysis, "delta_of", derived)
     query = "SELECT g, sum(x) AS s FROM rows GROUP BY g"
     (task,) = project.plan(workflow(query)).tasks
     assert "made anew at each run: " in task.detail

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.catalog import chains, runs
-from kilonova.engine import reclaim
-from kilonova.engine.seam import Files
+from kilonova.catalog import channel_store, runs
+from kilonova.engine import garbage
+from kilonova.engine.interfaces import BlockStore
 from kilonova.errors import CatalogFull
 from kilonova.model.block import BlockName
 from kilonova.service.project import Project, open_project
@@ -60,12 +60,12 @@ def made(disk: Path, *, failed: bool) -> None:
         for _ in range(1 if failed else 3):
             ingested(project.catalog, "clicks", base=True)
         with project.catalog.reading() as tx:
-            for block in chains.chronicle(tx, "clicks").blocks:
+            for block in channel_store.channel_state(tx, "clicks").blocks:
                 write(project, block.name.directory)
         if failed:
             with project.catalog.writing() as tx:
                 run, _ = begin(tx, "clicks")
-                write(project, chains.new_block(tx, "clicks", run).directory)
+                write(project, channel_store.new_block(tx, "clicks", run).directory)
                 runs.fail(tx, run, "it failed")
 
 
@@ -84,11 +84,12 @@ def test_what_is_not_needed_goes_though_nothing_can_be_written(disk: Path, other
         project.collect_garbage()
         assert len(project._files().blocks()) == 1
         with project.catalog.reading() as tx:
-            chronicle = chains.chronicle(tx, "clicks")
-            [kept] = chronicle.snapshot(chronicle.readable).blocks
-            states = chains.block_states(tx)
+            chronicle = channel_store.channel_state(tx, "clicks")
+            [kept] = chronicle.snapshot(chronicle.latest_readable).blocks
+            states = channel_store.block_states(tx)
         assert {name.number: state for name, state in states.items()} == {
-            number: chains.LIVE if number == kept.number else chains.GONE for number in range(1, len(states) + 1)
+            number: channel_store.LIVE if number == kept.number else channel_store.GONE
+            for number in range(1, len(states) + 1)
         }
         ingested(project.catalog, "clicks")
 
@@ -109,18 +110,18 @@ def test_where_nothing_can_go_nothing_is_lost(disk: Path) -> None:
 
 def test_blocks_whose_files_went_before_a_crash_go_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(tmp_path, failed=False)
-    delete = reclaim._delete_each
+    delete = garbage._delete_each
 
-    def crash(files: Files, blocks: Iterable[BlockName]) -> None:
+    def crash(files: BlockStore, blocks: Iterable[BlockName]) -> None:
         delete(files, blocks)
         raise KeyboardInterrupt
 
     with opened(tmp_path) as project:
         with monkeypatch.context() as patch:
-            patch.setattr(reclaim, "_delete_each", crash)
-            patch.setattr(reclaim, "_delete_dead", lambda *_: None)
+            patch.setattr(garbage, "_delete_each", crash)
+            patch.setattr(garbage, "_delete_dead", lambda *_: None)
             with pytest.raises(KeyboardInterrupt):
-                reclaim.collect_garbage(project.catalog, project._files(), project.listener, full=True)
+                garbage.collect_garbage(project.catalog, project._files(), project.listener, full=True)
         assert len(project._files().blocks()) == 1
         assert sum(verdict.goes for verdict in project.collect_garbage().verdicts) == 2
         assert all(not verdict.goes for verdict in project.collect_garbage().verdicts)

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from sqlalchemy import update
 
 import kilonova as kn
-from kilonova.catalog import chains, runs, tables
-from kilonova.errors import Busy, EncodingError, KeyViolation, KilonovaError, TaskFailed
+from kilonova.catalog import channel_store, runs, tables
+from kilonova.errors import Conflict, EncodingError, KeyViolation, KilonovaError, TaskFailed
 from kilonova.model.encoding import Changes, Columns, Encoding, delta_schema
 from kilonova.model.run import RunKind
 from kilonova.model.schema import Schema
@@ -80,7 +80,7 @@ def test_what_the_reference_refuses_is_refused_and_the_rest_reads_as_it_says(pro
         except KilonovaError as error:
             expected = type(error)
         frame = frame_of(spark, delta_schema(encoding, SCHEMA), rows)
-        point = project.status().channels["c"].effective
+        point = project.status().channels["c"].latest_distinct
         said[expected is None] += 1
         if expected is None:
             project.ingest("c", frame)
@@ -148,9 +148,9 @@ def test_across_a_reserved_point_only_additions_to_a_bag_are_taken(project: Proj
     if allowed:
         project.ingest("c", addition)
     else:
-        with pytest.raises(Busy):
+        with pytest.raises(Conflict):
             project.ingest("c", addition)
-    with pytest.raises(Busy, match="another run is writing the channel"):
+    with pytest.raises(Conflict, match="another run is writing the channel"):
         project.ingest("c", frame_of(spark, schema, [{"id": 1, "x": "a", "_weight": -1}]))
     with project.catalog.writing() as tx:
         runs.fail(tx, run, "it failed", passing=False)
@@ -201,7 +201,7 @@ def test_a_channel_that_holds_an_invalid_delta_is_mended_by_replacing_it_and_its
     project.run()
     project.ingest("c", frame_of(spark, schema, [{"id": 2, "x": "b", "_weight": 1}]))
     with project.catalog.reading() as tx:
-        newest = max(chains.chronicle(tx, "c").blocks, key=lambda block: block.end)
+        newest = max(channel_store.channel_state(tx, "c").blocks, key=lambda block: block.end)
     [place] = tmp_path.rglob(newest.name.directory)
     [file] = place.glob("*.parquet")
     wrong = {"id": 3, "x": "c", "_weight": -1} if name == "bag" else {"id": 1, "x": "c", "_weight": 1}

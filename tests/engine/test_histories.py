@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 import kilonova as kn
 from kilonova.declare.ddl import parse_schema
-from kilonova.errors import UnknownName
+from kilonova.errors import NotFound
 from kilonova.model.encoding import Append, Changes, Encoding, Increment, Upsert, delta_schema
 from kilonova.model.task import Mode, Port, Production
 from kilonova.service.project import Project, RunReport, open_project
@@ -297,7 +297,7 @@ class History:
 
     def compare(self) -> None:
         """Everything that can be read, in one job."""
-        newest = {name: chronicle.readable for name, chronicle in self.project.status().channels.items()}
+        newest = {name: chronicle.latest_readable for name, chronicle in self.project.status().channels.items()}
         frames: list[DataFrame] = []
         expected: dict[str, dict[Any, int]] = {}
         for name, channel in self.expected.channels.items():
@@ -339,7 +339,7 @@ class History:
     ) -> None:
         try:
             frame = read()
-        except UnknownName:
+        except NotFound:
             assert self.collected
             assert "now" not in about
             return

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from kilonova.catalog import chains, history
+from kilonova.catalog import channel_store, run_queries
 from kilonova.catalog.database import Catalog
-from kilonova.engine.ingest import Acknowledged, Supply, ingest
-from kilonova.engine.telling import unheard
-from kilonova.engine.undertaking import Workplace
-from kilonova.errors import Busy, KeyReused, KilonovaError, LeaseLost
+from kilonova.engine.ingest import IngestAcknowledgement, IngestSource, ingest
+from kilonova.engine.run_events import no_listener
+from kilonova.engine.run_protocol import RunEnvironment
+from kilonova.errors import Conflict, KeyReused, KilonovaError, LeaseLost
 from kilonova.model.idempotency import IdempotencyKey
 from kilonova.model.run import RunState
 from kilonova.model.task import Production
@@ -49,10 +49,10 @@ def begun_again(url: str) -> Memory:
     return Memory(lambda name: None)
 
 
-def asked(catalog: Catalog, memory: Memory, key: IdempotencyKey = KEY) -> Acknowledged:
+def asked(catalog: Catalog, memory: Memory, key: IdempotencyKey = KEY) -> IngestAcknowledgement:
     frame = Rows(SCHEMA, ((1,), (2,)))
-    supply = Supply(rows=lambda _: frame, production=Production.DELTA, bytes=None, source="two rows")
-    workplace = Workplace(catalog=catalog, files=memory, owner="me", lease=LEASE, listener=unheard)
+    supply = IngestSource(rows=lambda _: frame, production=Production.DELTA, bytes=None, source="two rows")
+    workplace = RunEnvironment(catalog=catalog, files=memory, owner="me", lease=LEASE, listener=no_listener)
     return ingest(workplace, memory, "source", supply, key)
 
 
@@ -65,8 +65,8 @@ def mortal(url: str, clock: Clock, fuse: Fuse) -> MortalCatalog:
 def points(catalog: Catalog) -> tuple[int, ...]:
     """The points of the channel whose blocks are to be read."""
     with catalog.reading() as tx:
-        chronicle = chains.chronicle(tx, "source")
-        return tuple(block.end for block in chronicle.snapshot(chronicle.readable).blocks)
+        chronicle = channel_store.channel_state(tx, "source")
+        return tuple(block.end for block in chronicle.snapshot(chronicle.latest_readable).blocks)
 
 
 def test_a_crash_at_any_step_never_inserts_twice_nor_takes_the_key_away(url: str) -> None:
@@ -82,14 +82,14 @@ def test_a_crash_at_any_step_never_inserts_twice_nor_takes_the_key_away(url: str
         heir = Catalog(url, clock)
         try:
             done = asked(heir, memory)
-        except Busy:
+        except Conflict:
             clock.forward(2 * LEASE.total_seconds())
             done = asked(heir, memory)
             assert not done.repeated
-        assert asked(heir, memory) == Acknowledged(done.run, True)
+        assert asked(heir, memory) == IngestAcknowledgement(done.run, True)
         assert len(points(heir)) == 1
         with heir.reading() as tx:
-            succeeded = [run.number for run in history.runs(tx) if run.state is RunState.SUCCEEDED]
+            succeeded = [run.number for run in run_queries.runs(tx) if run.state is RunState.SUCCEEDED]
         assert succeeded == [done.run]
         heir.close()
         if not fuse.burnt:
@@ -101,7 +101,7 @@ def test_a_crash_at_any_step_never_inserts_twice_nor_takes_the_key_away(url: str
 def test_another_process_may_ask_for_the_same_at_any_step(url: str, expired: bool) -> None:
     for moment in itertools.count(step=stride(url)):
         memory, clock = begun_again(url), Clock()
-        answers: list[Acknowledged | KilonovaError] = []
+        answers: list[IngestAcknowledgement | KilonovaError] = []
 
         def other(memory: Memory = memory, clock: Clock = clock, answers: list[Any] = answers) -> None:
             if expired:
@@ -109,7 +109,7 @@ def test_another_process_may_ask_for_the_same_at_any_step(url: str, expired: boo
             catalog = Catalog(url, clock)
             try:
                 answers.append(asked(catalog, memory))
-            except Busy as error:
+            except Conflict as error:
                 assert not expired
                 answers.append(error)
             finally:
@@ -122,9 +122,9 @@ def test_another_process_may_ask_for_the_same_at_any_step(url: str, expired: boo
         except LeaseLost as error:
             assert expired
             answers.append(error)
-        done = {answer.run for answer in answers if isinstance(answer, Acknowledged)}
+        done = {answer.run for answer in answers if isinstance(answer, IngestAcknowledgement)}
         assert done == {asked(catalog, memory).run}
-        assert sum(isinstance(answer, Acknowledged) and not answer.repeated for answer in answers) == 1
+        assert sum(isinstance(answer, IngestAcknowledgement) and not answer.repeated for answer in answers) == 1
         assert len(points(catalog)) == 1
         catalog.close()
         if not fuse.burnt:
@@ -134,7 +134,7 @@ def test_another_process_may_ask_for_the_same_at_any_step(url: str, expired: boo
 
 def test_of_those_who_ask_at_once_one_inserts(url: str) -> None:
     memory = begun_again(url)
-    answers: list[Acknowledged | Busy] = []
+    answers: list[IngestAcknowledgement | Conflict] = []
     together = threading.Barrier(6)
 
     def ask() -> None:
@@ -142,7 +142,7 @@ def test_of_those_who_ask_at_once_one_inserts(url: str) -> None:
         together.wait()
         try:
             answers.append(asked(catalog, memory))
-        except Busy as error:
+        except Conflict as error:
             answers.append(error)
         finally:
             catalog.close()
@@ -153,7 +153,7 @@ def test_of_those_who_ask_at_once_one_inserts(url: str) -> None:
     for thread in threads:
         thread.join()
     assert len(answers) == 6
-    assert sum(isinstance(answer, Acknowledged) and not answer.repeated for answer in answers) == 1
+    assert sum(isinstance(answer, IngestAcknowledgement) and not answer.repeated for answer in answers) == 1
     catalog = Catalog(url)
     assert len(points(catalog)) == 1
     catalog.close()

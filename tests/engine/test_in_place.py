@@ -19,17 +19,17 @@ from pyspark.sql import SparkSession
 from sqlalchemy import select
 
 import kilonova as kn
-from kilonova.catalog import chains, tables
+from kilonova.catalog import channel_store, tables
 from kilonova.errors import (
     CheckFailed,
     DeclarationError,
     EncodingError,
+    InputError,
     KeyReused,
     KeyViolation,
     KilonovaError,
+    NotFound,
     SchemaMismatch,
-    UnknownName,
-    UnreadableInput,
 )
 from kilonova.model.encoding import Append, Changes, Encoding, Upsert
 from kilonova.model.schema import Schema
@@ -142,12 +142,12 @@ class History:
             if len(history) == 1:
                 continue
             with self.project.catalog.reading() as tx:
-                since = max(1, chains.chronicle(tx, name).since)
+                since = max(1, channel_store.channel_state(tx, name).first_retained)
             for point in {len(history) - 1, max(since, len(history) - 2)}:
                 try:
                     rows = self.project.rows(name, at=point)[1]
                     changes = self.project.rows(name, at=len(history) - 1, since=point)
-                except UnknownName:  # garbage collection took it
+                except NotFound:  # garbage collection took it
                     assert point < len(history) - 1
                     continue
                 assert Counter(rows) == history[point]
@@ -170,7 +170,7 @@ class History:
         }
         for name, bag in expected.items():
             with self.project.catalog.reading() as tx:
-                written = chains.chronicle(tx, name).effective
+                written = channel_store.channel_state(tx, name).latest_distinct
             assert (Counter(self.project.rows(name)[1]) if written else Counter()) == bag
 
 
@@ -226,7 +226,7 @@ def filled(project: Project) -> Project:
 
 def external(project: Project) -> int:
     """How many live blocks lie outside of the warehouse."""
-    query = select(tables.block).where(tables.block.c.state == chains.LIVE, tables.block.c.external.is_not(None))
+    query = select(tables.block).where(tables.block.c.state == channel_store.LIVE, tables.block.c.external.is_not(None))
     with project.catalog.reading() as tx:
         return len(tx.connection.execute(query).all())
 
@@ -271,10 +271,10 @@ def test_files_that_changed_are_named_and_not_read(filled: Project, tmp_path: Pa
             file.write_text("id,v\n1,a\n2,b\n")
         case _:
             os.utime(file, (1, 1))
-    with pytest.raises(UnreadableInput) as caught:
+    with pytest.raises(InputError) as caught:
         filled.rows("items")
     assert caught.value.path == file.as_uri()
-    with pytest.raises(UnreadableInput):
+    with pytest.raises(InputError):
         filled.compact("items")
     filled.ingest("items", write(tmp_path / "new", "json", [{"id": 3, "v": "c"}], ["id", "v"]), replace=True)
     assert filled.rows("items")[1] == [(3, "c")]
@@ -306,7 +306,7 @@ def test_values_of_every_column_are_read_before_a_block_is_registered(filled: Pr
     workflow.channel("numbers", "id int, n int", key="id", checks={"not_null": "n"})
     filled.apply(workflow)
     (tmp_path / "bad.csv").write_text("id,n\n1,x\n")
-    with pytest.raises(UnreadableInput):
+    with pytest.raises(InputError):
         filled.ingest("numbers", tmp_path / "bad.csv", in_place=True)
     (tmp_path / "null.csv").write_text("id,n\n1,\n")
     with pytest.raises(CheckFailed):
@@ -315,7 +315,7 @@ def test_values_of_every_column_are_read_before_a_block_is_registered(filled: Pr
 
 def test_what_lies_nowhere_or_cannot_be_looked_at_is_refused(filled: Project, tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("a\n")
-    with pytest.raises(UnreadableInput, match="cannot be read in place"):
+    with pytest.raises(InputError, match="cannot be read in place"):
         filled.ingest("log", tmp_path / "one.txt", format="text", in_place=True)
     with pytest.raises(DeclarationError, match="lies nowhere"):
         filled.ingest("log", filled.warehouse.spark.range(1), in_place=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import kilonova as kn
-from kilonova.catalog import chains
+from kilonova.catalog import channel_store
 from kilonova.service.project import Project
 
 
@@ -21,7 +21,7 @@ def a_workflow(columns: str) -> kn.Workflow:
 def kinds_of(project: Project, channel: str) -> list[str]:
     """The live blocks of a channel."""
     with project.catalog.reading() as tx:
-        return sorted(str(block.kind) for block in chains.chronicle(tx, channel).blocks)
+        return sorted(str(block.kind) for block in channel_store.channel_state(tx, channel).blocks)
 
 
 def test_small_deltas_become_one_and_readers_see_no_difference(project: Project) -> None:
@@ -38,7 +38,7 @@ def test_small_deltas_become_one_and_readers_see_no_difference(project: Project)
     assert project.compact("large", deltas=True) is None
     expected = sorted((number,) for number in range(25))
     before = project.overview().channels["orders"]
-    report = project.tidy("orders", deltas=True)
+    report = project.maintain("orders", deltas=True)
     assert report is not None
     assert [str(made.reason) for made in report.made] == ["21 neighbouring deltas put together"]
     assert {"Δ4→25", "Δ0→1"} <= set(kinds_of(project, "orders"))
@@ -47,7 +47,7 @@ def test_small_deltas_become_one_and_readers_see_no_difference(project: Project)
     after = project.overview().channels["orders"]
     assert (before.rows, after.rows, after.point) == (25, 25, 25)
     assert after.bytes < before.bytes
-    assert project.tidy("orders", deltas=True) is None
+    assert project.maintain("orders", deltas=True) is None
     project.run()
     assert sorted(project.rows("large")[1]) == expected[10:]
     project.apply(a_workflow("id bigint, note string"))
@@ -66,4 +66,4 @@ def test_small_deltas_become_one_and_readers_see_no_difference(project: Project)
         *((number, "x") for number in range(25, 28)),
     ]
     assert sorted(project.rows("large")[1]) == [(number,) for number in range(10, 28)]
-    assert [row for row in project.growth("orders", 100) if row.rows is None or row.rows > 28] == []
+    assert [row for row in project.size_history("orders", 100) if row.rows is None or row.rows > 28] == []

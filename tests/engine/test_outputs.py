@@ -9,7 +9,7 @@ from kilonova.catalog import registry
 from kilonova.model.block import Base, Delta
 from kilonova.model.task import Production
 from kilonova.service.project import Project
-from kilonova.testing import differing, recomputed
+from kilonova.testing import count_differences, recompute
 
 
 def rows(project: Project, channel: str) -> list[tuple[object, ...]]:
@@ -49,7 +49,7 @@ def test_a_delta_goes_to_one_output_and_a_base_to_another(project: Project) -> N
         assert rows(project, "tariff") == sorted(prices.items())
     assert kinds(project, "priced") == [Base, Delta, Delta]
     assert kinds(project, "tariff") == [Base, Base, Base]
-    made = list(recomputed(project))
+    made = list(recompute(project))
     assert [each.channel for each in made] == ["priced", "tariff"]
     assert all(each.replayed for each in made)
-    assert [each.channel for each in made if differing(project.read(each.channel), each.rows)] == []
+    assert [each.channel for each in made if count_differences(project.read(each.channel), each.rows)] == []

@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import kilonova as kn
-from kilonova.engine.telling import Telling, Underway
-from kilonova.errors import KilonovaError, UnknownName
-from kilonova.model.headway import Headway
+from kilonova.engine.run_events import ProgressUpdated, RunNotification
+from kilonova.errors import KilonovaError, NotFound
+from kilonova.model.progress import RunProgress
 from kilonova.model.run import Run
 from kilonova.service.project import Project, open_project
 
@@ -129,7 +129,7 @@ def test_garbage_collection_leaves_logs_alone_until_they_are_old(project: Projec
     project.collect_garbage(dry_run=True)
     assert project.log(1).text == text
     project.collect_garbage()
-    with pytest.raises(UnknownName, match="90 days"):
+    with pytest.raises(NotFound, match="90 days"):
         project.log(1)
 
 
@@ -143,9 +143,9 @@ def test_a_log_that_cannot_be_written_stops_nothing(project: Project, tmp_path: 
 
 
 def test_runs_that_are_not_there_have_no_log(project: Project) -> None:
-    with pytest.raises(UnknownName, match="no runs yet"):
+    with pytest.raises(NotFound, match="no runs yet"):
         project.log()
-    with pytest.raises(UnknownName, match="no such run"):
+    with pytest.raises(NotFound, match="no such run"):
         project.log(7)
 
 
@@ -177,7 +177,7 @@ def test_how_far_a_run_has_come_is_in_the_catalog_while_it_goes_on(
 
     project.apply(workflow)
     given(project, 1)
-    heard: list[Telling] = []
+    heard: list[RunNotification] = []
     with open_project(tmp_path, session=spark, listener=heard.append) as other, ThreadPoolExecutor(1) as pool:
         run = pool.submit(other.run)
         try:
@@ -191,5 +191,5 @@ def test_how_far_a_run_has_come_is_in_the_catalog_while_it_goes_on(
             go.touch()
         assert run.result() is not None
     assert project.run_detail(2).run.progress is None
-    told: list[Headway] = [telling.headway for telling in heard if isinstance(telling, Underway)]
+    told: list[RunProgress] = [telling.headway for telling in heard if isinstance(telling, ProgressUpdated)]
     assert any(going.amount.total == 6 for headway in told for going in headway.going)

@@ -10,11 +10,11 @@ import pytest
 
 import kilonova as kn
 from kilonova.catalog import runs
-from kilonova.engine.telling import StepStarted, Telling
-from kilonova.errors import DeclarationError, StateError
+from kilonova.engine.run_events import RunNotification, StepStarted
+from kilonova.errors import DeclarationError, InvalidState
 from kilonova.model.run import RunKind
 from kilonova.service.project import Project
-from kilonova.testing import differing, recomputed
+from kilonova.testing import count_differences, recompute
 
 Encoding = dict[str, Any]
 
@@ -56,7 +56,7 @@ def within(project: Project) -> Iterator[Callable[..., None]]:
     """Does something in the middle of the next run of a task."""
 
     def arrange(task: str, something: Callable[[], object]) -> None:
-        def hear(telling: Telling) -> None:
+        def hear(telling: RunNotification) -> None:
             if isinstance(telling, StepStarted) and telling.step == task:
                 project.listener = quiet
                 something()
@@ -97,17 +97,19 @@ def test_tasks_and_ingests_write_one_channel_in_one_run_and_beside_each_other(
     project.run(["from_web"])
     assert ids(project, "sales") == [1, 2, 3, 4, 5, 6, 7]
     reflected = {path[0]: entry[-1].last for path, entry in versions(project, "sales").items()}
-    points = {name: project.channel(name).chronicle.effective for name in ("web", "desk")}
-    assert reflected == {**points, "sales": project.channel("sales").chronicle.effective}
+    points = {name: project.channel(name).chronicle.latest_distinct for name in ("web", "desk")}
+    assert reflected == {**points, "sales": project.channel("sales").chronicle.latest_distinct}
     project.run()
     assert ids(project, "seen") == [1, 2, 3, 4, 5, 6, 7]
     assert project.due() == {}
-    assert [made.channel for made in recomputed(project) if differing(project.read(made.channel), made.rows)] == []
+    assert [
+        made.channel for made in recompute(project) if count_differences(project.read(made.channel), made.rows)
+    ] == []
 
 
 def versions(project: Project, channel: str) -> dict[Any, Any]:
     chronicle = project.channel(channel).chronicle
-    return dict(chronicle.version(chronicle.readable).entries)
+    return dict(chronicle.version(chronicle.latest_readable).entries)
 
 
 def test_the_last_point_wins_where_writers_say_the_same_key(
@@ -125,7 +127,9 @@ def test_the_last_point_wins_where_writers_say_the_same_key(
     put("desk", 1, 2)
     project.run(["from_desk"])
     assert ids(project, "sales") == [1, 2]
-    assert [made.channel for made in recomputed(project) if differing(project.read(made.channel), made.rows)] == []
+    assert [
+        made.channel for made in recompute(project) if count_differences(project.read(made.channel), made.rows)
+    ] == []
 
 
 def test_a_writer_that_dies_leaves_an_empty_delta(project: Project, put: Callable[..., None]) -> None:
@@ -209,6 +213,6 @@ def test_a_writer_that_cannot_take_the_news_does_not_begin_anew(project: Project
     put("web", 1)
     project.run()
     project.ingest("web", project.read("web").where("id > 1"), replace=True)
-    with pytest.raises(StateError, match="others write: web may have lost rows"):
+    with pytest.raises(InvalidState, match="others write: web may have lost rows"):
         project.run()
     assert ids(project, "sales") == [1]

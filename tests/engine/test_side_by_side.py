@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 import kilonova as kn
 from kilonova.catalog import runs
 from kilonova.catalog.database import Transaction
-from kilonova.engine.undertaking import Begun, Prepared, Results, carry_out
-from kilonova.errors import Busy
+from kilonova.engine.run_protocol import ActiveRun, RunPlan, RunResults, execute_run
+from kilonova.errors import Conflict
 from kilonova.model.run import RunKind
 from kilonova.service.project import Project
-from kilonova.testing import differing, recomputed
+from kilonova.testing import count_differences, recompute
 
 wf = kn.Workflow("side_by_side")
 wf.channel("readings", "sensor string, value bigint")
@@ -45,7 +45,7 @@ def test_ingests_and_runs_of_different_tasks_go_on_side_by_side(project: Project
     def run(task: str) -> None:
         try:
             project.run([task])
-        except Busy:
+        except Conflict:
             return
 
     with ThreadPoolExecutor(4) as pool:
@@ -57,7 +57,9 @@ def test_ingests_and_runs_of_different_tasks_go_on_side_by_side(project: Project
     project.run()
     assert project.due() == {}
     assert project.read("readings").count() == 24
-    assert [made.channel for made in recomputed(project) if differing(project.read(made.channel), made.rows)] == []
+    assert [
+        made.channel for made in recompute(project) if count_differences(project.read(made.channel), made.rows)
+    ] == []
 
 
 def test_a_task_is_run_by_one_run_at_a_time(project: Project) -> None:
@@ -66,7 +68,7 @@ def test_a_task_is_run_by_one_run_at_a_time(project: Project) -> None:
     project.ingest("readings", spark.createDataFrame([("a", 9)], "sensor string, value long"))
     with project.catalog.writing() as tx:
         runs.start(tx, kind=RunKind.TASKS, tasks=["high"], writes=["high"], owner="elsewhere", lease=timedelta(hours=1))
-    with pytest.raises(Busy) as refused:
+    with pytest.raises(Conflict) as refused:
         project.run(["high"])
     assert refused.value.task == "high"
     report = project.run(["counts"])
@@ -84,15 +86,15 @@ def test_tasks_that_name_blocks_at_once_get_different_ones(project: Project, mon
             yield tx
         time.sleep(0.01)
 
-    def prepare(tx: Transaction) -> Prepared[None]:
-        return Prepared(kind=RunKind.INGEST, tasks=(), writes=("readings",), pins=(), plan=None)
+    def prepare(tx: Transaction) -> RunPlan[None]:
+        return RunPlan(kind=RunKind.INGEST, tasks=(), writes=("readings",), pins=(), plan=None)
 
-    def work(begun: Begun[None]) -> Results:
+    def work(begun: ActiveRun[None]) -> RunResults:
         monkeypatch.setattr(project.catalog, "writing", lingering)
         with ThreadPoolExecutor(8) as pool:
             named.extend(pool.map(lambda _: begun.name_block("readings"), range(40)))
-        return Results(inputs=(), outputs=(), advances=())
+        return RunResults(inputs=(), outputs=(), advances=())
 
     named: list[int] = []
-    carry_out(project._workplace(), prepare, work)
+    execute_run(project._workplace(), prepare, work)
     assert len(set(named)) == 40

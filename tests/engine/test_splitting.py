@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType
 
 import kilonova as kn
-from kilonova.catalog import chains
+from kilonova.catalog import channel_store
 from kilonova.service.project import Project
 
 ROWS = 1000
@@ -88,4 +88,4 @@ def test_what_is_known_to_give_the_same_is_not_written(project: Project) -> None
     project.ingest("a", project.warehouse.spark.range(10))
     project.run()
     with project.catalog.reading() as tx:
-        assert set(chains.block_states(tx).values()) == {chains.LIVE}
+        assert set(channel_store.block_states(tx).values()) == {channel_store.LIVE}

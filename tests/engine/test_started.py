@@ -24,18 +24,18 @@ class Server:
     def __init__(self, project: Project) -> None:
         self.project = project
         with project.catalog.writing() as tx:
-            servers.enter(tx, "one", "here", timedelta(hours=1))
+            servers.register(tx, "one", "here", timedelta(hours=1))
 
     def turn(self) -> dict[str, RunReport | None]:
         """Fire the triggers that fire, and carry out what that starts."""
         with self.project.catalog.writing() as tx:
-            firings.fire(tx, {each.number for each in firings.watched(tx)})
+            firings.fire(tx, {each.number for each in firings.trigger_interests(tx)})
             batches, _ = firings.claim(tx, "one", 10, None)
         done: dict[str, RunReport | None] = {}
-        for part in (part for batch in batches for part in batch.parts):
+        for part in (part for batch in batches for part in batch.claims):
             done[part.binding] = None
             with suppress(TaskFailed):
-                done[part.binding] = self.project.launch(part)
+                done[part.binding] = self.project.run_claim(part)
         return done
 
 

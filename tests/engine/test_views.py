@@ -15,8 +15,8 @@ import kilonova as kn
 from kilonova.errors import DeclarationError, KeyViolation, KilonovaError, QueryError
 from kilonova.model.block import Delta
 from kilonova.model.encoding import Changes
-from kilonova.model.run import RunKind, Way
-from kilonova.schedule.costs import Costs
+from kilonova.model.run import RefreshMethod, RunKind
+from kilonova.schedule.costs import CostModel
 from kilonova.service.project import Project
 from kilonova.warehouse import jobs
 
@@ -120,33 +120,40 @@ def test_views_follow_every_kind_of_change(project: Project) -> None:
 def test_a_run_does_what_its_outlook_says(project: Project) -> None:
     put(project, "visits", [("c1", "ab"), ("c1", "ac"), ("c2", "ba")])
     for rows in ([("c2", "aa")], [("c3", "a"), ("c4", "a")], [("c5", "b")]):
-        outlook = project.outlook("pages")
+        outlook = project.task_preview("pages")
         assert project.run(["pages"]) is not None
-        past = project.past("pages")[0]
+        past = project.task_runs("pages")[0]
         assert outlook.reason in past.reason
         assert (past.way, past.estimates) == (outlook.way, outlook.estimates)
         assert past.way in past.estimates
         put(project, "visits", rows)
-    assert [past.way for past in project.past("pages")] == [Way.INCREMENTAL, Way.INCREMENTAL, Way.WHOLE]
+    assert [past.way for past in project.task_runs("pages")] == [
+        RefreshMethod.INCREMENTAL,
+        RefreshMethod.INCREMENTAL,
+        RefreshMethod.FULL,
+    ]
     project.run(["pages"])
     put(project, "orders", [(n, f"c{n}", Decimal(n)) for n in range(5)])
     put(project, "orders", [(1, "c9", Decimal(7))], deleted=[(2, None, None)])
     project.compact("orders")
     project.run(["quiet"])
     for name in ("visits", "pages", "orders"):
-        sizes = project.growth(name)
+        sizes = project.size_history(name)
         known = [(size.rows, project.read(name, at=size.point).count()) for size in sizes if size.rows is not None]
         assert all(told == counted for told, counted in known), name
         assert known or name == "orders"
-        assert sizes[-1].bytes == project.assembly(name).bytes
-    assert project.growth("orders")[-1].rows == 4
-    assert [block.made for block in project.chain("orders").points[0].blocks] == [RunKind.INGEST, RunKind.COMPACTION]
+        assert sizes[-1].bytes == project.snapshot_plan(name).bytes
+    assert project.size_history("orders")[-1].rows == 4
+    assert [block.made for block in project.channel_history("orders").points[0].blocks] == [
+        RunKind.INGEST,
+        RunKind.COMPACTION,
+    ]
 
 
 def test_what_is_small_is_done_by_one_worker(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     cent, plans, write = Decimal("0.01"), list[str](), jobs.write
 
-    def watching(rows: DataFrame, *others: Any) -> jobs.Seen:
+    def watching(rows: DataFrame, *others: Any) -> jobs.WrittenStatistics:
         plans.append(rows._jdf.queryExecution().executedPlan().toString())
         return write(rows, *others)
 
@@ -174,7 +181,7 @@ def test_what_comes_to_a_channel_whose_changes_are_read_is_checked_and_compared(
     project.ingest("orders", project.warehouse.spark.createDataFrame([], SCHEMAS["orders"]))
     put(project, "orders", [(1, "c1", cent)], deleted=[(9, None, None)])
     assert project.read("orders").count() == 5
-    assert project.status().channels["orders"].effective == 1
+    assert project.status().channels["orders"].latest_distinct == 1
 
     put(project, "orders", [(1, "c1", cent), (2, "other", cent)], deleted=[(3, None, None)])
     (block,) = (block for block in project.status().channels["orders"].blocks if isinstance(block.kind, Delta))
@@ -199,8 +206,8 @@ def test_a_view_says_how_it_is_kept(project: Project) -> None:
     assert (project.explain("per_part")[0].outlook or "").startswith("incremental: items has come from point 1 to 2")
 
 
-@pytest.mark.parametrize("way", [Way.INCREMENTAL, Way.PARTITIONWISE, Way.WHOLE])
-def test_every_way_comes_to_the_same(project: Project, monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+@pytest.mark.parametrize("way", [RefreshMethod.INCREMENTAL, RefreshMethod.AFFECTED_GROUPS, RefreshMethod.FULL])
+def test_every_way_comes_to_the_same(project: Project, monkeypatch: pytest.MonkeyPatch, way: RefreshMethod) -> None:
     cent = Decimal("0.01")
     query = """
         SELECT customer, part, count(*) AS n, sum(price) AS spent
@@ -211,7 +218,7 @@ def test_every_way_comes_to_the_same(project: Project, monkeypatch: pytest.Monke
     put(project, "orders", [(n, f"c{n % 3}" if n else None, cent) for n in range(9)])
     put(project, "items", [(n, 1, "xy"[n % 2], 1, n * cent) for n in range(9)])
     project.run(["spent"])
-    monkeypatch.setattr(Costs, "seconds", lambda _, each, size: float(each is not way))
+    monkeypatch.setattr(CostModel, "seconds", lambda _, each, size: float(each is not way))
     for rows, gone in (
         ([(3, 1, None, 1, cent), (7, 2, "z", 1, cent)], [(5, 1, None, None, None)]),
         ([], [(7, 2, *[None] * 3)]),
@@ -241,7 +248,7 @@ def test_sums_stand_beside_groups_and_are_no_part_of_them(project: Project) -> N
         assert_all_equal_their_queries(project)
         project.compact("per_part")
     (block,) = project.status().channels["per_part"].snapshot(3).blocks
-    assert block.columns.kept.names
+    assert block.columns.state_columns.names
     assert project.read("per_part").columns == ["part", "n", "revenue", "mean"]
     assert project.read("per_part", since=2).count() == 2
 

@@ -9,7 +9,7 @@ from examples.flights import feed as flights_feed
 from examples.flights.workflow import wf as flights
 from examples.news.__main__ import deduplicate
 from kilonova.service.project import Project
-from kilonova.testing import differing, recomputed
+from kilonova.testing import count_differences, recompute
 
 
 def test_news_finds_just_the_articles_that_are_new(project: Project, tmp_path: Path) -> None:
@@ -26,11 +26,11 @@ def test_flights_by_day_equal_recomputation(project: Project, tmp_path: Path) ->
         report = project.run()
         assert report is not None
     assert project.run() is None
-    made = list(recomputed(project))
+    made = list(recompute(project))
     assert {item.channel for item in made} == {
         name for task in flights.declared().workflow.tasks for name in task.writes
     }
-    assert {item.channel: differing(project.read(item.channel), item.rows) for item in made} == {
+    assert {item.channel: count_differences(project.read(item.channel), item.rows) for item in made} == {
         item.channel: 0 for item in made
     }
     assert {item.channel for item in made if item.replayed} == {"enriched"}

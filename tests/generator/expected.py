@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kilonova.errors import Busy, DeclarationError, KilonovaError, StateError, UnknownName
+from kilonova.errors import Conflict, DeclarationError, InvalidState, KilonovaError, NotFound
 from kilonova.model.channel import PointState
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, delta_schema, optional_columns
-from kilonova.model.run import Way
+from kilonova.model.run import RefreshMethod
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production
 from kilonova.service.reports import RunsReport
@@ -74,7 +74,7 @@ class Expected:
         self.tasks: dict[str, Known] = {}
         self.bindings: tuple[BindingSpec, ...] = ()
         self.claimed: frozenset[str] = frozenset()
-        self.ways: dict[str, Way] = {}
+        self.ways: dict[str, RefreshMethod] = {}
         self.collected = False
         self.failed: set[str] = set()
         self.authors: dict[tuple[str, int], str] = {}
@@ -206,7 +206,7 @@ class Expected:
         if any(channel in task.spec.reads for task in self.tasks.values()):
             raise DeclarationError("the channel is read", channel=channel)
         if self.channels[channel].readable < len(self.channels[channel].points):
-            raise Busy("the channel is being written", channel=channel)
+            raise Conflict("the channel is being written", channel=channel)
         writers = [name for name, task in self.tasks.items() if channel in task.spec.writes]
         if any(len(self.tasks[name].spec.writes) > 1 for name in writers):
             raise DeclarationError("its task writes others too", channel=channel)
@@ -230,10 +230,10 @@ class Expected:
         if spec.several and replace:
             raise DeclarationError("others write the channel", channel=channel)
         if replace:
-            spec.schema.require(columns)
+            spec.schema.validate(columns)
         else:
             wanted = delta_schema(spec.encoding, spec.schema)
-            wanted.require(columns, optional=optional_columns(spec.encoding, spec.schema))
+            wanted.validate(columns, optional=optional_columns(spec.encoding, spec.schema))
         production = Production.BASE if replace else Production.DELTA
         self._publish(channel, production, rows)
         self.authors.pop((channel, len(self.channels[channel].points)), None)
@@ -253,10 +253,10 @@ class Expected:
             channel.write(channel.reserve(), **({} if nothing else {"whole": new}))
             return
         if not settled and isinstance(encoding, Changes) and encoding.key:
-            raise Busy("keys must be unique", channel=name)
+            raise Conflict("keys must be unique", channel=name)
         part = reference.delta_of(encoding, schema, rows)
         if not settled and isinstance(encoding, Changes) and any(weight < 0 for weight in part.values()):
-            raise Busy("rows that are taken away must be there", channel=name)
+            raise Conflict("rows that are taken away must be there", channel=name)
         if settled:
             old = channel.at(channel.readable)
             part = reference.effective(encoding, schema, part, old, function=function)
@@ -312,7 +312,7 @@ class Expected:
         """Run the tasks of a binding as one run; whether there was something to do."""
         among = members if asked else [name for name in self.selected(None, among=members)]
         if not self.claimed.isdisjoint(among):
-            raise Busy("another run has one of the tasks")
+            raise Conflict("another run has one of the tasks")
         points, tasks = self._points(), self._states()
         try:
             for name in among:
@@ -350,7 +350,7 @@ class Expected:
         """
         for name in names or ():
             if name not in self.tasks:
-                raise UnknownName("there is no such task", task=name)
+                raise NotFound("there is no such task", task=name)
         if names is not None:
             return tuple(name for name in self.tasks if name in names)
         chosen: dict[str, None] = {}
@@ -374,7 +374,7 @@ class Expected:
             shaped = [dict.fromkeys(columns.names) | _only(record, columns) for record in records]
             several = self.specs[output.name].several
             if several and fresh and self._has_written(task.spec.name, output.name):
-                raise StateError("others write the channel", channel=output.name)
+                raise InvalidState("others write the channel", channel=output.name)
             self._publish(output.name, production, shaped, anew=fresh and not several)
             self.authors[output.name, len(self.channels[output.name].points)] = task.spec.name
         task.started, task.cursors = True, ends | own
@@ -392,7 +392,7 @@ class Expected:
         for variant in task.variants:
             if variant is not whole and not any(self._hinders(task, port) for port in variant.ports):
                 broken = self.collected or any(self._broken(task, port) for port in variant.ports)
-                renews = self.ways.get(task.spec.name, Way.INCREMENTAL).renews
+                renews = self.ways.get(task.spec.name, RefreshMethod.INCREMENTAL).renews
                 return anew if broken and renews else (variant, False)
         return anew
 
@@ -435,7 +435,7 @@ class Expected:
 
     def known(self, channel: str) -> None:
         if channel not in self.channels:
-            raise UnknownName("there is no such channel", channel=channel)
+            raise NotFound("there is no such channel", channel=channel)
 
 
 def records_of(channel: ReferenceChannel, mode: Mode, start: int, end: int) -> list[Record]:

@@ -9,7 +9,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -17,14 +17,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kilonova.catalog import bindings, chains, firings, servers
-from kilonova.engine import sequence, tasks
-from kilonova.engine.telling import StepStarted, Telling
-from kilonova.errors import BrokenInvariant, Busy, KilonovaError, LeaseLost, StorageFailed, TaskFailed, UnknownName
-from kilonova.model.channel import Chronicle
+from kilonova.catalog import bindings, channel_store, firings, servers
+from kilonova.catalog.read_cache import ReadCache
+from kilonova.engine import executor, run_order
+from kilonova.engine.run_events import RunNotification, StepStarted
+from kilonova.errors import BrokenInvariant, Conflict, KilonovaError, LeaseLost, NotFound, StorageFailed, TaskFailed
+from kilonova.model.channel import ChannelState
 from kilonova.model.encoding import Append, Custom
-from kilonova.model.reading import Reading
-from kilonova.model.run import Way
+from kilonova.model.read_plan import ReadPlan
+from kilonova.model.run import RefreshMethod
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode
 from kilonova.service.reports import BindingsFailed
@@ -39,7 +40,7 @@ from tests.generator.rows import Rows
 from tests.generator.steps import Apply, During, Ending, Run, Step, Turn
 
 Answer = Rows | KilonovaError
-Question = tuple[Reading, Callable[[Answer], None]]
+Question = tuple[ReadPlan, Callable[[Answer], None]]
 """What is read, and what looks at the rows, or at why it cannot be."""
 
 ROUNDS = 30
@@ -92,10 +93,10 @@ class History:
     def __post_init__(self) -> None:
         self.project.listener = self._heard
 
-    def _heard(self, telling: Telling) -> None:
+    def _heard(self, telling: RunNotification) -> None:
         """Note how a task is done."""
         if isinstance(telling, StepStarted):
-            way = next((way for way in Way if telling.reason.startswith(f"{way.value}:")), None)
+            way = next((way for way in RefreshMethod if telling.reason.startswith(f"{way.value}:")), None)
             if way is not None:
                 self.expected.ways[telling.step] = way
 
@@ -181,9 +182,9 @@ class History:
             self._turns += 1
             batches = self._claimed(f"server {self._turns}")
             for batch in batches:
-                with self.project.sharing(batch.parts) as joint:
-                    for part in batch.parts:
-                        self._launch(step, part, joint if len(batch.parts) > 1 else None)
+                with self.project.shared_batch(batch.claims) as joint:
+                    for part in batch.claims:
+                        self._launch(step, part, joint if len(batch.claims) > 1 else None)
             if not batches:
                 break
         else:
@@ -195,16 +196,16 @@ class History:
 
     def _claimed(self, server: str) -> list[firings.Batch]:
         with self.project.catalog.writing() as tx:
-            servers.enter(tx, server, "tests", timedelta(hours=1))
-            firings.fire(tx, {each.number for each in firings.watched(tx)} | set(firings.waking(tx)))
+            servers.register(tx, server, "tests", timedelta(hours=1))
+            firings.fire(tx, {each.number for each in firings.trigger_interests(tx)} | set(firings.triggers_due(tx)))
             batches, _ = firings.claim(tx, server, 10, None)
             return batches
 
-    def _launch(self, step: Turn, part: firings.Claimed, joint: Any) -> None:
+    def _launch(self, step: Turn, part: firings.Claim, joint: Any) -> None:
         self.expected.ways.clear()
         with self.project.catalog.reading() as tx:
             names = bindings.tasks_of(tx, part.binding)
-        found = _refused(lambda: self.project.launch(part, joint=joint))
+        found = _refused(lambda: self.project.run_claim(part, joint=joint))
         try:
             wanted = _refused(lambda: self.expected.launched(names, complete=found is None))
         except AssertionError as error:
@@ -239,7 +240,10 @@ class History:
             Mismatch: one is not as it has to be.
         """
         with self.project.catalog.reading() as tx:
-            found = chains.chronicles(tx)
+            found = channel_store.channel_states(tx)
+            anew = channel_store.channel_states(replace(tx, before=ReadCache(), read=ReadCache()))
+        if found != anew:
+            raise Mismatch("remembered", f"{found} is not {anew}, which another process reads")
         if set(found) != set(self.expected.channels):
             raise Mismatch("channels", f"{set(found)} are there, not {set(self.expected.channels)}")
         self._check_blocks(found)
@@ -253,16 +257,16 @@ class History:
         for (_, check), answer in zip(questions, answers, strict=True):
             check(answer)
 
-    def _check_blocks(self, found: dict[str, Chronicle]) -> None:
+    def _check_blocks(self, found: dict[str, ChannelState]) -> None:
         """The blocks of the catalog are in the warehouse, and no others once garbage has been collected."""
         live = {block.name for chronicle in found.values() for block in chronicle.blocks}
         stored = set(self.project.warehouse.blocks())
         if not live <= stored:
             raise Mismatch("blocks", f"{live - stored} are not there")
 
-    def _questions(self, chronicle: Chronicle, channel: ReferenceChannel) -> Iterator[Question]:
+    def _questions(self, chronicle: ChannelState, channel: ReferenceChannel) -> Iterator[Question]:
         """What to ask of a channel that has changed."""
-        end = chronicle.readable
+        end = chronicle.latest_readable
         yield chronicle.snapshot(end), partial(self._check_rows, channel, end)
         seen = self._seen.setdefault(channel.name, [Seen(0, 0)])
         kept = []
@@ -271,7 +275,7 @@ class History:
             try:
                 yield chronicle.changes(point.number, end), partial(self._check_changes, about, channel, point)
                 yield chronicle.delta(point.number, end), partial(self._check_delta, about, channel, point)
-            except UnknownName as error:
+            except NotFound as error:
                 if not self.expected.collected and not channel.same(
                     0, point.expected
                 ):  # of nothing only point 0 is kept
@@ -336,23 +340,23 @@ def _refused(call: Callable[[], object]) -> KilonovaError | None:
 
 def _alike(step: Step, one: KilonovaError, other: KilonovaError) -> bool:
     """Whether two errors say the same; of the tasks of a run, another may be the first that fails."""
-    if isinstance(step, Run) and step.each and not isinstance(other, UnknownName):
+    if isinstance(step, Run) and step.each and not isinstance(other, NotFound):
         return _failures(one) == _failures(other)
-    if isinstance(step, Run | Turn) and not isinstance(other, UnknownName):
-        return not isinstance(one, UnknownName)
+    if isinstance(step, Run | Turn) and not isinstance(other, NotFound):
+        return not isinstance(one, NotFound)
     return type(one) is type(other)
 
 
 def _failures(error: KilonovaError) -> dict[str | None, bool]:
     """The bindings that an error is about, and whether each was busy."""
     failed = error.report.failed if isinstance(error, BindingsFailed) else {error.binding: error}
-    return {name: isinstance(each, Busy) for name, each in failed.items()}
+    return {name: isinstance(each, Conflict) for name, each in failed.items()}
 
 
 @contextmanager
 def projects(place: Path, session: SparkSession | None = None) -> Iterator[Callable[[], History]]:
     """Makes histories, each with a project of its own; without Spark unless there is a session."""
-    tasks.AT_ONCE = sequence.AT_ONCE = 1  # or histories could not be repeated
+    executor.AT_ONCE = run_order.AT_ONCE = 1  # or histories could not be repeated
     number = iter(range(1 << 30))
     last: list[GeneratedProject] = []
 

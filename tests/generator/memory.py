@@ -21,10 +21,10 @@ from sqlalchemy import event
 
 from kilonova.catalog import registry
 from kilonova.catalog.database import Catalog, Transaction
-from kilonova.engine.seam import Jobs, uncounted
-from kilonova.errors import Busy, CheckFailed, EncodingError, KeyViolation, KilonovaError
+from kilonova.engine.interfaces import JobHandle, no_tracking
+from kilonova.errors import CheckFailed, Conflict, EncodingError, KeyViolation, KilonovaError
 from kilonova.model.block import Base, Block, BlockName, Delta, External, Kind, Statistics
-from kilonova.model.check import Accepted, Check, NotNull, Unique, described, refuse_unknown
+from kilonova.model.check import AcceptedValues, Check, NotNull, Unique, check_columns_exist, describe_check
 from kilonova.model.encoding import (
     Append,
     Changes,
@@ -36,12 +36,12 @@ from kilonova.model.encoding import (
     delta_schema,
     key_of,
 )
-from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
+from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema
-from kilonova.schedule.layout import Sizes
+from kilonova.schedule.layout import LayoutThresholds
 from kilonova.service.project import Project
 from kilonova.service.settings import load_settings
-from kilonova.warehouse.kept import kept
+from kilonova.warehouse.pickled_functions import pickled_functions
 from tests.databases import Clock
 from tests.generator.native import fetched
 from tests.generator.rows import Record, Row, Rows
@@ -58,7 +58,7 @@ class Memory:
     """
 
     def __init__(self, functions: Callable[[str], Any]) -> None:
-        self.sizes = Sizes()
+        self.sizes = LayoutThresholds()
         self.functions = functions
         self.stored: dict[BlockName, list[Record]] = {}
         self.pause: Callable[[], None] = lambda: None
@@ -86,8 +86,8 @@ class Memory:
 
     # Frames
 
-    def counting(self, name: str) -> AbstractContextManager[Jobs]:
-        return uncounted(name)
+    def counting(self, name: str) -> AbstractContextManager[JobHandle]:
+        return no_tracking(name)
 
     def is_frame(self, item: object) -> bool:
         return isinstance(item, Rows)
@@ -105,27 +105,27 @@ class Memory:
         yield tuple(frames)
 
     @contextmanager
-    def holding(self, readings: Iterable[Reading]) -> Iterator[None]:
+    def holding(self, readings: Iterable[ReadPlan]) -> Iterator[None]:
         yield
 
     # Reading
 
     @property
-    def shared(self) -> Callable[[Reading, bool], Rows]:
+    def shared(self) -> Callable[[ReadPlan, bool], Rows]:
         raise NotImplementedError
 
-    def open(self, reading: Reading) -> Rows:
+    def open(self, reading: ReadPlan) -> Rows:
         schema = reading.schema
         assert schema is not None
         match reading:
-            case Snapshot():
+            case SnapshotRead():
                 return Rows(schema, tuple(self._snapshot(reading, schema)))
-            case Chain(encoding=encoding, deltas=deltas):
+            case DeltaRead(encoding=encoding, deltas=deltas):
                 return self._delta(encoding, schema, self._chained(encoding, schema, deltas))
-            case Diff(old=old, new=new, encoding=encoding):
+            case DiffRead(old=old, new=new, encoding=encoding):
                 before, after = self._snapshot(old, schema), self._snapshot(new, schema)
                 return self._delta(encoding, schema, self._differing(encoding, schema, before, after))
-            case Strong(old=old, delta=delta):
+            case ChangesRead(old=old, delta=delta):
                 before = self._snapshot(old, schema)
                 after = self._applied(before, delta.deltas, schema)
                 return self._delta(Changes(), schema, self._differing(Changes(), schema, before, after))
@@ -141,7 +141,7 @@ class Memory:
         records = self._completed(delta, encoding, schema)
         return Rows(schema, tuple(self._merged(encoding, schema, [], records)))
 
-    def _snapshot(self, reading: Snapshot, schema: Schema) -> list[Row]:
+    def _snapshot(self, reading: SnapshotRead, schema: Schema) -> list[Row]:
         rows: list[Row] = []
         if (base := reading.base) is not None:
             measures = reading.encoding.measures if isinstance(reading.encoding, Increment) else ()
@@ -327,14 +327,14 @@ class Memory:
         schema: Schema,
         encoding: Encoding,
         expected: int | None,
-        old: Snapshot | None,
+        old: SnapshotRead | None,
         strong: bool = False,
         derived: bool = False,
         checks: tuple[Check, ...] = (),
     ) -> Block | None:
         self.pause()
         for check in checks:
-            refuse_unknown(check, schema.names)
+            check_columns_exist(check, schema.names)
         removals = None
         if isinstance(kind, Base):
             records = [_named(schema, row) for row in frame.rows] if frame.schema == schema else frame.records
@@ -345,7 +345,7 @@ class Memory:
             after = [_row(schema, record) for record in records]
         else:
             if old is None and isinstance(encoding, Changes) and encoding.key:
-                raise Busy("another run is writing the channel")
+                raise Conflict("another run is writing the channel")
             records = self._completed(frame, encoding, schema)
             if not records:
                 return None
@@ -363,7 +363,7 @@ class Memory:
                     records = self._differing(Changes(), schema, before, after)
                     encoding = Changes(encoding.key)
             elif isinstance(encoding, Changes) and any(record["_weight"] < 0 for record in records):
-                raise Busy("another run is writing the channel")
+                raise Conflict("another run is writing the channel")
             if isinstance(encoding, Append):
                 removals = 0
             if isinstance(encoding, Changes):
@@ -403,11 +403,11 @@ class Memory:
         self.stored[name] = self.stored[block.name]
         return replace(block, number=name.number, suffix=name.suffix, kind=kind)
 
-    def verify(self, snapshot: Snapshot, checks: tuple[Check, ...]) -> None:
+    def verify(self, snapshot: SnapshotRead, checks: tuple[Check, ...]) -> None:
         assert snapshot.schema is not None
         _refuse_rows(checks, snapshot.schema, self._snapshot(snapshot, snapshot.schema))
 
-    def compact(self, snapshot: Snapshot, name: BlockName) -> Block:
+    def compact(self, snapshot: SnapshotRead, name: BlockName) -> Block:
         self.pause()
         schema = snapshot.schema
         assert schema is not None
@@ -501,7 +501,7 @@ def _refuse_rows(checks: Sequence[Check], schema: Schema, rows: Sequence[Row]) -
         match check:
             case NotNull(column):
                 bad = any(_named(schema, row)[column] is None for row in rows)
-            case Accepted(column, values):
+            case AcceptedValues(column, values):
                 bad = any(_named(schema, row)[column] not in (None, *values) for row in rows)
             case Unique(columns):
                 found = [_key(schema, columns, row) for row in rows]
@@ -509,7 +509,7 @@ def _refuse_rows(checks: Sequence[Check], schema: Schema, rows: Sequence[Row]) -
             case _:
                 raise NotImplementedError(check)
         if bad:
-            raise CheckFailed("rows violate it", check=described(check))
+            raise CheckFailed("rows violate it", check=describe_check(check))
 
 
 class Killed(BaseException):
@@ -582,14 +582,14 @@ class GeneratedProject(Project):
 
     def _function(self, name: str) -> Any:
         with self.catalog.reading() as tx:
-            return kept(registry.function(tx, name).pickled)
+            return pickled_functions(registry.function(tx, name).pickled)
 
     @property
     def warehouse(self) -> Any:
         return self._memory or super().warehouse
 
-    def _files(self) -> Any:
-        return self._memory or super()._files()
+    def _files(self, catalog: Catalog | None = None) -> Any:
+        return self._memory or super()._files(catalog)
 
     def interrupt(self, call: Callable[[], None]) -> None:
         """Have something happen once, before the next block is written."""
@@ -621,16 +621,18 @@ class GeneratedProject(Project):
         """Go on as another process that finds what a dead one has left."""
         self.catalog.dead = False
         self.clock.forward(2 * self.settings.lease)
-        self.take_up()
+        self.recover_expired_runs()
 
-    def look_up(self, readings: Sequence[Reading]) -> list[Rows | KilonovaError]:
+    def look_up(self, readings: Sequence[ReadPlan]) -> list[Rows | KilonovaError]:
         """The rows of readings, or why they cannot be read."""
         frames = list(map(self._frame_of, readings))
         return frames if self._memory is not None else fetched(frames)
 
-    def _frame_of(self, reading: Reading) -> Any:
+    def _frame_of(self, reading: ReadPlan) -> Any:
         if self._memory is None and not reading.blocks and reading.schema is not None:  # what Spark would take long for
-            schema = reading.schema if isinstance(reading, Snapshot) else delta_schema(reading.encoding, reading.schema)
+            schema = (
+                reading.schema if isinstance(reading, SnapshotRead) else delta_schema(reading.encoding, reading.schema)
+            )
             return Rows(schema, ())
         try:
             return self.warehouse.open(reading)

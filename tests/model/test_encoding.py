@@ -13,10 +13,10 @@ from kilonova.model.encoding import (
     Upsert,
     check_encoding,
     delta_schema,
-    described,
+    describe_encoding,
+    is_append_only,
     key_of,
     name_of,
-    only_adds,
     optional_columns,
 )
 from kilonova.model.schema import Schema
@@ -70,7 +70,7 @@ def test_append_and_changes_need_no_key() -> None:
 
 
 def test_only_append_never_removes() -> None:
-    assert [encoding for encoding in ENCODINGS if only_adds(encoding)] == [Append()]
+    assert [encoding for encoding in ENCODINGS if is_append_only(encoding)] == [Append()]
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_only_append_never_removes() -> None:
 )
 def test_encodings_are_called_what_users_call_them(encoding: Encoding, name: str, text: str) -> None:
     assert name_of(encoding) == name
-    assert described(encoding) == text
+    assert describe_encoding(encoding) == text

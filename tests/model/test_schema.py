@@ -9,29 +9,29 @@ FLIGHTS = Schema.of(("carrier", "string"), ("flight", "int"), ("delay", "double"
 
 
 def test_columns_are_the_same_whatever_their_order() -> None:
-    FLIGHTS.require(Schema(FLIGHTS.columns[::-1]))
+    FLIGHTS.validate(Schema(FLIGHTS.columns[::-1]))
 
 
 def test_a_missing_column_is_named_with_those_there_are() -> None:
     with pytest.raises(SchemaMismatch, match=r"column flight: .*carrier, delay") as caught:
-        FLIGHTS.require(FLIGHTS.without("flight"))
+        FLIGHTS.validate(FLIGHTS.without("flight"))
     assert caught.value.hint == "Supply it with type int"
 
 
 def test_an_optional_column_may_be_missing_but_not_of_another_type() -> None:
-    FLIGHTS.require(FLIGHTS.without("delay"), optional=("delay",))
+    FLIGHTS.validate(FLIGHTS.without("delay"), optional=("delay",))
     with pytest.raises(SchemaMismatch, match=r"column delay: .* string instead of double"):
-        FLIGHTS.require(FLIGHTS.without("delay").plus(("delay", "string")), optional=("delay",))
+        FLIGHTS.validate(FLIGHTS.without("delay").plus(("delay", "string")), optional=("delay",))
 
 
 def test_an_unknown_column_is_refused() -> None:
     with pytest.raises(SchemaMismatch, match=r"column gate: .*not part"):
-        FLIGHTS.require(FLIGHTS.plus(("gate", "string")))
+        FLIGHTS.validate(FLIGHTS.plus(("gate", "string")))
 
 
 def test_no_columns_lack_all() -> None:
     with pytest.raises(SchemaMismatch, match="none"):
-        FLIGHTS.require(Schema(()))
+        FLIGHTS.validate(Schema(()))
 
 
 def test_names_differ_in_more_than_case() -> None:

@@ -8,7 +8,7 @@ from kilonova.model.encoding import Append
 from kilonova.model.run import RunEvent, RunState, next_state
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
-from kilonova.model.workflow import Workflow
+from kilonova.model.workflow import WorkflowDefinition
 
 
 def variant(*ports: Port, outputs: int = 1, name: str = "batch") -> Variant:
@@ -23,10 +23,10 @@ def task(name: str, *reads: str, writes: tuple[str, ...] | None = None) -> Task:
     return Task(name=name, writes=outputs, variants=(variant(*ports, outputs=len(outputs)),))
 
 
-def workflow(*tasks: Task, sources: tuple[str, ...] = ("a",)) -> Workflow:
+def workflow(*tasks: Task, sources: tuple[str, ...] = ("a",)) -> WorkflowDefinition:
     names = (*sources, *dict.fromkeys(channel for task in tasks for channel in task.writes))
     channels = tuple(Channel(name=name, schema=Schema.of(("x", "int")), encoding=Append()) for name in names)
-    return Workflow(name="w", channels=channels, tasks=tasks)
+    return WorkflowDefinition(name="w", channels=channels, tasks=tasks)
 
 
 def writer(name: str, *ports: Port) -> Task:
@@ -40,14 +40,14 @@ def writer(name: str, *ports: Port) -> Task:
     return Task(name=name, writes=("x",), variants=(news,))
 
 
-def shared(*tasks: Task) -> Workflow:
+def shared(*tasks: Task) -> WorkflowDefinition:
     """A workflow whose channel `x` may have several writers."""
     names = dict.fromkeys(["a", "x", *(channel for task in tasks for channel in task.writes)])
     channels = tuple(
         Channel(name=name, schema=Schema.of(("x", "int")), encoding=Append(), several_writers=name == "x")
         for name in names
     )
-    return Workflow(name="w", channels=channels, tasks=tasks)
+    return WorkflowDefinition(name="w", channels=channels, tasks=tasks)
 
 
 class TestWorkflow:
@@ -77,7 +77,7 @@ class TestWorkflow:
     def test_a_dangling_output_is_refused(self) -> None:
         channel = Channel(name="a", schema=None, encoding=Append())
         with pytest.raises(DeclarationError, match="channel b, task b: there is no such channel"):
-            Workflow(name="w", channels=(channel,), tasks=(task("b", "a"),))
+            WorkflowDefinition(name="w", channels=(channel,), tasks=(task("b", "a"),))
 
     def test_a_channel_has_one_writer(self) -> None:
         with pytest.raises(DeclarationError, match="channel b, task c: the channel already has a writer, b"):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
+from tests.page.browser import CHROMIUM, PATIENCE, Visitor, chromium
 from tests.page.sites import Site, answering, crowded
-from tests.page.visiting import CHROMIUM, PATIENCE, Visitor, chromium
-from tests.server.standing_in import Prompt
+from tests.server.fakes import Prompt
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +50,7 @@ def filled(project_as_filled: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def lively(project_as_filled: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """The same, for tests that change it; the fixture's parameter is what the server does errands with."""
+    """The same, for tests that change it; the fixture's parameter is what the server does operations with."""
     memory = Path("/dev/shm")  # where waiting for the disk costs nothing
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
         shop = Path(shutil.copytree(project_as_filled, Path(place) / "shop"))

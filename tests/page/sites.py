@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.crowd import fill, workflows
-from kilonova.catalog import chains, runs
+from kilonova.catalog import channel_store, runs
 from kilonova.model.block import Delta
 from kilonova.model.run import Committed
-from kilonova.server.listening import listening
+from kilonova.server.http_server import serve_http
 from kilonova.server.loop import Server
 from kilonova.service.project import Project, open_project
 from tests.catalog.building import a_block, an_output, begin
 from tests.server.conftest import OFTEN
-from tests.server.standing_in import Prompt
+from tests.server.fakes import Prompt
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def answering(place: Path, server: Server | None = None, *, port: int = 0) -> It
     settings = {"port": port, "upload": 1, "rate": OFTEN, "guesses": OFTEN}
     with (
         open_project(place, serve=settings, spark={"analyse": False}) as project,
-        listening(server or Prompt(), project) as address,
+        serve_http(server or Prompt(), project) as address,
     ):
         yield Site(project, address)
 
@@ -55,9 +55,9 @@ def arrived(project: Project, channel: str) -> int:
     """Let a block come to a channel, as if it had been ingested; the run."""
     with project.catalog.writing() as tx:
         run, points = begin(tx, channel)
-        schema = chains.chronicle(tx, channel).channel.schema
+        schema = channel_store.channel_state(tx, channel).channel.schema
         assert schema is not None
-        block = a_block(chains.new_block(tx, channel, run), Delta(points[channel] - 1, points[channel]))
+        block = a_block(channel_store.new_block(tx, channel, run), Delta(points[channel] - 1, points[channel]))
         output = an_output(channel, points[channel], replace(block, schema=schema, columns=schema))
         assert isinstance(runs.commit(tx, run, inputs=(), outputs=[output], advances=()), Committed)
     return run

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.page.browser import Visitor, landed
 from tests.page.sites import Site
-from tests.page.visiting import Visitor, landed
 
 
 def finder(page: Page) -> Locator:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from kilonova.server.page import drawing
+from kilonova.server.page.graph import drawing
+from tests.page.browser import Visitor, landed
 from tests.page.sites import Site, answering, crowded
-from tests.page.visiting import Visitor, landed
 from tests.server.receiver import until
 
 LIT = ".stage > .graph .node:not(.dim)"

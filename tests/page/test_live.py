@@ -11,15 +11,15 @@ from playwright.sync_api import Page, expect
 
 import kilonova as kn
 from kilonova.catalog import files, runs
-from kilonova.model.file import Fate, FileState, Fingerprint
-from kilonova.model.headway import Headway
-from kilonova.model.policy import AfterDeltas, Never, Weigh
+from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas
+from kilonova.model.progress import RunProgress
 from kilonova.model.run import RunKind
-from kilonova.schedule.gathering import Verdict
+from kilonova.model.watched_file import FileOutcome, FileState, Fingerprint
+from kilonova.schedule.file_selection import FileDecision
 from tests.catalog.building import an_output, begin, commit
+from tests.page.browser import Visitor
 from tests.page.sites import Site, answering, arrived
-from tests.page.visiting import Visitor
-from tests.server.standing_in import Prompt
+from tests.server.fakes import Prompt
 
 
 def opened(visit: Visitor, site: Site, path: str) -> Page:
@@ -60,13 +60,13 @@ def test_what_is_paused_and_resumed_is_seen_on_all_pages(lively: Site, visit: Vi
 
 def test_how_a_channel_is_compacted_is_chosen(lively: Site, visit: Visitor) -> None:
     page, other = (opened(visit, lively, "/channels/orders_eu") for _ in range(2))
-    assert lively.project.policy("orders_eu") == Weigh()
+    assert lively.project.policy("orders_eu") == CostBased()
     for rule, deltas, policy, words in (
-        ("after", "3", AfterDeltas(deltas=3), "after 3 deltas"),
-        ("never", "3", Never(), "never"),
-        ("weigh", "3", Weigh(), "when it is worth it"),
+        ("max-deltas", "3", MaxDeltas(deltas=3), "after 3 deltas"),
+        ("manual", "3", Manual(), "only on request"),
+        ("cost-based", "3", CostBased(), "when it is worth it"),
     ):
-        page.get_by_label("Compact by itself").select_option(rule)
+        page.get_by_label("Compact automatically").select_option(rule)
         page.get_by_label("deltas", exact=True).fill(deltas)
         page.get_by_role("button", name="Set").click()
         expect(page.locator(".notice").last).to_have_text("The policy is set")
@@ -74,12 +74,12 @@ def test_how_a_channel_is_compacted_is_chosen(lively: Site, visit: Visitor) -> N
         expect(page.locator("#assembly")).to_contain_text(words)
         page.reload()
         expect(page.locator("#live")).to_have_text("live")
-        expect(page.get_by_label("Compact by itself")).to_have_value(rule)
-    page.get_by_label("Compact by itself").select_option("after")
+        expect(page.get_by_label("Compact automatically")).to_have_value(rule)
+    page.get_by_label("Compact automatically").select_option("max-deltas")
     page.get_by_label("deltas", exact=True).fill("0")
     page.get_by_role("button", name="Set").click()
     assert page.get_by_label("deltas", exact=True).evaluate("field => !field.checkValidity()")
-    assert lively.project.policy("orders_eu") == Weigh()
+    assert lively.project.policy("orders_eu") == CostBased()
     assert same(other)
 
 
@@ -99,12 +99,14 @@ def test_files_that_are_set_aside_are_tried_again(lively: Site, visit: Visitor, 
     lively.project.apply(taken)
     with lively.project.catalog.writing() as tx:
         mark = Fingerprint(3, lively.project.catalog.clock(), "x")
-        files.record(tx, "mail", {path: (mark, Verdict.READY) for path in ("good.csv", "bad.csv")})
+        files.record(tx, "mail", {path: (mark, FileDecision.READY) for path in ("good.csv", "bad.csv")})
         run, points = begin(tx, "mail")
-        files.claim(tx, run, "mail", ["bad.csv"])
+        files.claim_files(tx, run, "mail", ["bad.csv"])
         nothing = an_output("mail", points["mail"], None)
         runs.commit(tx, run, inputs=(), outputs=[nothing], advances=())
-        files.settle(tx, run, "mail", [Fate(path="bad.csv", state=FileState.ASIDE, error="line 3: no number")])
+        files.resolve_files(
+            tx, run, "mail", [FileOutcome(path="bad.csv", state=FileState.QUARANTINED, error="line 3: no number")]
+        )
     page = opened(visit, lively, "/channels/mail")
     bad = page.locator("#inbox tr", has_text="bad.csv")
     expect(bad).to_contain_text("line 3: no number")
@@ -141,7 +143,7 @@ def test_the_buttons_of_a_binding_pause_resume_and_fire_it(lively: Site, visit: 
 def test_a_run_that_commits_is_seen_on_all_pages(lively: Site, visit: Visitor) -> None:
     paths = ("/", "/channels", "/channels/orders_eu", "/tasks/orders_eu_clean", "/runs")
     drawn, listed, channel, task, past = (opened(visit, lively, path) for path in paths)
-    newest = lively.project.channel("orders_eu").chronicle.newest
+    newest = lively.project.channel("orders_eu").chronicle.latest
     run = arrived(lively.project, "orders_eu")
     expect(channel.locator("#facts")).to_contain_text(re.compile(rf"Newest point\s*{newest + 1}"))
     expect(channel.locator("#points")).to_contain_text(f"Δ{newest}→{newest + 1}")
@@ -163,7 +165,7 @@ def test_a_run_that_fails_is_seen_while_it_is_watched(lively: Site, visit: Visit
     expect(page.locator("#head")).to_contain_text("It has just begun")
     expect(drawn.locator("#t-quotes_eu_clean")).to_contain_class("is-running")
     with catalog.writing() as tx:
-        runs.note_progress(tx, run, Headway(steps=4, ended=1, going=()))
+        runs.note_progress(tx, run, RunProgress(steps=4, ended=1, going=()))
     expect(page.locator("#head")).to_contain_text("1 of 4 steps done")
     with catalog.writing() as tx:
         runs.fail(tx, run, "the sky has fallen. Hold it up")

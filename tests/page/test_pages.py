@@ -14,9 +14,9 @@ import kilonova as kn
 from kilonova.catalog import runs, tables
 from kilonova.model.run import RunKind
 from tests.catalog.building import LEASE
+from tests.page.browser import Visitor, landed
 from tests.page.sites import Site
-from tests.page.visiting import Visitor, landed
-from tests.server.standing_in import Prompt
+from tests.server.fakes import Prompt
 
 LISTS = ("/", "/channels", "/tasks", "/runs", "/triggers", "/servers", "/events")
 SINGLE = (
@@ -152,8 +152,8 @@ NASTY = """<script>window.taken = 1</script><img src=x onerror="window.taken = 1
 class Nasty(Prompt):
     """Has rows that would be dangerous if they were not shown as text."""
 
-    def errand(self, what: str, **arguments: object) -> object:  # type: ignore[override]
-        answer = super().errand(what, **arguments)
+    def operation(self, what: str, **arguments: object) -> object:  # type: ignore[override]
+        answer = super().operation(what, **arguments)
         if what == "page":
             table = pa.table({NASTY: [NASTY]})
             with pa.OSFile(arguments["file"], "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:

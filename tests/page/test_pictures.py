@@ -16,9 +16,9 @@ from playwright.sync_api import Page, expect
 
 from kilonova.model.run import RunState
 from kilonova.service.project import Project
+from tests.page.browser import Visitor
 from tests.page.sites import Site, answering, crowded
-from tests.page.visiting import Visitor
-from tests.server.standing_in import Prompt
+from tests.server.fakes import Prompt
 
 DOCS = Path(__file__).parents[2] / "docs" / "page"
 
@@ -28,8 +28,8 @@ class Rows(Prompt):
 
     project: Project
 
-    def errand(self, what: str, **arguments: Any) -> Future[Any]:
-        answer = super().errand(what, **arguments)
+    def operation(self, what: str, **arguments: Any) -> Future[Any]:
+        answer = super().operation(what, **arguments)
         if what != "page":
             return answer
         numbers = range(20_417, 20_417 + arguments["limit"])
@@ -43,7 +43,7 @@ class Rows(Prompt):
             with pa.ipc.new_stream(sink, table.schema) as writer:
                 writer.write_table(table)
         done: Future[Any] = Future()
-        done.set_result([self.project.channel(arguments["channel"]).chronicle.effective, arguments["file"]])
+        done.set_result([self.project.channel(arguments["channel"]).chronicle.latest_distinct, arguments["file"]])
         return done
 
 

@@ -7,8 +7,8 @@ import time
 
 from playwright.sync_api import Page, expect
 
+from tests.page.browser import Visitor, landed
 from tests.page.sites import Site
-from tests.page.visiting import Visitor, landed
 
 
 def numbers(page: Page) -> list[int]:
@@ -85,7 +85,7 @@ def test_from_a_run_one_goes_to_those_beside_it(long: Site, visit: Visitor) -> N
 def test_points_of_a_channel_are_paged_too(long: Site, visit: Visitor) -> None:
     page = visit(long.address)
     page.goto("/channels/orders_eu_clean")
-    newest = long.project.channel("orders_eu_clean").chronicle.newest
+    newest = long.project.channel("orders_eu_clean").chronicle.latest
     seen = []
     page.locator("#points > summary").click()
     while True:

@@ -11,10 +11,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import kilonova as kn
-from kilonova.server.listening import listening
+from kilonova.server.http_server import serve_http
 from kilonova.service.project import open_project
+from tests.page.browser import PATIENCE, Visitor, landed
 from tests.page.sites import Site
-from tests.page.visiting import PATIENCE, Visitor, landed
 from tests.server.serving import serving
 
 LONG = 120_000
@@ -31,7 +31,7 @@ def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     settings = {"workers": 1, "grace": 1.0, "tidy": 0.0, "port": 0, "upload": 1}
     with open_project(place, serve=settings, spark={"analyse": False}) as project:
         project.create()
-        with serving(place, **settings) as server, listening(server, project) as address:
+        with serving(place, **settings) as server, serve_http(server, project) as address:
             yield Site(project, address)
 
 
@@ -157,7 +157,7 @@ def test_files_of_a_directory_come_in_by_themselves(working: Site, visit: Visito
     page, drawn = opened(visit, working, "/channels/arrived"), opened(visit, working, "/?workflow=arriving")
     (tmp_path / "one.csv").write_text("id,customer,amount\n1,ada,20\n")
     point(page, 1)
-    expect(page.locator("#inbox tr", has_text="one.csv")).to_contain_text("taken")
+    expect(page.locator("#inbox tr", has_text="one.csv")).to_contain_text("ingested")
     expect(drawn.locator("#c-arrived")).to_contain_text("1 row")
     (tmp_path / "two.csv").write_text("id,customer,amount\ntwo,ben,30\n")
     bad = page.locator("#inbox tr", has_text="two.csv")

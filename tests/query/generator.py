@@ -218,7 +218,7 @@ if __name__ == "__main__":
     import traceback
     from collections import Counter
 
-    from kilonova.query.syntax import Beyond
+    from kilonova.query.syntax import UnsupportedSql
     from tests.query.histories import lived
 
     first, count = int(sys.argv[1]), int(sys.argv[2])
@@ -231,7 +231,7 @@ if __name__ == "__main__":
             outcomes["equal"] += 1
             if outcomes["equal"] % 500 == 0:
                 print(f"{outcomes['equal']} equal, {time.monotonic() - began:.0f} s", flush=True)
-        except Beyond as error:
+        except UnsupportedSql as error:
             outcomes[f"beyond: {error.construct}"] += 1
         except Exception as error:
             outcomes["wrong"] += 1

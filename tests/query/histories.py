@@ -17,17 +17,17 @@ import duckdb
 import sqlglot
 
 from kilonova.model.encoding import Append, Changes, Upsert
-from kilonova.query.maintaining import Situation, maintained
-from kilonova.query.ordering import ordered, unhinted
-from kilonova.query.parsing import parsed
-from kilonova.query.properties import Facts
-from kilonova.query.pruning import narrowed
-from kilonova.query.rendering import rendered
-from kilonova.query.storing import Stored, restored, stored
+from kilonova.query.column_pruning import narrow_to
+from kilonova.query.join_ordering import order_joins, without_hints
+from kilonova.query.maintenance import MaintenanceContext, maintenance_delta
+from kilonova.query.materialization import MaterializedRelation, load_relation, plan_materializations
+from kilonova.query.parsing import parse_query
+from kilonova.query.properties import RelationFacts
+from kilonova.query.redundant_equalities import drop_redundant_equalities
+from kilonova.query.rendering import render
 from kilonova.query.syntax import with_ports
-from kilonova.query.thinning import thinned
 from kilonova.query.tree import WEIGHT, names
-from kilonova.query.weighing import weighing
+from kilonova.query.weighted_reads import read_with_weights
 
 Row = tuple[Any, ...]
 Bag = Counter[Row]
@@ -42,7 +42,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 
 KEYED = ("t", "u")
 KNOWN = {
-    name: Facts(types=columns, key=("k",) if name in KEYED else (), grows=name == "g")
+    name: RelationFacts(types=columns, key=("k",) if name in KEYED else (), grows=name == "g")
     for name, columns in TABLES.items()
 }
 _DUCK = {"int": "INTEGER", "bigint": "BIGINT", "string": "VARCHAR", "decimal(10,2)": "DECIMAL(10,2)"}
@@ -179,9 +179,11 @@ class View:
         self.written = None if other else with_ports(text, KNOWN).format(**{name: f"{name}_new" for name in KNOWN})
         known = dict(KNOWN)
         self.items = []
-        for item in stored("v", parsed(text, KNOWN), KNOWN, key):
-            written = rendered(item.tree, lambda scan: scan.channel)
-            again = restored(item.channel, written, item.encoding, known, item.facts) if item.whole is None else item
+        for item in plan_materializations("v", parse_query(text, KNOWN), KNOWN, key):
+            written = render(item.tree, lambda scan: scan.channel)
+            again = (
+                load_relation(item.channel, written, item.encoding, known, item.facts) if item.whole is None else item
+            )
             self.items.append(again)
             known[item.channel] = item.facts
         self.known = known
@@ -190,7 +192,7 @@ class View:
     def run(self, *, anew: bool) -> None:
         """Bring everything up to date, and compare it with what is made anew: by its tree, and as it was written."""
         for item in self.items:
-            columns, kinds, found = self.world.asked(rendered(item.tree, lambda scan: f"{scan.channel}_new"))
+            columns, kinds, found = self.world.asked(render(item.tree, lambda scan: f"{scan.channel}_new"))
             self.world.types[item.channel] = dict(zip(columns, kinds, strict=True))
             expected, old = Counter(found), self.rows[item.channel]
             got = expected if anew or item.whole else self._maintained(item, old)
@@ -204,10 +206,10 @@ class View:
             own = (tuple(row[place] for place in shown) for row in self.rows["v"].elements())
             assert _about(own) == _about(found), "the tree is not what the query says"
 
-    def _maintained(self, item: Stored, old: Bag) -> Bag:
+    def _maintained(self, item: MaterializedRelation, old: Bag) -> Bag:
         moved = frozenset(self.world.moved & set(item.reads))
         strong, large, layered, again = (self.draw.random() < 0.5 for _ in range(4))
-        found = Situation(
+        found = MaintenanceContext(
             moved=moved,
             sizes={name: len(self.rows.get(name, name)) for name in item.reads},
             layered=frozenset({*item.reads, item.channel}) if layered else frozenset(),
@@ -217,15 +219,15 @@ class View:
         )
         single = {name for name in item.reads if len(self.rows.get(name, name)) <= self.draw.choice((0, 1, 100))}
         known = {name: replace(each, single=name in single) for name, each in self.known.items()}
-        item = replace(item, tree=narrowed(ordered(item.tree, moved, found.sizes, known)))
-        tree = maintained(item, known, found)
+        item = replace(item, tree=narrow_to(order_joins(item.tree, moved, found.sizes, known)))
+        tree = maintenance_delta(item, known, found)
         if tree is None:
             return Counter(old)
-        tree = thinned(weighing(tree, found.layered), known)
+        tree = drop_redundant_equalities(read_with_weights(tree, found.layered), known)
         if WEIGHT in names(tree):
             item = replace(item, encoding=Changes())
         self.world.put(item.channel, old, old)
-        sql = rendered(unhinted(tree), lambda s: f"{s.channel}_{s.at.value}{'__weighed' if s.weighed else ''}")
+        sql = render(without_hints(tree), lambda s: f"{s.channel}_{s.at.value}{'__weighed' if s.weighed else ''}")
         columns, _, rows = self.world.asked(sql)
         return applied(item, old, [dict(zip(columns, values, strict=True)) for values in rows])
 
@@ -237,7 +239,7 @@ def _about(rows: Iterable[Row]) -> Bag:
     )
 
 
-def _check_key(item: Stored, rows: Bag) -> None:
+def _check_key(item: MaterializedRelation, rows: Bag) -> None:
     if isinstance(item.encoding, Upsert):
         columns = names(item.tree)
         found = Counter(tuple(each[columns.index(name)] for name in item.encoding.key) for each in rows.elements())
@@ -245,7 +247,7 @@ def _check_key(item: Stored, rows: Bag) -> None:
         assert not any(part is None for key in found for part in key), f"{item.channel}: a key is null"
 
 
-def applied(item: Stored, old: Bag, delta: list[dict[str, Any]]) -> Bag:
+def applied(item: MaterializedRelation, old: Bag, delta: list[dict[str, Any]]) -> Bag:
     """The rows after a delta, which must be effective."""
     columns = names(item.tree)
     plain = [tuple(each[name] for name in columns) for each in delta]

@@ -15,13 +15,13 @@ from pyspark.sql import SparkSession
 
 from kilonova.model.channel import Channel
 from kilonova.model.schema import Schema
-from kilonova.query.maintaining import Situation
-from kilonova.query.parsing import parsed
-from kilonova.query.properties import Facts
-from kilonova.query.rendering import rendered
-from kilonova.query.storing import stored
-from kilonova.query.tasks import delta_of
+from kilonova.query.maintenance import MaintenanceContext
+from kilonova.query.materialization import plan_materializations
+from kilonova.query.parsing import parse_query
+from kilonova.query.properties import RelationFacts
+from kilonova.query.rendering import render
 from kilonova.query.tree import WEIGHT
+from kilonova.query.view_tasks import delta_of
 
 Row = tuple[Any, ...]
 Size = tuple[int, int]
@@ -96,8 +96,8 @@ class View:
     def __init__(self, spark: SparkSession, text: str, types: Mapping[str, str]) -> None:
         self._spark = spark
         self._text = text
-        self._known = {"t": Facts(types=types, key=("id",))}
-        self._items = stored("v", parsed(text, self._known), self._known)
+        self._known = {"t": RelationFacts(types=types, key=("id",))}
+        self._items = plan_materializations("v", parse_query(text, self._known), self._known)
         self._schemas: dict[str, Schema] = {"t": Schema.of(*types.items())}
         self._rows: dict[str, Counter[Row]] = {"t": Counter()}
 
@@ -111,7 +111,7 @@ class View:
         except ArithmeticException:
             reject()  # what it is to compute has no value in Spark
         for item in self._items:
-            tree = rendered(item.tree, lambda scan: f"{scan.channel}__new")
+            tree = render(item.tree, lambda scan: f"{scan.channel}__new")
             if anew or item.whole is not None:
                 made = spark.sql(tree)
                 self._schemas[item.channel] = Schema.of(
@@ -121,8 +121,8 @@ class View:
                 self._known[item.channel] = item.facts
                 self._put(item.channel, Counter(map(tuple, made.collect())))
             else:
-                self._put(item.channel, self._changed(item.channel, tree_text=rendered(item.tree, lambda s: s.channel)))
-        visible = self._schemas["v"].visible
+                self._put(item.channel, self._changed(item.channel, tree_text=render(item.tree, lambda s: s.channel)))
+        visible = self._schemas["v"].user_columns
         assert visible == Schema.of(*((each.name, each.dataType.simpleString()) for each in written.schema))
         places = [place for place, name in enumerate(self._schemas["v"].names) if name in visible.names]
         got = Counter(tuple(row[place] for place in places) for row in self._rows["v"].elements())
@@ -131,8 +131,10 @@ class View:
     def _changed(self, channel: str, tree_text: str) -> Counter[Row]:
         """The rows of a kept relation after its delta."""
         item = next(each for each in self._items if each.channel == channel)
-        own = Channel(name=channel, schema=self._schemas[channel].visible, encoding=item.encoding)
-        found = Situation(moved=frozenset(item.reads), sizes=dict.fromkeys(item.reads, 1), strong=True, alone=True)
+        own = Channel(name=channel, schema=self._schemas[channel].user_columns, encoding=item.encoding)
+        found = MaintenanceContext(
+            moved=frozenset(item.reads), sizes=dict.fromkeys(item.reads, 1), strong=True, alone=True
+        )
         delta = delta_of(tree_text, own, self._schemas[channel], self._known, found)
         assert delta is not None
         ports = {name: read.port for name, read in delta.reads.items()}

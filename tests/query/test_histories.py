@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.query.parsing import parsed
-from kilonova.query.storing import stored
-from kilonova.query.syntax import Beyond
+from kilonova.query.materialization import plan_materializations
+from kilonova.query.parsing import parse_query
+from kilonova.query.syntax import UnsupportedSql
 from tests.query.generator import Generator
 from tests.query.histories import KNOWN, lived
 
@@ -49,7 +49,7 @@ def test_a_key_that_determines_the_other_keys_of_groups_is_one(text: str) -> Non
     ],
 )
 def test_a_key_that_does_not_determine_them_is_none(text: str) -> None:
-    (item,) = stored("v", parsed(text, KNOWN), KNOWN, ("k",))
+    (item,) = plan_materializations("v", parse_query(text, KNOWN), KNOWN, ("k",))
     assert item.whole is not None
 
 
@@ -58,5 +58,5 @@ def test_any_view_equals_its_recomputation(seed: int) -> None:
     """`python -m tests.query.generator 0 10000` tries more."""
     try:
         lived(Generator(seed).query(), seed, steps=3)
-    except Beyond:
+    except UnsupportedSql:
         pytest.skip("beyond the tree")

@@ -10,8 +10,8 @@ import pytest
 import kilonova as kn
 from kilonova.model.schema import Schema
 from kilonova.model.task import Query
-from kilonova.query.maintaining import Situation
-from kilonova.query.tasks import delta_of, has_one_row, known_of
+from kilonova.query.maintenance import MaintenanceContext
+from kilonova.query.view_tasks import delta_of, has_one_row, known_of
 
 
 def change_of_subqueries(count: int, source: str = "") -> str:
@@ -35,7 +35,7 @@ def change_of_subqueries(count: int, source: str = "") -> str:
     single = [name for name in channels if name.startswith("v__")]
     known = known_of(channels, single)
     assert has_one_row(text, known) == (not source)
-    found_as = Situation(moved=frozenset(task.reads), sizes=dict.fromkeys(task.reads, 1) | {"big": 10**9})
+    found_as = MaintenanceContext(moved=frozenset(task.reads), sizes=dict.fromkeys(task.reads, 1) | {"big": 10**9})
     delta = delta_of(text, channels["v"], Schema.of(*columns), known, found_as)
     assert delta is not None
     return delta.sql

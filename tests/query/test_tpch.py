@@ -10,12 +10,12 @@ from examples.tpch.workflow import QUERIES, TABLES, maintenance
 from kilonova.declare.ddl import parse_schema
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Upsert
-from kilonova.query.maintaining import Situation, maintained, way
-from kilonova.query.parsing import parsed
-from kilonova.query.rendering import rendered
-from kilonova.query.storing import restored, stored
-from kilonova.query.tasks import known_of
+from kilonova.query.maintenance import MaintenanceContext, maintenance_delta, refresh_method_of_tree
+from kilonova.query.materialization import load_relation, plan_materializations
+from kilonova.query.parsing import parse_query
+from kilonova.query.rendering import render
 from kilonova.query.tree import names
+from kilonova.query.view_tasks import known_of
 
 KNOWN = known_of(
     {
@@ -30,31 +30,37 @@ KNOWN = known_of(
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_is_kept_up_to_date_by_its_change(name: str) -> None:
     known = dict(KNOWN)
-    for item in stored(name, parsed(QUERIES[name], known), known):
-        assert "anew" not in way(item)
+    for item in plan_materializations(name, parse_query(QUERIES[name], known), known):
+        assert "anew" not in refresh_method_of_tree(item)
         known[item.channel] = item.facts
         for moved in item.reads:
-            assert maintained(item, known, Situation(moved=frozenset({moved}), sizes={}, large=True)) is not None
-        text = rendered(item.tree, lambda scan: scan.channel)
-        again = restored(item.channel, text, item.encoding, known, item.facts)
+            assert (
+                maintenance_delta(item, known, MaintenanceContext(moved=frozenset({moved}), sizes={}, large=True))
+                is not None
+            )
+        text = render(item.tree, lambda scan: scan.channel)
+        again = load_relation(item.channel, text, item.encoding, known, item.facts)
         assert names(again.tree) == names(item.tree)
-        assert rendered(again.tree, lambda scan: scan.channel).count("JOIN") == text.count("JOIN")
+        assert render(again.tree, lambda scan: scan.channel).count("JOIN") == text.count("JOIN")
         known[item.channel] = item.facts
 
 
 def test_sums_are_kept_where_they_can_be() -> None:
-    kept = {name: [way(item) for item in stored(name, parsed(text, KNOWN), KNOWN)] for name, text in QUERIES.items()}
+    kept = {
+        name: [refresh_method_of_tree(item) for item in plan_materializations(name, parse_query(text, KNOWN), KNOWN)]
+        for name, text in QUERIES.items()
+    }
     by_sums = {name for name, ways in kept.items() if "the change is added to sums" in ways}
     assert by_sums == set(QUERIES) - {"q02"}
 
 
 def test_what_a_query_says_twice_is_kept_once() -> None:
-    kept = stored("q15", parsed(QUERIES["q15"], KNOWN), KNOWN)
+    kept = plan_materializations("q15", parse_query(QUERIES["q15"], KNOWN), KNOWN)
     assert [item.reads for item in kept] == [("lineitem",), ("q15__1",), ("supplier", "q15__1", "q15__2")]
     text = "SELECT * FROM (SELECT max(s_suppkey) m FROM supplier), (SELECT max({}) n FROM supplier {})"
     others = {("s_suppkey", ""): 2, ("s_nationkey", ""): 3, ("s_suppkey", "WHERE s_phone = 'a'"): 3}
     for other, count in others.items():
-        assert len(stored("v", parsed(text.format(*other), KNOWN), KNOWN)) == count
+        assert len(plan_materializations("v", parse_query(text.format(*other), KNOWN), KNOWN)) == count
 
 
 def test_the_page_says_how_each_query_is_kept_up_to_date() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kilonova.query.maintaining import way
-from kilonova.query.parsing import parsed
-from kilonova.query.storing import stored
+from kilonova.query.maintenance import refresh_method_of_tree
+from kilonova.query.materialization import plan_materializations
+from kilonova.query.parsing import parse_query
 from tests.query.histories import KNOWN
 
 ADDED, AGAIN = "the change is added to sums", "groups that the change touches are computed again"
@@ -24,5 +24,5 @@ ADDED, AGAIN = "the change is added to sums", "groups that the change touches ar
     ],
 )
 def test_aggregates_are_added_to_or_computed_again(aggregates: str, expected: str) -> None:
-    item = stored("v", parsed(f"SELECT a, {aggregates} FROM r GROUP BY a", KNOWN), KNOWN)[-1]
-    assert way(item) == expected
+    item = plan_materializations("v", parse_query(f"SELECT a, {aggregates} FROM r GROUP BY a", KNOWN), KNOWN)[-1]
+    assert refresh_method_of_tree(item) == expected

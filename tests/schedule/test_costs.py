@@ -7,44 +7,44 @@ from collections.abc import Callable
 
 import pytest
 
-from kilonova.model.run import Extent, Taken, Way
-from kilonova.schedule.costs import learned
+from kilonova.model.run import CostSample, InputSize, RefreshMethod
+from kilonova.schedule.costs import fit
 
-WAYS = (Way.INCREMENTAL, Way.WHOLE)
-Truth = Callable[[Way, Extent], float]
+WAYS = (RefreshMethod.INCREMENTAL, RefreshMethod.FULL)
+Truth = Callable[[RefreshMethod, InputSize], float]
 
 
 def truth(fixed: float, change: float, scan: float, whole: float) -> Truth:
     """What ways really take: seconds, and seconds per megabyte."""
 
-    def seconds(way: Way, extent: Extent) -> float:
-        if way is Way.WHOLE:
+    def seconds(way: RefreshMethod, extent: InputSize) -> float:
+        if way is RefreshMethod.FULL:
             return fixed + whole * extent.whole / 1e6
         return fixed + change * extent.change / 1e6 + scan * extent.whole / 1e6
 
     return seconds
 
 
-def chosen(extent: Extent, taken: list[Taken]) -> Way:
-    costs = learned(taken)
+def chosen(extent: InputSize, taken: list[CostSample]) -> RefreshMethod:
+    costs = fit(taken)
     return min(WAYS, key=lambda way: costs.seconds(way, extent))
 
 
-def lived(seconds: Truth, taken: list[Taken], runs: int, draw: random.Random) -> list[Taken]:
+def lived(seconds: Truth, taken: list[CostSample], runs: int, draw: random.Random) -> list[CostSample]:
     """Let a task run with changes of all sizes, each the way that seems cheaper."""
     for _ in range(runs):
-        extent = Extent(change=int(2e8 * 10 ** draw.uniform(-4, -0.3)), whole=int(2e8))
+        extent = InputSize(change=int(2e8 * 10 ** draw.uniform(-4, -0.3)), whole=int(2e8))
         way = chosen(extent, taken)
-        taken = [Taken(way, extent, seconds(way, extent) * draw.uniform(0.85, 1.18)), *taken]
+        taken = [CostSample(way, extent, seconds(way, extent) * draw.uniform(0.85, 1.18)), *taken]
     return taken
 
 
-def share_right(seconds: Truth, taken: list[Taken]) -> float:
+def share_right(seconds: Truth, taken: list[CostSample]) -> float:
     """In how many sizes of change, from 0.01% to 50%, the faster way is chosen, near draws counting as right."""
     shares = [10 ** (-4 + place * 3.7 / 40) for place in range(41)]
     right = 0
     for share in shares:
-        extent = Extent(change=int(2e8 * share), whole=int(2e8))
+        extent = InputSize(change=int(2e8 * share), whole=int(2e8))
         best = min(seconds(way, extent) for way in WAYS)
         right += seconds(chosen(extent, taken), extent) <= best * 1.1
     return right / len(shares)
@@ -62,20 +62,26 @@ TRUTHS = {
 @pytest.mark.parametrize("name", TRUTHS)
 def test_the_cross_over_is_found_after_a_handful_of_runs(name: str) -> None:
     seconds = TRUTHS[name]
-    taken = [Taken(Way.WHOLE, Extent(change=0, whole=int(2e8)), seconds(Way.WHOLE, Extent(change=0, whole=int(2e8))))]
+    taken = [
+        CostSample(
+            RefreshMethod.FULL,
+            InputSize(change=0, whole=int(2e8)),
+            seconds(RefreshMethod.FULL, InputSize(change=0, whole=int(2e8))),
+        )
+    ]
     assert share_right(seconds, lived(seconds, taken, 8, random.Random(1))) >= 0.9
 
 
 def test_a_first_time_that_compiles_is_not_the_last() -> None:
-    extent = Extent(change=4_000_000, whole=int(2e8))
+    extent = InputSize(change=4_000_000, whole=int(2e8))
     for name in ("a join", "cheap groups"):
-        seconds, taken, ways = TRUTHS[name], list[Taken](), list[Way]()
+        seconds, taken, ways = TRUTHS[name], list[CostSample](), list[RefreshMethod]()
         for _ in range(12):
-            way = chosen(extent, taken) if taken else Way.WHOLE
+            way = chosen(extent, taken) if taken else RefreshMethod.FULL
             cold = 1.0 if any(item.way is way for item in taken) else 2.0
-            taken = [Taken(way, extent, cold * seconds(way, extent)), *taken]
+            taken = [CostSample(way, extent, cold * seconds(way, extent)), *taken]
             ways.append(way)
-        assert ways.count(Way.INCREMENTAL) >= 9, (name, ways)
+        assert ways.count(RefreshMethod.INCREMENTAL) >= 9, (name, ways)
 
 
 def test_the_cross_over_is_followed_when_it_moves() -> None:
@@ -90,19 +96,19 @@ def test_the_cross_over_is_followed_when_it_moves() -> None:
 def test_the_cross_over_is_where_the_choice_changes(name: str) -> None:
     whole, draw = int(2e8), random.Random(3)
     taken = lived(TRUTHS[name], [], 12, draw)
-    share = learned(taken).crossover(Extent(change=0, whole=whole))
+    share = fit(taken).crossover(InputSize(change=0, whole=whole))
     assert share is not None
-    assert chosen(Extent(change=int(0.99 * share * whole), whole=whole), taken) is Way.INCREMENTAL
-    assert chosen(Extent(change=int(1.01 * share * whole) + 1, whole=whole), taken) is Way.WHOLE
+    assert chosen(InputSize(change=int(0.99 * share * whole), whole=whole), taken) is RefreshMethod.INCREMENTAL
+    assert chosen(InputSize(change=int(1.01 * share * whole) + 1, whole=whole), taken) is RefreshMethod.FULL
 
 
 def test_there_is_no_cross_over_where_a_change_is_cheaper_even_if_all_is_new() -> None:
-    extent = Extent(change=10_000_000, whole=10_000_000)
-    taken = [Taken(Way.INCREMENTAL, extent, 0.5), Taken(Way.WHOLE, extent, 9.0)] * 4
-    assert learned(taken).crossover(extent) is None
+    extent = InputSize(change=10_000_000, whole=10_000_000)
+    taken = [CostSample(RefreshMethod.INCREMENTAL, extent, 0.5), CostSample(RefreshMethod.FULL, extent, 9.0)] * 4
+    assert fit(taken).crossover(extent) is None
 
 
 def test_without_any_run_the_estimates_are_the_usual_ones() -> None:
-    small, large = Extent(change=10_000, whole=10**9), Extent(change=9 * 10**8, whole=10**9)
-    assert chosen(small, []) is Way.INCREMENTAL
-    assert chosen(large, []) is Way.WHOLE
+    small, large = InputSize(change=10_000, whole=10**9), InputSize(change=9 * 10**8, whole=10**9)
+    assert chosen(small, []) is RefreshMethod.INCREMENTAL
+    assert chosen(large, []) is RefreshMethod.FULL

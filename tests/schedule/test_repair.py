@@ -6,21 +6,21 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kilonova.model.block import Base, Block, Delta, Kind
-from kilonova.model.channel import Chronicle, Point, PointState
+from kilonova.model.channel import ChannelState, Point, PointState
 from kilonova.model.task import Mode
 from kilonova.model.version import Version
-from kilonova.schedule.repair import Way, remedies
+from kilonova.schedule.repair import RepairMethod, remedies
 from tests.catalog.building import a_block, a_channel, a_task
 
 
-def chronicle(name: str, *kinds: Kind, several_writers: bool = False) -> Chronicle:
+def chronicle(name: str, *kinds: Kind, several_writers: bool = False) -> ChannelState:
     """A channel with blocks that are numbered from 1, and their points."""
     blocks: list[Block] = [a_block(number, kind) for number, kind in enumerate(kinds, 1)]
     points = tuple(
         Point(number=n, state=PointState.FILLED, version=Version(), time=datetime(2026, 1, 1, tzinfo=UTC), run=n)
         for n in range(1, max(block.end for block in blocks) + 1)
     )
-    return Chronicle(replace(a_channel(name), several_writers=several_writers), points, tuple(blocks))
+    return ChannelState(replace(a_channel(name), several_writers=several_writers), points, tuple(blocks))
 
 
 def test_what_is_not_needed_goes_and_what_is_beside_rows_is_mended() -> None:
@@ -31,9 +31,13 @@ def test_what_is_not_needed_goes_and_what_is_beside_rows_is_mended() -> None:
         "beside": chronicle("beside", *deltas),
     }
     made = remedies({"both": [3], "chain": [2], "beside": []}, found, ())
-    assert {each.channel: each.way for each in made} == {"both": Way.DROP, "chain": Way.INGEST, "beside": Way.MEND}
-    assert {each.way for each in remedies({"both": [1, 2]}, found, ())} == {Way.DROP}
-    assert {each.way for each in remedies({"both": [1, 3]}, found, ())} == {Way.INGEST}
+    assert {each.channel: each.way for each in made} == {
+        "both": RepairMethod.DROP,
+        "chain": RepairMethod.INGEST,
+        "beside": RepairMethod.MEND,
+    }
+    assert {each.way for each in remedies({"both": [1, 2]}, found, ())} == {RepairMethod.DROP}
+    assert {each.way for each in remedies({"both": [1, 3]}, found, ())} == {RepairMethod.INGEST}
 
 
 def test_what_is_derived_is_recomputed_in_order_once_what_it_is_made_of_is_whole() -> None:
@@ -41,23 +45,23 @@ def test_what_is_derived_is_recomputed_in_order_once_what_it_is_made_of_is_whole
     found = {name: chronicle(name, Base(1)) for name in "abcd"}
     made = remedies({"d": [1], "c": [1], "b": [1]}, found, tasks)
     assert [(each.channel, each.way, each.task) for each in made] == [
-        (name, Way.RECOMPUTE, name) for name in ("b", "c", "d")
+        (name, RepairMethod.RECOMPUTE, name) for name in ("b", "c", "d")
     ]
     made = remedies({"a": [1], "c": [1], "d": [1]}, found, tasks)
     assert [(each.channel, each.way) for each in made] == [
-        ("a", Way.INGEST),
-        ("c", Way.RECOMPUTE),
-        ("d", Way.RECOMPUTE),
+        ("a", RepairMethod.INGEST),
+        ("c", RepairMethod.RECOMPUTE),
+        ("d", RepairMethod.RECOMPUTE),
     ]
     made = remedies({"a": [1], "b": [1], "c": [1]}, found, tasks)
     assert [(each.channel, str(each)) for each in made] == [
-        ("a", Way.INGEST),
-        ("b", f"{Way.WAIT}: a"),
-        ("c", f"{Way.WAIT}: b"),
+        ("a", RepairMethod.INGEST),
+        ("b", f"{RepairMethod.WAIT}: a"),
+        ("c", f"{RepairMethod.WAIT}: b"),
     ]
 
 
 def test_a_channel_of_several_writers_is_not_recomputed() -> None:
     found = {"both": chronicle("both", Delta(0, 1), several_writers=True)}
     [remedy] = remedies({"both": [1]}, found, [a_task("one", {"a": Mode.NEW}, ("both",))])
-    assert (remedy.way, remedy.is_automatic) == (Way.INGEST, False)
+    assert (remedy.way, remedy.is_automatic) == (RepairMethod.INGEST, False)

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 import kilonova as kn
 from kilonova.server.api import api
 from kilonova.service.project import Project, open_project
-from tests.server.standing_in import Prompt
+from tests.server.fakes import Prompt
 
 OFTEN = "1000000 per minute"
 

@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 from starlette.routing import BaseRoute, Mount, Route
 
 from kilonova.catalog import runs
-from kilonova.model.headway import Amount, Going, Headway
+from kilonova.model.progress import RunProgress, StepProgress, TaskCount
 from kilonova.model.role import Role
 from kilonova.model.run import RunKind
 from kilonova.server.api import api
@@ -34,7 +34,7 @@ from kilonova.service.project import Project, open_project
 from kilonova.warehouse.storage import Storage
 from tests.databases import DIALECTS, empty_database
 from tests.server.conftest import opened_shop
-from tests.server.standing_in import Prompt, Slow
+from tests.server.fakes import Prompt, Slow
 
 OPEN = {"/health", "/ready"}
 """The routes that anybody may ask."""
@@ -102,7 +102,7 @@ def test_every_route_says_how_it_tells_errors(app: FastAPI) -> None:
         for operation in methods.values():
             for status in ("401", "403", "404", "409", "413", "422", "429", "503"):
                 [content] = operation["responses"][status]["content"].values()
-                assert content["schema"] == {"$ref": "#/components/schemas/Error"}, (path, status)
+                assert content["schema"] == {"$ref": "#/components/schemas/ErrorResponse"}, (path, status)
 
 
 def test_the_page_that_describes_it_loads_nothing_from_elsewhere(client: TestClient) -> None:
@@ -159,12 +159,12 @@ def test_a_path_that_is_not_there_is_told_as_any_other_error(client: TestClient,
 def test_parameters_that_cannot_be_are_told_by_name(client: TestClient) -> None:
     answer = client.get("/api/v1/channels/clicks/rows?limit=0")
     assert (answer.status_code, answer.json()["path"]) == (422, "limit")
-    assert client.post("/api/v1/channels/clicks/references").json()["problem"] == "source: Field required"
+    assert client.post("/api/v1/channels/clicks/ingests").json()["problem"] == "source: Field required"
 
 
 def test_a_defect_is_told_and_logged(shop: Project, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Prompt):
-        def errand(self, what: str, **arguments: Any) -> Any:
+        def operation(self, what: str, **arguments: Any) -> Any:
             raise ZeroDivisionError("oh")
 
     client = TestClient(api(Broken(), shop), base_url="http://localhost", raise_server_exceptions=False)
@@ -212,11 +212,11 @@ def test_a_server_without_a_worker_is_not_ready(shop: Project) -> None:
 def test_the_files_of_a_directory_are_told(client: TestClient, shop: Project) -> None:
     (shop.directory / "inbox").mkdir()
     (shop.directory / "inbox" / "a.csv").write_text("user\nann\n")
-    shop.look("clicks")
+    shop.scan_directory("clicks")
     found = client.get("/api/v1/channels/clicks/files").json()
     assert found["watched"]["directory"]["place"] == "inbox"
     assert [(file["path"], file["state"]) for file in found["files"]] == [("inbox/a.csv", "ready")]
-    assert client.get("/api/v1/channels/clicks/files?state=taken").json()["files"] == []
+    assert client.get("/api/v1/channels/clicks/files?state=ingested").json()["files"] == []
     assert client.post("/api/v1/channels/clicks/files/retry").json() == {"files": 0}
     assert client.post("/api/v1/channels/clicks/files/retry?path=inbox/a.csv").status_code == 404
     assert client.get("/api/v1/channels/per_user/files").json() == {"watched": None, "files": []}
@@ -227,7 +227,7 @@ def test_a_run_is_told_with_its_log(client: TestClient, shop: Project) -> None:
         number, _ = runs.start(
             tx, kind=RunKind.INGEST, tasks=[], writes=["clicks"], owner="me", lease=timedelta(seconds=60)
         )
-        runs.note_progress(tx, number, Headway(steps=3, ended=1, going=(Going("clicks", Amount(2, 8)),)))
+        runs.note_progress(tx, number, RunProgress(steps=3, ended=1, going=(StepProgress("clicks", TaskCount(2, 8)),)))
         began = tx.now
     assert client.get(f"/api/v1/runs/{number}/log").text == ""
     found = client.get(f"/api/v1/runs/{number}").json()
@@ -248,12 +248,12 @@ def test_a_run_is_told_with_its_log(client: TestClient, shop: Project) -> None:
 
 
 def test_when_a_channel_is_compacted_can_be_said(client: TestClient, shop: Project) -> None:
-    assert client.get("/api/v1/policies").json() == []
-    place = "/api/v1/channels/clicks/policy"
-    assert client.put(f"{place}?rule=after&deltas=5").json() == {"channel": "clicks", "policy": "after 5 deltas"}
-    assert client.put(f"{place}?rule=never").json()["policy"] == "never by itself"
-    assert client.put(f"{place}?rule=after&deltas=0").status_code == 422
-    assert client.put("/api/v1/channels/click/policy?rule=weigh").status_code == 404
+    assert client.get("/api/v1/compaction-policies").json() == []
+    place = "/api/v1/channels/clicks/compaction-policy"
+    assert client.put(f"{place}?rule=max-deltas&deltas=5").json() == {"channel": "clicks", "policy": "after 5 deltas"}
+    assert client.put(f"{place}?rule=manual").json()["policy"] == "only on request"
+    assert client.put(f"{place}?rule=max-deltas&deltas=0").status_code == 422
+    assert client.put("/api/v1/channels/click/compaction-policy?rule=cost-based").status_code == 404
 
 
 def test_an_api_that_is_over_is_let_go(shop: Project) -> None:

@@ -13,7 +13,7 @@ from starlette.types import Message
 
 from kilonova.server.api import api
 from kilonova.service.project import Project
-from tests.server.standing_in import Prompt, Slow
+from tests.server.fakes import Prompt, Slow
 
 SENT: Message = {"type": "http.request", "body": b"{}", "more_body": False}
 HALF: Message = {"type": "http.request", "body": b"{", "more_body": True}
@@ -45,7 +45,7 @@ def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where uploads are put."""
     place = tmp_path / "uploads"
     place.mkdir()
-    monkeypatch.setattr("kilonova.server.receiving.temporary_directory", lambda: tempfile.TemporaryDirectory(dir=place))
+    monkeypatch.setattr("kilonova.server.uploads.temporary_directory", lambda: tempfile.TemporaryDirectory(dir=place))
     return place
 
 

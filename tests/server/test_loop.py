@@ -13,22 +13,31 @@ from typing import Any
 
 import pytest
 
-from kilonova.catalog import bindings, chains, files, firings, registry, runs, servers, tables
+from kilonova.catalog import bindings, channel_store, files, firings, registry, runs, servers, tables
 from kilonova.catalog.database import Transaction
-from kilonova.catalog.firings import Batch, Claimed
-from kilonova.errors import CatalogAway
+from kilonova.catalog.firings import Batch, Claim
+from kilonova.errors import CatalogUnavailable
 from kilonova.model.binding import Binding
-from kilonova.model.directory import Directory
+from kilonova.model.compaction_policy import MaxDeltas
 from kilonova.model.encoding import Upsert
 from kilonova.model.event import Event, EventKind
 from kilonova.model.firing import FiringState
-from kilonova.model.policy import AfterDeltas
-from kilonova.model.run import Input, RunKind
+from kilonova.model.run import RunInput, RunKind
 from kilonova.model.task import Mode
-from kilonova.model.trigger import Arrival
+from kilonova.model.trigger import ArrivalTrigger
+from kilonova.model.watched_directory import WatchedDirectory
 from kilonova.server import loop
-from kilonova.server.loop import Refused, Server
-from kilonova.server.messages import Done, Ended, Errand, Failed, Message, Outcome, Ready, Work
+from kilonova.server.loop import OperationFailed, Server
+from kilonova.server.messages import (
+    BatchEnded,
+    FiringOutcome,
+    Message,
+    OperationDone,
+    OperationFailure,
+    OperationRequest,
+    Work,
+    WorkerReady,
+)
 from kilonova.server.workers import Worker
 from kilonova.service.project import Project, open_project
 from tests.catalog.building import LEASE, a_channel, a_task, begin, commit, ingested
@@ -41,7 +50,7 @@ class Player(Worker):
         self._heard = heard
         self.given: list[Work] = []
         self.doing, self.answer, self.since, self.killed, self.ready = None, None, 0.0, "", True
-        self.say(Ready())
+        self.say(WorkerReady())
 
     @property
     def owner(self) -> str:
@@ -80,11 +89,11 @@ class Stage:
         until(lambda: len(self.given()) >= count)
         return self.given()[count - 1]
 
-    def until_claimed(self, count: int) -> Claimed:
+    def until_claimed(self, count: int) -> Claim:
         """The only part of the batch that a worker is given."""
         batch = self.until_given(count)
         assert isinstance(batch, Batch)
-        [part] = batch.parts
+        [part] = batch.claims
         return part
 
 
@@ -120,7 +129,10 @@ def project(tmp_path: Path) -> Iterator[Project]:
             bindings.put(
                 tx,
                 "w",
-                [Binding(name=name, tasks=(f"{name}_task",), triggers=(Arrival(channel="clicks"),)) for name in "ab"],
+                [
+                    Binding(name=name, tasks=(f"{name}_task",), triggers=(ArrivalTrigger(channel="clicks"),))
+                    for name in "ab"
+                ],
             )
         yield fresh
 
@@ -135,22 +147,22 @@ def test_what_fires_is_given_to_who_is_free_and_the_rest_waits(project: Project)
         first = stage.until_claimed(1)
         time.sleep(0.2)
         assert len(stage.given()) == 1
-        assert states(project) == ["claimed", "due"]
+        assert states(project) == ["claimed", "queued"]
         with project.catalog.writing() as tx:
-            firings.idle(tx, first)
-        stage.players[0].say(Ended((Outcome(),)))
+            firings.skip(tx, first)
+        stage.players[0].say(BatchEnded((FiringOutcome(),)))
         second = stage.until_claimed(2)
         assert {first.binding, second.binding} == {"a", "b"}
-    assert states(project) == ["due", "idle"]  # what was not begun is handed back
+    assert states(project) == ["queued", "skipped"]  # what was not begun is handed back
 
 
 def test_what_was_claimed_without_the_server_knowing_is_claimed_again(project: Project) -> None:
     with playing(project, workers=2, lease=0.6) as stage:
         until(lambda: bool(stage.server.name))
         with project.catalog.writing() as tx:
-            firings.fire_by_hand(tx, "a", "me")
+            firings.fire_manually(tx, "a", "me")
             [[batch], _] = firings.claim(tx, stage.server.name, 9, None)
-        assert stage.until_claimed(1) == batch.parts[0]
+        assert stage.until_claimed(1) == batch.claims[0]
 
 
 def test_what_was_to_be_looked_at_is_looked_at_when_the_database_is_back(
@@ -161,7 +173,7 @@ def test_what_was_to_be_looked_at_is_looked_at_when_the_database_is_back(
     def fire(tx: Transaction, numbers: Collection[int]) -> list[str]:
         if numbers and len(failures) < 2:
             failures.append(set(numbers))
-            raise CatalogAway("the connection was lost")
+            raise CatalogUnavailable("the connection was lost")
         return real(tx, numbers)
 
     with playing(project, workers=2) as stage:
@@ -173,18 +185,26 @@ def test_what_was_to_be_looked_at_is_looked_at_when_the_database_is_back(
     assert len(failures) == 2
 
 
+def test_a_server_that_cannot_write_the_catalog_is_not_ready(project: Project) -> None:
+    with playing(project, lease=1.0) as stage:
+        until(lambda: stage.server.impediment is None)
+        with project.catalog.writing():
+            until(lambda: isinstance(stage.server.impediment, CatalogUnavailable))
+        until(lambda: stage.server.impediment is None)
+
+
 def test_tidying_comes_to_every_channel_and_to_garbage_whatever_fails(project: Project) -> None:
     for name in "ab":
         project.pause(name)
-        project.set_policy(f"{name}_out", AfterDeltas(deltas=1))
+        project.set_policy(f"{name}_out", MaxDeltas(deltas=1))
         ingested(project.catalog, f"{name}_out")
     with playing(project, tidy=0.05) as stage:
         given = []
         for number in range(1, 5):
-            errand = stage.until_given(number)
-            assert isinstance(errand, Errand)
-            given.append(errand.arguments["channel"])
-            stage.players[0].say(Failed({"error": "storage", "problem": "the disk is full"}))
+            operation = stage.until_given(number)
+            assert isinstance(operation, OperationRequest)
+            given.append(operation.arguments["channel"])
+            stage.players[0].say(OperationFailure({"error": "storage", "problem": "the disk is full"}))
     assert given == ["a_out", "b_out", None, "a_out"]
 
 
@@ -194,25 +214,25 @@ def test_something_is_tidied_though_something_always_goes_on(project: Project) -
     with playing(project, workers=2, tidy=0.05) as stage:
         until(lambda: len(stage.given()) == 2)
         assert sum(isinstance(work, Batch) for work in stage.given()) == 1  # which never ends
-        assert Errand("tidy", {"channel": None}) in stage.given()
+        assert OperationRequest("tidy", {"channel": None}) in stage.given()
 
 
-def test_errands_go_first_and_are_answered(project: Project) -> None:
+def test_operations_go_first_and_are_answered(project: Project) -> None:
     with playing(project) as stage:
         until(lambda: bool(stage.players))
-        answer = stage.server.errand("page", channel="clicks")
-        assert stage.until_given(1) == Errand("page", {"channel": "clicks"})
-        stage.players[0].say(Done([1, "x"]))
+        answer = stage.server.operation("page", channel="clicks")
+        assert stage.until_given(1) == OperationRequest("page", {"channel": "clicks"})
+        stage.players[0].say(OperationDone([1, "x"]))
         assert answer.result(5) == [1, "x"]
-        other = stage.server.errand("page", channel="nowhere")
+        other = stage.server.operation("page", channel="nowhere")
         stage.until_given(2)
-        stage.players[0].say(Failed({"error": "unknown", "problem": "no such channel"}))
-        with pytest.raises(Refused, match="no such channel"):
+        stage.players[0].say(OperationFailure({"error": "unknown", "problem": "no such channel"}))
+        with pytest.raises(OperationFailed, match="no such channel"):
             other.result(5)
-        third = stage.server.errand("page", channel="clicks")
+        third = stage.server.operation("page", channel="clicks")
         stage.until_given(3)
         stage.players[0].kill("it broke")
-        with pytest.raises(Refused, match="it broke"):
+        with pytest.raises(OperationFailed, match="it broke"):
             third.result(5)
         until(lambda: len(stage.players) == 2)
 
@@ -220,12 +240,12 @@ def test_errands_go_first_and_are_answered(project: Project) -> None:
 def test_pages_come_after_what_has_fired(project: Project) -> None:
     with playing(project) as stage:
         until(lambda: bool(stage.players))
-        stage.server.errand("run", tasks=["x"])
+        stage.server.operation("run", tasks=["x"])
         stage.until_given(1)
-        pages = [stage.server.errand("page", channel="clicks") for _ in range(5)]
+        pages = [stage.server.operation("page", channel="clicks") for _ in range(5)]
         ingested(project.catalog, "clicks")
         until(lambda: len(states(project)) == 2)
-        stage.players[0].say(Done(None))
+        stage.players[0].say(OperationDone(None))
         assert isinstance(stage.until_given(2), Batch)
         assert not any(page.running() for page in pages)
 
@@ -233,37 +253,41 @@ def test_pages_come_after_what_has_fired(project: Project) -> None:
 def test_pages_leave_a_worker_to_others(project: Project) -> None:
     with playing(project, workers=3) as stage:
         until(lambda: len(stage.players) == 3)
-        pages = [stage.server.errand("page", channel="clicks") for _ in range(5)]
+        pages = [stage.server.operation("page", channel="clicks") for _ in range(5)]
         stage.until_given(2)
-        stage.server.errand("run", tasks=["x"])
+        stage.server.operation("run", tasks=["x"])
         until(lambda: len(stage.given()) == 3)
-        assert sorted(work.what for work in stage.given() if isinstance(work, Errand)) == ["page", "page", "run"]
+        assert sorted(work.what for work in stage.given() if isinstance(work, OperationRequest)) == [
+            "page",
+            "page",
+            "run",
+        ]
         assert sum(page.running() for page in pages) == 2
 
 
 def test_a_page_that_waits_for_too_long_is_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(project) as stage:
         until(lambda: bool(stage.players))
-        stage.server.errand("run", tasks=["x"])
+        stage.server.operation("run", tasks=["x"])
         stage.until_given(1)
         monkeypatch.setattr(loop, "_PATIENCE", 0.0)
-        with pytest.raises(Refused, match="no worker had time") as told:
-            stage.server.errand("page", channel="clicks").result(20)
+        with pytest.raises(OperationFailed, match="no worker had time") as told:
+            stage.server.operation("page", channel="clicks").result(20)
         assert told.value.told["error"] == "spark"
 
 
-def test_an_errand_that_nobody_waits_for_any_more_is_left_out(project: Project) -> None:
+def test_an_operation_that_nobody_waits_for_any_more_is_left_out(project: Project) -> None:
     with playing(project) as stage:
         until(lambda: bool(stage.players))
-        first = stage.server.errand("page", channel="clicks")
+        first = stage.server.operation("page", channel="clicks")
         stage.until_given(1)
         assert not first.cancel()
-        second, third = stage.server.errand("run", tasks=["a"]), stage.server.errand("run", tasks=["b"])
+        second, third = stage.server.operation("run", tasks=["a"]), stage.server.operation("run", tasks=["b"])
         assert second.cancel()
-        stage.players[0].say(Done([1, "x"]))
+        stage.players[0].say(OperationDone([1, "x"]))
         assert first.result(5) == [1, "x"]
-        assert stage.until_given(2) == Errand("run", {"tasks": ["b"]})
-        stage.players[0].say(Done(None))
+        assert stage.until_given(2) == OperationRequest("run", {"tasks": ["b"]})
+        stage.players[0].say(OperationDone(None))
         assert third.result(5) is None
 
 
@@ -284,10 +308,12 @@ def test_what_cannot_be_begun_fails_and_what_may_pass_is_tried_again(project: Pr
     with playing(project) as stage:
         ingested(project.catalog, "clicks")
         stage.until_given(1)
-        stage.players[0].say(Ended((Outcome({"error": "declaration", "problem": "it cannot be"}),)))
+        stage.players[0].say(BatchEnded((FiringOutcome({"error": "declaration", "problem": "it cannot be"}),)))
         for number in range(2, 2 + firings.ATTEMPTS):
             stage.until_given(number)
-            stage.players[0].say(Ended((Outcome({"error": "catalog", "problem": "it was away"}, passing=True),)))
+            stage.players[0].say(
+                BatchEnded((FiringOutcome({"error": "catalog", "problem": "it was away"}, passing=True),))
+            )
         until(lambda: states(project) == ["failed", "failed"])
     attempts = sorted(firing.attempts for firing in project.operation(100).firings)
     assert attempts == [0, firings.ATTEMPTS]
@@ -333,17 +359,17 @@ def test_a_worker_with_nothing_to_do_compacts_what_is_worth_it(project: Project)
         ingested(project.catalog, "clicks")
         with project.catalog.writing() as tx:
             run, _ = runs.start(tx, kind=RunKind.TASKS, tasks=(), writes=(), owner="me", lease=LEASE)
-            found = chains.chronicle(tx, "clicks")
+            found = channel_store.channel_state(tx, "clicks")
             blocks = tuple(block.number for block in found.blocks)
-            item = Input(task="t", port="p", channel="clicks", start=0, end=found.readable, blocks=blocks)
+            item = RunInput(task="t", port="p", channel="clicks", start=0, end=found.latest_readable, blocks=blocks)
             runs.commit(tx, run, inputs=[item], outputs=(), advances=())
     with playing(project, tidy=0.1) as stage:
         for number in (1, 2):
             claimed = stage.until_claimed(number)
             with project.catalog.writing() as tx:
-                firings.idle(tx, claimed)
-            stage.players[0].say(Ended((Outcome(),)))
-        assert stage.until_given(3) == Errand("tidy", {"channel": "clicks"})
+                firings.skip(tx, claimed)
+            stage.players[0].say(BatchEnded((FiringOutcome(),)))
+        assert stage.until_given(3) == OperationRequest("tidy", {"channel": "clicks"})
 
 
 def test_a_server_can_stop_once_nothing_is_due(project: Project) -> None:
@@ -357,9 +383,9 @@ def test_a_server_can_stop_once_nothing_is_due(project: Project) -> None:
     for number in (1, 2):
         claimed = stage.until_claimed(number)
         with project.catalog.writing() as tx:
-            firings.idle(tx, claimed)
+            firings.skip(tx, claimed)
     for player in stage.players:
-        player.say(Ended((Outcome(),)))
+        player.say(BatchEnded((FiringOutcome(),)))
     thread.join(20)
     assert not thread.is_alive()
     assert [server.state for server in project.operation().servers] == ["stopped"]
@@ -392,8 +418,8 @@ def test_a_server_tells_of_what_waits_too_long(project: Project) -> None:
 def watching(project: Project, place: str = "inbox", **given: int) -> None:
     """Let the channel `clicks` take the files of a directory."""
     with project.catalog.writing() as tx:
-        directory = Directory(place=place, **{"every": 1, "settle": 0, **given})
-        registry.tell_channel(tx, replace(a_channel("clicks", Upsert(("id",))), watch=directory))
+        directory = WatchedDirectory(place=place, **{"every": 1, "settle": 0, **given})
+        registry.update_channel_metadata(tx, replace(a_channel("clicks", Upsert(("id",))), watch=directory))
 
 
 def test_a_server_looks_at_directories_and_lets_a_worker_take_their_files(project: Project) -> None:
@@ -403,44 +429,44 @@ def test_a_server_looks_at_directories_and_lets_a_worker_take_their_files(projec
     with playing(project) as stage:
         until(lambda: bool(stage.players))
         (project.directory / "inbox" / "a.csv").write_text("id,note\n1,x\n")
-        errand = stage.until_given(1)
-        assert isinstance(errand, Errand)
-        assert (errand.what, errand.arguments["channel"]) == ("gather", "clicks")
+        operation = stage.until_given(1)
+        assert isinstance(operation, OperationRequest)
+        assert (operation.what, operation.arguments["channel"]) == ("gather", "clicks")
         ingested(project.catalog, "clicks")  # another server's doing: what fires has its turn before there is more
-        stage.players[0].say(Done(True))
+        stage.players[0].say(OperationDone(True))
         part = stage.until_claimed(2)
         with project.catalog.writing() as tx:
-            firings.idle(tx, part)
-        stage.players[0].say(Ended((Outcome(),)))
-        assert isinstance(again := stage.until_given(3), Errand)
+            firings.skip(tx, part)
+        stage.players[0].say(BatchEnded((FiringOutcome(),)))
+        assert isinstance(again := stage.until_given(3), OperationRequest)
         assert again.what == "gather"
-        stage.players[0].say(Failed({"error": "storage", "problem": "the disk is full"}))
+        stage.players[0].say(OperationFailure({"error": "storage", "problem": "the disk is full"}))
         for number in (4, 5):  # what is still ready at the next look is asked for again
-            assert stage.until_given(number) == errand
+            assert stage.until_given(number) == operation
             stage.players[-1].kill("it broke")
 
 
 def test_a_directory_that_hangs_holds_up_nothing_else(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = threading.Event()
     watching(project, "slow")
-    real = Project.look
+    real = Project.scan_directory
 
     def look(self: Project, channel: str) -> object:
         if channel == "clicks":
             hanging.wait()
         return real(self, channel)
 
-    monkeypatch.setattr(Project, "look", look)
+    monkeypatch.setattr(Project, "scan_directory", look)
     with project.catalog.writing() as tx:
-        directory = Directory(place="inbox", every=1, settle=0)
+        directory = WatchedDirectory(place="inbox", every=1, settle=0)
         registry.add_channels(tx, [replace(a_channel("orders"), watch=directory)], "w")
     (project.directory / "inbox").mkdir()
     (project.directory / "inbox" / "a.csv").write_text("id,note\n1,x\n")
     try:
         with playing(project) as stage:
-            assert isinstance(errand := stage.until_given(1), Errand)
-            assert errand.arguments["channel"] == "orders"
-            stage.players[0].say(Done(False))
+            assert isinstance(operation := stage.until_given(1), OperationRequest)
+            assert operation.arguments["channel"] == "orders"
+            stage.players[0].say(OperationDone(False))
             assert stage.server._pause() > 0
             ingested(project.catalog, "clicks")
             until(lambda: any(isinstance(work, Batch) for work in stage.given()))
@@ -458,16 +484,16 @@ def test_a_server_that_stops_once_nothing_is_due_takes_what_is_there(project: Pr
     )
     thread = threading.Thread(target=stage.server.run)
     thread.start()
-    assert isinstance(stage.until_given(1), Errand)
+    assert isinstance(stage.until_given(1), OperationRequest)
     with project.catalog.writing() as tx:
         run, points = begin(tx, "clicks")
-        paths = [one.path for one in files.ready(tx, "clicks", 10)]
-        files.claim(tx, run, "clicks", paths)
+        paths = [one.path for one in files.ready_files(tx, "clicks", 10)]
+        files.claim_files(tx, run, "clicks", paths)
     commit(project.catalog, run, points)
     with project.catalog.writing() as tx:
-        tx.connection.execute(tables.file.update().values(state="taken"))
+        tx.connection.execute(tables.file.update().values(state="ingested"))
         tx.connection.execute(tables.trigger.update().values(active=False))
         tx.connection.execute(tables.firing.delete())
-    stage.players[0].say(Done(False))
+    stage.players[0].say(OperationDone(False))
     thread.join(20)
     assert not thread.is_alive()

@@ -10,26 +10,26 @@ from fastapi.testclient import TestClient
 
 from kilonova.errors import (
     BlockDamaged,
-    Busy,
-    CatalogAway,
     CatalogError,
     CatalogFull,
+    CatalogUnavailable,
+    Conflict,
+    DeliveryError,
+    InputError,
     KeyViolation,
     KilonovaError,
     LeaseLost,
     SparkUnavailable,
     StorageFailed,
     TaskFailed,
-    Undelivered,
-    UnreadableInput,
-    may_pass,
+    is_transient,
 )
-from kilonova.server.answers import tell_errors
-from kilonova.server.loop import Refused
-from kilonova.server.messages import Failed, read, written
+from kilonova.server.error_responses import install_error_handlers
+from kilonova.server.loop import OperationFailed
+from kilonova.server.messages import OperationFailure, decode, encode
 
-PASSING = (StorageFailed, SparkUnavailable, CatalogAway, CatalogFull, Busy, Undelivered)
-FINAL = (BlockDamaged, CatalogError, KeyViolation, LeaseLost, TaskFailed, UnreadableInput)
+PASSING = (StorageFailed, SparkUnavailable, CatalogUnavailable, CatalogFull, Conflict, DeliveryError)
+FINAL = (BlockDamaged, CatalogError, KeyViolation, LeaseLost, TaskFailed, InputError)
 
 
 def kinds(of: type[KilonovaError] = KilonovaError) -> Iterator[type[KilonovaError]]:
@@ -41,7 +41,7 @@ def kinds(of: type[KilonovaError] = KilonovaError) -> Iterator[type[KilonovaErro
 @pytest.mark.parametrize("kind", [*PASSING, *FINAL])
 def test_clients_are_told_whether_to_try_again(kind: type[KilonovaError]) -> None:
     app, error = FastAPI(), kind("it did not work")
-    tell_errors(app)
+    install_error_handlers(app)
 
     @app.get("/here")
     def here() -> None:
@@ -49,9 +49,9 @@ def test_clients_are_told_whether_to_try_again(kind: type[KilonovaError]) -> Non
 
     @app.get("/worker")
     def worker() -> None:
-        failed = read(written(Failed(error.told, may_pass(error))))
-        assert isinstance(failed, Failed)
-        raise Refused(failed.error, failed.passing)
+        failed = decode(encode(OperationFailure(error.as_dict, is_transient(error))))
+        assert isinstance(failed, OperationFailure)
+        raise OperationFailed(failed.error, failed.passing)
 
     client = TestClient(app, raise_server_exceptions=False)
     answers = [client.get(place) for place in ("/here", "/worker")]
@@ -61,4 +61,4 @@ def test_clients_are_told_whether_to_try_again(kind: type[KilonovaError]) -> Non
 
 def test_nothing_else_may_pass() -> None:
     assert {kind for kind in kinds() if kind.transient} == set(PASSING)
-    assert not may_pass(OSError("the disk is full"))
+    assert not is_transient(OSError("the disk is full"))

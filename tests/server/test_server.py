@@ -17,19 +17,22 @@ import pandas as pd
 import psutil
 import pyarrow as pa
 import pytest
+from fastapi.testclient import TestClient
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 import kilonova as kn
-from kilonova.catalog import firings
+from kilonova.catalog import channel_store, firings
 from kilonova.model.event import EventKind
-from kilonova.model.file import FileState
 from kilonova.model.firing import FiringState
 from kilonova.model.run import RunState
+from kilonova.model.watched_file import FileState
 from kilonova.server import loop
-from kilonova.server.listening import listening
+from kilonova.server.api import api
+from kilonova.server.http_server import serve_http
 from kilonova.server.loop import Server
 from kilonova.service.project import Project, open_project
+from tests.server.fakes import Slow
 from tests.server.serving import serving
 
 
@@ -53,11 +56,11 @@ def served(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
         bearing = {"Authorization": f"Bearer {project.create_token('tests', 'admin')}"}
         with (
             serving(place, **settings) as server,
-            listening(server, project) as address,
+            serve_http(server, project) as address,
             httpx2.Client(base_url=address, headers=bearing, timeout=120) as client,
         ):
             yield Served(project, client)
-        assert {each.server.state for each in project.attendance(10)} == {"stopped"}
+        assert {each.server.state for each in project.servers(10)} == {"stopped"}
 
 
 @pytest.fixture
@@ -178,7 +181,7 @@ sales.view("items", "SELECT item, count(*) AS n FROM sold GROUP BY item")
 
 
 def test_everything_can_be_done_by_http(client: httpx2.Client, tmp_path: Path) -> None:
-    assert client.get("/ready").status_code == 200
+    until(lambda: client.get("/ready").status_code == 200)
     [plan] = client.post("/api/v1/workflows?dry_run=true", content=SALES).json()
     assert [change["action"] for change in plan["tasks"]] == ["add"]
     assert client.get("/api/v1/channels/sold").status_code == 404
@@ -203,6 +206,48 @@ def test_everything_can_be_done_by_http(client: httpx2.Client, tmp_path: Path) -
     assert client.post(export).json()["error"] == "settings"
 
 
+def test_what_is_damaged_is_mended_by_http(client: httpx2.Client, project: Project) -> None:
+    client.post("/api/v1/workflows", content=SALES.replace(b"sold", b"lent").replace(b"items", b"lent_items"))
+    client.post("/api/v1/bindings/lent_items/pause")
+    client.post("/api/v1/channels/lent/blocks?format=csv", content=b"id,item\n1,book\n2,pen\n").raise_for_status()
+    client.post("/api/v1/runs?task=lent_items").raise_for_status()
+    lost = [file_of(project, channel) for channel in ("lent", "lent_items")]
+    lost[1].unlink()
+    both = "/api/v1/verification?channel=lent&channel=lent_items"
+    assert client.get(both).json()["damages"][0]["file"] == lost[1].name
+    assert client.post(both).json() == {"blocks": 2, "mended": ["lent_items"], "left": []}
+    assert client.get(both).json()["damages"] == []
+    assert rows(project, "lent_items") == [("book", 1), ("pen", 1)]
+    lost[0].unlink()
+    place = client.post(f"{both}&wait=false").headers["Location"]
+    until(lambda: client.get(place).json()["state"] == "done")
+    [left] = client.get(place).json()["result"]["left"]
+    assert left["channel"] == "lent"
+    assert "ingest" in left["remedy"]
+
+
+def test_a_repeated_ingest_is_answered_without_a_worker(client: httpx2.Client, project: Project) -> None:
+    client.post("/api/v1/workflows", content=SALES.replace(b"sold", b"given").replace(b"items", b"given_items"))
+    ingest = "/api/v1/channels/given/blocks?format=csv"
+    headers = {"Idempotency-Key": "monday", "Authorization": client.headers["Authorization"]}
+    content = b"id,item\n1,book\n"
+    first = client.post(ingest, content=content, headers=headers).json()
+    assert not first["repeated"]
+    alone = TestClient(api(Slow(), project), base_url="http://localhost")
+    assert alone.post(ingest, content=content, headers=headers).json() == {"run": first["run"], "repeated": True}
+    refused = alone.post(ingest, content=b"id,item\n2,pen\n", headers=headers)
+    assert (refused.status_code, refused.json()["run"]) == (422, first["run"])
+    assert rows(project, "given") == [(1, "book")]
+
+
+def file_of(project: Project, channel: str) -> Path:
+    """The only file of the only block of a channel."""
+    with project.catalog.reading() as tx:
+        [block] = channel_store.channel_state(tx, channel).blocks
+    [file] = (project.directory / ".kilonova" / "warehouse" / block.name.directory).glob("part-*")
+    return file
+
+
 @pytest.mark.parametrize(
     ("format", "content", "error"),
     [
@@ -216,10 +261,11 @@ def test_everything_can_be_done_by_http(client: httpx2.Client, tmp_path: Path) -
 def test_what_cannot_be_read_is_told_and_changes_nothing(
     client: httpx2.Client, format: str, content: bytes, error: str
 ) -> None:
-    before = client.get("/api/v1/channels/sold").json()["rows"]
-    answer = client.post(f"/api/v1/channels/sold/blocks?format={format}", content=content)
-    assert (answer.status_code, answer.json()["error"], answer.json()["channel"]) == (422, error, "sold")
-    assert client.get("/api/v1/channels/sold").json()["rows"] == before
+    client.post("/api/v1/workflows", content=SALES.replace(b"sold", b"misread").replace(b"items", b"misread_items"))
+    before = client.get("/api/v1/channels/misread").json()["rows"]
+    answer = client.post(f"/api/v1/channels/misread/blocks?format={format}", content=content)
+    assert (answer.status_code, answer.json()["error"], answer.json()["channel"]) == (422, error, "misread")
+    assert client.get("/api/v1/channels/misread").json()["rows"] == before
 
 
 def test_user_code_cannot_take_the_server_down(
@@ -324,7 +370,7 @@ def test_a_run_that_is_cancelled_by_http_stops_and_its_worker_goes_on(
     [run] = [each.run for each in project.runs(10) if each.run.tasks == ("weighed",)]
     other = client.post("/api/v1/runs?task=weighed")
     assert (other.status_code, other.json()["error"]) == (409, "busy"), other.text
-    answer = client.post(f"/api/v1/runs/{run.number}/cancellation")
+    answer = client.post(f"/api/v1/runs/{run.number}/cancel")
     assert (answer.status_code, answer.json()["run"]["state"]) == (200, "cancelled")
     until(lambda: "run: stopped" in client.get(f"/api/v1/runs/{run.number}/log").text, 10)
     assert client.get(f"/api/v1/runs/{run.number}/log").text.endswith("run: cancelled by tests\n")
@@ -362,7 +408,7 @@ def test_who_waits_for_a_run_is_told_that_it_was_cancelled(
         answer = pool.submit(client.post, "/api/v1/runs?task=waited")
         until((tmp_path / "asleep").exists)
         [run] = [each.run for each in project.runs(10) if each.run.tasks == ("waited",)]
-        assert client.post(f"/api/v1/runs/{run.number}/cancellation").status_code == 200
+        assert client.post(f"/api/v1/runs/{run.number}/cancel").status_code == 200
         (tmp_path / "wake").touch()
         told = answer.result(30)
     assert (told.status_code, told.json()["error"], told.json()["run"]) == (409, "cancelled", run.number)
@@ -391,7 +437,7 @@ def test_code_that_does_not_end_when_its_run_is_cancelled_is_ended(
         until((tmp_path / "asleep").exists)
         [run] = [each.run for each in project.runs(10) if each.run.tasks == ("unheard",)]
         process = psutil.Process(int(run.owner.split(":")[-2]))
-        assert client.post(f"/api/v1/runs/{run.number}/cancellation").status_code == 200
+        assert client.post(f"/api/v1/runs/{run.number}/cancel").status_code == 200
         told = answer.result(30)
     assert (told.status_code, told.json()["error"]) == (409, "cancelled")
     assert "did not end" in told.json()["problem"]
@@ -412,7 +458,7 @@ def test_files_that_are_dropped_while_servers_run_are_taken_once(project: Projec
         (inbox / f"{number}.csv").write_text(f"id\n{number}\n" if number != 5 else "id\nfive\n")
 
     def taken() -> int:
-        return sum(file.state is FileState.TAKEN for file in project.files("orders", 100).files)
+        return sum(file.state is FileState.INGESTED for file in project.files("orders", 100).files)
 
     with serving(project.directory, workers=1) as second:
         for number in range(5):
@@ -421,7 +467,7 @@ def test_files_that_are_dropped_while_servers_run_are_taken_once(project: Projec
         second.stop()
         for number in range(5, 10):
             drop(number)
-        until(lambda: taken() == 9 and project.files("orders", state=FileState.ASIDE).files != ())
+        until(lambda: taken() == 9 and project.files("orders", state=FileState.QUARANTINED).files != ())
         until(lambda: "counted" not in project.due() and ended(project, "counted"))
         assert rows(project, "orders") == [(number,) for number in (0, 1, 2, 3, 4, 6, 7, 8, 9)]
         until(lambda: rows(project, "counted") == [(9, 40)])
@@ -444,16 +490,16 @@ def test_nothing_is_lost_or_doubled_when_who_gathers_is_killed(unserved: Project
     inbox.mkdir()
     for number in range(40):
         (inbox / f"{number}.csv").write_text(f"id\n{number}\n")
-    words = [sys.executable, "-m", "kilonova", "-C", str(tmp_path), "gather"]
+    words = [sys.executable, "-m", "kilonova", "-C", str(tmp_path), "scan"]
     environment = {**os.environ, "KILONOVA_GATHER__FILES": "1", "KILONOVA_LEASE": "2"}
     for more in (3, 6):
-        before = len(project.files("orders", 100, FileState.TAKEN).files)
+        before = len(project.files("orders", 100, FileState.INGESTED).files)
         with subprocess.Popen(words, env=environment, start_new_session=True, stdout=subprocess.DEVNULL) as process:
-            until(lambda at=before + more: len(project.files("orders", 100, FileState.TAKEN).files) >= at)
+            until(lambda at=before + more: len(project.files("orders", 100, FileState.INGESTED).files) >= at)
             os.killpg(process.pid, signal.SIGKILL)
-        until(lambda: project.take_up() is None and not project.counts().runs.get("running"))
+        until(lambda: project.recover_expired_runs() is None and not project.metrics().runs.get("running"))
     while project.files("orders", 100, FileState.READY).files:
-        project.gather()
+        project.ingest_directories()
     assert rows(project, "orders") == [(number,) for number in range(40)]
 
 

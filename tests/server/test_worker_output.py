@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kilonova.server.worker_output import Relay
+from kilonova.server.worker_output import OutputRelay
 
 
 def test_of_much_output_the_beginning_is_passed_on_for_each_thing_that_is_done(tmp_path: Path) -> None:
     end, begin = os.pipe()
     with (tmp_path / "log").open("wb") as log:
-        relay = Relay(os.fdopen(end, "rb", 0), log.fileno(), "the worker 7", limit=1000)
+        relay = OutputRelay(os.fdopen(end, "rb", 0), log.fileno(), "the worker 7", limit=1000)
         for _ in range(5000):
             os.write(begin, b"x" * 100)
         os.close(begin)
@@ -28,7 +28,7 @@ def test_of_much_output_the_beginning_is_passed_on_for_each_thing_that_is_done(t
 def test_what_is_little_is_passed_on_whole(tmp_path: Path) -> None:
     end, begin = os.pipe()
     with (tmp_path / "log").open("wb") as log:
-        relay = Relay(os.fdopen(end, "rb", 0), log.fileno(), "the worker 7", limit=1000)
+        relay = OutputRelay(os.fdopen(end, "rb", 0), log.fileno(), "the worker 7", limit=1000)
         os.write(begin, b"one\ntwo\n")
         os.close(begin)
         relay.thread.join()

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from kilonova.server import workers
-from kilonova.server.messages import Message, Ready
+from kilonova.server.messages import Message, WorkerReady
 from kilonova.server.workers import Worker
 
-READY = """print('{"message": "Ready"}', flush=True)"""
-ALIVE = """print('{"message": "Alive"}', flush=True)"""
+READY = """print('{"message": "WorkerReady"}', flush=True)"""
+ALIVE = """print('{"message": "WorkerAlive"}', flush=True)"""
 
 Hired = Callable[..., tuple[Worker, list[Message | None], threading.Event]]
 
@@ -52,7 +52,7 @@ def hire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hired]:
 def test_a_process_that_ends_is_heard_though_its_child_holds_its_pipes(hire: Hired) -> None:
     worker, said, ended = hire(f"{READY}\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(300)\nos._exit(1)")
     assert ended.wait(60)
-    assert said == [Ready(), None]
+    assert said == [WorkerReady(), None]
     assert not worker.free
 
 
@@ -82,12 +82,12 @@ def test_one_that_is_stopped_is_ended(hire: Hired) -> None:
 def test_one_that_says_what_is_no_message_is_ended(hire: Hired, code: str) -> None:
     worker, said, ended = hire(f"{READY}\n{code}\ntime.sleep(300)")
     assert ended.wait(60)
-    assert said == [Ready(), None]
+    assert said == [WorkerReady(), None]
     assert "no message" in worker.killed
 
 
 def test_one_that_closes_its_messages_is_ended(hire: Hired) -> None:
     worker, said, ended = hire(f"{READY}\nos.close(1)\ntime.sleep(300)")
     assert ended.wait(60)
-    assert said == [Ready(), None]
+    assert said == [WorkerReady(), None]
     assert "closed its messages" in worker.killed

@@ -6,16 +6,16 @@ from itertools import pairwise
 
 import pytest
 
-from kilonova.catalog import chains, registry, runs
-from kilonova.errors import UnknownName
+from kilonova.catalog import channel_store, registry, runs
+from kilonova.errors import NotFound
 from kilonova.model.block import Base, Delta
 from kilonova.model.channel import PointState
+from kilonova.model.compaction_policy import MaxDeltas
 from kilonova.model.encoding import Changes, Encoding, Upsert
-from kilonova.model.policy import AfterDeltas
 from kilonova.model.run import RunKind
 from kilonova.model.schema import Column, Schema
 from kilonova.model.task import Mode
-from kilonova.service.looking import Looking
+from kilonova.service.queries import ProjectReader
 from tests.catalog.building import a_task, begin, ingested
 from tests.service.writing import Writing, compacted, declare, wrote
 
@@ -23,7 +23,7 @@ STRONG = Changes(("id",))
 KEYED = Upsert(("id",))
 
 
-def test_points_tell_all_that_became_of_them(looking: Looking) -> None:
+def test_points_tell_all_that_became_of_them(looking: ProjectReader) -> None:
     catalog = looking.catalog
     declare(catalog, "logs", "other")
     with catalog.writing() as tx:
@@ -34,14 +34,14 @@ def test_points_tell_all_that_became_of_them(looking: Looking) -> None:
     base = compacted(catalog, "logs", 5)
     with catalog.writing() as tx:
         failed, _ = begin(tx, "logs")
-        chains.new_block(tx, "logs", failed)
+        channel_store.new_block(tx, "logs", failed)
         runs.fail(tx, failed, "no luck")
         going, _ = begin(tx, "logs")
-        writing = chains.new_block(tx, "logs", going).number
-        chains.new_block(tx, "other", going)
-        chains.doom(tx, [chains.chronicle(tx, "logs").path(0, 1)[0].number])  # type: ignore[index]
+        writing = channel_store.new_block(tx, "logs", going).number
+        channel_store.new_block(tx, "other", going)
+        channel_store.mark_for_deletion(tx, [channel_store.channel_state(tx, "logs").path(0, 1)[0].number])  # type: ignore[index]
 
-    chain = looking.chain("logs")
+    chain = looking.channel_history("logs")
     assert [(point.number, point.state.value, point.run) for point in chain.points] == [
         (5, "reserved", going), (4, "cancelled", failed), (3, "filled", three), (2, "cancelled", 2), (1, "filled", one),
     ]  # fmt: skip
@@ -78,23 +78,29 @@ def test_points_tell_all_that_became_of_them(looking: Looking) -> None:
     )
 
 
-def test_points_come_page_by_page(looking: Looking) -> None:
+def test_points_come_page_by_page(looking: ProjectReader) -> None:
     declare(looking.catalog, "logs")
     for _ in range(5):
         ingested(looking.catalog, "logs")
-    assert [point.number for point in looking.chain("logs", limit=2).points] == [5, 4]
-    assert [point.number for point in looking.chain("logs", 4, 2).points] == [3, 2]
-    assert looking.chain("logs", 1).points == ()
-    for tell in (looking.chain, looking.growth, looking.schemas, looking.readers, looking.assembly):
-        with pytest.raises(UnknownName, match="no such channel"):
+    assert [point.number for point in looking.channel_history("logs", limit=2).points] == [5, 4]
+    assert [point.number for point in looking.channel_history("logs", 4, 2).points] == [3, 2]
+    assert looking.channel_history("logs", 1).points == ()
+    for tell in (
+        looking.channel_history,
+        looking.size_history,
+        looking.schemas,
+        looking.readers,
+        looking.snapshot_plan,
+    ):
+        with pytest.raises(NotFound, match="no such channel"):
             tell("log")
 
 
-def test_what_is_new_is_empty(looking: Looking) -> None:
+def test_what_is_new_is_empty(looking: ProjectReader) -> None:
     declare(looking.catalog, "logs")
-    chain, assembly = looking.chain("logs"), looking.assembly("logs")
+    chain, assembly = looking.channel_history("logs"), looking.snapshot_plan("logs")
     assert (chain.points, chain.first) == ((), 0)
-    assert looking.growth("logs") == looking.schemas("logs") == looking.readers("logs") == ()
+    assert looking.size_history("logs") == looking.schemas("logs") == looking.readers("logs") == ()
     assert (assembly.at, assembly.base, assembly.deltas, assembly.bytes, assembly.ratio) == (0, None, (), 0, None)
 
 
@@ -110,11 +116,11 @@ HISTORY = [
 ]
 
 
-def test_growth_tells_rows_where_blocks_do_and_bytes_always(looking: Looking) -> None:
+def test_growth_tells_rows_where_blocks_do_and_bytes_always(looking: ProjectReader) -> None:
     declare(looking.catalog, "users", encoding=STRONG)
     for writing in HISTORY:
         wrote(looking.catalog, {"users": writing})
-    found = looking.growth("users")
+    found = looking.size_history("users")
     assert [(size.point, size.rows, size.bytes, size.written_rows, size.renewed) for size in found] == [
         (1, 5, 50, 5, True),
         (2, 6, 80, 3, False),
@@ -125,30 +131,30 @@ def test_growth_tells_rows_where_blocks_do_and_bytes_always(looking: Looking) ->
         (8, None, 90, 2, False),
     ]
     compacted(looking.catalog, "users", 6)
-    last = looking.growth("users")[-1]
+    last = looking.size_history("users")[-1]
     assert (last.rows, last.bytes, last.written_rows, last.written_bytes, last.renewed) == (6, 60, 2, 20, True)
 
 
-def test_growth_over_some_points_is_the_end_of_that_over_all(looking: Looking) -> None:
+def test_growth_over_some_points_is_the_end_of_that_over_all(looking: ProjectReader) -> None:
     declare(looking.catalog, "users", encoding=STRONG)
     for writing in HISTORY:
         wrote(looking.catalog, {"users": writing})
-        whole = looking.growth("users")
+        whole = looking.size_history("users")
         for limit in range(1, len(whole) + 1):
-            assert looking.growth("users", limit) == whole[-limit:]
+            assert looking.size_history("users", limit) == whole[-limit:]
     with looking.catalog.writing() as tx:
-        chains.doom(tx, [block.number for block in chains.chronicle(tx, "users").blocks])
-    assert looking.growth("users") == whole
+        channel_store.mark_for_deletion(tx, [block.number for block in channel_store.channel_state(tx, "users").blocks])
+    assert looking.size_history("users") == whole
 
 
 @pytest.mark.parametrize("encoding", [STRONG, KEYED])
-def test_the_newest_point_is_found_without_blocks(looking: Looking, encoding: Encoding) -> None:
+def test_the_newest_point_is_found_without_blocks(looking: ProjectReader, encoding: Encoding) -> None:
     catalog = looking.catalog
     declare(catalog, "users", encoding=encoding)
 
     def check() -> None:
         with catalog.reading() as tx:
-            assert chains.newest(tx, "users") == chains.chronicle(tx, "users").effective
+            assert channel_store.newest(tx, "users") == channel_store.channel_state(tx, "users").latest_distinct
 
     check()
     for step in range(8):
@@ -162,7 +168,7 @@ def test_the_newest_point_is_found_without_blocks(looking: Looking, encoding: En
             check()
 
 
-def test_schemas_tell_what_came_and_went(looking: Looking) -> None:
+def test_schemas_tell_what_came_and_went(looking: ProjectReader) -> None:
     shapes = [
         Schema.of(("id", "bigint"), ("note", "string")),
         Schema.of(("id", "bigint"), ("note", "string")),
@@ -186,18 +192,18 @@ def test_schemas_tell_what_came_and_went(looking: Looking) -> None:
 
 
 def test_no_more_than_the_last_blocks_are_looked_at_for_schemas(
-    looking: Looking, monkeypatch: pytest.MonkeyPatch
+    looking: ProjectReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare(looking.catalog, "logs")
     for _ in range(3):
         ingested(looking.catalog, "logs")
-    monkeypatch.setattr("kilonova.catalog.schemas._LOOKED_AT", 3)
+    monkeypatch.setattr("kilonova.catalog.schema_history._LOOKED_AT", 3)
     assert [each.point for each in looking.schemas("logs")] == [1]
-    monkeypatch.setattr("kilonova.catalog.schemas._LOOKED_AT", 2)
+    monkeypatch.setattr("kilonova.catalog.schema_history._LOOKED_AT", 2)
     assert looking.schemas("logs") == ()
 
 
-def test_readers_are_told_with_how_far_they_are_behind(looking: Looking) -> None:
+def test_readers_are_told_with_how_far_they_are_behind(looking: ProjectReader) -> None:
     catalog = looking.catalog
     declare(catalog, "logs", "logs_2", "counts", "more", "rest", "gone")
     with catalog.writing() as tx:
@@ -221,40 +227,40 @@ def test_readers_are_told_with_how_far_they_are_behind(looking: Looking) -> None
     assert looking.readers("gone") == ()
 
 
-def test_a_snapshot_is_put_together_of_a_base_and_deltas(looking: Looking) -> None:
+def test_a_snapshot_is_put_together_of_a_base_and_deltas(looking: ProjectReader) -> None:
     catalog = looking.catalog
     declare(catalog, "users", encoding=KEYED)
     for writing in (Writing(rows=4, base=True), Writing(rows=1), Writing(empty=True), Writing(rows=3)):
         wrote(catalog, {"users": writing})
-    now = looking.assembly("users")
+    now = looking.snapshot_plan("users")
     assert now.base is not None
     assert (now.at, now.base.kind, [block.kind for block in now.deltas]) == (4, Base(1), [Delta(1, 2), Delta(3, 4)])
     assert (now.rows, now.bytes, now.ratio, now.buckets_aligned) == (8, 80, 2.0, False)
     assert (now.policy, now.paid, now.price) == ("when it is worth it", 0.0, 160.0)
     with catalog.writing() as tx:
-        chains.set_policy(tx, "users", AfterDeltas(deltas=3))
-    before = looking.assembly("users", 2)
+        channel_store.set_policy(tx, "users", MaxDeltas(deltas=3))
+    before = looking.snapshot_plan("users", 2)
     assert (before.at, before.bytes, before.policy, before.price) == (2, 50, "after 3 deltas", 160.0)
     compacted(catalog, "users", 5)
-    after = looking.assembly("users")
+    after = looking.snapshot_plan("users")
     assert (after.ratio, after.deltas, after.paid, after.price) == (1.0, (), None, None)
     with catalog.writing() as tx:
-        chains.doom(tx, [block.number for block in now.deltas])
-        chains.doom(tx, [now.base.number])
-    assert looking.assembly("users").base == after.base
+        channel_store.mark_for_deletion(tx, [block.number for block in now.deltas])
+        channel_store.mark_for_deletion(tx, [now.base.number])
+    assert looking.snapshot_plan("users").base == after.base
     for point, said in ((2, "can no longer be read"), (9, "no such point")):
-        with pytest.raises(UnknownName, match=said):
-            looking.assembly("users", point)
+        with pytest.raises(NotFound, match=said):
+            looking.snapshot_plan("users", point)
 
 
-def test_every_point_once_however_it_is_paged(looking: Looking) -> None:
+def test_every_point_once_however_it_is_paged(looking: ProjectReader) -> None:
     declare(looking.catalog, "logs")
     for step in range(7):
         wrote(looking.catalog, {"logs": Writing(empty=step % 2 == 1)})
     seen, before = [], None
-    while page := looking.chain("logs", before, 3).points:
+    while page := looking.channel_history("logs", before, 3).points:
         seen += page
         before = page[-1].number
-    assert seen == list(looking.chain("logs").points)
+    assert seen == list(looking.channel_history("logs").points)
     assert all(newer.number == older.number + 1 for newer, older in pairwise(seen))
     assert {point.state for point in seen} == {PointState.FILLED, PointState.CANCELLED}

@@ -7,25 +7,27 @@ import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from kilonova.catalog import chains
-from kilonova.catalog.database import Catalog, Transaction
-from kilonova.engine.telling import unheard
-from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
-from kilonova.errors import UnknownName
+from kilonova.catalog import channel_store, events
+from kilonova.catalog.database import Catalog, Transaction, utc_now
+from kilonova.engine.run_events import no_listener
+from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunPlan, RunResults, execute_run
+from kilonova.errors import NotFound
 from kilonova.model.block import BlockName, Delta, Statistics
 from kilonova.model.damage import MANIFEST
+from kilonova.model.event import EventKind
 from kilonova.model.run import RunKind
-from kilonova.schedule.repair import Way
-from kilonova.service.fsck import Verified, mend, verify
+from kilonova.schedule.repair import RepairMethod
+from kilonova.service.fsck import FsckReport, mend, verify, verify_some
 from kilonova.warehouse.storage import COMMITTED, Storage
 from tests.catalog.building import a_block, an_output, with_channels
+from tests.databases import Clock
 
 SEED = int(os.environ.get("KILONOVA_SEED") or random.randrange(1 << 30))
 CHANNELS = ("clicks", "users", "pages")
@@ -33,12 +35,14 @@ CHANNELS = ("clicks", "users", "pages")
 
 def publish(catalog: Catalog, storage: Storage, channel: str, *sizes: int) -> None:
     """Commit a run that writes a block of as many files, which have so many rows."""
-    workplace = Workplace(catalog=catalog, files=storage, owner="me", lease=timedelta(seconds=600), listener=unheard)
+    workplace = RunEnvironment(
+        catalog=catalog, files=storage, owner="me", lease=timedelta(seconds=600), listener=no_listener
+    )
 
-    def prepare(_: Transaction) -> Prepared[None]:
-        return Prepared(kind=RunKind.INGEST, tasks=(), writes=(channel,), pins=(), plan=None)
+    def prepare(_: Transaction) -> RunPlan[None]:
+        return RunPlan(kind=RunKind.INGEST, tasks=(), writes=(channel,), pins=(), plan=None)
 
-    def work(begun: Begun[None]) -> Results:
+    def work(begun: ActiveRun[None]) -> RunResults:
         name, point = begun.name_block(channel), begun.points[channel]
         place = root_of(storage) / name.directory
         place.mkdir()
@@ -49,18 +53,18 @@ def publish(catalog: Catalog, storage: Storage, channel: str, *sizes: int) -> No
         told = Statistics(rows=sum(sizes), bytes=sum(file.size for file in stored), files=len(stored))
         block = a_block(name, Delta(point - 1, point))
         block = replace(block, stored=stored, statistics=told)
-        return Results(inputs=(), outputs=(an_output(channel, point, block),), advances=())
+        return RunResults(inputs=(), outputs=(an_output(channel, point, block),), advances=())
 
-    assert carry_out(workplace, prepare, work) is not None
+    assert execute_run(workplace, prepare, work) is not None
 
 
 def root_of(storage: Storage) -> Path:
     return Path(storage.url.removeprefix("file://"))
 
 
-def made(place: Path, channels: tuple[str, ...]) -> tuple[Catalog, Storage]:
+def made(place: Path, channels: tuple[str, ...], clock: Callable[[], datetime] = utc_now) -> tuple[Catalog, Storage]:
     """A catalog with channels, and its warehouse."""
-    catalog, storage = Catalog(f"sqlite:///{place / 'catalog.db'}"), Storage(str(place / "warehouse"))
+    catalog, storage = Catalog(f"sqlite:///{place / 'catalog.db'}", clock), Storage(str(place / "warehouse"))
     catalog.create()
     storage.create()
     with_channels(catalog, *channels)
@@ -167,7 +171,7 @@ DAMAGES: tuple[Callable[[Path, random.Random], set[str]], ...] = (
 )
 
 
-def names(found: Verified) -> set[str]:
+def names(found: FsckReport) -> set[str]:
     return {each.block.written.name.directory for each in found.damaged}
 
 
@@ -199,7 +203,7 @@ def test_names_and_sizes_are_compared_without_reading_a_file(filled: tuple[Catal
     assert heard[-1] == (12, 12)
     damaged = truncate(copy, chance)
     assert names(verify(catalog, Storage(str(copy)))) == damaged
-    with pytest.raises(UnknownName):
+    with pytest.raises(NotFound):
         verify(catalog, Storage(str(copy)), ["nothing"])
 
 
@@ -208,7 +212,9 @@ def test_what_stands_beside_rows_is_mended(tmp_path: Path) -> None:
     for rows in (3, 4):
         publish(catalog, storage, "pages", rows)
     with catalog.reading() as tx:
-        one, other = (root_of(storage) / block.name.directory for block in chains.chronicle(tx, "pages").blocks)
+        one, other = (
+            root_of(storage) / block.name.directory for block in channel_store.channel_state(tx, "pages").blocks
+        )
     (root_of(storage) / BlockName(99, "abc").directory).mkdir()
     (one / MANIFEST).unlink()
     (one / COMMITTED).unlink()
@@ -221,7 +227,7 @@ def test_what_stands_beside_rows_is_mended(tmp_path: Path) -> None:
         ["the file added.parquet is foreign", "the file _block.json is of another content"],
     ]
     assert not any(each.is_lost for each in found.damaged)
-    assert [each.way for each in found.remedies] == [Way.MEND]
+    assert [each.way for each in found.remedies] == [RepairMethod.MEND]
     assert found.unreferenced == ("block_99_abc",)
     assert [block.written.name.directory for block in found.unmarked] == [one.name]
     mend(catalog, storage, found)
@@ -236,4 +242,29 @@ def test_lost_rows_of_a_source_must_be_brought_again(filled: tuple[Catalog, Path
     shutil.copytree(root, copy)
     delete_file(copy, random.Random(SEED))
     [remedy] = verify(catalog, Storage(str(copy))).remedies
-    assert (remedy.way, remedy.is_automatic, remedy.task) == (Way.INGEST, False, None)
+    assert (remedy.way, remedy.is_automatic, remedy.task) == (RepairMethod.INGEST, False, None)
+
+
+def test_blocks_are_verified_one_after_the_other_and_again_when_that_was_long_ago(tmp_path: Path) -> None:
+    clock = Clock()
+    catalog, storage = made(tmp_path, ("clicks",), clock)
+    for rows in (3, 4, 5):
+        publish(catalog, storage, "clicks", rows)
+    week = timedelta(days=7)
+    first, second, third = sorted(root_of(storage).glob("block_*"))
+    flip(data(first)[0], random.Random(SEED))
+    assert verify_some(catalog, storage, week, 60) == ()  # they have just been written
+    clock.forward(week.total_seconds() + 1)
+    assert verify_some(catalog, storage, week, -1) == ()  # there was no time
+    found = verify_some(catalog, storage, week, 60)
+    assert [each.block.written.name.directory for each in found] == [first.name]
+    assert verify_some(catalog, storage, week, 60) == ()  # it has been told of
+    data(second)[0].unlink()
+    shutil.rmtree(third)
+    clock.forward(week.total_seconds() + 1)
+    found = verify_some(catalog, storage, week, 60)
+    assert [each.block.written.name.directory for each in found] == [first.name, second.name, third.name]
+    with catalog.reading() as tx:
+        told = [each for each in events.since(tx, 0) if each.kind is EventKind.DAMAGED]
+    assert [each.channels for each in told] == [("clicks",)] * 4
+    assert "is missing" in told[2].text

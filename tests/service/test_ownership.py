@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.errors import CatalogError, StorageFailed, UnknownName
+from kilonova.errors import CatalogError, NotFound, StorageFailed
 from kilonova.model.block import BlockName
-from kilonova.service.ownership import Owner, owner_of, owner_to_text
+from kilonova.service.ownership import WarehouseOwner, owner_of, owner_to_text
 from kilonova.service.project import Project, open_project
 from kilonova.warehouse.storage import OWNER, Storage
 from tests.service.writing import Writing, declare, wrote
@@ -25,9 +25,9 @@ def test_init_says_whose_the_warehouse_is_and_may_be_repeated(tmp_path: Path) ->
         project.create()
         project.create()
         owner = owner_of(Storage(str(tmp_path / "warehouse")))
-        assert owner == Owner(catalog=project.catalog.check())
+        assert owner == WarehouseOwner(catalog=project.catalog.check())
     with a_project(tmp_path) as project:
-        project.take_up()
+        project.recover_expired_runs()
 
 
 def test_a_warehouse_of_another_catalog_is_refused(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_warehouse_of_another_catalog_is_refused(tmp_path: Path) -> None:
         assert not (tmp_path / "other.db").exists()
         other.catalog.create()  # as a release that did not look has done
         with pytest.raises(CatalogError, match=r"belongs to the catalog .*kilonova recover"):
-            other.take_up()
+            other.recover_expired_runs()
 
 
 def test_a_warehouse_with_blocks_is_refused_to_a_new_catalog(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_warehouse_with_blocks_is_refused_to_a_new_catalog(tmp_path: Path) -> 
             project.create()
         project.catalog.create()
         with pytest.raises(CatalogError, match=r"blocks of another catalog.*kilonova recover"):
-            project.take_up()
+            project.recover_expired_runs()
 
 
 def test_a_warehouse_of_an_older_release_is_adopted(tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ def test_a_warehouse_of_an_older_release_is_adopted(tmp_path: Path) -> None:
     storage.seal(BlockName(1), "{}")
     (tmp_path / "warehouse" / OWNER).unlink()
     with a_project(tmp_path) as project:
-        project.take_up()
-        assert owner_of(storage) == Owner(catalog=project.catalog.check())
+        project.recover_expired_runs()
+        assert owner_of(storage) == WarehouseOwner(catalog=project.catalog.check())
 
 
 def test_a_warehouse_that_cannot_be_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_a_warehouse_that_cannot_be_written_is_read(tmp_path: Path, monkeypatch:
         raise StorageFailed("the disk is read-only")
 
     monkeypatch.setattr(Storage, "claim", refused)
-    with a_project(tmp_path) as project, pytest.raises(UnknownName, match="no log"):
+    with a_project(tmp_path) as project, pytest.raises(NotFound, match="no log"):
         project.log(1)
     assert not (tmp_path / "warehouse" / OWNER).exists()
 
@@ -87,12 +87,12 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     for text, says in (("{", "cannot be read"), ('{"format": 2}', "unknown format 2")):
         (tmp_path / "warehouse" / OWNER).write_text(text)
         with a_project(tmp_path) as project, pytest.raises(CatalogError, match=says):
-            project.take_up()
+            project.recover_expired_runs()
 
 
 def test_of_many_that_claim_a_warehouse_at_once_one_wins(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
-    texts = [owner_to_text(Owner(catalog=f"{number}")) for number in range(16)]
+    texts = [owner_to_text(WarehouseOwner(catalog=f"{number}")) for number in range(16)]
     with ThreadPoolExecutor(8) as pool:
         seen = list(pool.map(lambda text: (storage.claim(text), storage.owner())[1], texts))
     assert len(set(seen)) == 1
@@ -116,4 +116,4 @@ def test_a_copied_project_goes_on(tmp_path: Path) -> None:
         project.create()
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     with a_project(tmp_path / "two") as project:
-        project.take_up()
+        project.recover_expired_runs()

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from sqlalchemy import select
 
 import kilonova as kn
-from kilonova.catalog import chains, tables
+from kilonova.catalog import channel_store, tables
 from kilonova.catalog.database import Catalog
 from kilonova.service.pins import Pins
 from kilonova.service.project import Project
@@ -41,7 +41,7 @@ def compacted(project: Project) -> int:
 
 def pins(project: Project) -> int:
     with project.catalog.reading() as tx:
-        return len(chains.pinned(tx))
+        return len(channel_store.pinned(tx))
 
 
 @pytest.mark.parametrize(

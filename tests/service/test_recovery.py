@@ -13,19 +13,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 import kilonova as kn
-from kilonova.catalog import chains, runs
+from kilonova.catalog import channel_store, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.manifest import Manifest, manifest_to_text
-from kilonova.engine.reclaim import collect_garbage
-from kilonova.engine.telling import unheard
-from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
-from kilonova.errors import Busy, CatalogError, UnknownName
+from kilonova.engine.garbage import collect_garbage
+from kilonova.engine.run_events import no_listener
+from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunPlan, RunResults, execute_run
+from kilonova.errors import CatalogError, Conflict, NotFound
 from kilonova.model.block import Base, BlockName, Delta, Kind, Statistics
-from kilonova.model.channel import Chronicle, PointState
+from kilonova.model.channel import ChannelState, PointState
 from kilonova.model.run import RunKind
 from kilonova.model.version import Version
 from kilonova.service.fsck import verify as fsck
-from kilonova.service.ownership import Owner, owner_of, owner_to_text, verify
+from kilonova.service.ownership import WarehouseOwner, owner_of, owner_to_text, verify
 from kilonova.service.project import Project, open_project
 from kilonova.service.recovery import recover
 from kilonova.warehouse.storage import COMMITTED, OWNER, Storage
@@ -56,24 +56,24 @@ def root_of(storage: Storage) -> Path:
 
 def publish(catalog: Catalog, storage: Storage, channel: str, what: str = "delta") -> None:
     """Carry a run out on a channel: a delta, a base, a compaction of all or of deltas, or one of nothing or no luck."""
-    workplace = Workplace(catalog=catalog, files=storage, owner="me", lease=LEASE, listener=unheard)
+    workplace = RunEnvironment(catalog=catalog, files=storage, owner="me", lease=LEASE, listener=no_listener)
     merges = what in ("compaction", "merged deltas")
 
-    def prepare(_: Transaction) -> Prepared[None]:
+    def prepare(_: Transaction) -> RunPlan[None]:
         kind = RunKind.COMPACTION if merges else RunKind.INGEST
-        return Prepared(kind=kind, tasks=(), writes=() if merges else (channel,), pins=(), plan=None)
+        return RunPlan(kind=kind, tasks=(), writes=() if merges else (channel,), pins=(), plan=None)
 
-    def work(begun: Begun[None]) -> Results:
+    def work(begun: ActiveRun[None]) -> RunResults:
         if what == "failure":
-            raise UnknownName("no luck")
+            raise NotFound("no luck")
         with catalog.reading() as tx:
-            chronicle = chains.chronicle(tx, channel)
-        point = chronicle.effective if merges else begun.points[channel]
-        deltas = chronicle.snapshot(chronicle.readable).deltas
+            chronicle = channel_store.channel_state(tx, channel)
+        point = chronicle.latest_distinct if merges else begun.points[channel]
+        deltas = chronicle.snapshot(chronicle.latest_readable).deltas
         if what == "merged deltas" and len(deltas) < 2:
-            return Results(inputs=(), outputs=(), advances=())
+            return RunResults(inputs=(), outputs=(), advances=())
         if what == "nothing":
-            return Results(inputs=(), outputs=(an_output(channel, point, None),), advances=())
+            return RunResults(inputs=(), outputs=(an_output(channel, point, None),), advances=())
         kind: Kind = Base(point) if what in ("base", "compaction") else Delta(point - 1, point)
         if what == "merged deltas":
             kind = Delta(deltas[0].start, deltas[-2 if point % 2 else -1].end)
@@ -84,31 +84,31 @@ def publish(catalog: Catalog, storage: Storage, channel: str, what: str = "delta
             stored=(),
         )
         output = an_output(channel, point, block, "compaction" if merges else None)
-        return Results(inputs=(), outputs=(output,), advances=())
+        return RunResults(inputs=(), outputs=(output,), advances=())
 
     try:
-        carry_out(workplace, prepare, work)
-    except UnknownName:
+        execute_run(workplace, prepare, work)
+    except NotFound:
         assert what == "failure"
 
 
-def chronicles(catalog: Catalog) -> dict[str, Chronicle]:
+def chronicles(catalog: Catalog) -> dict[str, ChannelState]:
     with catalog.reading() as tx:
-        return chains.chronicles(tx)
+        return channel_store.channel_states(tx)
 
 
-def told(chronicle: Chronicle) -> object:
+def told(chronicle: ChannelState) -> object:
     """What readers can see of a channel: how each point that can be read is put together, and what it reflects."""
     readable = {}
     for point in chronicle.points:
         if point.state is PointState.FILLED:
             try:
                 blocks = chronicle.snapshot(point.number).blocks
-            except UnknownName:
+            except NotFound:
                 continue
             readable[point.number] = ([block.name for block in blocks], point.version)
     channel = replace(chronicle.channel, several_writers=False)
-    return channel, chronicle.effective, readable
+    return channel, chronicle.latest_distinct, readable
 
 
 def test_a_lost_catalog_is_recovered_whatever_has_happened(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_lost_catalog_is_recovered_whatever_has_happened(tmp_path: Path) -> No
                     ),
                 )
         if chance.random() < 0.5:
-            collect_garbage(catalog, storage, unheard)
+            collect_garbage(catalog, storage, no_listener)
         before = chronicles(catalog)
         directories = storage.blocks()
         new = a_catalog(place, "new.db")
@@ -148,9 +148,9 @@ def test_a_lost_catalog_is_recovered_whatever_has_happened(tmp_path: Path) -> No
         assert done.run is not None
         publish(new, storage, "clicks")
         newest = chronicles(new)["clicks"]
-        assert newest.newest > max(point.number for point in before["clicks"].points if point.state.value == "filled")
+        assert newest.latest > max(point.number for point in before["clicks"].points if point.state.value == "filled")
         assert max(storage.blocks()).number > max(directories).number
-        assert chronicles(new)["clicks"].snapshot(newest.newest).blocks[-1].number == max(storage.blocks()).number
+        assert chronicles(new)["clicks"].snapshot(newest.latest).blocks[-1].number == max(storage.blocks()).number
 
 
 def test_an_older_backup_gets_what_came_after_it(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_an_older_backup_gets_what_came_after_it(tmp_path: Path) -> None:
         publish(catalog, storage, chance.choice(["clicks", "users"]))
     publish(catalog, storage, "clicks")
     publish(catalog, storage, "clicks", "compaction")
-    collect_garbage(catalog, storage, unheard)
+    collect_garbage(catalog, storage, no_listener)
     before = chronicles(catalog)
     catalog.close()
     backup = a_catalog(tmp_path, "backup.db")
@@ -190,8 +190,8 @@ def test_numbers_go_on_in_a_database_of_either_kind(tmp_path: Path, dialect: str
         publish(new, storage, "clicks")
         assert max(storage.blocks()).number == 21
         with new.reading() as tx:
-            assert runs.one(tx, None).number == (done.run or 0) + 1
-        assert chronicles(new)["clicks"].readable == 4
+            assert runs.find_run(tx, None).number == (done.run or 0) + 1
+        assert chronicles(new)["clicks"].latest_readable == 4
         new.close()
 
 
@@ -245,8 +245,8 @@ def test_what_was_not_published_is_left_and_named(tmp_path: Path) -> None:
     assert [doubt.what for doubt in done.doubts] == ["block_9"]
     assert [point.state.value for point in chronicles(new)["clicks"].points] == ["filled", "filled", "cancelled"]
     publish(new, storage, "clicks")
-    assert chronicles(new)["clicks"].newest == 5
-    collected = collect_garbage(new, storage, unheard)
+    assert chronicles(new)["clicks"].latest == 5
+    collected = collect_garbage(new, storage, no_listener)
     assert set(collected.strangers) == {blocks[2].directory, blocks[3].directory, "block_9"}
     assert set(blocks) < set(storage.blocks())
 
@@ -289,7 +289,7 @@ def test_recovery_is_refused_while_a_run_goes_on_and_over_another_warehouse(tmp_
     publish(catalog, storage, "clicks")
     with catalog.writing() as tx:
         runs.start(tx, kind=RunKind.INGEST, tasks=(), writes=("clicks",), owner="me", lease=LEASE)
-    with pytest.raises(Busy, match="a run goes on"):
+    with pytest.raises(Conflict, match="a run goes on"):
         recover(catalog, storage)
     (tmp_path / "other").mkdir()
     other, _ = made(tmp_path / "other", "clicks")
@@ -332,7 +332,7 @@ def test_a_warehouse_without_owner_is_recovered_if_its_blocks_agree(tmp_path: Pa
     place = root_of(storage) / OWNER
     place.unlink()
     recover(a_catalog(tmp_path, "one.db"), storage)
-    storage.hand_over(owner_to_text(Owner(catalog="other")))
+    storage.hand_over(owner_to_text(WarehouseOwner(catalog="other")))
     done = recover(a_catalog(tmp_path, "two.db"), storage)
     assert [doubt.why.split(",")[0] for doubt in done.doubts] == ["it is of another catalog"]
     assert owner_of(storage) is not None

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 import kilonova as kn
-from kilonova.catalog import chains, registry
-from kilonova.errors import UnknownName
+from kilonova.catalog import channel_store, registry
+from kilonova.errors import NotFound
 from kilonova.model.encoding import Changes, Upsert
-from kilonova.model.run import RunState, Way
+from kilonova.model.run import RefreshMethod, RunState
 from kilonova.model.schedule import Every
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode
-from kilonova.service.looking import Looking
-from kilonova.service.outlook import Outlook
+from kilonova.service.next_run import TaskPreview
 from kilonova.service.project import Project, open_project
+from kilonova.service.queries import ProjectReader
 from tests.catalog.building import a_function_variant, a_task, ingested
 from tests.service.writing import Writing, declare, wrote
 
@@ -25,13 +25,13 @@ KEYED = Upsert(("id",))
 PORTS = {"users": Mode.NEW, "logs": Mode.CHANGES, "rates": Mode.ALL}
 
 
-def told(outlook: Outlook) -> dict[str, tuple[int, int, str, int, int]]:
+def told(outlook: TaskPreview) -> dict[str, tuple[int, int, str, int, int]]:
     """By port, from where to where, how, how many blocks and rows."""
     return {each.port: (each.start, each.end, each.how, len(each.blocks), each.rows) for each in outlook.reads}
 
 
 @pytest.fixture
-def merging(looking: Looking) -> Looking:
+def merging(looking: ProjectReader) -> ProjectReader:
     """A task with an incremental variant alone, over channels that are empty."""
     declare(looking.catalog, "users", encoding=KEYED)
     declare(looking.catalog, "logs", "rates", "merged")
@@ -40,31 +40,37 @@ def merging(looking: Looking) -> Looking:
     return looking
 
 
-def test_a_task_over_empty_channels_would_read_nothing(merging: Looking) -> None:
-    found = merging.outlook("merged")
-    assert (found.due, found.variant, found.way, found.estimates) == (None, "merged", Way.FRESH, {})
+def test_a_task_over_empty_channels_would_read_nothing(merging: ProjectReader) -> None:
+    found = merging.task_preview("merged")
+    assert (found.due, found.variant, found.way, found.estimates) == (None, "merged", RefreshMethod.INITIAL, {})
     assert {how for *_, how, _, _ in told(found).values()} == {"nothing"}
-    with pytest.raises(UnknownName, match="no such task"):
-        merging.outlook("merge")
+    with pytest.raises(NotFound, match="no such task"):
+        merging.task_preview("merge")
 
 
-def test_a_task_says_what_it_would_read_and_how(merging: Looking) -> None:
+def test_a_task_says_what_it_would_read_and_how(merging: ProjectReader) -> None:
     catalog = merging.catalog
     upsert = Writing(rows=3, encoding=KEYED)
     wrote(catalog, {"users": replace(upsert, base=True), "logs": Writing(rows=5), "rates": Writing()})
-    first = merging.outlook("merged")
+    first = merging.task_preview("merged")
     assert first.due == "its logic has not run yet"
     assert told(first) == {
         "users": (0, 1, "snapshot", 1, 3), "logs": (0, 1, "delta", 1, 5), "rates": (0, 1, "snapshot", 1, 1),
     }  # fmt: skip
-    wrote(catalog, {"merged": Writing()}, task="merged", read=[("users", 1), ("logs", 1), ("rates", 1)], way=Way.FRESH)
-    idle = merging.outlook("merged")
-    assert (idle.due, idle.way) == (None, Way.INCREMENTAL)
-    assert set(idle.estimates) == {Way.INCREMENTAL}
+    wrote(
+        catalog,
+        {"merged": Writing()},
+        task="merged",
+        read=[("users", 1), ("logs", 1), ("rates", 1)],
+        way=RefreshMethod.INITIAL,
+    )
+    idle = merging.task_preview("merged")
+    assert (idle.due, idle.way) == (None, RefreshMethod.INCREMENTAL)
+    assert set(idle.estimates) == {RefreshMethod.INCREMENTAL}
     assert told(idle)["users"] == (1, 1, "nothing", 0, 0)
     wrote(catalog, {"users": upsert, "logs": Writing(rows=4)})
     wrote(catalog, {"users": upsert, "logs": Writing(rows=2, base=True)})
-    news = merging.outlook("merged")
+    news = merging.task_preview("merged")
     assert news.due == "users has come from point 1 to 3"
     assert told(news) == {
         "users": (1, 3, "chained deltas", 2, 6),
@@ -72,15 +78,17 @@ def test_a_task_says_what_it_would_read_and_how(merging: Looking) -> None:
         "rates": (1, 1, "snapshot", 1, 1),
     }
     with catalog.writing() as tx:
-        chains.doom(tx, [block.number for block in chains.chronicle(tx, "logs").blocks if block.end < 3])
-    gone = merging.outlook("merged")
+        channel_store.mark_for_deletion(
+            tx, [block.number for block in channel_store.channel_state(tx, "logs").blocks if block.end < 3]
+        )
+    gone = merging.task_preview("merged")
     assert told(gone)["logs"] == (
         1, 3, "the point can no longer be read: garbage collection took its blocks", 0, 0,
     )  # fmt: skip
     assert told(gone)["users"] == told(news)["users"]
 
 
-def test_weak_deltas_are_told_apart_from_what_they_replace(looking: Looking) -> None:
+def test_weak_deltas_are_told_apart_from_what_they_replace(looking: ProjectReader) -> None:
     catalog = looking.catalog
     declare(catalog, "users", encoding=KEYED)
     declare(catalog, "followed")
@@ -89,10 +97,10 @@ def test_weak_deltas_are_told_apart_from_what_they_replace(looking: Looking) -> 
     wrote(catalog, {"users": Writing(base=True)})
     wrote(catalog, {"followed": Writing()}, task="followed", read=[("users", 1)])
     wrote(catalog, {"users": Writing(encoding=KEYED, removals=None)})
-    assert told(looking.outlook("followed"))["users"] == (1, 2, "deltas, with what they replace", 2, 2)
+    assert told(looking.task_preview("followed"))["users"] == (1, 2, "deltas, with what they replace", 2, 2)
 
 
-def test_a_task_that_its_schedule_holds_back_says_until_when(looking: Looking) -> None:
+def test_a_task_that_its_schedule_holds_back_says_until_when(looking: ProjectReader) -> None:
     catalog = looking.catalog
     declare(catalog, "logs", "counts")
     with catalog.writing() as tx:
@@ -101,28 +109,28 @@ def test_a_task_that_its_schedule_holds_back_says_until_when(looking: Looking) -
     ingested(catalog, "logs")
     wrote(catalog, {"counts": Writing()}, task="counts", read=[("logs", 1)])
     ingested(catalog, "logs")
-    found = looking.outlook("counts")
+    found = looking.task_preview("counts")
     assert (found.due, found.waits_until is not None) == (None, True)
     assert told(found)["logs"] == (1, 2, "delta", 1, 1)
 
 
-def test_ways_that_are_open_are_estimated(looking: Looking) -> None:
+def test_ways_that_are_open_are_estimated(looking: ProjectReader) -> None:
     catalog = looking.catalog
     declare(catalog, "logs", "counts")
     whole = a_function_variant("whole", {"logs": Mode.ALL}, b"x")
     with catalog.writing() as tx:
         registry.put_task(tx, a_task("counts", {"logs": Mode.INSERTS}, ("counts",), more=(whole,)), "w")
     ingested(catalog, "logs")
-    first = looking.outlook("counts")
-    assert (first.variant, first.way, set(first.estimates)) == ("whole", Way.WHOLE, {Way.WHOLE})
-    wrote(catalog, {"counts": Writing()}, task="counts", read=[("logs", 1)], way=Way.WHOLE)
+    first = looking.task_preview("counts")
+    assert (first.variant, first.way, set(first.estimates)) == ("whole", RefreshMethod.FULL, {RefreshMethod.FULL})
+    wrote(catalog, {"counts": Writing()}, task="counts", read=[("logs", 1)], way=RefreshMethod.FULL)
     ingested(catalog, "logs")
-    second = looking.outlook("counts")
-    assert (second.variant, second.way) == ("counts", Way.INCREMENTAL)
-    assert set(second.estimates) == {Way.INCREMENTAL, Way.WHOLE}
+    second = looking.task_preview("counts")
+    assert (second.variant, second.way) == ("counts", RefreshMethod.INCREMENTAL)
+    assert set(second.estimates) == {RefreshMethod.INCREMENTAL, RefreshMethod.FULL}
     wrote(catalog, {"logs": Writing(encoding=Changes(), removals=1)})
-    third = looking.outlook("counts")
-    assert (third.variant, set(third.estimates)) == ("whole", {Way.WHOLE})
+    third = looking.task_preview("counts")
+    assert (third.variant, set(third.estimates)) == ("whole", {RefreshMethod.FULL})
     assert "may have lost rows" in third.reason
 
 
@@ -143,7 +151,7 @@ def test_a_view_says_which_ports_its_change_reads(shop: Project) -> None:
     with shop:
         catalog = shop.catalog
         with catalog.reading() as tx:
-            channels = {name: chains.channel(tx, name) for name in ("orders", "customers")}
+            channels = {name: channel_store.channel(tx, name) for name in ("orders", "customers")}
         own = Schema.of(("id", "bigint"), ("city", "string"))
 
         def some(name: str, *, base: bool = False) -> Writing:
@@ -152,17 +160,17 @@ def test_a_view_says_which_ports_its_change_reads(shop: Project) -> None:
             return Writing(rows=9 if base else 2, base=base, schema=schema, encoding=encoding)
 
         wrote(catalog, {name: some(name, base=True) for name in channels})
-        first = shop.outlook("cities")
-        assert (first.way, set(first.estimates)) == (Way.WHOLE, {Way.WHOLE})
+        first = shop.task_preview("cities")
+        assert (first.way, set(first.estimates)) == (RefreshMethod.FULL, {RefreshMethod.FULL})
         assert {each.port: each.how for each in first.reads} == {"orders": "snapshot", "customers": "snapshot"}
         made = {"cities": Writing(base=True, schema=own)}
-        wrote(catalog, made, task="cities", read=[("orders", 1), ("customers", 1)], way=Way.WHOLE)
-        idle = shop.outlook("cities")
+        wrote(catalog, made, task="cities", read=[("orders", 1), ("customers", 1)], way=RefreshMethod.FULL)
+        idle = shop.task_preview("cities")
         assert idle.due is None
         assert told(idle) == {"orders__change": (1, 1, "nothing", 0, 0), "customers__change": (1, 1, "nothing", 0, 0)}
         wrote(catalog, {"orders": some("orders")})
-        news = shop.outlook("cities")
-        assert set(news.estimates) >= {Way.INCREMENTAL, Way.WHOLE}
+        news = shop.task_preview("cities")
+        assert set(news.estimates) >= {RefreshMethod.INCREMENTAL, RefreshMethod.FULL}
         assert {each.port: each.how for each in news.reads} == {
             "orders__change": "deltas, with what they replace",
             "customers__change": "nothing",
@@ -189,44 +197,49 @@ def test_estimates_before_any_run_follow_how_much_sql_a_run_executes(tmp_path: P
             wrote(project.catalog, {each: Writing(base=base, schema=relation, encoding=KEYED) for each in channels})
 
         write(*names)
-        first = {view: project.outlook(view).estimates for view in ("wide", "narrow")}
-        assert first["wide"][Way.WHOLE] > 3 * first["narrow"][Way.WHOLE]
+        first = {view: project.task_preview(view).estimates for view in ("wide", "narrow")}
+        assert first["wide"][RefreshMethod.FULL] > 3 * first["narrow"][RefreshMethod.FULL]
         for view, schema, read in (("wide", wide, names), ("narrow", relation, ["t0"])):
             made = {view: Writing(base=True, schema=schema, encoding=KEYED)}
             wrote(project.catalog, made, task=view, read=[(name, 1) for name in read])
         write("t0")
-        one = project.outlook("wide")
-        assert project.outlook("narrow").estimates[Way.INCREMENTAL] < one.estimates[Way.INCREMENTAL] / 3
+        one = project.task_preview("wide")
+        assert (
+            project.task_preview("narrow").estimates[RefreshMethod.INCREMENTAL]
+            < one.estimates[RefreshMethod.INCREMENTAL] / 3
+        )
         write(*names[1:])
-        all_of_them = project.outlook("wide")
-        assert all_of_them.way is Way.WHOLE
-        assert all_of_them.estimates[Way.INCREMENTAL] > 3 * one.estimates[Way.INCREMENTAL]
-        assert all_of_them.estimates[Way.WHOLE] < all_of_them.estimates[Way.INCREMENTAL]
-        assert f"estimated at {all_of_them.estimates[Way.WHOLE]:.1f} s" in all_of_them.reason
+        all_of_them = project.task_preview("wide")
+        assert all_of_them.way is RefreshMethod.FULL
+        assert all_of_them.estimates[RefreshMethod.INCREMENTAL] > 3 * one.estimates[RefreshMethod.INCREMENTAL]
+        assert all_of_them.estimates[RefreshMethod.FULL] < all_of_them.estimates[RefreshMethod.INCREMENTAL]
+        assert f"estimated at {all_of_them.estimates[RefreshMethod.FULL]:.1f} s" in all_of_them.reason
 
 
-def test_runs_of_a_task_are_told_with_what_they_were_estimated_to_take(looking: Looking) -> None:
+def test_runs_of_a_task_are_told_with_what_they_were_estimated_to_take(looking: ProjectReader) -> None:
     catalog = looking.catalog
     declare(catalog, "a", "b")
     with catalog.writing() as tx:
         registry.put_task(tx, a_task("t", {"x": Mode.NEW}, ("a", "b")), "w")
         registry.put_task(tx, a_task("other", {"x": Mode.NEW}, ("a",)), "w")
-    estimates = {Way.INCREMENTAL: 1.25, Way.WHOLE: 7.5}
+    estimates = {RefreshMethod.INCREMENTAL: 1.25, RefreshMethod.FULL: 7.5}
     nothing = Writing(empty=True)
-    one = wrote(catalog, {"a": nothing, "b": Writing(rows=3)}, task="t", way=Way.INCREMENTAL, estimates=estimates)
+    one = wrote(
+        catalog, {"a": nothing, "b": Writing(rows=3)}, task="t", way=RefreshMethod.INCREMENTAL, estimates=estimates
+    )
     two = wrote(catalog, {"a": nothing, "b": nothing}, task="t")
     wrote(catalog, {"a": Writing()}, task="other")
-    four = wrote(catalog, {"a": Writing(rows=2), "b": Writing(rows=3)}, task="t", way=Way.FRESH)
-    found = looking.past("t")
+    four = wrote(catalog, {"a": Writing(rows=2), "b": Writing(rows=3)}, task="t", way=RefreshMethod.INITIAL)
+    found = looking.task_runs("t")
     assert [past.run for past in found] == [four, two, one]
     both, unchanged, first = found
-    assert (both.channel, both.point, both.rows, both.bytes, both.way) == ("a", 4, 5, 50, Way.FRESH)
+    assert (both.channel, both.point, both.rows, both.bytes, both.way) == ("a", 4, 5, 50, RefreshMethod.INITIAL)
     assert (unchanged.channel, unchanged.rows, unchanged.way, unchanged.change_bytes) == ("a", None, None, None)
-    assert (first.channel, first.point, first.rows, first.way) == ("b", 1, 3, Way.INCREMENTAL)
+    assert (first.channel, first.point, first.rows, first.way) == ("b", 1, 3, RefreshMethod.INCREMENTAL)
     assert (first.estimates, both.estimates) == (estimates, {})
     assert (first.change_bytes, first.whole_bytes, first.seconds, first.reason) == (7, 70, 0.5, "because")
     assert (first.started, first.ended, first.state) == (catalog.clock(), catalog.clock(), RunState.SUCCEEDED)
-    assert looking.past("t", four, 1) == (unchanged,)
-    assert looking.past("t", limit=2) == found[:2]
-    with pytest.raises(UnknownName, match="no such task"):
-        looking.past("tt")
+    assert looking.task_runs("t", four, 1) == (unchanged,)
+    assert looking.task_runs("t", limit=2) == found[:2]
+    with pytest.raises(NotFound, match="no such task"):
+        looking.task_runs("tt")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kilonova.catalog import chains, registry, runs
+from kilonova.catalog import channel_store, registry, runs
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.runs import Advance
 from kilonova.model.block import Base, Delta, Statistics
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Encoding
-from kilonova.model.run import Extent, Output, RunKind, Way
+from kilonova.model.run import InputSize, RefreshMethod, RunKind, RunOutput
 from kilonova.model.schema import Schema
 from kilonova.model.version import Version
 from tests.catalog.building import LEASE, SCHEMA, a_block, begin
@@ -41,8 +41,8 @@ def wrote(
     *,
     task: str | None = None,
     read: Sequence[tuple[str, int]] = (),
-    way: Way | None = None,
-    estimates: Mapping[Way, float] | None = None,
+    way: RefreshMethod | None = None,
+    estimates: Mapping[RefreshMethod, float] | None = None,
 ) -> int:
     """A committed run that fills (or cancels) the next point of channels; its number."""
     with catalog.writing() as tx:
@@ -51,11 +51,11 @@ def wrote(
         outputs = []
         for channel, what in writings.items():
             point = points[channel]
-            number = chains.new_block(tx, channel, run)
+            number = channel_store.new_block(tx, channel, run)
             block = a_block(number, Base(point) if what.base else Delta(point - 1, point), what.rows, what.encoding)
             told = Statistics(rows=what.rows, bytes=10 * what.rows, files=1, removals=what.removals)
             outputs.append(
-                Output(
+                RunOutput(
                     channel=channel,
                     point=point,
                     block=None if what.empty else replace(block, schema=what.schema, statistics=told),
@@ -64,7 +64,7 @@ def wrote(
                     reason="because",
                     seconds=0.5,
                     way=way,
-                    extent=None if way is None else Extent(change=7, whole=70),
+                    extent=None if way is None else InputSize(change=7, whole=70),
                     estimates=estimates or {},
                 )
             )
@@ -77,10 +77,10 @@ def compacted(catalog: Catalog, channel: str, rows: int) -> int:
     """A committed compaction; its block."""
     with catalog.writing() as tx:
         run, _ = runs.start(tx, kind=RunKind.COMPACTION, tasks=(), writes=(), owner="me", lease=LEASE)
-        chronicle = chains.chronicle(tx, channel)
-        point = chronicle.effective
-        block = a_block(chains.new_block(tx, channel, run), Base(point), rows, chronicle.channel.encoding)
-        output = Output(
+        chronicle = channel_store.channel_state(tx, channel)
+        point = chronicle.latest_distinct
+        block = a_block(channel_store.new_block(tx, channel, run), Base(point), rows, chronicle.channel.encoding)
+        output = RunOutput(
             channel=channel,
             point=point,
             block=block,

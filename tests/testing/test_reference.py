@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kilonova.errors import EncodingError, KeyViolation, UnknownName
+from kilonova.errors import EncodingError, KeyViolation, NotFound
 from kilonova.model.encoding import (
     Append,
     Changes,
@@ -467,5 +467,5 @@ class TestWorkflow:
         assert workflow.run() == ["known", "counts", "joined", "dedupe", "total"]
 
     def test_an_unknown_task_is_named(self) -> None:
-        with pytest.raises(UnknownName, match="Did you mean counts"):
+        with pytest.raises(NotFound, match="Did you mean counts"):
             sample().run(["count"])

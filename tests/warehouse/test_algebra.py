@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from kilonova.errors import EncodingError, StorageFailed
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind
-from kilonova.model.channel import Channel, Chronicle, Point, PointState
+from kilonova.model.channel import Channel, ChannelState, Point, PointState
 from kilonova.model.encoding import (
     DELETED,
     SET,
@@ -39,10 +39,10 @@ from kilonova.model.encoding import (
     Upsert,
     delta_schema,
 )
-from kilonova.model.reading import Chain, Diff, Reading
+from kilonova.model.read_plan import DeltaRead, DiffRead, ReadPlan
 from kilonova.model.schema import Column, Schema
 from kilonova.model.version import Version
-from kilonova.schedule.layout import Sizes
+from kilonova.schedule.layout import LayoutThresholds
 from kilonova.testing import reference
 from kilonova.testing.reference import Bag, Record
 from kilonova.warehouse import jobs
@@ -279,24 +279,24 @@ class Chained:
     folder: Path
     dress: Dress
     cases: list[Case]
-    sizes: Sizes = field(default_factory=Sizes)
+    sizes: LayoutThresholds = field(default_factory=LayoutThresholds)
     blocks: list[Block] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
-    def warehouse(self, sizes: Sizes | None = None) -> Warehouse:
+    def warehouse(self, sizes: LayoutThresholds | None = None) -> Warehouse:
         functions: Callable[[str], Any] = Lifted
         storage = Storage(str(self.folder))
         identity = "".join(c for c in self.folder.name if c.isalnum())
         return Warehouse(self.spark, storage, identity, functions, sizes or self.sizes)
 
-    def chronicle(self, blocks: Iterable[Block] | None = None, schema: Schema | None = None) -> Chronicle:
+    def chronicle(self, blocks: Iterable[Block] | None = None, schema: Schema | None = None) -> ChannelState:
         channel = Channel(name="c", schema=schema or self.dress.schema, encoding=self.dress.lifted(self.dress.encoding))
         held = tuple(self.blocks if blocks is None else blocks)
         points = tuple(
             Point(number=n, state=PointState.FILLED, version=Version(), time=datetime.now(UTC), run=n)
             for n in range(1, 1 + max((block.end for block in self.blocks), default=0))
         )
-        return Chronicle(channel, points, held)
+        return ChannelState(channel, points, held)
 
     def write(self, kind: Kind, using: Encoding, rows: Iterable[Record], schema: Schema | None = None) -> Block | None:
         """Write a block of dressed rows."""
@@ -320,7 +320,7 @@ class Chained:
     def dressed(self, rows: Callable[[Case], Iterable[Record]]) -> list[Record]:
         return [self.dress.dressed(number, record) for number, case in enumerate(self.cases) for record in rows(case)]
 
-    def read(self, readings: Sequence[Reading], sizes: Sizes | None = None) -> Iterator[list[list[Record]]]:
+    def read(self, readings: Sequence[ReadPlan], sizes: LayoutThresholds | None = None) -> Iterator[list[list[Record]]]:
         """The rows of each reading by case, all fetched by one job; the readings have the same columns."""
         warehouse = self.warehouse(sizes)
         from pyspark.sql import functions as F
@@ -359,11 +359,11 @@ def chained(
     encoding: Encoding,
     pattern: Sequence[Encoding],
     *,
-    sizes: Sizes | None = None,
+    sizes: LayoutThresholds | None = None,
     keys: tuple[Any, ...] = KEYS,
 ) -> Chained:
     """Write what `sampled` gives: a base at point 1, and a delta per element of the pattern."""
-    made = Chained(spark, folder, Dress(encoding, keys), sampled(cases(encoding, pattern)), sizes or Sizes())
+    made = Chained(spark, folder, Dress(encoding, keys), sampled(cases(encoding, pattern)), sizes or LayoutThresholds())
     schema = schema_of(encoding)
     made.write(Base(1), encoding, made.dressed(lambda case: reference.records(schema, case.relations[0])))
     for place, using in enumerate(pattern):
@@ -385,7 +385,9 @@ def chained(
     return made
 
 
-def assert_snapshots(made: Chained, chronicle: Chronicle, points: Sequence[int], sizes: Sizes | None = None) -> None:
+def assert_snapshots(
+    made: Chained, chronicle: ChannelState, points: Sequence[int], sizes: LayoutThresholds | None = None
+) -> None:
     found = made.read([chronicle.snapshot(point) for point in points], sizes)
     for point, by_case in zip(points, found, strict=True):
         for number, rows in enumerate(by_case):
@@ -395,7 +397,7 @@ def assert_snapshots(made: Chained, chronicle: Chronicle, points: Sequence[int],
 
 
 def assert_changes(
-    made: Chained, chronicle: Chronicle, pairs: Sequence[tuple[int, int]], sizes: Sizes | None = None
+    made: Chained, chronicle: ChannelState, pairs: Sequence[tuple[int, int]], sizes: LayoutThresholds | None = None
 ) -> None:
     """Both the strong delta and that in the channel's encoding."""
     encoding, schema = made.dress.encoding, made.dress.plain
@@ -412,7 +414,7 @@ def assert_changes(
                 assert len(weights) == len(rows), f"case {number} from {pair}: a row occurs twice"
             assert weights == expected, f"case {number} from {pair}"
     weak = [(pair, chronicle.delta(*pair)) for pair in pairs]
-    weak = [(pair, reading) for pair, reading in weak if isinstance(reading, Chain) or has_diff(encoding)]
+    weak = [(pair, reading) for pair, reading in weak if isinstance(reading, DeltaRead) or has_diff(encoding)]
     if not weak:
         return
     for (pair, reading), by_case in zip(weak, made.read([r for _, r in weak], sizes), strict=True):
@@ -421,7 +423,7 @@ def assert_changes(
             old, new = (case.relations[point - 1] if point else Counter() for point in pair)
             delta = reference.delta_of(encoding, schema, rows)
             about = f"case {number} from {pair}"
-            if isinstance(reading, Chain):
+            if isinstance(reading, DeltaRead):
                 change = reference.empty(encoding)
                 for step in case.steps[pair[0] - 1 : pair[1] - 1]:
                     change = reference.chain(encoding, schema, change, step, function=function)
@@ -556,7 +558,7 @@ def test_a_delta_that_changes_nothing_is_not_published(spark: SparkSession, tmp_
 def test_of_an_upsert_to_a_large_channel_a_few_rows_are_compared_first(
     spark: SparkSession, tmp_path: Path, deltas: int
 ) -> None:
-    made = replace(chained(spark, tmp_path, UPSERT, [UPSERT] * deltas), sizes=Sizes(compared=0))
+    made = replace(chained(spark, tmp_path, UPSERT, [UPSERT] * deltas), sizes=LayoutThresholds(compared=0))
     now = made.dressed(lambda case: reference.records(made.dress.plain, case.relations[-1]))
     point = len(made.blocks)
     same = [row | {DELETED[0]: False} for row in sorted(now, key=lambda row: row["case"])]
@@ -595,7 +597,7 @@ def replace_last(encoding: Encoding, case: Case) -> Case:
     return Case([case.relations[0]] * 2, [step])
 
 
-ALIGNED = Sizes(bucketed=1, bucket=1 << 16, broadcast=0)
+ALIGNED = LayoutThresholds(bucketed=1, bucket=1 << 16, broadcast=0)
 
 
 @pytest.mark.parametrize("encoding", but_slow([UPSERT, CHANGES_KEYED, INCREMENT, COLUMNS], COLUMNS))
@@ -618,7 +620,7 @@ def test_all_ways_to_merge_give_the_same(spark: SparkSession, tmp_path: Path, en
     assert_snapshots(made, made.chronicle(), [3, 4])
 
     plain = replace(made, blocks=[replace(block, buckets=0) for block in made.blocks[:-1]])
-    for sizes in (Sizes(), Sizes(single=0), Sizes(single=0, broadcast=0)):
+    for sizes in (LayoutThresholds(), LayoutThresholds(single=0), LayoutThresholds(single=0, broadcast=0)):
         assert_snapshots(plain, plain.chronicle(), [2, 4], sizes)
         assert_changes(plain, plain.chronicle(), [(1, 3)], sizes)
     for reading in (plain.chronicle().snapshot(4), plain.chronicle().delta(1, 3), plain.chronicle().changes(1, 3)):
@@ -663,6 +665,6 @@ def assert_aligned(plan: str) -> None:
 def test_a_custom_encoding_without_a_diff_says_so(spark: SparkSession, tmp_path: Path) -> None:
     made = chained(spark, tmp_path, LARGEST, [LARGEST])
     snapshot = made.chronicle().snapshot
-    reading = Diff(old=snapshot(1), new=snapshot(2), encoding=made.dress.lifted(LARGEST))
+    reading = DiffRead(old=snapshot(1), new=snapshot(2), encoding=made.dress.lifted(LARGEST))
     with pytest.raises(EncodingError, match="has no diff"):
         made.warehouse().open(reading)

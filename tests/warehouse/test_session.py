@@ -10,8 +10,8 @@ import pytest
 from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
-from kilonova.warehouse import class_data
-from kilonova.warehouse.java import Java, find_java, first_usable, java_environment, script, shim
+from kilonova.jvm import cds_archive
+from kilonova.jvm.runtime import Java, find_java, first_usable, java_environment, script, shim
 from kilonova.warehouse.session import SparkSettings, session_options, wait_for_java
 
 
@@ -92,7 +92,7 @@ def test_the_shim_holds_what_the_java_holds_and_is_made_once(tmp_path):
 def test_another_java_gets_another_shim_and_archive(tmp_path):
     one, two = (fake_java(tmp_path / name, "17.0.2") for name in ("one", "two"))
     assert shim(one, tmp_path) != shim(two, tmp_path)
-    assert class_data.archive_path(one, tmp_path) != class_data.archive_path(two, tmp_path)
+    assert cds_archive.archive_path(one, tmp_path) != cds_archive.archive_path(two, tmp_path)
 
 
 def test_daemons_can_be_given_the_shim(tmp_path, monkeypatch):
@@ -175,7 +175,7 @@ def test_a_url_of_something_else_is_refused(tmp_path, url):
 def test_spark_starts_quietly_on_the_packaged_java_even_with_a_damaged_archive(tmp_path):
     java = find_java({"PATH": ""})
     cache = tmp_path / "cache" / "kilonova"
-    archive = class_data.archive_path(java, cache)
+    archive = cds_archive.archive_path(java, cache)
     archive.parent.mkdir(parents=True)
     archive.write_bytes(b"\0" * 1000)
     (tmp_path / "work").mkdir()

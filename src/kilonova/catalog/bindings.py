@@ -1,4 +1,4 @@
-"""Bindings and their triggers as the catalog keeps them."""
+"""Bindings and their triggers in the catalog."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 from sqlalchemy import Select, Table, Text, bindparam, cast, exists, insert, select, update
 
 from kilonova.catalog import codec, events, tables
-from kilonova.catalog.database import Transaction, insert_all
-from kilonova.errors import UnknownName, closest
+from kilonova.catalog.database import Transaction, insert_all, is_among
+from kilonova.errors import NotFound, closest_name
 from kilonova.model.binding import Binding
 from kilonova.model.event import EventKind
-from kilonova.model.trigger import Arrival, Trigger, simple
-from kilonova.schedule.firing import armed
+from kilonova.model.trigger import ArrivalTrigger, Trigger, conditions_of
+from kilonova.schedule.trigger_evaluation import initial_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """A registered binding.
+class RegisteredBinding:
+    """Registered binding.
 
     Attributes:
-        binding: what it is.
+        binding: its definition.
         workflow: the workflow that declares it.
-        paused: whether its triggers are held back.
+        paused: whether its triggers are paused.
     """
 
     binding: Binding
@@ -33,11 +33,11 @@ class Bound:
     paused: bool
 
 
-def bindings(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, Bound]:
-    """Active bindings by name; all of them where no names are given.
+def bindings(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, RegisteredBinding]:
+    """Return active bindings by name; all of them if no names are given.
 
     Raises:
-        UnknownName: a name is not that of an active binding.
+        NotFound: there is no active binding of one of the names.
     """
     wanted = None if names is None else list(dict.fromkeys(names))
     binding, task, trigger = tables.binding, tables.task, tables.trigger
@@ -55,15 +55,15 @@ def bindings(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, B
     for row in tx.connection.execute(started.order_by(trigger.c.id)):
         triggers.setdefault(row.binding_id, []).append(codec.trigger_from_json(row.definition))
     found = {
-        row.name: Bound(
+        row.name: RegisteredBinding(
             binding=Binding(
                 name=row.name,
                 tasks=tuple(tasks[row.name]),
                 triggers=tuple(triggers.get(row.id, ())),
                 workflowette=row.workflowette,
                 priority=row.priority,
-                queue=row.queue,
-                alone=row.alone,
+                merge_window=row.queue,
+                implicit=row.alone,
             ),
             workflow=row.workflow,
             paused=row.paused,
@@ -78,7 +78,7 @@ def bindings(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, B
 
 
 def binding_names(tx: Transaction, after: str = "", limit: int | None = None) -> list[str]:
-    """The names of the active bindings, sorted: those after a name, and at most so many."""
+    """Return the names of the active bindings after a name, sorted, at most `limit`."""
     name = tables.binding.c.name
     busy = exists().where(tables.task.c.binding == name, tables.task.c.active)
     query = select(name).where(tables.binding.c.active, busy, name > after).order_by(name).limit(limit)
@@ -86,10 +86,10 @@ def binding_names(tx: Transaction, after: str = "", limit: int | None = None) ->
 
 
 def binding_id(tx: Transaction, name: str) -> int:
-    """The catalog's number of a binding.
+    """Return the id of a binding.
 
     Raises:
-        UnknownName: there is no such binding.
+        NotFound: there is no such binding.
     """
     table = tables.binding
     found = tx.connection.execute(select(table.c.id).where(table.c.name == name, table.c.active)).scalar()
@@ -98,41 +98,43 @@ def binding_id(tx: Transaction, name: str) -> int:
     return int(found)
 
 
-def _unknown(tx: Transaction, name: str) -> UnknownName:
-    return UnknownName("there is no such binding", binding=name, hint=closest(name, binding_names(tx)))
+def _unknown(tx: Transaction, name: str) -> NotFound:
+    return NotFound("there is no such binding", binding=name, hint=closest_name(name, binding_names(tx)))
 
 
 def tasks_of(tx: Transaction, name: str) -> tuple[str, ...]:
-    """The tasks of a binding, in the order of their registration."""
+    """Return the tasks of a binding, in the order of their registration."""
     table = tables.task
     query = select(table.c.name).where(table.c.binding == name, table.c.active).order_by(table.c.id)
     return tuple(tx.connection.execute(query).scalars())
 
 
 def of_tasks(tx: Transaction, tasks: Iterable[str]) -> tuple[str, ...]:
-    """The bindings of tasks, by name; those of tasks that are not there any more are left out."""
+    """Return the names of the bindings of tasks, sorted; tasks that are no longer active are left out."""
     table = tables.task
-    query = select(table.c.binding).where(table.c.name.in_(list(tasks)), table.c.active, table.c.binding.is_not(None))
+    query = select(table.c.binding).where(
+        is_among(tx, table.c.name, tasks), table.c.active, table.c.binding.is_not(None)
+    )
     return tuple(tx.connection.execute(query.distinct().order_by(table.c.binding)).scalars())
 
 
 def by_task(tx: Transaction) -> dict[str, str]:
-    """The binding of each task; a task that is in none stands for itself."""
+    """Return the binding of each task; for a task without one, the task itself."""
     table = tables.task
     rows = tx.connection.execute(select(table.c.name, table.c.binding).where(table.c.active))
     return {row.name: row.binding or row.name for row in rows}
 
 
-def made_of(tx: Transaction, tasks: Iterable[str], *, whole: bool) -> str | None:
-    """Return the binding to which all of some tasks belong.
+def bindings_of_workflowette(tx: Transaction, tasks: Iterable[str], *, whole: bool) -> str | None:
+    """Return the binding to which all of the given tasks belong.
 
     Args:
         tx: an open transaction.
         tasks: the tasks.
-        whole: whether they have to be all of its tasks.
+        whole: whether they have to be all tasks of the binding.
 
     Returns:
-        Its name; None if they belong to several or none, or are not all of it.
+        Its name; None if they belong to several or none, or, with `whole`, are not all of its tasks.
     """
     found, names = of_tasks(tx, tasks), set(tasks)
     if len(found) != 1 or (whole and names != set(tasks_of(tx, found[0]))):
@@ -141,9 +143,9 @@ def made_of(tx: Transaction, tasks: Iterable[str], *, whole: bool) -> str | None
 
 
 def put(tx: Transaction, workflow: str, bindings: Iterable[Binding]) -> None:
-    """Register the bindings of a workflow in the place of those that it had.
+    """Register the bindings of a workflow, replacing those that it had.
 
-    A trigger that stays as it was keeps what it remembers; a new one begins now.
+    An unchanged trigger keeps its state; a new one starts with the initial state.
     """
     table = tables.binding
     wanted = {binding.name: binding for binding in bindings}
@@ -155,8 +157,8 @@ def put(tx: Transaction, workflow: str, bindings: Iterable[Binding]) -> None:
             "workflow": workflow,
             "workflowette": binding.workflowette,
             "priority": binding.priority,
-            "queue": binding.queue,
-            "alone": binding.alone,
+            "queue": binding.merge_window,
+            "alone": binding.implicit,
             "active": True,
         }
         row = known.get(name)
@@ -174,17 +176,17 @@ def put(tx: Transaction, workflow: str, bindings: Iterable[Binding]) -> None:
     numbers = tx.connection.execute(select(table.c.name, table.c.id).where(table.c.workflow == workflow))
     triggers = {row.id: wanted[row.name].triggers if row.name in wanted else () for row in numbers}
     _put_triggers(tx, workflow, triggers)
-    events.tell(tx, EventKind.APPLIED, said=workflow)
+    events.record(tx, EventKind.APPLIED, said=workflow)
 
 
 def _update_each(tx: Transaction, table: Table, rows: list[dict[str, Any]]) -> None:
-    """Update rows, each given by its `id` as `key`, and the columns to change."""
+    """Update rows, each given by its `id` as `key` and the columns to change."""
     if rows:
         tx.connection.execute(update(table).where(table.c.id == bindparam("key")), rows)
 
 
 def _put_triggers(tx: Transaction, workflow: str, wanted: Mapping[int, Sequence[Trigger]]) -> None:
-    """Give each binding of a workflow, by number, its triggers."""
+    """Set the triggers of each binding of a workflow, by the binding's id."""
     table = tables.trigger
     known = {
         (row.binding_id, json.dumps(row.definition, sort_keys=True)): row.id
@@ -200,7 +202,7 @@ def _put_triggers(tx: Transaction, workflow: str, wanted: Mapping[int, Sequence[
         for trigger in triggers:
             definition = codec.trigger_to_json(trigger)
             if known.pop((binding, json.dumps(definition, sort_keys=True)), None) is None:
-                state = codec.state_to_json(armed(trigger, tx.now, event))
+                state = codec.state_to_json(initial_state(trigger, tx.now, event))
                 new.append(
                     {"binding_id": binding, "definition": definition, "state": state, "wake": tx.now, "active": True}
                 )
@@ -209,30 +211,30 @@ def _put_triggers(tx: Transaction, workflow: str, wanted: Mapping[int, Sequence[
 
 
 def forget(tx: Transaction, channel: str) -> None:
-    """A channel is dropped: triggers that wait for its data begin anew, for it may come again."""
+    """Reset triggers that wait for data of a dropped channel, which may be declared again."""
     table = tables.trigger
     named = cast(table.c.definition, Text).contains(json.dumps(channel), autoescape=True)
-    _rearm(tx, select(table).where(table.c.active, named), channel)
-    events.tell(tx, EventKind.APPLIED, said=f"the channel {channel} was dropped")
+    _reset_triggers(tx, select(table).where(table.c.active, named), channel)
+    events.record(tx, EventKind.APPLIED, said=f"the channel {channel} was dropped")
 
 
-def rearm(tx: Transaction, tasks: Iterable[str]) -> None:
-    """Let data that are there count as new arrivals for the triggers of tasks that begin anew."""
+def reset_triggers(tx: Transaction, tasks: Iterable[str]) -> None:
+    """Reset the triggers of tasks that are recomputed from scratch: existing data counts as newly arrived."""
     table, names = tables.trigger, of_tasks(tx, tasks)
     bound = table.join(tables.binding, tables.binding.c.id == table.c.binding_id)
-    _rearm(tx, select(table).select_from(bound).where(table.c.active, tables.binding.c.name.in_(names)))
+    _reset_triggers(tx, select(table).select_from(bound).where(table.c.active, tables.binding.c.name.in_(names)))
 
 
-def _rearm(tx: Transaction, triggers: Select[Any], channel: str | None = None) -> None:
-    """Replace triggers that wait for data, of one channel or of any, by new ones that have seen none yet."""
+def _reset_triggers(tx: Transaction, triggers: Select[Any], channel: str | None = None) -> None:
+    """Replace triggers that wait for data, of one channel or of any, by new ones that have seen no data."""
     table = tables.trigger
     for row in tx.connection.execute(triggers).all():
         trigger = codec.trigger_from_json(row.definition)
-        waits = (item.channel for item in simple(trigger) if isinstance(item, Arrival))
+        waits = (item.channel for item in conditions_of(trigger) if isinstance(item, ArrivalTrigger))
         if not any(channel in (None, name) for name in waits):
             continue
         tx.connection.execute(update(table).where(table.c.id == row.id).values(active=False, wake=None))
-        state = codec.state_to_json(armed(trigger, tx.now, events.newest(tx)))
+        state = codec.state_to_json(initial_state(trigger, tx.now, events.newest(tx)))
         tx.connection.execute(
             insert(table).values(
                 binding_id=row.binding_id, definition=row.definition, state=state, wake=tx.now, active=True
@@ -241,16 +243,16 @@ def _rearm(tx: Transaction, triggers: Select[Any], channel: str | None = None) -
 
 
 def pause(tx: Transaction, name: str, paused: bool, who: str) -> None:
-    """Hold the triggers of a binding back, or let them go; what happens meanwhile they see afterwards.
+    """Pause or resume the triggers of a binding; after resuming, they see what happened meanwhile.
 
     Args:
         tx: a writing transaction.
         name: the binding.
-        paused: whether they are held back.
-        who: who wants it.
+        paused: whether to pause or to resume.
+        who: the user that does it.
 
     Raises:
-        UnknownName: there is no such binding.
+        NotFound: there is no such binding.
     """
     number = binding_id(tx, name)
     tx.connection.execute(update(tables.binding).where(tables.binding.c.id == number).values(paused=paused))
@@ -260,4 +262,4 @@ def pause(tx: Transaction, name: str, paused: bool, who: str) -> None:
             .where(tables.trigger.c.binding_id == number, tables.trigger.c.active)
             .values(wake=tx.now)
         )
-    events.tell(tx, EventKind.PAUSED if paused else EventKind.RESUMED, binding=name, said=f"by {who}")
+    events.record(tx, EventKind.PAUSED if paused else EventKind.RESUMED, binding=name, said=f"by {who}")

@@ -1,4 +1,4 @@
-"""How the model's values are written down in JSON columns, and read back."""
+"""Conversion of the model's values to JSON columns and back."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from typing import Any, assert_never
 
 from kilonova.errors import CatalogError
 from kilonova.model.block import External, FileGroup, StoredFile
-from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique
-from kilonova.model.directory import Directory
+from kilonova.model.check import AcceptedValues, Check, NotNull, RowCondition, Unique
+from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.event import EventKind
-from kilonova.model.file import Fingerprint
-from kilonova.model.headway import Amount, Going, Headway
-from kilonova.model.outlet import Lineage, Outlet, Webhook
-from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh
-from kilonova.model.run import Way
+from kilonova.model.progress import RunProgress, StepProgress, TaskCount
+from kilonova.model.run import RefreshMethod
 from kilonova.model.schedule import Cron, Every, Schedule
 from kilonova.model.schema import Column, Schema
+from kilonova.model.subscription import Lineage, Subscription, Webhook
 from kilonova.model.trigger import (
-    After,
     AllOf,
-    Armed,
-    Arrival,
-    Clock,
-    Missed,
+    ArrivalTrigger,
+    Condition,
+    ConditionState,
+    MisfirePolicy,
     Occurrence,
-    Reached,
-    Simple,
-    State,
+    RunOutcome,
+    RunTrigger,
+    TimeTrigger,
     Trigger,
+    TriggerState,
 )
 from kilonova.model.version import Reflection, Version
+from kilonova.model.watched_directory import WatchedDirectory
+from kilonova.model.watched_file import Fingerprint
 
 
 def schema_to_json(schema: Schema) -> list[list[Any]]:
-    """A schema as [[name, type], …], with the point since which there is a column where that is not 0."""
+    """Encode a schema as [[name, type], …], or [name, type, since] for a column added at a point after 0."""
     return [[c.name, c.type, c.since] if c.since else [c.name, c.type] for c in schema.columns]
 
 
 def schema_from_json(value: list[list[Any]]) -> Schema:
-    """The inverse of `schema_to_json`."""
+    """Decode the output of `schema_to_json`."""
     return Schema(tuple(Column(*column) for column in value))
 
 
 def numbers_to_json(numbers: Iterable[int]) -> list[list[int]]:
-    """Numbers as the ranges [[first, last], …] that they make.
+    """Encode numbers as ranges [[first, last], …].
 
     >>> numbers_to_json([7, 2, 3, 4])
     [[2, 4], [7, 7]]
@@ -61,12 +61,12 @@ def numbers_to_json(numbers: Iterable[int]) -> list[list[int]]:
 
 
 def numbers_from_json(value: list[list[int]]) -> set[int]:
-    """The inverse of `numbers_to_json`."""
+    """Decode the output of `numbers_to_json`."""
     return {number for first, last in value for number in range(first, last + 1)}
 
 
 def external_to_json(external: External) -> dict[str, Any]:
-    """External files, with their fingerprints."""
+    """Encode external files, with their fingerprints."""
     return {
         "format": external.format,
         "options": dict(external.options),
@@ -84,7 +84,7 @@ def external_to_json(external: External) -> dict[str, Any]:
 
 
 def external_from_json(value: dict[str, Any]) -> External:
-    """The inverse of `external_to_json`."""
+    """Decode the output of `external_to_json`."""
     return External(
         format=value["format"],
         options=tuple(value["options"].items()),
@@ -102,17 +102,17 @@ def external_from_json(value: dict[str, Any]) -> External:
 
 
 def stored_to_json(files: Iterable[StoredFile]) -> list[list[Any]]:
-    """Files of a block as [[name, size, rows, checksum], …]."""
+    """Encode the files of a block as [[name, size, rows, checksum], …]."""
     return [[file.name, file.size, file.rows, file.checksum] for file in files]
 
 
 def stored_from_json(value: list[list[Any]]) -> tuple[StoredFile, ...]:
-    """The inverse of `stored_to_json`."""
+    """Decode the output of `stored_to_json`."""
     return tuple(StoredFile(name=name, size=size, rows=rows, checksum=checksum) for name, size, rows, checksum in value)
 
 
 def encoding_to_json(encoding: Encoding) -> dict[str, Any]:
-    """An encoding with its parameters."""
+    """Encode an encoding with its parameters."""
     match encoding:
         case Append():
             return {"encoding": "append"}
@@ -133,38 +133,38 @@ def encoding_to_json(encoding: Encoding) -> dict[str, Any]:
 
 
 def policy_to_json(policy: Policy) -> dict[str, Any]:
-    """When a channel is compacted by itself."""
+    """Encode the policy for automatic compaction of a channel."""
     match policy:
-        case Weigh(waste=waste):
-            return {"policy": "weigh", "waste": waste}
-        case AfterDeltas(deltas=deltas):
-            return {"policy": "after", "deltas": deltas}
-        case Never():
-            return {"policy": "never"}
+        case CostBased(max_amplification=most):
+            return {"policy": "cost-based", "max_amplification": most}
+        case MaxDeltas(deltas=deltas):
+            return {"policy": "max-deltas", "deltas": deltas}
+        case Manual():
+            return {"policy": "manual"}
         case _:
             assert_never(policy)
 
 
 def policy_from_json(value: dict[str, Any] | None) -> Policy:
-    """The inverse of `policy_to_json`; what is weighed is the rule."""
+    """Decode the output of `policy_to_json`; None stands for the default, `CostBased`."""
     match value:
         case None:
-            return Weigh()
-        case {"policy": "weigh", "waste": waste}:
-            return Weigh(waste=waste)
-        case {"policy": "after", "deltas": deltas}:
-            return AfterDeltas(deltas=deltas)
-        case {"policy": "never"}:
-            return Never()
+            return CostBased()
+        case {"policy": "cost-based", "max_amplification": most}:
+            return CostBased(max_amplification=most)
+        case {"policy": "max-deltas", "deltas": deltas}:
+            return MaxDeltas(deltas=deltas)
+        case {"policy": "manual"}:
+            return Manual()
         case _:
             raise CatalogError(f"{value} is no policy that this release knows", hint="Use the release that wrote it")
 
 
 def encoding_from_json(value: dict[str, Any]) -> Encoding:
-    """The inverse of `encoding_to_json`.
+    """Decode the output of `encoding_to_json`.
 
     Raises:
-        CatalogError: the encoding is not one that this release knows.
+        CatalogError: this release does not know the encoding.
     """
     key = tuple(value.get("key", ()))
     match value["encoding"]:
@@ -186,7 +186,7 @@ def encoding_from_json(value: dict[str, Any]) -> Encoding:
 
 
 def checks_to_json(checks: tuple[Check, ...]) -> list[dict[str, Any]]:
-    """Checks with their parameters."""
+    """Encode checks with their parameters."""
     return [_check_to_json(check) for check in checks]
 
 
@@ -196,19 +196,19 @@ def _check_to_json(check: Check) -> dict[str, Any]:
             return {"check": "not_null", "column": column}
         case Unique(columns):
             return {"check": "unique", "columns": list(columns)}
-        case Accepted(column, values):
+        case AcceptedValues(column, values):
             return {"check": "accepted", "column": column, "values": list(values)}
-        case Condition(text):
+        case RowCondition(text):
             return {"check": "rows", "condition": text}
         case _:
             assert_never(check)
 
 
 def checks_from_json(value: list[dict[str, Any]]) -> tuple[Check, ...]:
-    """The inverse of `checks_to_json`.
+    """Decode the output of `checks_to_json`.
 
     Raises:
-        CatalogError: a check is not one that this release knows.
+        CatalogError: this release does not know a check.
     """
     return tuple(_check_from_json(item) for item in value)
 
@@ -220,15 +220,15 @@ def _check_from_json(value: dict[str, Any]) -> Check:
         case "unique":
             return Unique(tuple(value["columns"]))
         case "accepted":
-            return Accepted(value["column"], tuple(value["values"]))
+            return AcceptedValues(value["column"], tuple(value["values"]))
         case "rows":
-            return Condition(value["condition"])
+            return RowCondition(value["condition"])
         case other:
             raise CatalogError(f"the catalog names an unknown check, {other}", hint="Upgrade Kilonova")
 
 
-def directory_to_json(directory: Directory) -> dict[str, Any]:
-    """A watched directory with its parameters."""
+def directory_to_json(directory: WatchedDirectory) -> dict[str, Any]:
+    """Encode a watched directory with its parameters."""
     return {
         "place": directory.place,
         "pattern": directory.pattern,
@@ -239,13 +239,13 @@ def directory_to_json(directory: Directory) -> dict[str, Any]:
     }
 
 
-def directory_from_json(value: dict[str, Any]) -> Directory:
-    """The inverse of `directory_to_json`."""
-    return Directory(**{**value, "options": tuple(sorted(value["options"].items()))})
+def directory_from_json(value: dict[str, Any]) -> WatchedDirectory:
+    """Decode the output of `directory_to_json`."""
+    return WatchedDirectory(**{**value, "options": tuple(sorted(value["options"].items()))})
 
 
 def schedule_to_json(schedule: Schedule | None) -> dict[str, Any] | None:
-    """A schedule with its parameter."""
+    """Encode a schedule with its parameters."""
     match schedule:
         case None:
             return None
@@ -258,10 +258,10 @@ def schedule_to_json(schedule: Schedule | None) -> dict[str, Any] | None:
 
 
 def schedule_from_json(value: dict[str, Any] | None) -> Schedule | None:
-    """The inverse of `schedule_to_json`.
+    """Decode the output of `schedule_to_json`.
 
     Raises:
-        CatalogError: the schedule is not one that this release knows.
+        CatalogError: this release does not know the schedule.
     """
     match value:
         case None:
@@ -275,13 +275,13 @@ def schedule_from_json(value: dict[str, Any] | None) -> Schedule | None:
 
 
 def trigger_to_json(trigger: Trigger) -> dict[str, Any]:
-    """A trigger with its parameters."""
+    """Encode a trigger with its parameters."""
     match trigger:
-        case Arrival(channel=channel, rows=rows, seconds=seconds):
+        case ArrivalTrigger(channel=channel, rows=rows, seconds=seconds):
             return {"trigger": "arrival", "channel": channel, "rows": rows, "seconds": seconds}
-        case Clock(schedule=schedule, missed=missed):
+        case TimeTrigger(schedule=schedule, missed=missed):
             return {"trigger": "clock", "schedule": schedule_to_json(schedule), "missed": missed.value}
-        case After(binding=binding, reached=reached):
+        case RunTrigger(binding=binding, reached=reached):
             return {"trigger": "after", "binding": binding, "reached": reached.value}
         case AllOf(triggers):
             return {"trigger": "all", "triggers": [trigger_to_json(item) for item in triggers]}
@@ -290,30 +290,30 @@ def trigger_to_json(trigger: Trigger) -> dict[str, Any]:
 
 
 def trigger_from_json(value: dict[str, Any]) -> Trigger:
-    """The inverse of `trigger_to_json`.
+    """Decode the output of `trigger_to_json`.
 
     Raises:
-        CatalogError: the trigger is not one that this release knows.
+        CatalogError: this release does not know the trigger.
     """
     if value["trigger"] == "all":
         return AllOf(tuple(_simple_from_json(item) for item in value["triggers"]))
     return _simple_from_json(value)
 
 
-def _simple_from_json(value: dict[str, Any]) -> Simple:
+def _simple_from_json(value: dict[str, Any]) -> Condition:
     match value["trigger"]:
         case "arrival":
-            return Arrival(channel=value["channel"], rows=value["rows"], seconds=value["seconds"])
+            return ArrivalTrigger(channel=value["channel"], rows=value["rows"], seconds=value["seconds"])
         case "clock" if (schedule := schedule_from_json(value["schedule"])) is not None:
-            return Clock(schedule=schedule, missed=Missed(value["missed"]))
+            return TimeTrigger(schedule=schedule, missed=MisfirePolicy(value["missed"]))
         case "after":
-            return After(binding=value["binding"], reached=Reached(value["reached"]))
+            return RunTrigger(binding=value["binding"], reached=RunOutcome(value["reached"]))
         case other:
             raise CatalogError(f"the catalog names an unknown trigger, {other}", hint="Upgrade Kilonova")
 
 
-def state_to_json(state: State) -> list[list[Any]]:
-    """What a trigger remembers, as [[seen, time, [occurrence, its time]], …]."""
+def state_to_json(state: TriggerState) -> list[list[Any]]:
+    """Encode the state of a trigger as [[seen, time, [occurrence, its time]], …]."""
     return [
         [
             one.seen,
@@ -324,10 +324,10 @@ def state_to_json(state: State) -> list[list[Any]]:
     ]
 
 
-def state_from_json(value: list[list[Any]]) -> State:
-    """The inverse of `state_to_json`."""
+def state_from_json(value: list[list[Any]]) -> TriggerState:
+    """Decode the output of `state_to_json`."""
     return tuple(
-        Armed(
+        ConditionState(
             seen=seen,
             time=None if time is None else datetime.fromisoformat(time),
             fired=None if fired is None else Occurrence(fired[0], datetime.fromisoformat(fired[1])),
@@ -336,37 +336,37 @@ def state_from_json(value: list[list[Any]]) -> State:
     )
 
 
-def headway_to_json(headway: Headway) -> dict[str, Any]:
-    """How far a run has come, with [step, done, total] of what goes on."""
+def headway_to_json(headway: RunProgress) -> dict[str, Any]:
+    """Encode the progress of a run, with [step, done, total] of each running step."""
     going = [[each.step, each.amount.done, each.amount.total] for each in headway.going]
     return {"steps": headway.steps, "ended": headway.ended, "going": going}
 
 
-def headway_from_json(value: dict[str, Any]) -> Headway:
-    """The inverse of `headway_to_json`."""
-    going = tuple(Going(step, Amount(done, total)) for step, done, total in value["going"])
-    return Headway(steps=value["steps"], ended=value["ended"], going=going)
+def headway_from_json(value: dict[str, Any]) -> RunProgress:
+    """Decode the output of `headway_to_json`."""
+    going = tuple(StepProgress(step, TaskCount(done, total)) for step, done, total in value["going"])
+    return RunProgress(steps=value["steps"], ended=value["ended"], going=going)
 
 
-def estimates_to_json(estimates: Mapping[Way, float]) -> dict[str, float]:
-    """What ways are estimated to take, in seconds."""
+def estimates_to_json(estimates: Mapping[RefreshMethod, float]) -> dict[str, float]:
+    """Encode the estimated durations of refresh methods, in seconds."""
     return {way.value: seconds for way, seconds in estimates.items()}
 
 
-def estimates_from_json(value: dict[str, float]) -> dict[Way, float]:
-    """The inverse of `estimates_to_json`."""
-    return {Way(way): seconds for way, seconds in value.items()}
+def estimates_from_json(value: dict[str, float]) -> dict[RefreshMethod, float]:
+    """Decode the output of `estimates_to_json`."""
+    return {RefreshMethod(way): seconds for way, seconds in value.items()}
 
 
 def version_to_json(version: Version) -> list[Any]:
-    """A version as [[path, [[logic, first, last], …]], …]."""
+    """Encode a version as [[path, [[logic, first, last], …]], …]."""
     return [
         [list(path), [[list(item.logic), item.first, item.last] for item in entry]] for path, entry in version.entries
     ]
 
 
 def version_from_json(value: list[Any]) -> Version:
-    """The inverse of `version_to_json`."""
+    """Decode the output of `version_to_json`."""
     return Version(
         tuple(
             (tuple(path), tuple(Reflection(tuple(logic), first, last) for logic, first, last in entry))
@@ -375,8 +375,8 @@ def version_from_json(value: list[Any]) -> Version:
     )
 
 
-def outlet_to_json(outlet: Outlet) -> dict[str, Any]:
-    """An outlet with its parameters, but its name."""
+def outlet_to_json(outlet: Subscription) -> dict[str, Any]:
+    """Encode a subscription with its parameters, except its name."""
     match outlet:
         case Webhook(url=url, kinds=kinds, binding=binding, secret=secret):
             named = sorted(kind.value for kind in kinds)
@@ -387,11 +387,11 @@ def outlet_to_json(outlet: Outlet) -> dict[str, Any]:
             assert_never(outlet)
 
 
-def outlet_from_json(name: str, value: dict[str, Any]) -> Outlet:
-    """The inverse of `outlet_to_json`.
+def outlet_from_json(name: str, value: dict[str, Any]) -> Subscription:
+    """Decode the output of `outlet_to_json`.
 
     Raises:
-        CatalogError: the outlet is not one that this release knows.
+        CatalogError: this release does not know the subscription.
     """
     match value["outlet"]:
         case "webhook":

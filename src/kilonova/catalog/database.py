@@ -1,8 +1,8 @@
-"""Where transactions begin.
+"""Transactions of the catalog.
 
-`Catalog.reading()` gives a consistent snapshot; `Catalog.writing()` a transaction that is alone in writing:
-SQLite's `BEGIN IMMEDIATE`, and an advisory lock on PostgreSQL. Writing transactions are a few statements
-long and never wait for Spark, so one at a time is enough, and what holds for one database holds for both.
+`Catalog.reading()` opens a transaction with a consistent snapshot, `Catalog.writing()` the only writing transaction:
+`BEGIN IMMEDIATE` on SQLite, an advisory lock on PostgreSQL. Writing transactions are a few statements long and never
+wait for Spark, so one at a time is enough, and both databases give the same guarantees.
 """
 
 from __future__ import annotations
@@ -11,26 +11,29 @@ import json
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote_plus
 
 from sqlalchemy import (
+    ARRAY,
     ColumnElement,
     Connection,
     CursorResult,
     Engine,
     Table,
     Text,
+    any_,
     cast,
     create_engine,
     event,
     func,
     insert,
+    literal,
     select,
     text,
 )
@@ -38,25 +41,27 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from kilonova.catalog import tables
-from kilonova.catalog.remembered import Remembered
-from kilonova.errors import Busy, CatalogAway, CatalogError, CatalogFull, DeclarationError, KilonovaError
+from kilonova.catalog.read_cache import ReadCache
+from kilonova.errors import CatalogError, CatalogFull, CatalogUnavailable, Conflict, DeclarationError, KilonovaError
+
+_Value = TypeVar("_Value", int, str)
 
 _LOCK = 0x6B696C6F6E6F7661
-"""The advisory lock that writers of a PostgreSQL catalog take; one catalog has one database."""
+"""Advisory lock of the writers of a PostgreSQL catalog; each catalog has its own database."""
 
 NOTICE = "kilonova"
-"""The channel on which a PostgreSQL catalog says that something has happened."""
+"""Name of the PostgreSQL `NOTIFY` channel on which events are announced."""
 
-REVISION = "0022"
-"""The revision of the tables that this release works with."""
+REVISION = "0025"
+"""Revision of the tables that this release requires."""
 
 
 _PATIENCE = 60
-"""Seconds for which a writer waits for others."""
+"""Seconds for which a writer waits for the lock."""
 
 _SESSION = {"lock_timeout": _PATIENCE, "statement_timeout": 120, "idle_in_transaction_session_timeout": 30}
-"""Time limits of a PostgreSQL session in seconds: a client that hangs within a transaction, or is cut off, is ended by
-the database, which frees the writers' lock."""
+"""Time limits of a PostgreSQL session in seconds: the database ends the session of a client that hangs within a
+transaction or is disconnected, which releases the writers' lock."""
 
 _CONNECTION = {
     "connect_timeout": 10,
@@ -66,94 +71,104 @@ _CONNECTION = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""Options of libpq with which either side notices within half a minute that the other is gone."""
+"""Options of libpq with which either side detects a lost connection within half a minute."""
 
 _WAITS = {"55P03": "another process holds its lock", "57014": "a statement took too long"}
-"""PostgreSQL's error codes for what its limits end."""
+"""Error codes of PostgreSQL for exceeded time limits, with their descriptions."""
 
 _FULL = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE", "53100")
-"""Error codes for a full disk; SQLite needs room for reading, too, if nobody else has the database open."""
+"""Error codes for a full disk; SQLite needs disk space for reading, too, if no other process has the database open."""
 
 _HUNG = "25P03"
-"""PostgreSQL's error code for a session that was ended because it did nothing within a transaction."""
+"""Error code of PostgreSQL for a session that was ended because it was idle in a transaction."""
 
 
 def utc_now() -> datetime:
-    """The present moment."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """An open transaction.
+    """Open transaction.
 
     Attributes:
         connection: the connection.
-        now: the moment at which it began.
-        channels: the numbers of channels that were looked up in it, by name.
-        before: what transactions of this process have read before it.
-        read: what it has read itself.
+        now: the time at which it began.
+        channels: the ids of channels that were looked up in it, by name.
+        before: the cache of earlier transactions of this process.
+        read: the rows that it has read itself.
     """
 
     connection: Connection
     now: datetime
     channels: dict[str, int] = field(default_factory=dict)
-    before: Remembered = field(default_factory=Remembered)
-    read: Remembered = field(default_factory=Remembered)
+    before: ReadCache = field(default_factory=ReadCache)
+    read: ReadCache = field(default_factory=ReadCache)
 
     def identity(self) -> str:
-        """The identity of the catalog, by which its blocks are told from those of others."""
+        """Return the identity of the catalog, which distinguishes its blocks from those of other catalogs."""
         return str(self.connection.execute(select(tables.identity.c.value)).scalar_one())
 
 
-def inserted(result: CursorResult[Any]) -> int:
-    """The number that the database gave to an inserted row."""
+def inserted_id(result: CursorResult[Any]) -> int:
+    """Return the primary key of an inserted row."""
     key = result.inserted_primary_key
     assert key is not None
     return int(key[0])
 
 
 def insert_all(tx: Transaction, table: Table, rows: list[dict[str, Any]]) -> None:
-    """Insert rows, if there are any, all with the same columns."""
+    """Insert rows, which all have the same columns; do nothing if there are none."""
     if rows:
         tx.connection.execute(insert(table), rows)
 
 
-def naming(tx: Transaction, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-    """Where a JSON column has a name somewhere, which is looked up row by row.
+def is_among(tx: Transaction, column: ColumnElement[_Value], values: Iterable[_Value]) -> ColumnElement[bool]:
+    """Return the condition that a column has one of the given values, which are passed as a single parameter.
 
-    Unlike LIKE it tells capitals from small letters on SQLite; and PostgreSQL, which takes what LIKE finds for rare,
-    goes on reading in the order of an index instead of sorting all that there is.
+    Databases limit the parameters of a statement, and preparing one with thousands takes longer than executing it.
+    """
+    if tx.connection.dialect.name == "postgresql":
+        return column == any_(literal(list(values), ARRAY(column.type)))
+    return column.in_(select(func.json_each(json.dumps(list(values))).table_valued("value").c.value))
+
+
+def contains_name(tx: Transaction, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+    """Return the condition that a JSON column contains a name, which is checked row by row.
+
+    Unlike LIKE it is case-sensitive on SQLite; and PostgreSQL, which assumes that LIKE matches few rows, keeps reading
+    in the order of an index instead of sorting all rows.
     """
     place = func.strpos if tx.connection.dialect.name == "postgresql" else func.instr
     return place(cast(column, Text), json.dumps(name)) > 0
 
 
 class _Undone(Exception):
-    """Ends a transaction without committing it."""
+    """Internal exception that rolls a transaction back."""
 
 
 class Catalog:
-    """The metadata database.
+    """Metadata database.
 
     Args:
         url: an SQLAlchemy URL, `sqlite:///…` or `postgresql://…`.
-        clock: gives the present moment; tests pass their own. Unless they do, transactions on PostgreSQL take the
-            database's time, so that leases are compared by one clock, and those on SQLite the machine's.
-        alone: keep other processes out of an SQLite database, which can then be read though its disk is full.
+        clock: returns the current time; tests pass their own. By default, transactions on PostgreSQL use the time of
+            the database, so that leases are compared by one clock, and those on SQLite that of the machine.
+        alone: lock an SQLite database exclusively, so that it can be read even if its disk is full.
 
     Raises:
-        CatalogError: the URL is of no known kind.
+        CatalogError: the URL is invalid or of an unknown kind.
     """
 
     def __init__(self, url: str, clock: Callable[[], datetime] = utc_now, *, alone: bool = False) -> None:
         self.url = url.replace("postgresql://", "postgresql+psycopg://", 1)
         self.clock = clock
         self._turn = threading.Lock()
-        self._remembered = Remembered()
+        self._remembered = ReadCache()
         try:
             self._engine = _engine(self.url, alone)
-        except (NoSuchModuleError, SQLAlchemyError, ValueError):  # whose texts may quote the URL, password and all
+        except (NoSuchModuleError, SQLAlchemyError, ValueError):  # their messages may contain the URL with its password
             raise CatalogError(
                 "the catalog's URL cannot be used",
                 hint="Use sqlite:///path or postgresql://host/database; write %2F for / and %40 for @ in a password",
@@ -161,12 +176,12 @@ class Catalog:
 
     @property
     def dialect(self) -> str:
-        """`sqlite` or `postgresql`."""
+        """Name of the database's dialect: `sqlite` or `postgresql`."""
         return self._engine.dialect.name
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """A transaction that sees one moment of the catalog and writes nothing."""
+        """Open a read-only transaction with a consistent snapshot of the catalog."""
         with self._translated():
             options: dict[str, Any] = {"kilonova_begin": "BEGIN"}
             if self.dialect == "postgresql":
@@ -178,7 +193,7 @@ class Catalog:
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """A transaction that is the only one writing; it commits at the end of the block, or not at all."""
+        """Open a writing transaction, one at a time; it commits at the end of the block, or rolls back on an error."""
         with self._translated(), self._queued():
             options: dict[str, Any] = {"kilonova_begin": "BEGIN IMMEDIATE"}
             if self.dialect == "postgresql":  # a snapshot taken before the lock is granted would be stale
@@ -192,13 +207,13 @@ class Catalog:
 
     @contextmanager
     def rehearsing(self) -> Iterator[Transaction]:
-        """A transaction that writes, and of which nothing stays."""
+        """Open a writing transaction that is always rolled back."""
         with suppress(_Undone), self.writing() as tx:
             yield tx
             raise _Undone
 
     def _now(self, connection: Connection) -> datetime:
-        """Return the present moment: after a wait for the writers' lock, not before it."""
+        """Return the current time: after the wait for the writers' lock, not before it."""
         if self.dialect == "sqlite" or self.clock is not utc_now:
             return self.clock()
         now: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
@@ -206,26 +221,26 @@ class Catalog:
 
     @contextmanager
     def _queued(self) -> Iterator[None]:
-        """Let the writers of this process wait in a queue: SQLite lets them poll, more and more seldom."""
+        """Serialize the writers of this process with a lock: SQLite itself polls with increasing delays."""
         if self.dialect != "sqlite":
             yield
             return
         if not self._turn.acquire(timeout=_PATIENCE):
-            raise Busy("the catalog is locked by this process", hint="Try again")
+            raise Conflict("the catalog is locked by this process", hint="Try again")
         try:
             yield
         finally:
             self._turn.release()
 
     def watching(self) -> Connection:
-        """A connection outside of transactions, by which to see that something has been committed."""
+        """Return an autocommit connection for detecting commits of other connections."""
         return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT", kilonova_begin="")
 
     def create(self) -> None:
-        """Bring the database to this release's tables, from nothing or from an older revision.
+        """Create the tables of this release, or upgrade those of an older revision.
 
         Raises:
-            CatalogError: it was made by a newer release.
+            CatalogError: the catalog was created by a newer release.
         """
         from alembic import command
         from alembic.util import CommandError
@@ -247,7 +262,7 @@ class Catalog:
                 tx.connection.execute(insert(tables.identity).values(name="catalog", value=uuid.uuid4().hex[:8]))
 
     def revision(self) -> str | None:
-        """The revision of the tables found; None where there are none."""
+        """Return the revision of the existing tables; None if there are none."""
         if self.dialect == "sqlite":
             file = make_url(self.url).database
             if file and not Path(file).exists():
@@ -258,10 +273,10 @@ class Catalog:
             return tx.connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
     def check(self) -> str:
-        """Refuse a database that is not at this release's revision.
+        """Check that the database is at the revision of this release.
 
         Returns:
-            The identity of the catalog, by which its blocks are told from those of others.
+            The identity of the catalog, which distinguishes its blocks from those of other catalogs.
 
         Raises:
             CatalogError: there is no catalog, or it is older or newer than this release.
@@ -278,15 +293,15 @@ class Catalog:
 
     @property
     def shown_url(self) -> str:
-        """The URL without its passwords."""
+        """URL without its passwords."""
         return without_passwords(self.url)
 
     def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         self._engine.dispose()
 
     def _said(self, error: DBAPIError) -> str:
-        """What the database said, without the URL's passwords."""
+        """Return the message of a database error, without the URL's passwords."""
         said = str(error.orig)
         for secret in _passwords(make_url(self.url)):
             said = said.replace(secret, _MASK)
@@ -302,9 +317,9 @@ class Catalog:
             raise DeclarationError(f"the catalog cannot hold {error.object!a}", hint="Use whole characters") from None
         except OperationalError as error:
             if (waited := _WAITS.get(getattr(error.orig, "sqlstate", ""))) is not None:
-                raise Busy(f"the catalog is busy: {waited}", hint="Try again") from error
+                raise Conflict(f"the catalog is busy: {waited}", hint="Try again") from error
             if "locked" in str(error.orig) or "busy" in str(error.orig):
-                raise Busy("the catalog is locked by another process", hint="Try again") from error
+                raise Conflict("the catalog is locked by another process", hint="Try again") from error
             if _code(error.orig) in _FULL:
                 raise CatalogFull(
                     f"the disk of the catalog is full: {error.orig}",
@@ -312,7 +327,7 @@ class Catalog:
                 ) from error
             if "readonly" in str(error.orig):
                 raise CatalogError(f"the catalog cannot be written: {error.orig}") from error
-            raise CatalogAway(
+            raise CatalogUnavailable(
                 f"the catalog at {self.shown_url} cannot be reached: {self._said(error)}",
                 hint="Check that the database runs and that the URL is right",
             ) from error
@@ -320,7 +335,7 @@ class Catalog:
             raise DeclarationError(f"the catalog cannot hold a value: {error.orig}", hint="Use another name") from None
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) == _HUNG:
-                raise CatalogAway(
+                raise CatalogUnavailable(
                     "the database ended the transaction, because this process did nothing in it for too long",
                     hint="Try again; nothing was written",
                 ) from error
@@ -330,14 +345,14 @@ class Catalog:
 
 
 _MASK = "***"
-"""Stands where a password is not shown."""
+"""Replacement for a password that is not shown."""
 
 _SECRET = re.compile("pass|secret|token|key", re.IGNORECASE)
-"""What occurs in the names of a URL's parameters that are not shown."""
+"""Pattern of the names of URL parameters that are not shown."""
 
 
 def without_passwords(url: str) -> str:
-    """A database's URL as it may be shown: without the password of its user, and those among its parameters.
+    """Mask the passwords of a database URL: that of its user, and those among its parameters.
 
     >>> without_passwords("postgresql://me:a@host/db?sslmode=require&sslpassword=b")
     'postgresql://me:***@host/db?sslmode=require&sslpassword=***'
@@ -349,7 +364,7 @@ def without_passwords(url: str) -> str:
 
 
 def _passwords(url: URL) -> list[str]:
-    """The passwords in a database's URL, the longest first."""
+    """Return the passwords in a database URL, the longest first."""
     given = [each for name, value in url.query.items() if _SECRET.search(name) for each in _all(value)]
     return sorted({each for each in (url.password, *given) if each}, key=len, reverse=True)
 
@@ -359,7 +374,7 @@ def _all(value: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _code(error: BaseException | None) -> str | None:
-    """The database's code of an error, which has another name in SQLite than in PostgreSQL."""
+    """Return the database's code of an error, from SQLite's or PostgreSQL's attribute."""
     code: str | None = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
     return code
 
@@ -401,7 +416,7 @@ def _engine(url: str, alone: bool) -> Engine:
         if alone:
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA cache_spill=OFF")  # nothing is written before the commit
+        connection.execute("PRAGMA cache_spill=OFF")  # write nothing before the commit
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
 

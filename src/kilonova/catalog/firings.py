@@ -1,7 +1,7 @@
-"""Triggers that fire and what becomes of it; see `kilonova.model.firing`.
+"""Firings of triggers and their states; see `kilonova.model.firing`.
 
-What a trigger remembers and its firing are written in one transaction, and writing transactions come one after the
-other: a trigger fires exactly once per occurrence, however many servers look. The table has a constraint that says the
+The state of a trigger and its firing are written in one transaction, and writing transactions are serialized: a
+trigger fires exactly once per occurrence, however many servers evaluate it. A constraint of the table enforces the
 same.
 """
 
@@ -15,30 +15,30 @@ from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, insert, o
 
 from kilonova.catalog import codec, events, registry, tables
 from kilonova.catalog.bindings import binding_id, tasks_of
-from kilonova.catalog.database import Transaction
-from kilonova.catalog.happening import happened
+from kilonova.catalog.database import Transaction, is_among
+from kilonova.catalog.trigger_inputs import trigger_inputs
 from kilonova.errors import LeaseLost
 from kilonova.model.event import EventKind
-from kilonova.model.firing import Firing, FiringEvent, FiringState, before, next_state
+from kilonova.model.firing import Firing, FiringEvent, FiringState, before, next_firing_state
 from kilonova.model.task import Mode
-from kilonova.model.trigger import After, Arrival, described, simple
-from kilonova.schedule.firing import look
-from kilonova.schedule.queueing import Waiting, chosen
-from kilonova.schedule.sharing import batched
+from kilonova.model.trigger import ArrivalTrigger, RunTrigger, conditions_of, describe_trigger
+from kilonova.schedule.batching import batch_firings
+from kilonova.schedule.queueing import Waiting, select_bindings
+from kilonova.schedule.trigger_evaluation import evaluate
 
 ATTEMPTS = 3
-"""How often a firing is tried whose runs took their processes with them, or met errors that may pass.
+"""Maximum number of attempts of a firing whose runs crash their processes or meet transient errors.
 
-Runs that were lost with their whole server do not count: that is hardly their doing.
+Runs that were lost with their whole server do not count, since they are unlikely to be the cause.
 """
 
 LOSSES = 20
-"""How often a firing is tried whose runs are lost with their servers, which it may be that ends them."""
+"""Maximum number of attempts of a firing whose runs are lost with their servers, which the firing may be crashing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """What a trigger waits for.
+class TriggerInterest:
+    """Channels and bindings that a trigger depends on.
 
     Attributes:
         number: the trigger's number.
@@ -51,39 +51,39 @@ class Watched:
     bindings: frozenset[str]
 
 
-def watched(tx: Transaction) -> list[Watched]:
-    """What every trigger waits for, to know which to look at when something has happened."""
+def trigger_interests(tx: Transaction) -> list[TriggerInterest]:
+    """Return the interests of all active triggers, which determine the triggers to evaluate after an event."""
     rows = tx.connection.execute(
         select(tables.trigger.c.id, tables.trigger.c.definition).where(tables.trigger.c.active)
     )
     found = []
     for row in rows:
-        items = simple(codec.trigger_from_json(row.definition))
+        items = conditions_of(codec.trigger_from_json(row.definition))
         found.append(
-            Watched(
+            TriggerInterest(
                 row.id,
-                frozenset(item.channel for item in items if isinstance(item, Arrival)),
-                frozenset(item.binding for item in items if isinstance(item, After)),
+                frozenset(item.channel for item in items if isinstance(item, ArrivalTrigger)),
+                frozenset(item.binding for item in items if isinstance(item, RunTrigger)),
             )
         )
     return found
 
 
-def waking(tx: Transaction) -> list[int]:
-    """The triggers whose time has come."""
-    query = looked_at().where(tables.trigger.c.wake <= tx.now)
+def triggers_due(tx: Transaction) -> list[int]:
+    """Return the triggers whose next check is due."""
+    query = active_triggers().where(tables.trigger.c.wake <= tx.now)
     return list(tx.connection.execute(query.with_only_columns(tables.trigger.c.id)).scalars())
 
 
-def next_wake(tx: Transaction) -> datetime | None:
-    """When the time of the next trigger comes; None if none waits for a time."""
-    waits = looked_at().where(tables.trigger.c.wake.is_not(None))  # the first by the index, not the least of all
+def next_check(tx: Transaction) -> datetime | None:
+    """Return the time of the next check of a trigger; None if no trigger waits for a time."""
+    waits = active_triggers().where(tables.trigger.c.wake.is_not(None))  # first by the index, no minimum over all
     query = waits.with_only_columns(tables.trigger.c.wake).order_by(tables.trigger.c.wake).limit(1)
     return tx.connection.execute(query).scalar()
 
 
-def looked_at() -> Select[tuple[int, str, object, object, datetime]]:
-    """The triggers that servers look at."""
+def active_triggers() -> Select[tuple[int, str, object, object, datetime]]:
+    """Return a query for the triggers that servers evaluate."""
     return (
         select(
             tables.trigger.c.id,
@@ -98,22 +98,22 @@ def looked_at() -> Select[tuple[int, str, object, object, datetime]]:
 
 
 def fire(tx: Transaction, numbers: Collection[int]) -> list[str]:
-    """Look at triggers, and write down those that fire.
+    """Evaluate triggers, and record the firings of those that fire.
 
     Args:
         tx: a writing transaction.
         numbers: the triggers.
 
     Returns:
-        The bindings that are due because of it.
+        The bindings that were fired.
     """
-    rows = tx.connection.execute(looked_at().where(tables.trigger.c.id.in_(numbers))).all()
+    rows = tx.connection.execute(active_triggers().where(is_among(tx, tables.trigger.c.id, numbers))).all()
     found = [(row, codec.trigger_from_json(row.definition), codec.state_from_json(row.state)) for row in rows]
-    news = happened(tx, [(trigger, state) for _, trigger, state in found])
+    news = trigger_inputs(tx, [(trigger, state) for _, trigger, state in found])
     due = []
     for row, trigger, state in found:
         number, binding = row.id, row.name
-        looked = look(trigger, state, news, tx.now)
+        looked = evaluate(trigger, state, news, tx.now)
         if (looked.state, looked.wake) != (state, row.wake):
             values = {"state": codec.state_to_json(looked.state), "wake": looked.wake}
             tx.connection.execute(update(tables.trigger).where(tables.trigger.c.id == number).values(**values))
@@ -123,11 +123,11 @@ def fire(tx: Transaction, numbers: Collection[int]) -> list[str]:
     return due
 
 
-def fire_by_hand(tx: Transaction, binding: str, who: str) -> None:
-    """A person starts a binding.
+def fire_manually(tx: Transaction, binding: str, who: str) -> None:
+    """Fire a binding manually.
 
     Raises:
-        UnknownName: there is no such binding.
+        NotFound: there is no such binding.
     """
     _insert(tx, binding, None, who, tx.now)
 
@@ -139,22 +139,22 @@ def _insert(tx: Transaction, binding: str, trigger: int | None, occurrence: str,
             trigger_id=trigger,
             occurrence=occurrence,
             time=time,
-            state=FiringState.DUE.value,
+            state=FiringState.QUEUED.value,
             since=tx.now,
             stuck=False,
             attempts=0,
         )
     )
-    events.tell(tx, EventKind.FIRED, binding=binding, said=occurrence)
+    events.record(tx, EventKind.FIRED, binding=binding, said=occurrence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
-    """What a server has taken on: a binding, for all firings of it that were due.
+class Claim:
+    """Claim of a server on a binding and all its firings that were queued.
 
     Attributes:
         binding: its name.
-        firings: the firings, which one run ends.
+        firings: the firings, which one run completes.
         server: the server.
     """
 
@@ -165,28 +165,29 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a worker is given at once: one binding, or several that were merged because they read the same.
+    """Unit of work of a worker: one binding, or several that were merged because they share inputs.
 
     Attributes:
-        parts: each of them, with a run of its own.
+        claims: the claims, each with a run of its own.
     """
 
-    parts: tuple[Claimed, ...]
+    claims: tuple[Claim, ...]
 
 
 def claim(tx: Transaction, server: str, room: int, limit: int | None) -> tuple[list[Batch], datetime | None]:
-    """Take on what is due, as far as there is room.
+    """Claim queued firings, up to the capacity of the server.
 
-    A binding that is running, or one of whose tasks another run has, waits; its firings are then taken on together.
+    A binding that is running, or one of whose tasks another run has claimed, waits; its firings are later claimed
+    together.
 
     Args:
         tx: a writing transaction.
-        server: who takes it on.
-        room: how many batches the server can start.
-        limit: how many runs a workflow may have at once; None for any number.
+        server: the server.
+        room: the maximum number of batches that the server can start.
+        limit: the maximum number of concurrent runs of a workflow; None for any number.
 
     Returns:
-        What is taken on, and when there is more though nothing happens; None if there is not.
+        The claimed batches, and the time when more becomes ready without further events; None if nothing does.
     """
     if room <= 0:
         return [], None
@@ -210,34 +211,34 @@ def claim(tx: Transaction, server: str, room: int, limit: int | None) -> tuple[l
             workflow=row.workflow,
             priority=row.priority,
             since=row.since,
-            queue=None if row.attempts else row.queue,  # what failed merged is tried again alone
+            merge_window=None if row.attempts else row.queue,  # after a failed merged run, retried without merging
             reads=frozenset() if row.queue is None or row.attempts else _reads(tx, row.name),
         )
         for row in tx.connection.execute(
             select(*columns, func.min(firing.c.time).label("since"), func.max(firing.c.attempts).label("attempts"))
             .join(firing, firing.c.binding_id == binding.c.id)
-            .where(firing.c.state == FiringState.DUE.value, binding.c.active)
+            .where(firing.c.state == FiringState.QUEUED.value, binding.c.active)
             .group_by(*columns)
         )
         if row.name not in busy
     ]
-    ready, wake = batched(waiting, tx.now)
+    ready, wake = batch_firings(waiting, tx.now)
     batches = []
-    for batch in chosen(ready, running, room, limit):
+    for batch in select_bindings(ready, running, room, limit):
         parts = []
         for one in batch:
-            due = select(firing.c.id).where(firing.c.state == FiringState.DUE.value).order_by(firing.c.id)
+            due = select(firing.c.id).where(firing.c.state == FiringState.QUEUED.value).order_by(firing.c.id)
             numbers = tuple(
                 tx.connection.execute(due.where(firing.c.binding_id == binding_id(tx, one.binding))).scalars()
             )
             _move(tx, numbers, FiringEvent.CLAIM, server=server)
-            parts.append(Claimed(binding=one.binding, firings=numbers, server=server))
+            parts.append(Claim(binding=one.binding, firings=numbers, server=server))
         batches.append(Batch(tuple(parts)))
     return batches, wake
 
 
 def _reads(tx: Transaction, binding: str) -> frozenset[tuple[str, int]]:
-    """What the tasks of a binding would read of others: snapshots as they are now, and news by cursor."""
+    """Return the channels that a binding would read and does not write, with their cursors, or `_NOW` for snapshots."""
     found = set()
     known = registry.tasks(tx, tasks_of(tx, binding))
     written = {channel for each in known.values() for channel in each.task.writes}
@@ -249,25 +250,25 @@ def _reads(tx: Transaction, binding: str) -> frozenset[tuple[str, int]]:
 
 
 _NOW = -1
-"""Stands for the newest point, where cursors do not matter."""
+"""Placeholder for the newest point, for reads that do not depend on a cursor."""
 
 
 def any_unended(tx: Transaction) -> bool:
-    """Whether something becomes of a firing yet."""
+    """Return whether there are firings that are not terminal and can proceed."""
     states = [state.value for state in FiringState if not state.ended]
     query = (
         select(tables.firing.c.id)
         .join(tables.binding, tables.binding.c.id == tables.firing.c.binding_id)
         .where(
             tables.firing.c.state.in_(states),
-            or_(tables.firing.c.state != FiringState.DUE.value, tables.binding.c.active),
+            or_(tables.firing.c.state != FiringState.QUEUED.value, tables.binding.c.active),
         )
     )
     return tx.connection.execute(query.limit(1)).first() is not None
 
 
 def unended(tx: Transaction) -> dict[str, int]:
-    """How many firings have not ended, by binding."""
+    """Return the number of firings that have not ended, by binding."""
     states = [state.value for state in FiringState if not state.ended]
     rows = tx.connection.execute(
         select(tables.binding.c.name, func.count().label("times"))
@@ -278,21 +279,21 @@ def unended(tx: Transaction) -> dict[str, int]:
     return {row.name: row.times for row in rows}
 
 
-def launch(tx: Transaction, claimed: Claimed, run: int) -> None:
-    """A run begins that ends firings.
+def launch(tx: Transaction, claimed: Claim, run: int) -> None:
+    """Record that a run of claimed firings has started.
 
     Raises:
-        LeaseLost: the server has lost them to others.
+        LeaseLost: another server has taken over some of the firings.
     """
     if len(_still(tx, claimed)) < len(claimed.firings):
         raise LeaseLost("another server has taken over what was to be run", binding=claimed.binding, hint="Let it run")
     _move(tx, claimed.firings, FiringEvent.LAUNCH, run=run)
 
 
-def explicit(tx: Transaction, claimed: Claimed) -> bool:
-    """Return whether a declared trigger or a person started a binding.
+def explicit(tx: Transaction, claimed: Claim) -> bool:
+    """Return whether a binding was fired by a declared trigger or manually.
 
-    The triggers of a task that is in no workflowette are not declared: its news make it due.
+    The triggers of a task that is in no workflowette are not declared: new input makes it due.
     """
     alone = select(tables.binding.c.alone).where(tables.binding.c.name == claimed.binding, tables.binding.c.active)
     if not tx.connection.execute(alone).scalar():
@@ -302,34 +303,34 @@ def explicit(tx: Transaction, claimed: Claimed) -> bool:
     return tx.connection.execute(by_hand.limit(1)).first() is not None
 
 
-def idle(tx: Transaction, claimed: Claimed) -> None:
-    """There was nothing to do, if the server still has it."""
+def skip(tx: Transaction, claimed: Claim) -> None:
+    """Record claimed firings as skipped, as there was nothing to do, if the server still holds the claim."""
     if mine := _still(tx, claimed):
-        _move(tx, mine, FiringEvent.IDLE)
-        events.tell(tx, EventKind.IDLE, binding=claimed.binding)
+        _move(tx, mine, FiringEvent.SKIP)
+        events.record(tx, EventKind.SKIPPED, binding=claimed.binding)
 
 
-def refuse(tx: Transaction, claimed: Claimed, error: str) -> None:
-    """What is asked for cannot be begun, if the server still has it."""
+def fail(tx: Transaction, claimed: Claim, error: str) -> None:
+    """Record claimed firings as failed, as no run can be started, if the server still holds the claim."""
     if mine := _still(tx, claimed):
         _move(tx, mine, FiringEvent.FAIL)
-        events.tell(tx, EventKind.FAILED, binding=claimed.binding, said=error)
+        events.record(tx, EventKind.FAILED, binding=claimed.binding, said=error)
 
 
-def hand_back(tx: Transaction, claimed: Claimed, *, counted: bool) -> None:
-    """Let others take on what has not been begun.
+def requeue(tx: Transaction, claimed: Claim, *, counted: bool) -> None:
+    """Queue claimed firings again that have not started.
 
     Args:
         tx: a writing transaction.
-        claimed: what the server had claimed.
-        counted: whether it was tried, which is done a few times only.
+        claimed: the claim of the server.
+        counted: whether this counts as an attempt, of which there is a maximum.
     """
     for number in _still(tx, claimed):
-        _again(tx, number, tried=counted, lost=False)
+        _requeue(tx, number, tried=counted, lost=False)
 
 
-def _again(tx: Transaction, number: int, *, tried: bool, lost: bool) -> None:
-    """A firing is due again, or has failed if it was tried or lost often enough."""
+def _requeue(tx: Transaction, number: int, *, tried: bool, lost: bool) -> None:
+    """Queue a firing again, or fail it if it has reached the maximum of attempts or losses."""
     table = tables.firing
     known = tx.connection.execute(select(table.c.attempts, table.c.lost).where(table.c.id == number)).one()
     attempts, losses = known.attempts + tried, (known.lost or 0) + lost
@@ -339,18 +340,18 @@ def _again(tx: Transaction, number: int, *, tried: bool, lost: bool) -> None:
         return
     _move(tx, [number], FiringEvent.FAIL)
     times = f"tried {attempts} times in vain" if attempts >= ATTEMPTS else f"lost with its server {losses} times"
-    _tell_stuck(tx, table.c.id == number, times)
+    _report_stuck(tx, table.c.id == number, times)
 
 
-def tell_stuck(tx: Transaction, patience: timedelta) -> None:
-    """Tell of firings that have been due for longer than they should without a run that was launched, each once."""
+def report_stuck(tx: Transaction, patience: timedelta) -> None:
+    """Record an event for each firing that has waited for its run for longer than `patience`, once per firing."""
     table = tables.firing
-    waits = table.c.state.in_([FiringState.DUE.value, FiringState.CLAIMED.value]), table.c.since < tx.now - patience
-    _tell_stuck(tx, and_(*waits, tables.binding.c.active), f"due for more than {patience.total_seconds():g} seconds")
+    waits = table.c.state.in_([FiringState.QUEUED.value, FiringState.CLAIMED.value]), table.c.since < tx.now - patience
+    _report_stuck(tx, and_(*waits, tables.binding.c.active), f"due for more than {patience.total_seconds():g} seconds")
 
 
-def _tell_stuck(tx: Transaction, which: ColumnElement[bool], why: str) -> None:
-    """Tell of the firings of which nobody has been told."""
+def _report_stuck(tx: Transaction, which: ColumnElement[bool], why: str) -> None:
+    """Record an event for each of the firings that has not been reported as stuck before."""
     table = tables.firing
     rows = tx.connection.execute(
         select(table.c.id, table.c.occurrence, tables.binding.c.name)
@@ -360,11 +361,11 @@ def _tell_stuck(tx: Transaction, which: ColumnElement[bool], why: str) -> None:
     ).all()
     for row in rows:
         tx.connection.execute(update(table).where(table.c.id == row.id).values(stuck=True))
-        events.tell(tx, EventKind.STUCK, binding=row.name, said=f"firing {row.id}, for {row.occurrence}: {why}")
+        events.record(tx, EventKind.STUCK, binding=row.name, said=f"firing {row.id}, for {row.occurrence}: {why}")
 
 
-def _still(tx: Transaction, claimed: Claimed) -> list[int]:
-    """Those of claimed firings that are still their server's, and not begun."""
+def _still(tx: Transaction, claimed: Claim) -> list[int]:
+    """Return the claimed firings that their server still holds and has not started."""
     table = tables.firing
     return list(
         tx.connection.execute(
@@ -378,12 +379,12 @@ def _still(tx: Transaction, claimed: Claimed) -> list[int]:
 
 
 def release(tx: Transaction, servers: Collection[str], held: Collection[int] = ()) -> None:
-    """Let others take on what servers have claimed and will not begin; their runs have leases of their own.
+    """Queue firings again that servers have claimed and will not start; runs already started have their own leases.
 
     Args:
         tx: a writing transaction.
-        servers: servers that have gone, or whose claims may have been made without their knowing that.
-        held: the firings that they know of, which stay theirs.
+        servers: servers that have ended, or that may not know of all of their claims.
+        held: the firings that they know of, which stay claimed.
     """
     table = tables.firing
     numbers = tx.connection.execute(
@@ -393,13 +394,13 @@ def release(tx: Transaction, servers: Collection[str], held: Collection[int] = (
 
 
 def end(tx: Transaction, run: int, event: FiringEvent, *, lost: bool = False) -> None:
-    """The run that ends firings has ended.
+    """Apply the end of a run to its firings.
 
     Args:
         tx: a writing transaction.
         run: the run.
-        event: what that means for its firings; those that are released are due again.
-        lost: whether the server or the machine that did it was lost, whatever the reason.
+        event: the event for its firings; released firings are queued again.
+        lost: whether the run was lost with its server or machine, for any reason.
     """
     table = tables.firing
     query = select(table.c.id).where(table.c.run_id == run, table.c.state == FiringState.RUNNING.value)
@@ -408,16 +409,16 @@ def end(tx: Transaction, run: int, event: FiringEvent, *, lost: bool = False) ->
         _move(tx, numbers, event)
         return
     for number in numbers:
-        _again(tx, number, tried=not lost, lost=lost)
+        _requeue(tx, number, tried=not lost, lost=lost)
 
 
 def _move(
     tx: Transaction, firings: Sequence[int], event: FiringEvent, *, server: str | None = None, run: int | None = None
 ) -> None:
-    """Take firings through an event, all of which it can happen to."""
+    """Apply an event to firings; those in a state that does not allow it are left unchanged."""
     table = tables.firing
     for state in before(event):
-        after = next_state(state, event)
+        after = next_firing_state(state, event)
         values: dict[str, object] = {"state": after.value}
         match event:
             case FiringEvent.CLAIM:
@@ -426,17 +427,17 @@ def _move(
                 values |= {"run_id": run}
             case FiringEvent.RELEASE:
                 values |= {"server": None, "run_id": None}
-                if state is FiringState.RUNNING:  # it was launched, and waits anew
+                if state is FiringState.RUNNING:  # it was launched, and now waits again
                     values |= {"since": tx.now}
             case _:
                 values |= {"ended": tx.now}
         tx.connection.execute(
-            update(table).where(table.c.id.in_(firings), table.c.state == state.value).values(**values)
+            update(table).where(is_among(tx, table.c.id, firings), table.c.state == state.value).values(**values)
         )
 
 
 def forget(tx: Transaction, before: datetime) -> None:
-    """Forget firings that ended before a moment."""
+    """Delete firings that ended before a time."""
     tx.connection.execute(delete(tables.firing).where(tables.firing.c.ended < before))
 
 
@@ -447,10 +448,10 @@ def firings(
     before: int | None = None,
     state: FiringState | None = None,
 ) -> list[Firing]:
-    """The firings, of all bindings or one, newest first: those before a number or in a state, and at most so many.
+    """Return firings, of all bindings or one, newest first, optionally before a number or in a state, at most `limit`.
 
     Raises:
-        UnknownName: there is no such binding.
+        NotFound: there is no such binding.
     """
     query = _told().limit(limit)
     if binding is not None:
@@ -463,12 +464,12 @@ def firings(
 
 
 def of_run(tx: Transaction, run: int) -> list[Firing]:
-    """The firings that a run is for, newest first."""
+    """Return the firings of a run, newest first."""
     return [_firing(row) for row in tx.connection.execute(_told().where(tables.firing.c.run_id == run))]
 
 
 def last(tx: Transaction, names: Iterable[str]) -> dict[str, Firing]:
-    """The last firing of each of some bindings that is on record."""
+    """Return the last recorded firing of each of the given bindings, by binding."""
     binding, table = tables.binding, tables.firing
     newest = select(func.max(table.c.id)).where(table.c.binding_id == binding.c.id).correlate(binding)
     these = select(newest.scalar_subquery()).where(binding.c.name.in_(names))
@@ -477,7 +478,7 @@ def last(tx: Transaction, names: Iterable[str]) -> dict[str, Firing]:
 
 
 def held(tx: Transaction, names: Collection[str]) -> list[Firing]:
-    """The firings that servers have claimed or run, newest first."""
+    """Return the firings that the given servers have claimed or are running, newest first."""
     states = [FiringState.CLAIMED.value, FiringState.RUNNING.value]
     mine = tables.firing.c.state.in_(states), tables.firing.c.server.in_(names)
     return [_firing(row) for row in tx.connection.execute(_told().where(*mine))]
@@ -497,7 +498,7 @@ def _firing(row: Row[tuple[object, ...]]) -> Firing:
     return Firing(
         number=row.id,
         binding=row.name,
-        trigger=None if row.definition is None else described(codec.trigger_from_json(row.definition)),
+        trigger=None if row.definition is None else describe_trigger(codec.trigger_from_json(row.definition)),
         occurrence=row.occurrence,
         time=row.time,
         state=FiringState(row.state),

@@ -1,13 +1,13 @@
-"""Idempotency keys of ingests, as the catalog keeps them.
+"""Idempotency keys of ingests.
 
-A key of a channel is written down in the transaction that starts its run, beside the point that it reserves, and stands
-for that run from then on:
+A key of a channel is recorded in the transaction that starts its run and reserves its point, and identifies that run
+from then on:
 
-    the run goes on          the ingest is refused as busy
-    the run has succeeded    it is the answer
+    the run is running       the ingest is rejected with `Conflict`
+    the run has succeeded    it is returned
     the run ended otherwise  nothing was published, and the key is free again
 
-So a key counts from the very transaction that publishes its block, and a process that dies leaves nothing to repair.
+A key takes effect in the same transaction that publishes its block, and a process that dies leaves nothing to repair.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, delete, insert, select, update
 
 from kilonova.catalog import tables
-from kilonova.catalog.chains import channel_id
+from kilonova.catalog.channel_store import channel_id
 from kilonova.catalog.database import Transaction
-from kilonova.errors import Busy, KeyReused
+from kilonova.errors import Conflict, KeyReused
 from kilonova.model.idempotency import IdempotencyKey
 from kilonova.model.run import RunState
 
 
 def finished(tx: Transaction, channel: str, key: IdempotencyKey) -> int | None:
-    """Return the run that has carried out the ingest of a key; None if none has.
+    """Return the run that has completed the ingest of a key; None if there is none.
 
     Raises:
-        UnknownName: there is no such channel.
+        NotFound: there is no such channel.
         KeyReused: the key was used for another ingest.
-        Busy: a run is carrying it out.
+        Conflict: the run of the ingest is running.
     """
     row = tx.connection.execute(
         select(tables.ingest_key.c.digest, tables.ingest_key.c.run_id, tables.run.c.state)
@@ -48,7 +48,7 @@ def finished(tx: Transaction, channel: str, key: IdempotencyKey) -> int | None:
             hint="Choose a new key for each ingest, and repeat one only with the same data and options",
         )
     if row.state == RunState.RUNNING.value:
-        raise Busy(
+        raise Conflict(
             f"the ingest of the idempotency key {key.text!r} goes on",
             channel=channel,
             run=run,
@@ -58,7 +58,7 @@ def finished(tx: Transaction, channel: str, key: IdempotencyKey) -> int | None:
 
 
 def claim(tx: Transaction, run: int, channel: str, key: IdempotencyKey) -> None:
-    """Let a key that is free stand for a run which starts.
+    """Record a free key for a run that starts.
 
     Args:
         tx: the transaction that starts the run, in which `finished` gave None.
@@ -73,7 +73,7 @@ def claim(tx: Transaction, run: int, channel: str, key: IdempotencyKey) -> None:
 
 
 def forget(tx: Transaction, before: datetime) -> None:
-    """Forget keys that were last used before a moment, but not those of runs that go on."""
+    """Delete keys that were last used before a time, except those of running runs."""
     running = select(tables.run.c.id).where(tables.run.c.state == RunState.RUNNING.value)
     old = tables.ingest_key.c.time < before
     tx.connection.execute(delete(tables.ingest_key).where(old, tables.ingest_key.c.run_id.not_in(running)))

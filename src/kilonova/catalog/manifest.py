@@ -1,14 +1,14 @@
-"""Manifest of a block: what the catalog is going to say of it, beside its files, in the file `_block.json`.
+"""Manifest of a block: its catalog record, stored beside its files in the file `_block.json`.
 
-It is written before the catalog names the block, so that the block can be verified without the catalog, and the
-catalog be recovered from the blocks. It is text, the same for the same block:
+It is written before the catalog makes the block live, so that the block can be verified without the catalog, and the
+catalog be recovered from the blocks. It is deterministic text:
 
     {"format": 1, "catalog": …, "block": …, "suffix": …, "channel": …, "task": …, "run": …, "kind": [start, end],
      "point": …, "version": …, "schema": …, "encoding": …, "columns": …, "buckets": …, "statistics": {…},
      "external": …, "files": [{"name": …, "size": …, "rows": …, "checksum": …}, …]}
 
-`start` is null for a base; `external` is null for a block whose files lie in the warehouse; `files` is null where a
-block was copied of one without them. The rest is as in the catalog's tables (see `kilonova.catalog.codec`).
+`start` is null for a base; `external` is null for a block whose files are in the warehouse; `files` is null for a
+block that was copied from one without them. The rest is as in the catalog's tables (see `kilonova.catalog.codec`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What is written down beside a block's files.
+    """Manifest of a block.
 
     Attributes:
         catalog: the identity of the catalog.
@@ -36,7 +36,7 @@ class Manifest:
         task: the task or the step that wrote it; None for an ingest.
         run: the run.
         point: the point of the channel that the block leads to.
-        version: what the point reflects, by the run.
+        version: the version of the point, as reported by the run.
         block: the block.
     """
 
@@ -50,12 +50,12 @@ class Manifest:
 
 
 def digest(text: str) -> str:
-    """SHA-256 of a manifest, by which the catalog knows it."""
+    """Return the SHA-256 of a manifest, as the catalog records it."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def manifest_to_text(manifest: Manifest) -> str:
-    """A manifest as the text of its file."""
+    """Encode a manifest as the text of its file."""
     block = manifest.block
     value = {
         "format": FORMAT,
@@ -90,10 +90,10 @@ def manifest_to_text(manifest: Manifest) -> str:
 
 
 def manifest_from_text(text: str) -> Manifest:
-    """The inverse of `manifest_to_text`; the block has the digest of the text.
+    """Decode the output of `manifest_to_text`; the block's manifest digest is that of the text.
 
     Raises:
-        CatalogError: it is no manifest, or one of a format that this release does not know.
+        CatalogError: the text is not a manifest, or one of a format that this release does not know.
     """
     try:
         value: dict[str, Any] = json.loads(text)

@@ -1,4 +1,4 @@
-"""All channels and tasks at a glance, however much has happened: a few statements, none of which reads histories."""
+"""Overview of all channels, tasks and bindings: a few statements, none of which reads the history."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from datetime import datetime
 from sqlalchemy import CTE, and_, exists, func, or_, select
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.chains import LIVE
+from kilonova.catalog.channel_store import LIVE
 from kilonova.catalog.database import Transaction
 from kilonova.model.channel import PointState
-from kilonova.model.headway import Headway
+from kilonova.model.progress import RunProgress
 from kilonova.model.run import RunState
 from kilonova.model.task import Mode, Production, productions_from_text
 
 _FAILURES = 1000
-"""How many of the last runs that have not succeeded are looked at for what tasks have failed."""
+"""Number of the last unsuccessful runs that are searched for failed tasks."""
 
 _ILL = (RunState.FAILED.value, RunState.ABANDONED.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelGlance:
-    """A channel at a glance.
+class ChannelSummary:
+    """Summary of a channel.
 
     Attributes:
         name: its name.
         workflow: the workflow that declares it.
-        point: the newest point that can be read and is no repetition of the one before; 0 if there is none.
-        time: when that was filled; None if there is none.
-        rows: rows in the blocks from the newest base on.
-        bytes: their size.
+        point: the newest readable filled point; 0 if there is none.
+        time: the time when that was filled; None if there is none.
+        rows: the number of rows in the newest base and the deltas after it.
+        bytes: the size of these blocks.
         writing: the runs that are writing it.
-        watched: whether it takes the files of a directory.
+        watched: whether it ingests the files of a watched directory.
     """
 
     name: str
@@ -48,15 +48,15 @@ class ChannelGlance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Following:
-    """A channel that a task reads.
+class InputSummary:
+    """Summary of a channel that a task reads.
 
     Attributes:
         channel: the channel.
-        modes: how its variants read it, each mode once, in their order.
-        cursor: the point up to which the present logic has read it; 0 if it has not begun.
-        behind: how many filled points there are after that.
-        drives: whether its news make the task due.
+        modes: the distinct modes in which the task's variants read it, in the order of the variants.
+        cursor: the point up to which the current logic version has read it; 0 if it has not started.
+        behind: the number of filled points after that.
+        drives: whether new input on it makes the task due.
     """
 
     channel: str
@@ -67,13 +67,13 @@ class Following:
 
     @property
     def mode(self) -> Mode:
-        """The mode that says most: how news are read, if they are."""
+        """First mode that advances the cursor, or else the first mode."""
         return next((mode for mode in self.modes if mode.advances), self.modes[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskGlance:
-    """A task at a glance.
+class TaskSummary:
+    """Summary of a task.
 
     Attributes:
         name: its name.
@@ -81,13 +81,13 @@ class TaskGlance:
         binding: the binding that it belongs to.
         view: whether it is written as one SQL query.
         logic: its logic version.
-        started: whether that has run.
-        reads: the channels that it reads, its own left out.
+        started: whether that logic version has run.
+        reads: the channels that it reads, except those that it writes.
         writes: the channels that it writes.
-        own: those of them that it reads, too.
-        productions: how its variants write, each once.
-        running: the run that does it now.
-        failed: the run that failed since it last succeeded.
+        own: the channels that it both writes and reads.
+        productions: the distinct production modes of its variants.
+        running: the run that is running it; None if there is none.
+        failed: the last run that failed since it last succeeded; None if there is none.
     """
 
     name: str
@@ -96,7 +96,7 @@ class TaskGlance:
     view: bool
     logic: int
     started: bool
-    reads: tuple[Following, ...]
+    reads: tuple[InputSummary, ...]
     writes: tuple[str, ...]
     own: tuple[str, ...]
     productions: tuple[Production, ...]
@@ -105,65 +105,65 @@ class TaskGlance:
 
     @property
     def due(self) -> bool:
-        """Whether it has something to read that makes it run."""
+        """Return whether there is new input that makes it run."""
         return any(each.behind > 0 for each in self.reads if each.drives)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BindingGlance:
-    """A binding at a glance.
+class BindingSummary:
+    """Summary of a binding.
 
     Attributes:
         name: its name.
         workflowette: the workflowette that is bound; empty if none is.
-        alone: whether it is a task that was put into no binding.
-        paused: whether its triggers are held back.
-        due: how many of its firings have not ended.
+        implicit: whether it was created for a task without a declared binding.
+        paused: whether its triggers are paused.
+        due: the number of its firings that have not ended.
     """
 
     name: str
     workflowette: str
-    alone: bool
+    implicit: bool
     paused: bool
     due: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """All channels and tasks at one moment, each by name.
+    """Summaries of all channels, tasks and bindings at one time, each by name.
 
     Attributes:
         channels: the channels.
         tasks: the tasks.
         bindings: the bindings.
-        running: the runs that go on, and how far they have come, if that is known.
+        running: the progress of the running runs, by run; None if it is unknown.
         event: the number of the last event that this reflects.
-        time: the moment.
+        time: the time.
     """
 
-    channels: Mapping[str, ChannelGlance]
-    tasks: Mapping[str, TaskGlance]
-    bindings: Mapping[str, BindingGlance]
-    running: Mapping[int, Headway | None]
+    channels: Mapping[str, ChannelSummary]
+    tasks: Mapping[str, TaskSummary]
+    bindings: Mapping[str, BindingSummary]
+    running: Mapping[int, RunProgress | None]
     event: int
     time: datetime
 
 
 def overview(tx: Transaction) -> Overview:
-    """Look at everything."""
+    """Return the overview."""
     channels = _channels(tx)
     return Overview(
         channels=channels,
         tasks=_tasks(tx, channels, _running(tx), _failed(tx)),
         bindings=_bindings(tx),
-        running=headways(tx),
+        running=progress_of_runs(tx),
         event=int(tx.connection.execute(select(func.max(tables.event.c.id))).scalar() or 0),
         time=tx.now,
     )
 
 
-def headways(tx: Transaction) -> dict[int, Headway | None]:
-    """The runs that go on, and how far they have come, if that is known."""
+def progress_of_runs(tx: Transaction) -> dict[int, RunProgress | None]:
+    """Return the progress of the running runs, by run; None if it is unknown."""
     table = tables.run
     query = select(table.c.id, table.c.progress).where(table.c.state == RunState.RUNNING.value).order_by(table.c.id)
     return {
@@ -173,14 +173,14 @@ def headways(tx: Transaction) -> dict[int, Headway | None]:
 
 
 def _running(tx: Transaction) -> dict[str, int]:
-    """The runs that go on, by task."""
+    """Return the running runs, by task."""
     table = tables.run
     query = select(table.c.id, table.c.tasks).where(table.c.state == RunState.RUNNING.value).order_by(table.c.id)
     return {task: row.id for row in tx.connection.execute(query) for task in row.tasks}
 
 
 def _failed(tx: Transaction) -> dict[str, int]:
-    """The last of the runs that failed, by task."""
+    """Return the last failed run, by task."""
     table = tables.run
     query = select(table.c.id, table.c.tasks).where(table.c.state.in_(_ILL)).order_by(table.c.id.desc())
     found: dict[str, int] = {}
@@ -191,7 +191,7 @@ def _failed(tx: Transaction) -> dict[str, int]:
 
 
 def _newest() -> CTE:
-    """The newest point of each channel that can be read and is filled: `id` and `number`, which may be null."""
+    """Return the newest readable filled point of each channel: `id` and `number`, which may be null."""
     channel, point = tables.channel, tables.point
     here = point.c.channel_id == channel.c.id
     reserved = select(func.min(point.c.number)).where(here, point.c.state == PointState.RESERVED.value)
@@ -203,10 +203,10 @@ def _newest() -> CTE:
         point.c.channel_id == ends.c.id, point.c.state == PointState.FILLED.value, point.c.number < ends.c.before
     )
     newest = select(ends.c.id, filled.scalar_subquery().label("number")).cte("newest")
-    return newest.prefix_with("MATERIALIZED")  # or it is reckoned anew for each block and cursor
+    return newest.prefix_with("MATERIALIZED")  # otherwise it is recomputed for each block and cursor
 
 
-def _channels(tx: Transaction) -> dict[str, ChannelGlance]:
+def _channels(tx: Transaction) -> dict[str, ChannelSummary]:
     channel, point, newest = tables.channel, tables.point, _newest()
     times = {
         row.id: (row.number, row.time)
@@ -233,7 +233,7 @@ def _channels(tx: Transaction) -> dict[str, ChannelGlance]:
     ):
         number, time = times.get(row.id, (0, None))
         rows, size = sizes.get(row.id, (0, 0))
-        found[row.name] = ChannelGlance(
+        found[row.name] = ChannelSummary(
             name=row.name,
             workflow=row.workflow,
             point=number,
@@ -247,7 +247,7 @@ def _channels(tx: Transaction) -> dict[str, ChannelGlance]:
 
 
 def _sizes(tx: Transaction) -> dict[int, tuple[int, int]]:
-    """Rows and bytes of the live blocks that can be read, from the newest base on, by channel."""
+    """Return the rows and bytes of the readable live blocks from the newest base on, by channel."""
     block, newest = tables.block, _newest()
     base = (
         select(block.c.channel_id, func.max(block.c.end).label("end"))
@@ -277,8 +277,8 @@ def _sizes(tx: Transaction) -> dict[int, tuple[int, int]]:
 
 
 def _tasks(
-    tx: Transaction, channels: Mapping[str, ChannelGlance], running: Mapping[str, int], failed: Mapping[str, int]
-) -> dict[str, TaskGlance]:
+    tx: Transaction, channels: Mapping[str, ChannelSummary], running: Mapping[str, int], failed: Mapping[str, int]
+) -> dict[str, TaskSummary]:
     task, variant, logic, output = tables.task, tables.variant, tables.logic, tables.run_output
     ways: dict[int, list[tuple[list[list[str]], str, str]]] = {}
     for each in tx.connection.execute(
@@ -308,7 +308,7 @@ def _tasks(
         news = {channel for channel, mode in ports if mode.advances and channel not in row.writes}
         mine = cursors.get(row.id, {})
         ill = failed.get(row.name)
-        found[row.name] = TaskGlance(
+        found[row.name] = TaskSummary(
             name=row.name,
             workflow=row.workflow,
             binding=row.binding or row.name,
@@ -316,7 +316,7 @@ def _tasks(
             logic=row.logic,
             started=row.id in cursors,
             reads=tuple(
-                Following(
+                InputSummary(
                     channel=channel,
                     modes=tuple(modes[channel]),
                     cursor=mine.get(channel, 0),
@@ -336,15 +336,15 @@ def _tasks(
     return found
 
 
-def _behind(channel: ChannelGlance, cursor: int | None, lags: Mapping[tuple[str, int], int]) -> int:
-    """How many filled points are to be read; of a task that has not begun, what it has before it counts as one."""
+def _behind(channel: ChannelSummary, cursor: int | None, lags: Mapping[tuple[str, int], int]) -> int:
+    """Return the number of filled points to read; for a task that has not started, 1 if there is any."""
     if cursor is None:
         return 1 if channel.point else 0
     return lags.get((channel.name, cursor), 0)
 
 
 def _cursors(tx: Transaction) -> tuple[dict[int, dict[str, int]], dict[tuple[str, int], int]]:
-    """The cursors of each task's present logic, and how many filled points lie after those that are behind."""
+    """Return the cursors of each task's current logic version, and the number of filled points after each cursor."""
     task, cursor, channel, point = tables.task, tables.cursor, tables.channel, tables.point
     cursors: dict[int, dict[str, int]] = {}
     present = and_(task.c.id == cursor.c.task_id, task.c.logic == cursor.c.logic, task.c.active)
@@ -379,22 +379,22 @@ def _cursors(tx: Transaction) -> tuple[dict[int, dict[str, int]], dict[tuple[str
     return cursors, {(row.name, row.point): row.points for row in lags}
 
 
-def _bindings(tx: Transaction) -> dict[str, BindingGlance]:
+def _bindings(tx: Transaction) -> dict[str, BindingSummary]:
     binding, firing = tables.binding, tables.firing
     busy = exists().where(tables.task.c.binding == binding.c.name, tables.task.c.active)
     due = {
         row.binding_id: row.times
         for row in tx.connection.execute(
             select(firing.c.binding_id, func.count().label("times"))
-            .where(firing.c.state.in_(("due", "claimed", "running")))
+            .where(firing.c.state.in_(("queued", "claimed", "running")))
             .group_by(firing.c.binding_id)
         )
     }
-    rows: Iterable[BindingGlance] = (
-        BindingGlance(
+    rows: Iterable[BindingSummary] = (
+        BindingSummary(
             name=row.name,
             workflowette=row.workflowette,
-            alone=row.alone,
+            implicit=row.alone,
             paused=row.paused,
             due=due.get(row.id, 0),
         )

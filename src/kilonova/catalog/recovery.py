@@ -1,4 +1,4 @@
-"""Writes what was recovered from the blocks of a warehouse into a catalog, within one transaction."""
+"""Recovery of a catalog from the blocks of a warehouse, within one transaction."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import func, insert, select, text, update
 
-from kilonova.catalog import chains, codec, events, registry, runs, tables
-from kilonova.catalog.database import Transaction, insert_all
-from kilonova.errors import Busy
+from kilonova.catalog import channel_store, codec, events, registry, runs, tables
+from kilonova.catalog.database import Transaction, insert_all, is_among
+from kilonova.errors import Conflict
 from kilonova.model.block import Base, Block, BlockName
 from kilonova.model.channel import Channel, PointState
 from kilonova.model.encoding import Changes
@@ -19,25 +19,25 @@ from kilonova.model.version import Version
 from kilonova.schedule.recovery import FoundBlock, RecoveredChannel
 
 _NONE = "none"
-"""Suffix of the row that stands for the highest number of a block in the warehouse: no directory has it."""
+"""Suffix of the placeholder row for the highest block number in the warehouse: no directory has it."""
 
 
-def refuse_running(tx: Transaction) -> None:
-    """Refuse to recover while a run goes on.
+def check_nothing_runs(tx: Transaction) -> None:
+    """Check that no run is running, so that the catalog can be recovered.
 
     Raises:
-        Busy: one does.
+        Conflict: a run is running.
     """
     running = select(tables.run.c.id).where(
         tables.run.c.state == RunState.RUNNING.value, tables.run.c.lease_until >= tx.now
     )
     number = tx.connection.execute(running.limit(1)).scalar()
     if number is not None:
-        raise Busy("a run goes on", run=int(number), hint="Stop all servers and runs, and recover then")
+        raise Conflict("a run goes on", run=int(number), hint="Stop all servers and runs, and recover then")
 
 
 def known_blocks(tx: Transaction) -> dict[str, list[FoundBlock]]:
-    """The live blocks of a catalog, by channel."""
+    """Return the live blocks of a catalog, by channel."""
     merging = select(tables.run.c.id).where(tables.run.c.kind == RunKind.COMPACTION.value)
     compactions = set(tx.connection.execute(merging).scalars())
     run_of = {row.id: row.run_id for row in tx.connection.execute(select(tables.block.c.id, tables.block.c.run_id))}
@@ -53,12 +53,12 @@ def known_blocks(tx: Transaction) -> dict[str, list[FoundBlock]]:
             )
             for block in chronicle.blocks
         ]
-        for name, chronicle in chains.chronicles(tx).items()
+        for name, chronicle in channel_store.channel_states(tx).items()
     }
 
 
 def filled_points(tx: Transaction) -> dict[str, set[int]]:
-    """The points that a catalog knows to be filled, by channel."""
+    """Return the filled points in a catalog, by channel."""
     query = (
         select(tables.channel.c.name, tables.point.c.number)
         .join(tables.point, tables.point.c.channel_id == tables.channel.c.id)
@@ -81,20 +81,20 @@ def put_recovered(
     logics: Mapping[str, int],
     owner: str,
 ) -> int:
-    """Write recovered channels down, besides what the catalog has; tasks that it has begin anew.
+    """Record recovered channels, in addition to those in the catalog; the cursors of existing tasks are reset.
 
     Args:
         tx: a writing transaction.
         channels: the channels.
-        identity: the identity that the catalog gets.
-        lost: the numbers of live blocks whose files are gone.
-        names: the names of all blocks in the warehouse, which no other is given.
-        run: the newest run of which the warehouse knows.
-        logics: the newest logic version of each task of which it knows.
+        identity: the new identity of the catalog.
+        lost: the numbers of live blocks whose files are missing.
+        names: the names of all blocks in the warehouse; their numbers are not reused.
+        run: the newest run found in the warehouse.
+        logics: the newest logic version found for each task.
         owner: this process.
 
     Returns:
-        The run that the recovery is.
+        The number of the recovery run.
     """
     connection = tx.connection
     newest = connection.execute(select(func.max(tables.run.c.id))).scalar() or 0
@@ -111,10 +111,12 @@ def put_recovered(
             lease_until=tx.now,
         )
     )
-    existing = set(chains.channel_names(tx))
+    existing = set(channel_store.channel_names(tx))
     new = [_declared(each) for each in channels if each.name not in existing and each.blocks]
     registry.add_channels(tx, new, registry.RECOVERED)
-    connection.execute(update(tables.block).where(tables.block.c.id.in_(list(lost))).values(state=chains.GONE))
+    connection.execute(
+        update(tables.block).where(is_among(tx, tables.block.c.id, lost)).values(state=channel_store.GONE)
+    )
     for each in channels:
         if each.blocks:
             _put_channel(tx, each, number)
@@ -122,7 +124,7 @@ def put_recovered(
     _put_highest(tx, names, number)
     _retire(tx, logics)
     for task, known in registry.tasks(tx).items():
-        if any(chains.channel(tx, channel).several_writers for channel in known.task.writes):
+        if any(channel_store.channel(tx, channel).several_writers for channel in known.task.writes):
             registry.drop_task(tx, task)
         else:
             registry.move_cursors(tx, task, 0, ())
@@ -133,12 +135,12 @@ def put_recovered(
                 text(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), (SELECT max(id) FROM {table}))")
             )
     recovered = [each.name for each in channels if each.blocks]
-    events.tell(tx, EventKind.RECOVERED, run=number, channels=recovered, said="the catalog was recovered")
+    events.record(tx, EventKind.RECOVERED, run=number, channels=recovered, said="the catalog was recovered")
     return number
 
 
 def _declared(channel: RecoveredChannel) -> Channel:
-    """What the blocks of a channel say of its declaration."""
+    """Return the declaration of a channel as inferred from its blocks."""
     newest = max(channel.blocks, key=lambda each: (each.block.end, each.block.number)).block
     told = [each.block for each in channel.blocks if not isinstance(each.block.encoding, Changes)] or [newest]
     encoding = max(told, key=lambda block: (block.end, block.number)).encoding
@@ -147,8 +149,9 @@ def _declared(channel: RecoveredChannel) -> Channel:
 
 
 def _put_channel(tx: Transaction, channel: RecoveredChannel, run: int) -> None:
-    """Write down the points and blocks of a channel that are not there yet."""
-    connection, here = tx.connection, chains.channel_id(tx, channel.name)
+    """Record the points and blocks of a channel that the catalog lacks."""
+    connection, here = tx.connection, channel_store.channel_id(tx, channel.name)
+    channel_store.mark_changed(tx, [here])
     point = tables.point.c
     states = {
         row.number: row.state
@@ -206,9 +209,9 @@ def _point(number: int, points: Mapping[int, Version], tx: Transaction, run: int
 
 def _put_block(tx: Transaction, channel: int, block: Block, run: int) -> None:
     values = {
-        "state": chains.LIVE,
+        "state": channel_store.LIVE,
         "start": None if isinstance(block.kind, Base) else block.kind.start,
-        **chains.written(block),
+        **channel_store.block_columns(block),
     }
     known = select(tables.block.c.id).where(tables.block.c.id == block.number)
     if tx.connection.execute(known).first() is None:
@@ -222,15 +225,17 @@ def _put_block(tx: Transaction, channel: int, block: Block, run: int) -> None:
 
 
 def _put_highest(tx: Transaction, names: Iterable[BlockName], run: int) -> None:
-    """Have the numbers of blocks go on after all that the warehouse has."""
+    """Continue the numbering of blocks after the highest number in the warehouse."""
     highest = max((name.number for name in names), default=0)
     newest = tx.connection.execute(select(func.max(tables.block.c.id))).scalar() or 0
     if highest > newest:
-        tx.connection.execute(insert(tables.block).values(id=highest, run_id=run, state=chains.GONE, suffix=_NONE))
+        tx.connection.execute(
+            insert(tables.block).values(id=highest, run_id=run, state=channel_store.GONE, suffix=_NONE)
+        )
 
 
 def _retire(tx: Transaction, logics: Mapping[str, int]) -> None:
-    """Have the logic versions of tasks that will be declared again go on after those that blocks reflect."""
+    """Continue the logic versions of tasks that will be declared again after those that blocks reflect."""
     connection = tx.connection
     task = tables.task.c
     known = {row.name: row for row in connection.execute(select(task.name, task.id, task.logic))}

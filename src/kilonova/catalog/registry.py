@@ -1,4 +1,4 @@
-"""Tasks as the catalog keeps them: what every logic version of each does, whole, and how far it has read."""
+"""Tasks in the catalog: the complete definition of every logic version, and the cursors."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import Row, Text, and_, cast, delete, insert, or_, select, update
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.chains import channel_id
+from kilonova.catalog.channel_store import channel_id
 from kilonova.catalog.database import Transaction, insert_all
-from kilonova.catalog.files import rewatch
-from kilonova.errors import UnknownName, closest
+from kilonova.catalog.files import set_watched_directory
+from kilonova.errors import NotFound, closest_name
 from kilonova.model.channel import Channel
 from kilonova.model.task import (
     Function,
@@ -30,14 +30,14 @@ from kilonova.model.task import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
-    """A task at its newest logic version.
+class RegisteredTask:
+    """Task at its newest logic version.
 
     Attributes:
-        task: what it does.
+        task: its definition.
         workflow: the workflow that declares it.
         logic: the logic version: 0, 1, 2, …
-        cursors: the point up to which it has read each channel, and the logic version that did.
+        cursors: per channel its name, the point up to which the task has read it, and the logic version that did.
     """
 
     task: Task
@@ -46,22 +46,22 @@ class Registered:
     cursors: tuple[tuple[str, int, int], ...]
 
     def cursor(self, channel: str) -> int:
-        """The point up to which the present logic has read a channel; 0 if it has not begun."""
+        """Return the cursor of the current logic version on a channel; 0 if it has not read it."""
         return next((point for name, point, logic in self.cursors if name == channel and logic == self.logic), 0)
 
     @property
     def started(self) -> bool:
-        """Whether the present logic version has run."""
+        """Return whether the current logic version has run."""
         return any(logic == self.logic for _, _, logic in self.cursors)
 
     @property
     def has_run(self) -> bool:
-        """Whether any logic version has run."""
+        """Return whether any logic version has run."""
         return bool(self.cursors)
 
 
 RECOVERED = ""
-"""Stands for the workflow of what was recovered, until a workflow declares it."""
+"""Workflow name of recovered channels and tasks, until a workflow declares them."""
 
 
 def add_channels(tx: Transaction, channels: Iterable[Channel], workflow: str) -> None:
@@ -84,11 +84,11 @@ def add_channels(tx: Transaction, channels: Iterable[Channel], workflow: str) ->
     )
     for channel in every:
         if channel.watch is not None:
-            rewatch(tx, channel.name, channel.watch)
+            set_watched_directory(tx, channel.name, channel.watch)
 
 
 def change_channel(tx: Transaction, channel: Channel) -> None:
-    """Give a channel another schema or encoding; blocks that are there keep their own."""
+    """Change the schema or encoding of a channel; existing blocks keep theirs."""
     tx.connection.execute(
         update(tables.channel)
         .where(tables.channel.c.name == channel.name)
@@ -99,13 +99,13 @@ def change_channel(tx: Transaction, channel: Channel) -> None:
             **_told(channel),
         )
     )
-    rewatch(tx, channel.name, channel.watch)
+    set_watched_directory(tx, channel.name, channel.watch)
 
 
-def tell_channel(tx: Transaction, channel: Channel) -> None:
-    """Change what is said of a channel beside its schema and encoding."""
+def update_channel_metadata(tx: Transaction, channel: Channel) -> None:
+    """Update the declaration of a channel except its schema and encoding."""
     tx.connection.execute(update(tables.channel).where(tables.channel.c.name == channel.name).values(**_told(channel)))
-    rewatch(tx, channel.name, channel.watch)
+    set_watched_directory(tx, channel.name, channel.watch)
 
 
 def _told(channel: Channel) -> dict[str, Any]:
@@ -117,13 +117,13 @@ def _told(channel: Channel) -> dict[str, Any]:
 
 
 def channel_owners(tx: Transaction) -> dict[str, str]:
-    """The workflow that declares each channel."""
+    """Return the workflow that declares each channel."""
     rows = tx.connection.execute(select(tables.channel.c.name, tables.channel.c.workflow))
     return {row.name: row.workflow for row in rows}
 
 
-def take_recovered(tx: Transaction, names: Iterable[str], workflow: str) -> None:
-    """Give a workflow those of the channels that it declares that were recovered."""
+def adopt_recovered(tx: Transaction, names: Iterable[str], workflow: str) -> None:
+    """Assign the recovered channels among the given ones to the workflow that declares them."""
     tx.connection.execute(
         update(tables.channel)
         .where(tables.channel.c.name.in_(list(names)), tables.channel.c.workflow == RECOVERED)
@@ -138,10 +138,10 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
         tx: a writing transaction.
         task: the task.
         workflow: the workflow that declares it.
-        renew: make a new logic version even where the definition is the same (an output was redeclared).
+        renew: create a new logic version even if the definition is the same (an output was redeclared).
 
     Returns:
-        The logic version that holds from now on.
+        The current logic version.
     """
     row = tx.connection.execute(select(tables.task).where(tables.task.c.name == task.name)).first()
     if row is None:
@@ -169,7 +169,7 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
 
 
 def put_tasks(tx: Transaction, tasks: Iterable[Task], workflow: str) -> None:
-    """Register tasks, as `put_task` does each; many that are new at once."""
+    """Register tasks, as `put_task` does; new ones are inserted in bulk."""
     known = set(tx.connection.execute(select(tables.task.c.name)).scalars())
     new = []
     for task in tasks:
@@ -180,8 +180,8 @@ def put_tasks(tx: Transaction, tasks: Iterable[Task], workflow: str) -> None:
     _add_tasks(tx, new, workflow)
 
 
-def tell_tasks(tx: Transaction, tasks: Iterable[Task]) -> None:
-    """Change how the queries of views are written, which do the same as before."""
+def update_view_sources(tx: Transaction, tasks: Iterable[Task]) -> None:
+    """Update the source text of views whose queries are equivalent to before."""
     table = tables.task
     known = {row.name: row.written for row in tx.connection.execute(select(table.c.name, table.c.written))}
     for task in tasks:
@@ -209,7 +209,7 @@ def _add_tasks(tx: Transaction, tasks: Sequence[Task], workflow: str) -> None:
 
 
 def _add_logics(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> None:
-    """Write down logic versions: of each, the task's number in the catalog, the version and what it does."""
+    """Record logic versions, each given by the task's id, the version and the definition."""
     every = list(logics)
     insert_all(
         tx,
@@ -273,11 +273,11 @@ def _variant(row: Row[Any], outputs: int) -> Variant:
     )
 
 
-def tasks(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, Registered]:
-    """Active tasks by name, at their newest logic version; all of them where no names are given.
+def tasks(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, RegisteredTask]:
+    """Return active tasks by name, at their newest logic version; all of them if no names are given.
 
     Raises:
-        UnknownName: a name is not that of an active task.
+        NotFound: there is no active task of one of the names.
     """
     wanted = None if names is None else list(dict.fromkeys(names))
     these = tables.task.c.active if wanted is None else and_(tables.task.c.active, tables.task.c.name.in_(wanted))
@@ -310,7 +310,7 @@ def tasks(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, Regi
     ):
         cursors.setdefault(cursor.task_id, []).append((cursor.name, cursor.point, cursor.logic))
     return {
-        row.name: Registered(
+        row.name: RegisteredTask(
             task=Task(
                 name=row.name,
                 writes=tuple(row.writes),
@@ -326,10 +326,10 @@ def tasks(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, Regi
     }
 
 
-def followed(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
-    """Those of some channels whose changes some task reads: what these replace is looked up once, as they are written.
+def followed_channels(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
+    """Return the given channels whose changes any task reads: replaced rows are looked up once, when they are written.
 
-    Few tasks of many read one of them, so the database looks for those first.
+    Few of the tasks read any of them, so the database filters by channel first.
     """
     ports = cast(tables.variant.c.ports, Text)
     wanted = list(channels)
@@ -349,11 +349,11 @@ def followed(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
     return frozenset(found & set(wanted))
 
 
-def readers(tx: Transaction, channel: str) -> dict[str, Registered]:
-    """The active tasks that read a channel, those left out that write it, by name.
+def readers(tx: Transaction, channel: str) -> dict[str, RegisteredTask]:
+    """Return the active tasks that read a channel, except those that write it, by name.
 
     Raises:
-        UnknownName: there is no such channel.
+        NotFound: there is no such channel.
     """
     channel_id(tx, channel)
     ports = cast(tables.variant.c.ports, Text)
@@ -372,17 +372,17 @@ def readers(tx: Transaction, channel: str) -> dict[str, Registered]:
 
 
 def logic_version(tx: Transaction, name: str, version: int) -> Task:
-    """A task as an older (or the newest) logic version does it, whatever its schedule.
+    """Return the definition of a task at an older (or the newest) logic version, without its schedule.
 
     Raises:
-        UnknownName: there is no such task or version.
+        NotFound: there is no such task or version.
     """
     number = task_id(tx, name)
     row = tx.connection.execute(
         select(tables.logic).where(tables.logic.c.task_id == number, tables.logic.c.version == version)
     ).first()
     if row is None:
-        raise UnknownName(f"there is no logic version {version}", task=name)
+        raise NotFound(f"there is no logic version {version}", task=name)
     found = tx.connection.execute(
         select(tables.variant)
         .where(tables.variant.c.task_id == number, tables.variant.c.logic == version)
@@ -392,17 +392,17 @@ def logic_version(tx: Transaction, name: str, version: int) -> Task:
 
 
 def task_names(tx: Transaction, after: str = "", limit: int | None = None) -> list[str]:
-    """The names of the active tasks, sorted: those after a name, and at most so many."""
+    """Return the names of the active tasks after a name, sorted, at most `limit`."""
     name = tables.task.c.name
     query = select(name).where(tables.task.c.active, name > after).order_by(name).limit(limit)
     return list(tx.connection.execute(query).scalars())
 
 
 def task_id(tx: Transaction, name: str) -> int:
-    """The catalog's number of a task.
+    """Return the id of a task.
 
     Raises:
-        UnknownName: there is no such task.
+        NotFound: there is no such task.
     """
     found = tx.connection.execute(select(tables.task.c.id).where(tables.task.c.name == name)).scalar()
     if found is None:
@@ -410,12 +410,12 @@ def task_id(tx: Transaction, name: str) -> int:
     return int(found)
 
 
-def _unknown(tx: Transaction, name: str) -> UnknownName:
-    return UnknownName("there is no such task", task=name, hint=closest(name, task_names(tx)))
+def _unknown(tx: Transaction, name: str) -> NotFound:
+    return NotFound("there is no such task", task=name, hint=closest_name(name, task_names(tx)))
 
 
 def writers(tx: Transaction, channels: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The active tasks that write each of some channels, by name; none for source channels."""
+    """Return the active tasks that write each of the given channels, by channel; none for source channels."""
     wanted = list(channels)
     if not wanted:
         return {}
@@ -436,11 +436,11 @@ def writers(tx: Transaction, channels: Iterable[str]) -> dict[str, tuple[str, ..
 
 
 _FEW = 10
-"""For more channels than these, reading what all tasks write is quicker than looking for each."""
+"""Number of channels above which reading the outputs of all tasks is faster than searching for each channel."""
 
 
 def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[str, int]]) -> None:
-    """Write down the points up to which a logic version of a task has now read its channels, which are all that it has.
+    """Replace the cursors of a task by those of a logic version.
 
     A task that was dropped meanwhile gets none.
     """
@@ -460,14 +460,14 @@ def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[
 
 
 def drop_task(tx: Transaction, name: str) -> None:
-    """Take a task out of service; its older logic versions stay on record, its cursors go."""
+    """Deactivate a task; its logic versions stay recorded, its cursors are deleted."""
     number = task_id(tx, name)
     tx.connection.execute(delete(tables.cursor).where(tables.cursor.c.task_id == number))
     tx.connection.execute(update(tables.task).where(tables.task.c.id == number).values(active=False))
 
 
 def put_function(tx: Transaction, name: str, function: Function) -> None:
-    """Keep the per-key functions of a custom encoding; a name always stands for the same definition."""
+    """Record the per-key functions of a custom encoding; a name always refers to the same definition."""
     known = tx.connection.execute(select(tables.function.c.name).where(tables.function.c.name == name)).first()
     if known is None:
         tx.connection.execute(
@@ -476,12 +476,12 @@ def put_function(tx: Transaction, name: str, function: Function) -> None:
 
 
 def function(tx: Transaction, name: str) -> Function:
-    """The per-key functions of a custom encoding.
+    """Return the per-key functions of a custom encoding.
 
     Raises:
-        UnknownName: no custom encoding has that name.
+        NotFound: no custom encoding has that name.
     """
     row = tx.connection.execute(select(tables.function).where(tables.function.c.name == name)).first()
     if row is None:
-        raise UnknownName(f"there are no functions called {name} for a custom encoding")
+        raise NotFound(f"there are no functions called {name} for a custom encoding")
     return Function(pickled=row.pickled, source=row.source)

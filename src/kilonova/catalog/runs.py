@@ -1,16 +1,16 @@
-"""Runs as the catalog keeps them: started, committed or failed, each in one transaction, under a lease.
+"""Runs in the catalog: start, commit and failure, each in one transaction, under a lease.
 
 The commit protocol, with what a crash after each step leaves behind:
 
-1. `start`: the run, its reserved points, its claims on tasks and its pins. A crash leaves a run whose lease
-   runs out.
-2. `chains.new_block` before each block is written: a crash leaves files under a name that the catalog knows.
-3. `commit`: blocks live, points filled, cursors moved, provenance recorded, claims and pins gone: all or none,
-   and only if the run is still running. Or `fail`, or `cancel`: points cancelled, blocks doomed.
-4. Files of doomed blocks are deleted, then `chains.bury` says so. A crash leaves doomed blocks, whose files
-   the next process deletes again.
+1. `start`: record the run, its reserved points, its claims on tasks and its pins. A crash leaves a run whose lease
+   expires.
+2. `channel_store.new_block` before each block is written: a crash leaves files under a name that the catalog knows.
+3. `commit`: blocks are live, points filled, cursors moved, provenance recorded, claims and pins released: all or none,
+   and only if the run is still running. Or `fail`, or `cancel`: points are cancelled, blocks marked for deletion.
+4. Files of blocks marked for deletion are deleted, then `channel_store.mark_deleted` records it. A crash leaves marked
+   blocks, whose files the next process deletes again.
 
-`expire` does what `fail` does for runs whose lease has run out.
+`expire` does what `fail` does for runs whose lease has expired.
 """
 
 from __future__ import annotations
@@ -23,40 +23,41 @@ from typing import Any
 from sqlalchemy import Row, Select, delete, func, insert, select, update
 
 from kilonova.catalog import codec, events, firings, tables
-from kilonova.catalog.chains import (
+from kilonova.catalog.channel_store import (
     DOOMED,
     WRITING,
     channel,
     channel_id,
     kind_from,
+    mark_changed,
     mark_merged,
     publish,
     reserve,
+    resolve_point,
     set_schema,
-    settle,
 )
-from kilonova.catalog.database import Transaction, inserted
-from kilonova.catalog.firings import Claimed
+from kilonova.catalog.database import Transaction, inserted_id, is_among
+from kilonova.catalog.firings import Claim
 from kilonova.catalog.registry import move_cursors, task_id
-from kilonova.errors import Busy, StateError, UnknownName
+from kilonova.errors import Conflict, InvalidState, NotFound
 from kilonova.model.block import Kind
 from kilonova.model.channel import PointState
 from kilonova.model.event import EventKind
 from kilonova.model.firing import FiringEvent
-from kilonova.model.headway import Headway
+from kilonova.model.progress import RunProgress
 from kilonova.model.run import (
     CommitResult,
     Committed,
-    Expired,
-    Extent,
-    Input,
-    Output,
+    CostSample,
+    InputSize,
+    LeaseExpired,
+    RefreshMethod,
     Run,
     RunEvent,
+    RunInput,
     RunKind,
+    RunOutput,
     RunState,
-    Taken,
-    Way,
     next_state,
 )
 from kilonova.model.version import Version
@@ -64,7 +65,7 @@ from kilonova.model.version import Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """How far a task has read, to be written down when its run commits."""
+    """New cursors of a task, to be recorded when its run commits."""
 
     task: str
     logic: int
@@ -79,34 +80,34 @@ def start(
     writes: Iterable[str],
     owner: str,
     lease: timedelta,
-    claimed: Claimed | None = None,
+    claimed: Claim | None = None,
     binding: str | None = None,
 ) -> tuple[int, dict[str, int]]:
-    """Begin a run: claim its tasks and reserve the next point of every channel that it writes.
+    """Start a run: claim its tasks and reserve the next point of every channel that it writes.
 
     Args:
         tx: a writing transaction.
-        kind: what the run is for.
+        kind: the kind of run.
         tasks: the tasks that it runs; no other run may have one of them at the same time.
-        writes: the channels on which it reserves a point; one as often as tasks of the run write it.
+        writes: the channels on which it reserves a point; each repeated once per task of the run that writes it.
         owner: the process that runs it.
-        lease: for how long the run is safe from being taken over without a heartbeat.
-        claimed: the firings that the run is for, which a server has claimed; None for a run that a person started.
-        binding: the binding that a person runs; None if it is not one binding.
+        lease: the duration for which the run is protected from takeover without a heartbeat.
+        claimed: the firings of the run, claimed by a server; None for a run started manually.
+        binding: the binding of a run started manually; None if it is not one binding.
 
     Returns:
-        The run's number, and the reserved point per channel: the first of several, which follow each other.
+        The run's number, and the reserved point per channel: the first of several, which are consecutive.
 
     Raises:
-        Busy: another run has one of the tasks.
-        LeaseLost: the server has lost the firings to others.
+        Conflict: another run has claimed one of the tasks.
+        LeaseLost: another server has taken over the firings.
     """
     binding = binding if claimed is None else claimed.binding
     claims = [task_id(tx, name) for name in tasks]
     for name, key in zip(tasks, claims, strict=True):
         holder = tx.connection.execute(select(tables.claim.c.run_id).where(tables.claim.c.task_id == key)).scalar()
         if holder is not None:
-            raise Busy("another run has this task", task=name, run=int(holder), hint="Wait until it has ended")
+            raise Conflict("another run has this task", task=name, run=int(holder), hint="Wait until it has ended")
     result = tx.connection.execute(
         insert(tables.run).values(
             kind=kind.value,
@@ -118,10 +119,10 @@ def start(
             binding=binding,
         )
     )
-    number = inserted(result)
+    number = inserted_id(result)
     if claimed is not None:
         firings.launch(tx, claimed, number)
-    events.tell(tx, EventKind.LAUNCHED, run=number, binding=binding, said=", ".join(tasks) or kind.value)
+    events.record(tx, EventKind.LAUNCHED, run=number, binding=binding, said=", ".join(tasks) or kind.value)
     for key in claims:
         tx.connection.execute(insert(tables.claim).values(task_id=key, run_id=number))
     points: dict[str, int] = {}
@@ -130,11 +131,11 @@ def start(
     return number, points
 
 
-def beat(tx: Transaction, run: int, lease: timedelta) -> bool:
-    """Renew a run's lease.
+def renew_lease(tx: Transaction, run: int, lease: timedelta) -> bool:
+    """Renew the lease of a run, and its pins.
 
     Returns:
-        Whether the run is still this process's to run.
+        Whether the run is still running.
     """
     result = tx.connection.execute(
         update(tables.run)
@@ -145,14 +146,14 @@ def beat(tx: Transaction, run: int, lease: timedelta) -> bool:
     return bool(result.rowcount)
 
 
-def goes_on(tx: Transaction, run: int) -> bool:
-    """Whether a run is still this process's to run, without renewing its lease."""
+def is_running(tx: Transaction, run: int) -> bool:
+    """Return whether a run is still running, without renewing its lease."""
     state = tx.connection.execute(select(tables.run.c.state).where(tables.run.c.id == run)).scalar()
     return state == RunState.RUNNING.value
 
 
-def note_progress(tx: Transaction, run: int, progress: Headway) -> None:
-    """Write down how far a run has come; nothing, if it goes on no more."""
+def note_progress(tx: Transaction, run: int, progress: RunProgress) -> None:
+    """Record the progress of a run; do nothing if it has ended."""
     tx.connection.execute(
         update(tables.run)
         .where(tables.run.c.id == run, tables.run.c.state == RunState.RUNNING.value)
@@ -164,17 +165,17 @@ def commit(
     tx: Transaction,
     run: int,
     *,
-    inputs: Iterable[Input],
-    outputs: Iterable[Output],
+    inputs: Iterable[RunInput],
+    outputs: Iterable[RunOutput],
     advances: Iterable[Advance],
 ) -> CommitResult:
-    """Publish all that a run made, and how far its tasks have read, at once.
+    """Publish all outputs of a run and the new cursors of its tasks atomically.
 
     Returns:
-        `Expired` if another process has taken the run over, or somebody has cancelled it; then nothing was published.
+        `Committed`; or `LeaseExpired` if the run was taken over or cancelled, in which case nothing was published.
     """
     if not _end(tx, run, RunEvent.COMMIT, None, FiringEvent.SUCCEED):
-        return Expired()
+        return LeaseExpired()
     for output in outputs:
         if output.block is not None:
             publish(tx, output.channel, output.block)
@@ -189,7 +190,7 @@ def commit(
         if reserved == PointState.RESERVED.value:
             state = PointState.CANCELLED if output.block is None else PointState.FILLED
             version = Version() if output.block is None else output.version
-            settle(tx, output.channel, output.point, state, version)
+            resolve_point(tx, output.channel, output.point, state, version)
         tx.connection.execute(
             insert(tables.run_output).values(
                 run_id=run,
@@ -229,8 +230,8 @@ def commit(
     return Committed()
 
 
-def _adopt_schema(tx: Transaction, output: Output) -> None:
-    """Give a channel declared without a schema that of the first block written to it, and of each that has more."""
+def _adopt_schema(tx: Transaction, output: RunOutput) -> None:
+    """Set the schema of a channel declared without one to that of its first block, or of a later block that differs."""
     assert output.block is not None
     known = channel(tx, output.channel)
     if known.schema is None or (known.adopts and known.schema != output.block.schema):
@@ -238,13 +239,13 @@ def _adopt_schema(tx: Transaction, output: Output) -> None:
 
 
 def fail(tx: Transaction, run: int, error: str, *, passing: bool = False) -> bool:
-    """End a run that did not succeed: its points are cancelled and its blocks doomed.
+    """End a run that did not succeed: cancel its points and mark its blocks for deletion.
 
     Args:
         tx: a writing transaction.
         run: the run.
-        error: what happened, for people.
-        passing: whether trying again may help: then the firings that it was for are due again.
+        error: the error, as text for users.
+        passing: whether the error is transient; if so, the firings of the run are queued again.
 
     Returns:
         Whether the run was still running.
@@ -253,41 +254,41 @@ def fail(tx: Transaction, run: int, error: str, *, passing: bool = False) -> boo
 
 
 def cancel(tx: Transaction, run: int, who: str) -> None:
-    """End a run because somebody wants it to, as `fail` does; the firings that it was for are not due again.
+    """Cancel a run: end it as `fail` does, without queueing its firings again.
 
     Args:
         tx: a writing transaction.
         run: the run.
-        who: who wants it.
+        who: the user that cancels it.
 
     Raises:
-        UnknownName: there is no such run.
-        StateError: it has ended.
+        NotFound: there is no such run.
+        InvalidState: it has already ended.
     """
     if not _end(tx, run, RunEvent.CANCEL, f"cancelled by {who}", FiringEvent.FAIL):
-        found = one(tx, run)
+        found = find_run(tx, run)
         how = "" if found.error is None else f": {found.error}"
-        raise StateError(f"the run has ended already, as {found.state.value}{how}", run=run)
+        raise InvalidState(f"the run has ended already, as {found.state.value}{how}", run=run)
 
 
-def any_silent(tx: Transaction) -> bool:
-    """Whether `expire` has something to do."""
-    silent = _silent(tx).with_only_columns(tables.run.c.id).limit(1)
+def any_expired(tx: Transaction) -> bool:
+    """Return whether there are runs or pins for `expire` to end."""
+    silent = _expired(tx).with_only_columns(tables.run.c.id).limit(1)
     late = select(tables.pin.c.holder).where(tables.pin.c.until < tx.now).limit(1)
     return tx.connection.execute(silent).first() is not None or tx.connection.execute(late).first() is not None
 
 
-def _silent(tx: Transaction) -> Select[Any]:
+def _expired(tx: Transaction) -> Select[Any]:
     return select(tables.run).where(tables.run.c.state == RunState.RUNNING.value, tables.run.c.lease_until < tx.now)
 
 
 def expire(tx: Transaction) -> list[Run]:
-    """End the runs whose lease has run out, as `fail` does.
+    """End the runs whose lease has expired, as `fail` does, and delete expired pins.
 
     Returns:
-        Those runs, as they were.
+        Those runs, in their state before.
     """
-    silent = [run_from(row) for row in tx.connection.execute(_silent(tx))]
+    silent = [run_from(row) for row in tx.connection.execute(_expired(tx))]
     for run in silent:
         said = f"the process {run.owner} went silent"
         _end(tx, run.number, RunEvent.EXPIRE, said, FiringEvent.RELEASE, lost=True)
@@ -304,23 +305,23 @@ _KINDS = {
 
 
 def running_of(tx: Transaction, owner: str) -> list[int]:
-    """The runs of a process that go on."""
+    """Return the running runs of a process."""
     query = select(tables.run.c.id).where(tables.run.c.state == RunState.RUNNING.value, tables.run.c.owner == owner)
     return [int(number) for number in tx.connection.execute(query).scalars()]
 
 
 def abandon(tx: Transaction, owner: str, error: str, *, passing: bool, lost: bool = False) -> list[int]:
-    """End the runs of a process that is known to have ended, without waiting for their leases to run out.
+    """End the runs of a process that is known to have ended, without waiting for their leases to expire.
 
     Args:
         tx: a writing transaction.
         owner: the process.
-        error: what happened, for people.
-        passing: whether trying again may help: then the firings that they were for are due again.
-        lost: whether its server ends, so that nothing is known of whether they would have succeeded.
+        error: the error, as text for users.
+        passing: whether the error is transient; if so, the firings of the runs are queued again.
+        lost: whether they ended with their server, so that it is unknown whether they would have succeeded.
 
     Returns:
-        The runs.
+        The numbers of the runs.
     """
     numbers = running_of(tx, owner)
     for number in numbers:
@@ -341,7 +342,7 @@ def _end(
     if not result.rowcount:
         return False
     firings.end(tx, run, firing, lost=lost)
-    events.tell(
+    events.record(
         tx,
         _KINDS[event],
         run=run,
@@ -355,14 +356,15 @@ def _end(
 
 
 def written_by(tx: Transaction, run: int) -> list[str]:
-    """The channels on which a run has reserved a point, whatever became of it, by name."""
+    """Return the names of the channels on which a run has reserved a point, in any state, sorted."""
     written = select(tables.channel.c.name).join(tables.point, tables.point.c.channel_id == tables.channel.c.id)
     query = written.where(tables.point.c.run_id == run).order_by(tables.channel.c.name)
     return list(tx.connection.execute(query).scalars())
 
 
 def _release(tx: Transaction, run: int) -> None:
-    """Give back points that were not filled, claims and pins; blocks that were not published are doomed."""
+    """Cancel unfilled points, release claims and pins, and mark unpublished blocks for deletion."""
+    mark_changed(tx, select(tables.point.c.channel_id).where(tables.point.c.run_id == run))
     tx.connection.execute(
         update(tables.point)
         .where(tables.point.c.run_id == run, tables.point.c.state == PointState.RESERVED.value)
@@ -376,18 +378,18 @@ def _release(tx: Transaction, run: int) -> None:
 
 
 def holder_of(run: int) -> str:
-    """The name under which a run pins blocks."""
+    """Return the name under which a run pins blocks."""
     return f"run {run}"
 
 
 def pin(tx: Transaction, holder: str, blocks: Iterable[int], until: timedelta) -> None:
-    """Keep blocks from being collected while somebody reads them, with those that the holder has pinned before.
+    """Protect blocks from garbage collection while they are read, in addition to those already pinned by the holder.
 
     Args:
-        tx: the writing transaction in which it was seen that the blocks are there.
-        holder: who reads them.
+        tx: the writing transaction in which the blocks were found live.
+        holder: the reader.
         blocks: their numbers.
-        until: for how long.
+        until: the duration of the pins.
     """
     mine = tables.pin.c.holder == holder
     held = tx.connection.execute(select(tables.pin.c.blocks).where(mine)).scalar()
@@ -402,17 +404,17 @@ def pin(tx: Transaction, holder: str, blocks: Iterable[int], until: timedelta) -
 
 
 def renew_pins(tx: Transaction, holders: Collection[str], until: timedelta) -> None:
-    """Renew the leases of all blocks that some holders have pinned."""
+    """Renew the pins of the given holders."""
     tx.connection.execute(update(tables.pin).where(tables.pin.c.holder.in_(holders)).values(until=tx.now + until))
 
 
 def unpin(tx: Transaction, holder: str) -> None:
-    """Let go of all blocks that a holder has pinned."""
+    """Release all pins of a holder."""
     tx.connection.execute(delete(tables.pin).where(tables.pin.c.holder == holder))
 
 
 def run_from(row: Row[Any]) -> Run:
-    """A run from its row."""
+    """Return a run from its row."""
     return Run(
         number=row.id,
         kind=RunKind(row.kind),
@@ -428,11 +430,11 @@ def run_from(row: Row[Any]) -> Run:
     )
 
 
-def one(tx: Transaction, number: int | None) -> Run:
-    """A run; the last one where no number is given.
+def find_run(tx: Transaction, number: int | None) -> Run:
+    """Return a run; the last one if no number is given.
 
     Raises:
-        UnknownName: there is no such run.
+        NotFound: there is no such run.
     """
     newest = select(func.max(tables.run.c.id)).scalar_subquery()
     row = tx.connection.execute(
@@ -441,21 +443,21 @@ def one(tx: Transaction, number: int | None) -> Run:
     if row is not None:
         return run_from(row)
     if number is None:
-        raise UnknownName("there are no runs yet", hint="Make one with: kilonova run")
+        raise NotFound("there are no runs yet", hint="Make one with: kilonova run")
     last = tx.connection.execute(select(newest)).scalar()
     hint = f"The runs are 1 to {last}" if last else "There are no runs yet"
-    raise UnknownName("there is no such run", run=number, hint=hint)
+    raise NotFound("there is no such run", run=number, hint=hint)
 
 
-def some(tx: Transaction, numbers: Collection[int]) -> list[Run]:
-    """The runs with some numbers, newest first."""
-    query = select(tables.run).where(tables.run.c.id.in_(numbers)).order_by(tables.run.c.id.desc())
+def find_runs(tx: Transaction, numbers: Collection[int]) -> list[Run]:
+    """Return the runs with the given numbers, newest first."""
+    query = select(tables.run).where(is_among(tx, tables.run.c.id, numbers)).order_by(tables.run.c.id.desc())
     return [run_from(row) for row in tx.connection.execute(query)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holdings:
-    """What a run keeps from others while it goes on; nothing once it has ended.
+class RunHoldings:
+    """Points, tasks and blocks that a run holds while it is running; empty once it has ended.
 
     Attributes:
         reserved: the points that it has reserved, by channel.
@@ -468,14 +470,14 @@ class Holdings:
     blocks: tuple[int, ...]
 
 
-def holdings(tx: Transaction, run: int) -> Holdings:
-    """What a run keeps from others."""
+def run_holdings(tx: Transaction, run: int) -> RunHoldings:
+    """Return the points, tasks and blocks that a run holds."""
     channel, point, task, pin = tables.channel, tables.point, tables.task, tables.pin
     reserved = select(channel.c.name, point.c.number).join(point, point.c.channel_id == channel.c.id)
     mine = point.c.run_id == run, point.c.state == PointState.RESERVED.value
     claimed = select(task.c.name).join(tables.claim, tables.claim.c.task_id == task.c.id)
     blocks = tx.connection.execute(select(pin.c.blocks).where(pin.c.holder == holder_of(run))).scalar()
-    return Holdings(
+    return RunHoldings(
         reserved={
             row.name: row.number for row in tx.connection.execute(reserved.where(*mine).order_by(channel.c.name))
         },
@@ -485,20 +487,20 @@ def holdings(tx: Transaction, run: int) -> Holdings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """What a run made of a channel: the record behind physical provenance.
+class OutputRecord:
+    """Output of a run on a channel: the record behind physical provenance.
 
     Attributes:
         run: the run.
         task: the task that wrote it; None for ingests and compactions.
         channel: the channel.
         point: the point.
-        block: the block's number, or None where nothing changed.
-        kind: which points the block leads to.
-        rows: rows in the block.
+        block: the block's number, or None if nothing changed.
+        kind: base or delta, with its points.
+        rows: the number of rows in the block.
         bytes: its size.
-        reason: how it was made, and why so.
-        seconds: how long it took.
+        reason: how and why it was produced, as text.
+        seconds: the time that it took.
     """
 
     run: int
@@ -513,15 +515,15 @@ class Made:
     seconds: float
 
 
-def outputs(tx: Transaction, runs: Iterable[int]) -> list[Made]:
-    """What runs made, by run, channel and point."""
+def outputs(tx: Transaction, runs: Iterable[int]) -> list[OutputRecord]:
+    """Return the outputs of runs, by run, channel and point."""
     output = tables.run_output.c
-    query = _outputs().where(output.run_id.in_(list(runs)))
+    query = _outputs().where(is_among(tx, output.run_id, runs))
     return _made(tx, query.order_by(output.run_id, tables.channel.c.name, output.point))
 
 
-def last_outputs(tx: Transaction, channel: str, limit: int) -> list[Made]:
-    """What the last runs made of a channel, newest first."""
+def last_outputs(tx: Transaction, channel: str, limit: int) -> list[OutputRecord]:
+    """Return the last outputs of runs on a channel, newest first."""
     of_it = _outputs().where(tables.channel.c.name == channel)
     return _made(tx, of_it.order_by(tables.run_output.c.run_id.desc()).limit(limit))
 
@@ -541,9 +543,9 @@ def _outputs() -> Select[Any]:
     )
 
 
-def _made(tx: Transaction, query: Select[Any]) -> list[Made]:
+def _made(tx: Transaction, query: Select[Any]) -> list[OutputRecord]:
     return [
-        Made(
+        OutputRecord(
             run=row.run_id,
             task=row.task,
             channel=row.name,
@@ -560,11 +562,11 @@ def _made(tx: Transaction, query: Select[Any]) -> list[Made]:
 
 
 _REMEMBERED = 1000
-"""How many of the last outputs are looked at for what tasks took."""
+"""Number of the last outputs that are searched for cost samples."""
 
 
-def taken(tx: Transaction, tasks: Collection[str] | None = None) -> dict[str, tuple[Taken, ...]]:
-    """What the last runs of tasks took, newest first, by task; of all tasks where none are given."""
+def cost_samples(tx: Transaction, tasks: Collection[str] | None = None) -> dict[str, tuple[CostSample, ...]]:
+    """Return cost samples of the last runs of tasks, newest first, by task; of all tasks if none are given."""
     table = tables.run_output
     query = (
         select(table.c.task, table.c.way, table.c.change_bytes, table.c.whole_bytes, table.c.moved, table.c.seconds)
@@ -573,16 +575,16 @@ def taken(tx: Transaction, tasks: Collection[str] | None = None) -> dict[str, tu
         .limit(_REMEMBERED)
     )
     rows = tx.connection.execute(query if tasks is None else query.where(table.c.task.in_(tasks)))
-    found: dict[str, tuple[Taken, ...]] = {}
+    found: dict[str, tuple[CostSample, ...]] = {}
     for row in rows:
         moved = 1 if row.moved is None else row.moved
-        extent = Extent(change=row.change_bytes, whole=row.whole_bytes, moved=moved)
-        found[row.task] = (*found.get(row.task, ()), Taken(Way(row.way), extent, row.seconds))
+        extent = InputSize(change=row.change_bytes, whole=row.whole_bytes, moved=moved)
+        found[row.task] = (*found.get(row.task, ()), CostSample(RefreshMethod(row.way), extent, row.seconds))
     return found
 
 
 def last_begun(tx: Transaction, tasks: Collection[str]) -> dict[str, datetime]:
-    """When the last run that succeeded began, by task; of these tasks."""
+    """Return the start time of the last successful run of each of the given tasks, by task."""
     rows = tx.connection.execute(
         select(tables.run_output.c.task, func.max(tables.run.c.started).label("began"))
         .join(tables.run, tables.run.c.id == tables.run_output.c.run_id)
@@ -592,15 +594,15 @@ def last_begun(tx: Transaction, tasks: Collection[str]) -> dict[str, datetime]:
     return {row.task: row.began for row in rows}
 
 
-def inputs(tx: Transaction, runs: Iterable[int]) -> list[tuple[int, Input]]:
-    """What the tasks of runs read, by run, without the blocks."""
+def inputs(tx: Transaction, runs: Iterable[int]) -> list[tuple[int, RunInput]]:
+    """Return the inputs of the tasks of runs, by run, task and port, without the blocks."""
     rows = tx.connection.execute(
         select(tables.run_input, tables.channel.c.name)
         .join(tables.channel, tables.channel.c.id == tables.run_input.c.channel_id)
-        .where(tables.run_input.c.run_id.in_(list(runs)))
-        .order_by(tables.run_input.c.run_id)
+        .where(is_among(tx, tables.run_input.c.run_id, runs))
+        .order_by(tables.run_input.c.run_id, tables.run_input.c.task, tables.run_input.c.port)
     )
     return [
-        (row.run_id, Input(task=row.task, port=row.port, channel=row.name, start=row.start, end=row.end))
+        (row.run_id, RunInput(task=row.task, port=row.port, channel=row.name, start=row.start, end=row.end))
         for row in rows
     ]

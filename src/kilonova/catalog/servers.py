@@ -1,4 +1,4 @@
-"""The servers that run over a catalog, each alive for as long as it says so."""
+"""Servers that share a catalog, each alive while it renews its lease by heartbeats."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from kilonova.model.firing import Firing
 from kilonova.model.run import Run
 
 ALIVE, STOPPED, SILENT = "alive", "stopped", "silent"
-"""A server's states: it beats, it has ended by itself, or its lease ran out."""
+"""States of a server: sending heartbeats, shut down normally, lease expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """A server.
+class ServerRecord:
+    """Server with its state and lease.
 
     Attributes:
-        name: unique among all that ever ran.
+        name: its name, unique among all servers that have ever run.
         release: the release that it runs.
         state: `alive`, `stopped` or `silent`.
-        started: when it started.
-        lease_until: until when it is alive without another heartbeat.
+        started: the time when it started.
+        lease_until: the time when its lease expires without another heartbeat.
     """
 
     name: str
@@ -37,39 +37,39 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attending:
-    """A server, and what it has taken on.
+class ServerStatus:
+    """Server with its firings, runs and subscriptions.
 
     Attributes:
         server: the server.
-        firings: those that it has claimed or runs, newest first.
-        runs: the runs of these firings that go on.
-        outlets: the outlets that it serves, by name.
-        lost: the events by which others have found that it had gone silent, and took over what it had claimed.
+        firings: the firings that it has claimed or runs, newest first.
+        runs: the running runs of these firings.
+        outlets: the names of the subscriptions that it serves, sorted.
+        lost: the events recorded when other servers found its lease expired and took over its claims.
     """
 
-    server: Server
+    server: ServerRecord
     firings: tuple[Firing, ...]
     runs: tuple[Run, ...]
     outlets: tuple[str, ...]
     lost: tuple[Event, ...]
 
 
-def enter(tx: Transaction, name: str, release: str, lease: timedelta) -> None:
-    """A server starts."""
+def register(tx: Transaction, name: str, release: str, lease: timedelta) -> None:
+    """Register a server that starts."""
     tx.connection.execute(
         insert(tables.server).values(
             name=name, release=release, state=ALIVE, started=tx.now, lease_until=tx.now + lease
         )
     )
-    events.tell(tx, EventKind.SERVER_STARTED, said=name)
+    events.record(tx, EventKind.SERVER_STARTED, said=name)
 
 
-def beat(tx: Transaction, name: str, lease: timedelta) -> bool:
-    """A server says that it lives.
+def heartbeat(tx: Transaction, name: str, lease: timedelta) -> bool:
+    """Renew the lease of a server.
 
     Returns:
-        Whether it was still taken to be alive; otherwise others have taken over what it had claimed.
+        Whether it was still registered as alive; otherwise others have taken over its claims.
     """
     result = tx.connection.execute(
         update(tables.server)
@@ -79,16 +79,16 @@ def beat(tx: Transaction, name: str, lease: timedelta) -> bool:
     return bool(result.rowcount)
 
 
-def leave(tx: Transaction, name: str) -> None:
-    """A server ends by itself."""
+def deregister(tx: Transaction, name: str) -> None:
+    """Record that a server shuts down."""
     tx.connection.execute(
         update(tables.server).where(tables.server.c.name == name, tables.server.c.state == ALIVE).values(state=STOPPED)
     )
-    events.tell(tx, EventKind.SERVER_STOPPED, said=name)
+    events.record(tx, EventKind.SERVER_STOPPED, said=name)
 
 
 def expire(tx: Transaction) -> list[str]:
-    """Find the servers that have gone silent.
+    """Mark servers whose lease has expired as silent.
 
     Returns:
         Their names.
@@ -97,38 +97,40 @@ def expire(tx: Transaction) -> list[str]:
     silent = list(tx.connection.execute(query).scalars())
     for name in silent:
         tx.connection.execute(update(tables.server).where(tables.server.c.name == name).values(state=SILENT))
-        events.tell(tx, EventKind.SERVER_SILENT, said=name)
+        events.record(tx, EventKind.SERVER_SILENT, said=name)
     return silent
 
 
 def forget(tx: Transaction, before: datetime) -> None:
-    """Forget servers that were last alive before a moment."""
+    """Delete the records of servers that were last alive before a time."""
     table = tables.server
     tx.connection.execute(delete(table).where(table.c.state != ALIVE, table.c.lease_until < before))
 
 
-def servers(tx: Transaction, limit: int) -> list[Server]:
-    """The servers, those that are alive first, of these and of the others those that started last."""
+def servers(tx: Transaction, limit: int) -> list[ServerRecord]:
+    """Return the servers, live ones first, and those that started last first among each."""
     table = tables.server
     rows = tx.connection.execute(select(table).order_by(table.c.state != ALIVE, table.c.started.desc()).limit(limit))
     return [
-        Server(name=row.name, release=row.release, state=row.state, started=row.started, lease_until=row.lease_until)
+        ServerRecord(
+            name=row.name, release=row.release, state=row.state, started=row.started, lease_until=row.lease_until
+        )
         for row in rows
     ]
 
 
-def attendance(tx: Transaction, limit: int) -> list[Attending]:
-    """The servers, in the order of `servers`, and what each has taken on."""
+def server_statuses(tx: Transaction, limit: int) -> list[ServerStatus]:
+    """Return the servers in the order of `servers`, each with its firings, runs and subscriptions."""
     found = servers(tx, limit)
     names = {server.name for server in found}
     taken = firings.held(tx, names)
-    going = {run.number: run for run in runs.some(tx, {firing.run for firing in taken if firing.run is not None})}
+    going = {run.number: run for run in runs.find_runs(tx, {firing.run for firing in taken if firing.run is not None})}
     outlet = tables.outlet
     leases = select(outlet.c.name, outlet.c.holder).where(outlet.c.lease_until >= tx.now).order_by(outlet.c.name)
     served = tx.connection.execute(leases).all()
     silent = events.before(tx, None, _LOST, kinds=[EventKind.SERVER_SILENT])
     return [
-        Attending(
+        ServerStatus(
             server=server,
             firings=(own := tuple(firing for firing in taken if firing.server == server.name)),
             runs=tuple(going[number] for number in dict.fromkeys(firing.run for firing in own) if number in going),
@@ -140,4 +142,4 @@ def attendance(tx: Transaction, limit: int) -> list[Attending]:
 
 
 _LOST = 1_000
-"""How many of the last events of silent servers are looked through."""
+"""Number of the last events of silent servers that are searched."""

@@ -1,4 +1,4 @@
-"""The tables of the catalog. Revisions in `revisions/` lead from one shape to the next."""
+"""Tables of the catalog. Alembic revisions in `revisions/` migrate between versions of them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from sqlalchemy import (
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """A moment, kept in UTC; SQLite drops time zones, so they are put back on the way out."""
+    """Timestamp stored in UTC; SQLite drops time zones, so results get theirs restored."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """To the database."""
+        """Convert a value for the database."""
         return None if value is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """From the database."""
+        """Convert a value from the database."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -68,6 +68,7 @@ channel = Table(
     Column("look_error", Text),
     Column("adopts", Boolean),
     Column("several_writers", Boolean),
+    Column("stamp", String),
 )
 
 file = Table(
@@ -175,6 +176,7 @@ block = Table(
     Column("stored", JSON(none_as_null=True)),
     Column("manifest", String),
     Column("merged_into", Integer),
+    Column("verified", UtcTime),
     Index("block_by_channel", "channel_id", "state"),
 )
 

@@ -1,6 +1,6 @@
-"""Tokens by which people and programs are told apart. The catalog keeps digests: a token is shown once, when made.
+"""API tokens that identify users and programs. The catalog stores digests only: a token is shown once, when created.
 
-A token has 256 random bits, so that a plain digest of it gives nothing away.
+A token has 256 random bits, so that an unsalted digest does not reveal it.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from sqlalchemy import delete, insert, select
 
 from kilonova.catalog import tables
 from kilonova.catalog.database import Transaction
-from kilonova.errors import DeclarationError, UnknownName, closest
+from kilonova.errors import DeclarationError, NotFound, closest_name
 from kilonova.model.role import Role
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9 _.@:+-]{0,199}$"
-"""What the names of tokens are like."""
+"""Pattern of valid token names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token, without its secret.
+    """API token, without its secret.
 
     Attributes:
-        name: whose it is.
-        role: what it is good for.
-        created: when it was made.
+        name: the name of its holder.
+        role: the role that it grants.
+        created: the time of its creation.
     """
 
     name: str
@@ -39,13 +39,13 @@ class Token:
 
 
 def create(tx: Transaction, name: str, role: Role) -> str:
-    """Make a token.
+    """Create a token.
 
     Returns:
-        The secret, which is kept nowhere.
+        The secret, which is not stored.
 
     Raises:
-        DeclarationError: there is a token of that name, or none can have it.
+        DeclarationError: the name is already in use or invalid.
     """
     if not re.fullmatch(NAME, name):
         raise DeclarationError(
@@ -61,30 +61,30 @@ def create(tx: Transaction, name: str, role: Role) -> str:
 
 
 def revoke(tx: Transaction, name: str) -> None:
-    """Make a token good for nothing.
+    """Revoke a token.
 
     Raises:
-        UnknownName: there is no such token.
+        NotFound: there is no such token.
     """
     result = tx.connection.execute(delete(tables.token).where(tables.token.c.name == name))
     if not result.rowcount:
         names = [token.name for token in tokens(tx)]
-        raise UnknownName(f"there is no token {name}", hint=closest(name, names))
+        raise NotFound(f"there is no token {name}", hint=closest_name(name, names))
 
 
 def tokens(tx: Transaction) -> list[Token]:
-    """All tokens, by name."""
+    """Return all tokens, by name."""
     rows = tx.connection.execute(select(tables.token).order_by(tables.token.c.name))
     return [Token(name=row.name, role=Role(row.role), created=row.created) for row in rows]
 
 
 def any_token(tx: Transaction) -> bool:
-    """Whether there are tokens."""
+    """Return whether there are tokens."""
     return tx.connection.execute(select(tables.token.c.name).limit(1)).first() is not None
 
 
 def holder(tx: Transaction, secret: str) -> Token | None:
-    """Whose token a secret is; None if it is nobody's. The time that it takes does not tell how near a guess is."""
+    """Return the token of a secret; None if there is none. Comparisons are constant-time, against timing attacks."""
     digest, found = _digest(secret), None
     for row in tx.connection.execute(select(tables.token)):
         if hmac.compare_digest(row.digest, digest):

@@ -1,4 +1,4 @@
-"""The `kilonova` command: it asks `kilonova.service` and renders the answer, and decides nothing."""
+"""The `kilonova` command: calls `kilonova.service` and renders the results, without logic of its own."""
 
 from kilonova.cli.main import main
 

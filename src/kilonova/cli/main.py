@@ -1,7 +1,7 @@
-"""The `kilonova` command.
+"""Entry point of the `kilonova` command.
 
-Exit codes: 0 done; 1 an error; 2 the command line is wrong; 3 nothing to do (`run`) or changes are pending
-(`plan --check`); 75 somebody else is at it, try again later.
+Exit codes: 0 success; 1 an error; 2 a wrong command line; 3 nothing to do (`run`) or changes are pending
+(`plan --check`); 75 a conflict with another run or process: try again later.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kilonova.cli import looking, registering, render, running, serving
-from kilonova.cli.application import TRY_LATER, app
+from kilonova.cli import files, inspect, project, render, run, server
+from kilonova.cli.options import TRY_LATER, app
 from kilonova.errors import KilonovaError
 
-for module in (registering, running, looking, serving):
+for module in (project, run, inspect, files, server):
     app.add_typer(module.commands)
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run the command line, telling errors as one line and as an exit code.
+    """Run the command line; report errors as one line and as an exit code.
 
     Args:
         words: the words after `kilonova`; those of this process if left out.
@@ -28,7 +28,7 @@ def main(words: Sequence[str] | None = None) -> None:
         app(given, prog_name="kilonova")
     except KilonovaError as error:
         if "--json" in given:
-            render.as_json(error.told)
+            render.as_json(error.as_dict)
         else:
             render.err.print(f"Error: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(TRY_LATER if error.code == "busy" else 1)

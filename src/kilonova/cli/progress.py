@@ -1,4 +1,4 @@
-"""What is running, on the terminal: a line per step, while it runs and once it has ended."""
+"""Progress display on the terminal: a line per step, while it runs and once it has ended."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from rich.progress import (
 )
 
 from kilonova.cli.render import err, number
-from kilonova.engine.telling import (
-    FellBack,
-    Recovered,
-    Retried,
-    Started,
+from kilonova.engine.run_events import (
+    ProgressUpdated,
+    RunNotification,
+    RunRecovered,
+    RunStarted,
     StepCopied,
     StepEnded,
     StepFailed,
+    StepRecomputed,
+    StepRetried,
     StepSkipped,
     StepStarted,
-    Telling,
-    Underway,
 )
 
 
-class Watch:
-    """Listens to runs and shows how they go; silent where nobody looks at the terminal.
+class ProgressDisplay:
+    """Listener that shows the progress of runs; silent where standard error is not a terminal.
 
-    The first line is the run, counted in steps; below is a line for each step that goes on, counted in Spark's tasks.
+    The first line is the run, counted in steps; below is a line for each running step, counted in Spark's tasks.
 
     Args:
         quiet: show nothing at all.
@@ -55,7 +55,7 @@ class Watch:
         self._bar: TaskID | None = None
         self._steps: dict[str, TaskID] = {}
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> ProgressDisplay:
         self._progress.start()
         if not self._quiet:
             self._bar = self._progress.add_task("starting Spark", total=None)
@@ -66,12 +66,12 @@ class Watch:
     ) -> None:
         self._progress.stop()
 
-    def __call__(self, telling: Telling) -> None:
-        """Show what a run tells."""
+    def __call__(self, telling: RunNotification) -> None:
+        """Show a notification of a run."""
         if self._quiet or self._bar is None:
             return
         match telling:
-            case Started(run=run, steps=steps):
+            case RunStarted(run=run, steps=steps):
                 before = self._progress.tasks[0]
                 if before.total is None or before.finished:
                     self._progress.reset(self._bar, total=0)
@@ -91,16 +91,16 @@ class Watch:
                 pass
             case StepSkipped():
                 self._progress.advance(self._bar)
-            case Retried(step=step, attempt=attempt, error=error):
+            case StepRetried(step=step, attempt=attempt, error=error):
                 err.print(f"  {step}: attempt {attempt} failed, trying again: {error}", style="yellow")
-            case FellBack(step=step, error=error):
+            case StepRecomputed(step=step, error=error):
                 err.print(f"  {step}: its change failed, making it anew: {error}", style="yellow")
-            case Underway(headway=headway):
+            case ProgressUpdated(headway=headway):
                 for going in headway.going:
                     if going.step in self._steps and going.amount.total:
                         amount = going.amount
                         self._progress.update(self._steps[going.step], completed=amount.done, total=amount.total)
-            case Recovered(run=run):
+            case RunRecovered(run=run):
                 err.print(f"  run {run} was left by a process that died; cleaned up", style="yellow")
             case _:
                 assert_never(telling)
@@ -110,11 +110,11 @@ class Watch:
             self._progress.remove_task(bar)
 
 
-class Counter:
-    """Shows how far something has come that is counted; silent where nobody looks at the terminal.
+class CountDisplay:
+    """Progress bar of a counted activity; silent where standard error is not a terminal.
 
     Args:
-        what: what goes on.
+        what: description of the activity.
         quiet: show nothing at all.
     """
 
@@ -130,7 +130,7 @@ class Counter:
         )
         self._bar = self._progress.add_task(what, total=None)
 
-    def __enter__(self) -> Counter:
+    def __enter__(self) -> CountDisplay:
         self._progress.start()
         return self
 
@@ -140,5 +140,5 @@ class Counter:
         self._progress.stop()
 
     def __call__(self, done: int, total: int) -> None:
-        """Show how much is done, of how much."""
+        """Update the number done and the total."""
         self._progress.update(self._bar, completed=done, total=total)

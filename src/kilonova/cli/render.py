@@ -1,4 +1,4 @@
-"""Answers as tables for people, or as JSON for programs."""
+"""Output of results: as tables for people, or as JSON or CSV for programs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rich.table import Table
 from rich.text import Text
 
 WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 140
-"""Where the output is no terminal, as wide as tables need to be read."""
+"""Width of tables where the output is not a terminal: wide enough to be readable."""
 
 out = Console(highlight=False, width=WIDTH)
 err = Console(stderr=True, highlight=False)
 
 
 def size(count: float | None) -> str:
-    """A number of bytes as people say it.
+    """Format a number of bytes with a unit.
 
     >>> size(3_500_000)
     '3.3 MB'
@@ -41,12 +41,12 @@ def size(count: float | None) -> str:
 
 
 def number(count: int | None) -> str:
-    """A count with separators, or nothing."""
+    """Format a count with separators; empty for None."""
     return "" if count is None else f"{count:,}"
 
 
 def moment(time: datetime | None) -> str:
-    """A moment in UTC, to the second."""
+    """Format a time, to the second; empty for None."""
     return "" if time is None else time.strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -62,7 +62,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
 
 
 def plain(value: Any) -> Any:
-    """Values as JSON has them."""
+    """Convert a value to one that JSON can represent."""
     match value:
         case None | bool() | int() | float() | str():
             return value

@@ -1,1 +1,1 @@
-"""The declaration API: Python functions and annotations become a `kilonova.model` workflow."""
+"""Declaration API: translates Python functions and annotations into a `kilonova.model` workflow."""

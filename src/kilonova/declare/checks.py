@@ -1,4 +1,4 @@
-"""Checks as users write them, in Python or in front matter, as values of the model."""
+"""Conversion of checks declared in Python or in front matter to values of the model."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from kilonova.errors import DeclarationError, QueryError, closest
+from kilonova.errors import DeclarationError, QueryError, closest_name
 from kilonova.model import check as model
-from kilonova.model.check import Accepted, Check, Condition, NotNull, Unique, described
+from kilonova.model.check import AcceptedValues, Check, NotNull, RowCondition, Unique, describe_check
 
 Given = Mapping[str, object] | Iterable[Check]
-"""Checks as users write them, or as values."""
+"""Checks as declared by users, or as values of the model."""
 
 KINDS = ("not_null", "unique", "accepted", "rows")
 
 
 def checks_of(given: Given) -> tuple[Check, ...]:
-    """Checks from their declaration.
+    """Return checks from their declaration.
 
     Args:
         given: `not_null`: a column or several; `unique`: a column, the columns of one combination, or a list of
             such lists; `accepted`: the values of each column; `rows`: conditions in Spark SQL. Values of the model
-            stay as they are.
+            are returned unchanged.
 
     Raises:
-        DeclarationError: there is no such check, or it is not written as it should be.
-        QueryError: a condition cannot be parsed, or is none on a row.
+        DeclarationError: there is no such check, or its declaration is malformed.
+        QueryError: a condition cannot be parsed, or is not a condition on a single row.
 
     >>> checks_of({"not_null": ["a", "b"], "unique": [["a"], ["b", "c"]]})[2:]
     (Unique(columns=('a',)), Unique(columns=('b', 'c')))
@@ -47,11 +47,11 @@ def checks_of(given: Given) -> tuple[Check, ...]:
             case "accepted":
                 if not isinstance(value, Mapping):
                     raise DeclarationError("accepted is a mapping", hint="Write it as accepted: {column: [a, b]}")
-                found += [Accepted(str(name), _values(str(name), values)) for name, values in value.items()]
+                found += [AcceptedValues(str(name), _values(str(name), values)) for name, values in value.items()]
             case "rows":
                 found += [_condition(text) for text in _texts(kind, value)]
             case _:
-                raise DeclarationError(f"there is no check {kind!r}", hint=closest(str(kind), list(KINDS)))
+                raise DeclarationError(f"there is no check {kind!r}", hint=closest_name(str(kind), list(KINDS)))
     return tuple(dict.fromkeys(found))
 
 
@@ -70,36 +70,36 @@ def _values(column: str, values: object) -> tuple[str, ...]:
     return tuple(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
 
 
-def _condition(text: str) -> Condition:
-    check = Condition(" ".join(text.split()) if "'" not in text and '"' not in text else text.strip())
+def _condition(text: str) -> RowCondition:
+    check = RowCondition(" ".join(text.split()) if "'" not in text and '"' not in text else text.strip())
     found = _parsed(check).find(exp.Query, exp.AggFunc, exp.Window)
     if found is not None:
         raise QueryError(
             f"a condition on a row cannot have {found.sql('spark')}",
-            check=described(check),
+            check=describe_check(check),
             hint="Compute it in the query, and check the column",
         )
     return check
 
 
-def _parsed(check: Condition) -> exp.Expr:
+def _parsed(check: RowCondition) -> exp.Expr:
     try:
         return sqlglot.parse_one(check.text, dialect="spark")
     except SqlglotError as error:
         why = str(error).splitlines()[0]
-        raise QueryError(f"the condition cannot be parsed: {why}", check=described(check)) from None
+        raise QueryError(f"the condition cannot be parsed: {why}", check=describe_check(check)) from None
 
 
-def refuse_unknown(checks: Iterable[Check], columns: Collection[str]) -> None:
-    """Refuse checks that name columns which are not there.
+def check_known_columns(checks: Iterable[Check], columns: Collection[str]) -> None:
+    """Validate that the columns of checks exist.
 
     Raises:
-        DeclarationError: one does.
+        DeclarationError: a check names a column that does not exist.
     """
     there = {name.lower() for name in columns}
     for check in checks:
-        model.refuse_unknown(check, columns)
-        if isinstance(check, Condition):
+        model.check_columns_exist(check, columns)
+        if isinstance(check, RowCondition):
             for name in (item.parts[0].name for item in _parsed(check).find_all(exp.Column)):
                 if name.lower() not in there:
                     raise model.unknown(check, name, columns)

@@ -1,4 +1,4 @@
-"""Schemas and tables written as Spark DDL, `id string, n bigint`, without a Spark session."""
+"""Parser for schemas and tables in Spark DDL, `id string, n bigint`, without a Spark session."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _NAMES = {
 
 
 def parse_schema(ddl: str) -> Schema:
-    """A schema from its DDL; `varchar(n)` and `char(n)` are strings of any length, as in Spark's casts.
+    """Parse a schema from DDL; `varchar(n)` and `char(n)` are strings of any length, as in Spark's casts.
 
     Raises:
-        DeclarationError: it is not DDL, or has a type that Spark's tables do not.
+        DeclarationError: it is not DDL, or has a type that Spark tables do not support.
 
     >>> parse_schema("id string, tags array<string>, price decimal(10, 2)").columns[2].type
     'decimal(10,2)'
@@ -44,7 +44,7 @@ def parse_schema(ddl: str) -> Schema:
     'string'
     """
     try:
-        # "long", "short" and "byte" are Spark's, and the parser's dialect knows them.
+        # "long", "short" and "byte" are Spark types that the parser's dialect knows.
         table = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", read="spark")
     except SqlglotError as error:
         raise DeclarationError(
@@ -58,8 +58,8 @@ def parse_schema(ddl: str) -> Schema:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """What a CREATE TABLE says.
+class TableDdl:
+    """Contents of a CREATE TABLE statement.
 
     Attributes:
         name: the table's name.
@@ -74,11 +74,11 @@ class Table:
     filled: tuple[str, ...]
 
 
-def table_of(statement: exp.Create) -> Table:
-    """A table from its CREATE TABLE: columns, NOT NULL and a primary key; comments are passed over.
+def table_of(statement: exp.Create) -> TableDdl:
+    """Return a table from its CREATE TABLE: columns, NOT NULL and a primary key; comments are ignored.
 
     Raises:
-        DeclarationError: it says something else, or has a type that Spark's tables do not.
+        DeclarationError: it has any other clause, or a type that Spark tables do not support.
 
     >>> table = table_of(sqlglot.parse_one("CREATE TABLE t (a INT, b INT, PRIMARY KEY (a, b))", read="spark"))
     >>> table.name, table.key
@@ -116,7 +116,7 @@ def table_of(statement: exp.Create) -> Table:
             "the table has two primary keys", hint="Write PRIMARY KEY (a, b) for a key of two columns"
         )
     key = keys[0] if keys else ()
-    return Table(
+    return TableDdl(
         name=body.this.name,
         schema=_schema(columns),
         key=key,

@@ -1,4 +1,4 @@
-"""Watched directories as users write them: see `kilonova.model.directory`."""
+"""Declaration of watched directories: see `kilonova.model.watched_directory`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fsspec.utils import glob_translate
 
 from kilonova.declare.schedules import seconds_of
 from kilonova.errors import DeclarationError
-from kilonova.model.directory import Directory
+from kilonova.model.watched_directory import WatchedDirectory
 
 
 def directory(
@@ -19,28 +19,28 @@ def directory(
     options: Mapping[str, str] | None = None,
     every: str = "30 seconds",
     settle: str = "5 seconds",
-) -> Directory:
-    """A directory whose files become part of a channel, each once.
+) -> WatchedDirectory:
+    """Declare a directory whose files are ingested into a channel, each once.
 
-    Files whose names begin with `.` or `_`, or end as those that are still being written (`.tmp`, `.part`), are left
-    alone.
+    Files whose names begin with `.` or `_`, or end with the suffix of an incomplete file (`.tmp`, `.part`), are
+    ignored.
 
     Args:
         place: a path, relative to the project's directory unless it is absolute, or a URL such as `s3://bucket/inbox`.
-        pattern: which files in it are meant: `*.csv`, or `**/*.csv` for those in its directories too.
-        format: `parquet`, `csv`, `json` or any format that Spark reads; told from the names if left out.
+        pattern: pattern of the files to ingest: `*.csv`, or `**/*.csv` to include subdirectories.
+        format: `parquet`, `csv`, `json` or any format that Spark reads; inferred from the names by default.
         options: options for Spark's reader.
-        every: how often to look.
-        settle: for how long a file must have stayed as it is to count as complete.
+        every: interval between scans.
+        settle: time for which a file must have been unchanged to count as complete.
 
     Raises:
-        DeclarationError: there is no place, the pattern is none, or a time cannot be understood.
+        DeclarationError: the place is missing, the pattern is invalid, or a time cannot be parsed.
     """
     try:
         glob_translate(pattern)
     except ValueError as error:
         raise DeclarationError(f"the pattern {pattern!r} is none: {error}", hint="Write it as **/*.csv") from None
-    return Directory(
+    return WatchedDirectory(
         place=place,
         pattern=pattern,
         format=format,

@@ -1,6 +1,6 @@
-"""What has been declared so far, and what becomes of workflowettes that are bound: plain channels, tasks and views.
+"""Drafts of declared channels, tasks and views, and expansion of bound workflowettes into them.
 
-Attaching a port is renaming: of what a workflowette declares nothing is left but drafts with names of their own.
+Attaching a port is renaming: a bound workflowette is expanded into drafts with unique names.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 from kilonova.declare.fingerprint import fingerprint, source_of
 from kilonova.declare.pickling import pickled
 from kilonova.declare.views import ViewDraft
-from kilonova.errors import DeclarationError, KilonovaError, closest
-from kilonova.model.binding import refuse_misfit
+from kilonova.errors import DeclarationError, KilonovaError, closest_name
+from kilonova.model.binding import validate_attachment
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Custom
 from kilonova.model.task import Function, Mode, Port, Production, Sql, Variant
@@ -22,12 +22,12 @@ from kilonova.query.syntax import channels_of, reading
 
 @dataclass(slots=True, kw_only=True)
 class DraftVariant:
-    """A variant as declared so far.
+    """Draft of a variant.
 
     Attributes:
-        name: see `Variant`; so are `ports` and `productions`.
-        logic: what it does; a function of which nothing has been kept yet, until `keep`.
-        fingerprint: of its logic.
+        name: see `Variant`; this also applies to `ports` and `productions`.
+        logic: its logic; a plain function until `keep` pickles it.
+        fingerprint: the fingerprint of its logic.
     """
 
     name: str
@@ -37,16 +37,16 @@ class DraftVariant:
     fingerprint: str = ""
 
     def keep(self) -> None:
-        """Keep its function by value, with what it refers to now.
+        """Pickle its function by value, with its current references.
 
         Raises:
-            DeclarationError: it cannot be kept.
+            DeclarationError: it cannot be pickled.
         """
         if not isinstance(self.logic, Function | Sql):
             self.logic, self.fingerprint = _kept(self.logic, self.logic)
 
     def variant(self) -> Variant:
-        """The variant, once its function is kept."""
+        """Return the variant; its function must have been pickled."""
         assert isinstance(self.logic, Function | Sql)
         return Variant(
             name=self.name,
@@ -59,14 +59,14 @@ class DraftVariant:
 
 @dataclass(frozen=True, slots=True)
 class DraftTask:
-    """A task as declared so far; its variants may become more."""
+    """Draft of a task, to which variants can be added."""
 
     writes: tuple[str, ...]
     variants: list[DraftVariant]
 
     @property
     def modes(self) -> Mapping[str, set[Mode]]:
-        """How it reads each channel."""
+        """Modes in which it reads each channel."""
         found: dict[str, set[Mode]] = {}
         for variant in self.variants:
             for port in variant.ports:
@@ -75,13 +75,13 @@ class DraftTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """A workflowette with channels for its ports.
+class BoundDraft:
+    """Draft of a binding: a workflowette with channels for its ports.
 
     Attributes:
-        name: of this use of it.
+        name: the name of the binding.
         workflowette: the name of the workflowette.
-        drafts: what it declares.
+        drafts: the declarations of the workflowette.
         ports: the channel for each port.
     """
 
@@ -93,51 +93,51 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """What is declared, by name; of custom encodings also the functions, until they are kept as they are."""
+    """Declarations by name, including the functions of custom encodings until they are pickled."""
 
     channels: dict[str, Channel] = field(default_factory=dict)
     tasks: dict[str, DraftTask] = field(default_factory=dict)
     views: dict[str, ViewDraft] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
-    bound: dict[str, Bound] = field(default_factory=dict)
+    bound: dict[str, BoundDraft] = field(default_factory=dict)
     encodings: dict[str, Any] = field(default_factory=dict)
 
     def keep(self) -> None:
-        """Keep by value all functions that are not yet, with what they refer to now.
+        """Pickle by value all functions that are not pickled yet, with their current references.
 
-        It is not done where they are declared: what they refer to may stand below them in their module.
+        This is not done at their declaration, because they may refer to names defined further down in their module.
 
         Raises:
-            DeclarationError: one cannot be kept.
+            DeclarationError: one cannot be pickled.
         """
         for bound in self.bound.values():
             try:
                 bound.drafts.keep()
             except KilonovaError as error:
-                raise error.within(binding=bound.name) from error.__cause__
+                raise error.with_context(binding=bound.name) from error.__cause__
         for name, draft in self.tasks.items():
             try:
                 for variant in draft.variants:
                     variant.keep()
             except KilonovaError as error:
-                raise error.within(task=name) from error.__cause__
+                raise error.with_context(task=name) from error.__cause__
         for name, channel in self.channels.items():
             if isinstance(channel.encoding, Custom) and channel.encoding.function in self.encodings:
                 functions = self.encodings[channel.encoding.function]
                 try:
                     function, digest = _kept(functions, _owner(functions))
                 except KilonovaError as error:
-                    raise error.within(channel=name) from error.__cause__
+                    raise error.with_context(channel=name) from error.__cause__
                 known = custom_name(functions, digest)
                 self.functions[known] = function
                 self.channels[name] = replace(channel, encoding=replace(channel.encoding, function=known))
         self.encodings.clear()
 
-    def bind(self, bound: Bound) -> None:
-        """Declare the use of a workflowette.
+    def bind(self, bound: BoundDraft) -> None:
+        """Declare a binding of a workflowette.
 
         Raises:
-            DeclarationError: the name is taken, there is no such port, or one is not attached that has to be.
+            DeclarationError: the name is taken, there is no such port, or a required port is not attached.
         """
         if not bound.name.isidentifier():
             raise DeclarationError(
@@ -151,7 +151,7 @@ class Drafts:
         ports = [*flat.channels, *flat.views]
         for port in bound.ports:
             if port not in ports:
-                raise DeclarationError(f"there is no port {port}", binding=bound.name, hint=closest(port, ports))
+                raise DeclarationError(f"there is no port {port}", binding=bound.name, hint=closest_name(port, ports))
         written = flat.written()
         for port, channel in flat.channels.items():
             if channel.watch is not None:
@@ -169,11 +169,11 @@ class Drafts:
         self.bound[bound.name] = bound
 
     def written(self) -> set[str]:
-        """The channels that tasks and views write."""
+        """Return the channels that tasks and views write."""
         return {*(channel for draft in self.tasks.values() for channel in draft.writes), *self.views}
 
     def flat(self) -> Drafts:
-        """The same without uses of workflowettes: what these declare stands beside the rest.
+        """Return the drafts with all bindings expanded into channels, tasks and views.
 
         Raises:
             DeclarationError: names collide, or a channel does not fit its port.
@@ -186,7 +186,7 @@ class Drafts:
                     if name in whole.tasks or name in whole.views:
                         raise DeclarationError("the task is declared twice", task=name)
             except KilonovaError as error:
-                raise error.within(binding=bound.name) from error.__cause__
+                raise error.with_context(binding=bound.name) from error.__cause__
             for name, channel in part.channels.items():
                 whole.channels.setdefault(name, channel)
             whole.tasks.update(part.tasks)
@@ -195,36 +195,36 @@ class Drafts:
         return whole
 
     def tasks_of(self, bound: str) -> tuple[str, ...]:
-        """The tasks and views that the use of a workflowette comes to."""
+        """Return the tasks and views of a bound workflowette."""
         part = _attached(self.bound[bound], self)
         return (*part.tasks, *part.views)
 
 
 def _kept(item: Any, source: Callable[..., Any]) -> tuple[Function, str]:
-    """A function or an object kept by value, beside a source, and its fingerprint.
+    """Return a function or an object pickled by value, with a source, and its fingerprint.
 
     Raises:
-        DeclarationError: it cannot be kept, or has no source.
+        DeclarationError: it cannot be pickled, or has no source.
     """
     found = fingerprint(item)
     return Function(pickled=pickled(item), source=source_of(source), unseen=found.unseen), found.digest
 
 
 def custom_name(functions: Any, digest: str) -> str:
-    """The name of a custom encoding's functions, which says what they do."""
+    """Return the name of a custom encoding's functions, which contains their fingerprint."""
     return f"{_owner(functions).__name__}_{digest[:12]}"
 
 
 def _owner(functions: Any) -> type[Any]:
-    """The class of a custom encoding's functions, which may be given as a class or as an object."""
+    """Return the class of a custom encoding's functions, which may be given as a class or as an object."""
     return functions if isinstance(functions, type) else type(functions)
 
 
-def _attached(bound: Bound, around: Drafts) -> Drafts:
-    """What a workflowette declares, under the names of the channels to which it is attached.
+def _attached(bound: BoundDraft, around: Drafts) -> Drafts:
+    """Return the declarations of a workflowette, under the names of the channels to which it is attached.
 
     Raises:
-        DeclarationError: a channel does not fit its port, or a task reads what is no port.
+        DeclarationError: a channel does not fit its port, or a task reads something other than a port.
     """
     flat = bound.drafts.flat()
     own = [*flat.channels, *flat.views]
@@ -238,7 +238,7 @@ def _attached(bound: Bound, around: Drafts) -> Drafts:
         channel = around.channels.get(names[name])
         if channel is not None:
             modes = (mode for draft in flat.tasks.values() for mode in draft.modes.get(name, ()))
-            refuse_misfit(port, channel, modes, name in written)
+            validate_attachment(port, channel, modes, name in written)
     return Drafts(
         {names[name]: replace(port, name=names[name]) for name, port in flat.channels.items() if name in written},
         {f"{bound.name}__{name}": _renamed(draft, names) for name, draft in flat.tasks.items()},
@@ -254,7 +254,7 @@ def _refuse_strangers(read: Iterable[str], own: list[str], task: str) -> None:
     for name in read:
         if name not in own:
             raise DeclarationError(
-                "the workflowette has no such port", task=task, channel=name, hint=closest(name, own)
+                "the workflowette has no such port", task=task, channel=name, hint=closest_name(name, own)
             )
 
 

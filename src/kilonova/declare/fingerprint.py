@@ -1,14 +1,14 @@
 """Fingerprint of a definition: equal for definitions that do the same, across processes and hash seeds.
 
 The definition of a function is its syntax without formatting, comments, docstrings and annotations, its default values,
-what its decorators made of it, and, recursively, whatever it refers to: closures, globals, and what it takes from
-local modules, by attribute or by an import of its own. The definition of a local class is its bases, its attributes and
-its methods; that of any other object its type and the state by which it would be pickled. What is local is what is
-pickled by value: installed modules count by name, so upgrading a library is not a change of logic.
+the result of its decorators, and, recursively, everything that it refers to: closures, globals, and objects of local
+modules, accessed by attribute or imported within the function. The definition of a local class is its bases, attributes
+and methods; that of any other object its type and its pickled state. Modules are local if they are pickled by value;
+installed modules count by name, so upgrading a library is not a change of logic.
 
-Sets have no order, and neither have an object's attributes; dictionaries have one, as it decides the order of columns.
-What the fingerprint cannot cover (code made from text, an object without a state that can be seen) is reported as
-*unseen*: a change of it is not noticed.
+The order of sets and of an object's attributes is ignored; that of dictionaries counts, as it decides the order of
+columns. Parts that the fingerprint cannot cover (code generated from text, objects without accessible state) are
+reported as *unseen*: changes of them are not detected.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DefinitionDigest:
 
     Attributes:
         digest: equal for definitions that do the same.
-        unseen: what it does not cover, in words.
+        unseen: descriptions of the parts that it does not cover.
     """
 
     digest: str
@@ -49,7 +49,7 @@ class DefinitionDigest:
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """The source text of a function.
+    """Return the source text of a function.
 
     Raises:
         DeclarationError: it has none, because it was typed into an interpreter.
@@ -72,7 +72,7 @@ def fingerprint(item: object) -> DefinitionDigest:
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 _HEAP_TYPE = 1 << 9
-"""Flag of types that are made by code, rather than compiled into Python or a library."""
+"""Flag of types that are created at run time, rather than compiled into Python or a library."""
 _BY_TEXT = (eval, exec, globals, __import__, importlib.import_module)
 _NO_STATE = frozenset(("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__"))
 _NO_STATE |= {"__firstlineno__", "__static_attributes__", "__annotate__", "__annotate_func__", "_abc_impl"}
@@ -80,7 +80,7 @@ _NO_STATE |= {"__annotations_cache__", "__annotate_cache__"}
 
 
 class _Walk:
-    """One pass over all that a definition refers to, each function, class and object once."""
+    """Traversal of all functions, classes and objects that a definition refers to, each once."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
@@ -100,7 +100,7 @@ class _Walk:
         elif id(item) in self._met:
             self._say("met", str(self._met[id(item)][0]))
         else:
-            self._met[id(item)] = (len(self._met), item)  # which keeps the object, so that its id stays its own
+            self._met[id(item)] = (len(self._met), item)  # holding the object keeps its id unique
             self._describe(item)
 
     def _describe(self, item: Any) -> None:
@@ -141,7 +141,7 @@ class _Walk:
                 self.describe(item)
 
     def _set(self, items: Iterable[Any]) -> None:
-        """Add a set, whose order depends on the hash seed: each element by itself, then in order of their digests."""
+        """Add a set, whose order depends on the hash seed: its elements' separate digests, sorted."""
         digests = []
         for item in items:
             part = _Walk()
@@ -186,7 +186,7 @@ class _Walk:
                     self._attribute(known[name], chain)
 
     def _attribute(self, value: Any, chain: tuple[str, ...]) -> None:
-        """Add what a chain of attributes of a name leads to, as far as it goes through local modules."""
+        """Add the object that a chain of attributes resolves to, as far as the chain goes through local modules."""
         while chain and isinstance(value, types.ModuleType) and is_local(value.__name__):
             if not hasattr(value, chain[0]):
                 self._unseen(f"{value.__name__}.{chain[0]}, which is not there yet")
@@ -200,7 +200,7 @@ class _Walk:
         self.describe(value)
 
     def _imports(self, uses: Uses, around: dict[str, Any]) -> dict[str, Any]:
-        """Return what the imports within a function bind, as far as it is local."""
+        """Return the local objects that imports within a function bind, by name."""
         found: dict[str, Any] = {}
         for bound, name, attribute in uses.imports:
             try:
@@ -285,13 +285,13 @@ class _Walk:
 
 
 def _reduced(item: Any) -> Any:
-    """Return how an object would be pickled: the name of a global, or a function, its arguments and a state."""
+    """Return the pickle reduction of an object: the name of a global, or a function, its arguments and a state."""
     reduce = cloudpickle.Pickler.dispatch_table.get(type(item), copyreg.dispatch_table.get(type(item)))
     return item.__reduce_ex__(4) if reduce is None else reduce(item)
 
 
 def _importable(item: types.FunctionType | type) -> bool:
-    """Return whether a function or class is pickled by name, which leads to it and is of no local module."""
+    """Return whether a function or class is pickled by name: its module is not local and its name resolves to it."""
     if is_local(item.__module__):
         return False
     found: Any = sys.modules.get(item.__module__)
@@ -301,7 +301,7 @@ def _importable(item: types.FunctionType | type) -> bool:
 
 
 def _content(cell: types.CellType) -> list[Any]:
-    """Return what a closure cell holds, as a list: nothing where the name is not bound yet."""
+    """Return the content of a closure cell as a list, empty where the name is not bound yet."""
     try:
         return [cell.cell_contents]
     except ValueError:
@@ -309,5 +309,5 @@ def _content(cell: types.CellType) -> list[Any]:
 
 
 def _slot(value: object) -> bool:
-    """Return whether an attribute of a class is only the place of a slot, or of an instance's dictionary."""
+    """Return whether a class attribute is only the descriptor of a slot or of the instance dictionary."""
     return isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType)

@@ -1,8 +1,8 @@
-"""A workflow from a folder of SQL files: one view or source channel per file, named as the file is.
+"""Workflow from a folder of SQL files: one view or source channel per file, with the name of the file.
 
-A file with a query is a view; one with a CREATE TABLE is a source channel, whose key is the primary key. What else
-there is to say stands in front matter above it. The folder, its subfolders with it, is one workflow of the folder's
-name; views may read each other in any order, and the registered channels of other workflows.
+A file with a query is a view; one with a CREATE TABLE is a source channel, whose key is the primary key. Further
+properties are in front matter above it. The folder with its subfolders is one workflow of the folder's name; views may
+read each other in any order, and the registered channels of other workflows.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from sqlglot import exp
 from kilonova.declare.checks import checks_of
 from kilonova.declare.ddl import table_of
 from kilonova.declare.directories import directory
-from kilonova.declare.frontmatter import Field, parted
+from kilonova.declare.frontmatter import FrontMatterField, split_front_matter
 from kilonova.declare.schedules import schedule_of
 from kilonova.declare.source import Source
 from kilonova.declare.views import Maintenance, ViewDraft
 from kilonova.declare.workflow import Workflow
-from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest
+from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest_name
 from kilonova.model.check import Check, NotNull
-from kilonova.model.directory import Directory
 from kilonova.model.schedule import Schedule
+from kilonova.model.watched_directory import WatchedDirectory
 
 _VIEW = ("key", "mode", "description", "checks", "schedule", "stored")
 _TABLE = ("description", "checks", "watch")
@@ -33,13 +33,13 @@ _WATCH = ("place", "pattern", "format", "options", "every", "settle")
 
 
 def folder(path: Path) -> Workflow:
-    """The workflow that a folder of SQL files is.
+    """Return the workflow defined by a folder of SQL files.
 
     Args:
-        path: the folder; errors name files as it is written.
+        path: the folder; paths in errors start with it as given.
 
     Raises:
-        DeclarationError: it holds no SQL file, two of one name, or one that does not say what it should.
+        DeclarationError: it contains no SQL file, two of one name, or one with an invalid declaration.
         QueryError: a file cannot be parsed.
     """
     files = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".sql" and file.is_file())
@@ -58,18 +58,18 @@ def folder(path: Path) -> Workflow:
         try:
             _declare(workflow, file)
         except KilonovaError as error:
-            raise error.within(path=str(file)) from error.__cause__
+            raise error.with_context(path=str(file)) from error.__cause__
     return workflow
 
 
 def _declare(workflow: Workflow, file: Path) -> None:
-    """Declare what a file says."""
+    """Declare the view or source channel of a file."""
     name = file.stem
     if not name.isidentifier():
         raise DeclarationError(
             f"{name!r} is no name for a channel", hint="Use letters, digits and underscores, starting with a letter"
         )
-    parts = parted(_text(file))
+    parts = split_front_matter(_text(file))
     statement, source = Source(str(file), parts.body, parts.line).statement()
     match statement:
         case exp.Query():
@@ -114,15 +114,15 @@ def _text(file: Path) -> str:
         raise DeclarationError(f"the file cannot be read: {error.strerror or error}") from None
 
 
-def _known(fields: Mapping[str, Field], names: Iterable[str], what: str) -> None:
+def _known(fields: Mapping[str, FrontMatterField], names: Iterable[str], what: str) -> None:
     allowed = list(names)
     for name, field in fields.items():
         if name not in allowed:
-            raise DeclarationError(f"line {field.line}: {what} has no field {name!r}", hint=closest(name, allowed))
+            raise DeclarationError(f"line {field.line}: {what} has no field {name!r}", hint=closest_name(name, allowed))
 
 
-def _word(fields: Mapping[str, Field], name: str) -> str:
-    """A field that is one text; empty if it is left out."""
+def _word(fields: Mapping[str, FrontMatterField], name: str) -> str:
+    """Return the value of a text field; empty if the field is missing."""
     field = fields.get(name)
     if field is None:
         return ""
@@ -131,7 +131,7 @@ def _word(fields: Mapping[str, Field], name: str) -> str:
     return field.value.strip()
 
 
-def _checks(fields: Mapping[str, Field]) -> tuple[Check, ...]:
+def _checks(fields: Mapping[str, FrontMatterField]) -> tuple[Check, ...]:
     field = fields.get("checks")
     if field is None:
         return ()
@@ -141,8 +141,8 @@ def _checks(fields: Mapping[str, Field]) -> tuple[Check, ...]:
         return checks_of(field.value)
 
 
-def _watch(fields: Mapping[str, Field]) -> Directory | None:
-    """A field that is a place, or a mapping with the parameters of `directory`."""
+def _watch(fields: Mapping[str, FrontMatterField]) -> WatchedDirectory | None:
+    """Return the watched directory of a file: the field is a place, or a mapping with the parameters of `directory`."""
     field = fields.get("watch")
     if field is None:
         return None
@@ -152,20 +152,20 @@ def _watch(fields: Mapping[str, Field]) -> Directory | None:
             raise DeclarationError("watch is a place, or a mapping with one", hint="Write it as watch: inbox")
         for name, value in given.items():
             if name not in _WATCH:
-                raise DeclarationError(f"watch has no {name!r}", hint=closest(name, list(_WATCH)))
+                raise DeclarationError(f"watch has no {name!r}", hint=closest_name(name, list(_WATCH)))
             if not isinstance(value, dict if name == "options" else str):
                 raise DeclarationError(f"{name} is {'a mapping' if name == 'options' else 'one text'}")
         return directory(**cast(dict[str, Any], given))
 
 
-def _stored(fields: Mapping[str, Field]) -> bool:
+def _stored(fields: Mapping[str, FrontMatterField]) -> bool:
     text = _word(fields, "stored").lower()
     if text not in ("", "true", "false"):
         raise DeclarationError(f"line {fields['stored'].line}: stored is true or false")
     return text != "false"
 
 
-def _schedule(fields: Mapping[str, Field]) -> Schedule | None:
+def _schedule(fields: Mapping[str, FrontMatterField]) -> Schedule | None:
     text = _word(fields, "schedule")
     if not text:
         return None
@@ -174,8 +174,8 @@ def _schedule(fields: Mapping[str, Field]) -> Schedule | None:
 
 
 @contextmanager
-def _at(field: Field) -> Iterator[None]:
-    """Errors of a field, with its line."""
+def _at(field: FrontMatterField) -> Iterator[None]:
+    """Add the line of a field to errors raised within the block."""
     try:
         yield
     except KilonovaError as error:
@@ -183,8 +183,8 @@ def _at(field: Field) -> Iterator[None]:
         raise
 
 
-def _names(fields: Mapping[str, Field], name: str) -> tuple[str, ...]:
-    """A field that is a column or a list of columns."""
+def _names(fields: Mapping[str, FrontMatterField], name: str) -> tuple[str, ...]:
+    """Return the value of a field that is a column or a list of columns."""
     field = fields.get(name)
     match field.value if field is not None else []:
         case str(value):

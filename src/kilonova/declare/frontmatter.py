@@ -1,6 +1,6 @@
 """Front matter: a YAML mapping between two lines `---` at the top of a file.
 
-All scalars are texts, whatever YAML makes of them elsewhere: `NO` is a country, `012` has its zero.
+All scalars are strings, without YAML's type conversion: `NO` stays a country code, `012` keeps its zero.
 """
 
 from __future__ import annotations
@@ -15,52 +15,52 @@ from kilonova.errors import DeclarationError
 MARK = "---"
 
 Plain = str | list["Plain"] | dict[str, "Plain"]
-"""What YAML says, with texts for scalars."""
+"""Parsed YAML, with strings for all scalars."""
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """A field's value, and the line of the file in which it stands."""
+class FrontMatterField:
+    """Value of a field, and its line in the file."""
 
     value: Plain
     line: int
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
-    """A file in its two parts.
+class SplitText:
+    """File split into front matter and body.
 
     Attributes:
-        fields: what the front matter says; empty without one.
-        body: what comes after it.
-        line: the line of the file in which the body begins, from 1.
+        fields: the fields of the front matter; empty without one.
+        body: the text after it.
+        line: the line of the file at which the body begins, from 1.
     """
 
-    fields: Mapping[str, Field]
+    fields: Mapping[str, FrontMatterField]
     body: str
     line: int
 
 
-def parted(text: str) -> Parted:
-    r"""Take the front matter off a file.
+def split_front_matter(text: str) -> SplitText:
+    r"""Split a file into its front matter and its body.
 
     Raises:
-        DeclarationError: it is not closed, is not YAML, is no mapping, or says something twice.
+        DeclarationError: it is not closed, is not YAML, is no mapping, or has a duplicate field.
 
-    >>> parted("---\nkey: id\n---\nSELECT 1")
-    Parted(fields={'key': Field(value='id', line=2)}, body='SELECT 1', line=4)
+    >>> split_front_matter("---\nkey: id\n---\nSELECT 1")
+    SplitText(fields={'key': FrontMatterField(value='id', line=2)}, body='SELECT 1', line=4)
     """
     lines = text.split("\n")
     first = next((number for number, line in enumerate(lines) if line.strip()), None)
     if first is None or lines[first].rstrip() != MARK:
-        return Parted({}, text, 1)
+        return SplitText({}, text, 1)
     last = next((number for number in range(first + 1, len(lines)) if lines[number].rstrip() == MARK), None)
     if last is None:
         raise DeclarationError(f"line {first + 1}: the front matter has no end", hint=f"End it with a line {MARK}")
-    return Parted(_fields("\n".join(lines[first + 1 : last]), first + 2), "\n".join(lines[last + 1 :]), last + 2)
+    return SplitText(_fields("\n".join(lines[first + 1 : last]), first + 2), "\n".join(lines[last + 1 :]), last + 2)
 
 
-def _fields(text: str, line: int) -> Mapping[str, Field]:
+def _fields(text: str, line: int) -> Mapping[str, FrontMatterField]:
     try:
         root = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
@@ -73,11 +73,11 @@ def _fields(text: str, line: int) -> Mapping[str, Field]:
     if not isinstance(root, yaml.MappingNode):
         raise DeclarationError(f"line {line}: the front matter is no mapping", hint="Write fields, such as key: id")
     named = _named(root, line)
-    return {name: Field(_plain(node, line), line + start) for name, (node, start) in named.items()}
+    return {name: FrontMatterField(_plain(node, line), line + start) for name, (node, start) in named.items()}
 
 
 def _named(mapping: yaml.MappingNode, line: int) -> dict[str, tuple[yaml.Node, int]]:
-    """The nodes of a mapping by name, each with the line of its name."""
+    """Return the nodes of a mapping by name, each with the line of its name."""
     found: dict[str, tuple[yaml.Node, int]] = {}
     for name, node in mapping.value:
         start = name.start_mark.line

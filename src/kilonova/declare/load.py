@@ -1,4 +1,4 @@
-"""Workflows from Python files and folders of SQL files."""
+"""Loader for workflows from Python files and folders of SQL files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kilonova.errors import DeclarationError, KilonovaError
 
 
 def load(path: Path) -> list[Workflow]:
-    """The workflows that a Python file defines at its top level, or the one that a folder of SQL files is.
+    """Return the workflows that a Python file defines at its top level, or the one of a folder of SQL files.
 
-    A file within a package is imported as a part of it, so that relative imports work.
+    A file within a package is imported as a module of it, so that relative imports work.
 
     Raises:
-        DeclarationError: the file is not there, cannot be run, or defines no workflow.
+        DeclarationError: the file does not exist, cannot be run, or defines no workflow.
     """
     if path.is_dir():
         return [folder(path)]
@@ -44,10 +44,10 @@ def load(path: Path) -> list[Workflow]:
             sys.modules[name] = module
             spec.loader.exec_module(module)
         found = [item for item in vars(module).values() if isinstance(item, Workflow)]
-        for workflow in found:  # while what functions import by themselves is found
+        for workflow in found:  # while sys.path still resolves imports within functions
             workflow.keep()
     except KilonovaError as error:
-        raise error.within(path=str(path)) from error.__cause__
+        raise error.with_context(path=str(path)) from error.__cause__
     except Exception as error:
         raise DeclarationError(f"the file cannot be run: {type(error).__name__}: {error}", path=str(path)) from error
     finally:

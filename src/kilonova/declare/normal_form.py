@@ -1,8 +1,8 @@
-"""Normal form of code: equal for texts that differ only in what does nothing.
+"""Normal form of code: equal for texts that differ only in parts without effect.
 
-Of a function: its syntax tree without decorators, docstrings, annotations and formatting, or its byte code where its
-source cannot be found. Of a SQL query: its text with each stretch of white space and comments as one space, except
-within literals and quoted names.
+For a function: its syntax tree without decorators, docstrings, annotations and formatting, or its byte code where its
+source cannot be found. For a SQL query: its text with each run of white space and comments replaced by one space,
+except within literals and quoted names.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uses:
-    """Names that a function's code refers to, that of its inner functions included.
+    """Names that the code of a function and of its inner functions refers to.
 
     Attributes:
         globals: global names and builtins.
-        chains: the attributes that are taken of each name, one after the other; empty where the name stands alone.
-        imports: what each import binds: the name, the module, and the attribute of it that is imported, if one is.
+        chains: the chains of attributes accessed on each name; an empty chain where the name is used alone.
+        imports: the bindings of each import: the bound name, the module, and the imported attribute, if any.
     """
 
     globals: frozenset[str]
@@ -85,7 +85,7 @@ class _Names(ast.NodeVisitor):
 
 
 def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield a code object and those within it."""
+    """Yield a code object and those nested in it."""
     yield code
     for item in code.co_consts:
         if isinstance(item, types.CodeType):
@@ -133,7 +133,7 @@ def _first_line(node: _Function) -> int:
 
 
 def _covers(node: _Function, code: types.CodeType) -> bool:
-    """Return whether a function's body spans the places that its code came from."""
+    """Return whether a function's body spans the source positions of its code."""
     body = node.body if isinstance(node.body, list) else [node.body]
     start = (body[0].lineno, body[0].col_offset)
     end = (body[-1].end_lineno or 0, body[-1].end_col_offset or 0)
@@ -151,7 +151,7 @@ def _dumped(node: _Function) -> str:
 
 
 def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Return what does something in a body, which a constant alone does not."""
+    """Return the statements of a body without constant expressions, which have no effect."""
     return [item for item in body if not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))]
 
 
@@ -181,7 +181,7 @@ def _text(item: object) -> str:
 
 
 def _attribute(item: ast.stmt) -> str:
-    """Return a statement of a class, of which annotations are a part: dataclasses and their like heed them."""
+    """Return a statement of a class as text, with its annotation: dataclasses and similar tools use it."""
     return ast.dump(item) if isinstance(item, ast.AnnAssign) else _text(item)
 
 

@@ -1,4 +1,4 @@
-"""Functions kept by value, with all that they need of the user's own modules."""
+"""Pickling of functions by value, with everything they need from the user's own modules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kilonova.errors import DeclarationError
 
 
 def is_local(module: str | None) -> bool:
-    """Whether a module belongs to the user's project rather than to an installed package."""
+    """Return whether a module belongs to the user's project rather than to an installed package."""
     if module is None or module in ("__main__", "__mp_main__"):
         return True
     found = sys.modules.get(module)
@@ -41,20 +41,20 @@ def imported_if_local(module: str) -> ModuleType | None:
 
 
 def _is_local(places: Iterable[str]) -> bool:
-    """Return whether a module that lies at some places belongs to the user's project; a built-in one lies nowhere."""
+    """Return whether a module at some locations belongs to the user's project; a built-in one has no location."""
     every = list(places)
     return bool(every) and not any(place in ("", "built-in", "frozen") or _is_installed(place) for place in every)
 
 
 @functools.cache
 def _is_installed(file: str) -> bool:
-    """Return whether a file belongs to an installed package; cached, as each declared task asks for every module."""
+    """Return whether a file belongs to an installed package; cached, as every task checks every module."""
     path = Path(file)
     return "site-packages" in path.parts or path.is_relative_to(Path(sys.base_prefix, "lib"))
 
 
 def pickled(item: object) -> bytes:
-    """An object by value, with all that it needs of the user's own modules."""
+    """Pickle an object by value, with everything it needs from the user's own modules."""
     own = [module for name, module in list(sys.modules.items()) if is_local(name) and isinstance(module, ModuleType)]
     registered = []
     for module in own:

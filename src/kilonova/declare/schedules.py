@@ -1,13 +1,13 @@
-"""Schedules as users write them."""
+"""Parser for schedules and time spans."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
 
-from kilonova.errors import DeclarationError, closest
+from kilonova.errors import DeclarationError, closest_name
 from kilonova.model.schedule import UNITS, Cron, Every, Schedule
-from kilonova.schedule.timing import check
+from kilonova.schedule.next_times import check_schedule
 
 _EVERY = re.compile(r"every\s+(.+)", re.IGNORECASE)
 _SPAN = re.compile(r"(?:(\d+)\s+)?([a-z]+)", re.IGNORECASE)
@@ -15,7 +15,7 @@ _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def schedule_of(text: str) -> Schedule:
-    """A schedule from its text: `every 1 hour`, or a cron expression with five fields.
+    """Parse a schedule: `every 1 hour`, or a cron expression with five fields.
 
     Raises:
         DeclarationError: it is neither.
@@ -26,16 +26,16 @@ def schedule_of(text: str) -> Schedule:
     found = _EVERY.fullmatch(text.strip())
     if found is None:
         cron = Cron(" ".join(text.split()))
-        check(cron, _SOME_DAY)
+        check_schedule(cron, _SOME_DAY)
         return cron
     return Every(seconds_of(found[1]))
 
 
 def seconds_of(text: str) -> int:
-    """How many seconds a span of time has.
+    """Parse a time span and return its length in seconds.
 
     Raises:
-        DeclarationError: it is none.
+        DeclarationError: it is not a time span.
 
     >>> seconds_of("90 minutes"), seconds_of("week")
     (5400, 604800)
@@ -45,5 +45,5 @@ def seconds_of(text: str) -> int:
         raise DeclarationError(f"{text!r} is no span of time", hint="Write a number and a unit, such as 10 minutes")
     unit = found[2].lower().removesuffix("s")
     if unit not in UNITS:
-        raise DeclarationError(f"there is no unit {found[2]!r}", hint=closest(unit, list(UNITS)))
+        raise DeclarationError(f"there is no unit {found[2]!r}", hint=closest_name(unit, list(UNITS)))
     return int(found[1] or 1) * UNITS[unit]

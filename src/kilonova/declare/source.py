@@ -1,4 +1,4 @@
-"""Where SQL is written: a statement in a file, so that errors name the place in the file."""
+"""Source location of SQL statements in files, for error messages."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sqlglot.errors import ParseError, TokenError
 from kilonova.errors import DeclarationError, KilonovaError, QueryError
 
 _RELATIVE = re.compile(r"[.,]? Line: \d+, Col: \d+.*$")
-"""A place within the statement alone, as the parser tells it."""
+"""Position within the statement, in the format of the parser's messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A statement with its place.
+    """SQL statement with its location.
 
     Attributes:
         path: the file.
         text: the statement.
-        line: the line of the file in which the text begins, from 1.
+        line: the line of the file at which the text begins, from 1.
     """
 
     path: str
@@ -30,8 +30,8 @@ class Source:
     line: int
 
     def located(self, error: KilonovaError) -> KilonovaError:
-        """The error with the file, and with the line and column of what it speaks of, where that is known."""
-        error = error.within(path=self.path)
+        """Return an error with the file, and with the line and column of the name it refers to, where known."""
+        error = error.with_context(path=self.path)
         name = error.column or error.channel
         if isinstance(error, QueryError) and name is not None:
             problem = _RELATIVE.sub("", error.problem)
@@ -40,7 +40,7 @@ class Source:
         return error
 
     def statement(self) -> tuple[exp.Expr, Source]:
-        """Its one statement, and that statement's own text: what comes after a last semicolon is left out.
+        """Parse the single statement, and return it with its text up to a terminating semicolon.
 
         Raises:
             QueryError: it cannot be parsed.

@@ -1,4 +1,4 @@
-"""Triggers as users write them: see `kilonova.model.trigger`."""
+"""Declaration of triggers: see `kilonova.model.trigger`."""
 
 from __future__ import annotations
 
@@ -6,84 +6,84 @@ from datetime import UTC, datetime
 from typing import Literal, get_args
 
 from kilonova.declare.schedules import schedule_of, seconds_of
-from kilonova.errors import DeclarationError, closest
+from kilonova.errors import DeclarationError, closest_name
 from kilonova.model.schedule import Cron, Every
-from kilonova.model.trigger import After, AllOf, Arrival, Clock, Missed, Reached, Simple
-from kilonova.schedule.timing import check
+from kilonova.model.trigger import AllOf, ArrivalTrigger, Condition, MisfirePolicy, RunOutcome, RunTrigger, TimeTrigger
+from kilonova.schedule.next_times import check_schedule
 
 MissedName = Literal["run", "skip"]
 ReachedName = Literal["launched", "succeeded", "failed"]
 
 
-def arrival(channel: str, *, rows: int | None = None, age: str | None = None) -> Arrival:
-    """Data arrives on a channel.
+def arrival(channel: str, *, rows: int | None = None, age: str | None = None) -> ArrivalTrigger:
+    """Declare a trigger that fires when data arrives on a channel.
 
     Args:
         channel: the channel.
-        rows: wait until so many rows have come.
-        age: wait until what has come is so old, such as `"10 minutes"`; with `rows`, whichever is first.
+        rows: wait until this many rows have arrived.
+        age: wait until the new input has this age, such as `"10 minutes"`; with `rows`, whichever is first.
 
     Raises:
-        DeclarationError: a number is not positive, or the age cannot be understood.
+        DeclarationError: a number is not positive, or the age cannot be parsed.
     """
-    return Arrival(channel=channel, rows=rows, seconds=None if age is None else seconds_of(age))
+    return ArrivalTrigger(channel=channel, rows=rows, seconds=None if age is None else seconds_of(age))
 
 
-def every(interval: str, *, missed: MissedName = "run") -> Clock:
-    """A time comes again and again, for the first time when the trigger is registered.
+def every(interval: str, *, missed: MissedName = "run") -> TimeTrigger:
+    """Declare a trigger that fires at a fixed interval, for the first time when it is registered.
 
     Args:
-        interval: such as `"1 week"`.
-        missed: what becomes of times that came while no server ran: `"run"` once for all of them, or `"skip"`.
+        interval: the interval, such as `"1 week"`.
+        missed: misfire policy for times missed while no server ran: `"run"` once for all of them, or `"skip"`.
 
     Raises:
-        DeclarationError: the interval cannot be understood.
+        DeclarationError: the interval cannot be parsed.
     """
-    return Clock(schedule=Every(seconds_of(interval)), missed=_missed(missed))
+    return TimeTrigger(schedule=Every(seconds_of(interval)), missed=_missed(missed))
 
 
-def cron(expression: str, *, zone: str = "UTC", missed: MissedName = "run") -> Clock:
-    """A time of a cron expression comes.
+def cron(expression: str, *, zone: str = "UTC", missed: MissedName = "run") -> TimeTrigger:
+    """Declare a trigger that fires at the times of a cron expression.
 
     Args:
         expression: minute, hour, day, month and weekday.
-        zone: the time zone in which they are, such as `"Europe/Berlin"`.
+        zone: their time zone, such as `"Europe/Berlin"`.
         missed: as for `every`.
 
     Raises:
-        DeclarationError: it is no cron expression, or its time never comes.
+        DeclarationError: it is no cron expression, or never matches a time.
     """
     schedule = schedule_of(expression)
     if isinstance(schedule, Cron):
         schedule = Cron(schedule.expression, zone)
-        check(schedule, datetime(2000, 1, 1, tzinfo=UTC))
-    return Clock(schedule=schedule, missed=_missed(missed))
+        check_schedule(schedule, datetime(2000, 1, 1, tzinfo=UTC))
+    return TimeTrigger(schedule=schedule, missed=_missed(missed))
 
 
-def after(binding: str, reached: ReachedName = "succeeded") -> After:
-    """A run of another binding is launched, has succeeded or has failed.
+def after(binding: str, reached: ReachedName = "succeeded") -> RunTrigger:
+    """Declare a trigger that fires when a run of another binding is launched, has succeeded or has failed.
 
     Raises:
-        DeclarationError: a run cannot get there.
+        DeclarationError: there is no such run outcome.
     """
     if reached not in (names := get_args(ReachedName)):
-        raise DeclarationError(f"a run is not {reached!r}", hint=closest(str(reached), list(names)))
-    return After(binding=binding, reached=Reached(reached))
+        raise DeclarationError(f"a run is not {reached!r}", hint=closest_name(str(reached), list(names)))
+    return RunTrigger(binding=binding, reached=RunOutcome(reached))
 
 
-def all_of(*triggers: Simple) -> AllOf:
-    """All of several triggers have fired.
+def all_of(*triggers: Condition) -> AllOf:
+    """Declare a trigger that fires when all of several triggers have fired.
 
     Raises:
-        DeclarationError: there are fewer than two, or one of them is such a trigger itself.
+        DeclarationError: there are fewer than two, or one of them is itself an `all_of` trigger.
     """
     for trigger in triggers:
-        if not isinstance(trigger, Arrival | Clock | After):
+        if not isinstance(trigger, ArrivalTrigger | TimeTrigger | RunTrigger):
             raise DeclarationError("all_of takes simple triggers", hint="Use arrival, every, cron and after")
     return AllOf(triggers)
 
 
-def _missed(name: str) -> Missed:
+def _missed(name: str) -> MisfirePolicy:
     if name not in (names := get_args(MissedName)):
-        raise DeclarationError(f"missed is not {name!r}", hint=closest(str(name), list(names)))
-    return Missed(name)
+        raise DeclarationError(f"missed is not {name!r}", hint=closest_name(str(name), list(names)))
+    return MisfirePolicy(name)

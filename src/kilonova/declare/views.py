@@ -1,4 +1,4 @@
-"""Views as tasks: each query becomes the relations that it keeps, each with a task of its own."""
+"""Translation of views to tasks: each query gives the relations that it stores, each with its own task."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from graphlib import CycleError, TopologicalSorter
 from textwrap import dedent
 from typing import Literal, get_args
 
-from kilonova.declare.checks import refuse_unknown
+from kilonova.declare.checks import check_known_columns
 from kilonova.declare.source import Source
-from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest
+from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest_name
 from kilonova.model.channel import Channel
 from kilonova.model.check import Check
 from kilonova.model.encoding import Changes, Encoding, Upsert
 from kilonova.model.schedule import Schedule
 from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
-from kilonova.query.parsing import parsed
-from kilonova.query.properties import Facts
-from kilonova.query.storing import Stored, kept_whole, stored
-from kilonova.query.syntax import Beyond, channels_of, expanded, selected_names, with_ports
-from kilonova.query.tasks import FULL, facts, task_of
+from kilonova.query.materialization import MaterializedRelation, kept_whole, plan_materializations
+from kilonova.query.parsing import parse_query
+from kilonova.query.properties import RelationFacts
+from kilonova.query.syntax import UnsupportedSql, channels_of, expanded, selected_names, with_ports
 from kilonova.query.tree import Node, names
+from kilonova.query.view_tasks import FULL, facts, task_of
 
 Maintenance = Literal["auto", "incremental", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDraft:
-    """A view as declared; see `Workflow.view`.
+    """Draft of a view; see `Workflowette.view`.
 
     Attributes:
-        name: the view's.
+        name: the view's name.
         query: its query.
-        key: its key, where it is declared.
-        mode: how it may be kept up to date.
-        description: what it is, for people.
-        checks: what its rows must satisfy.
-        schedule: when it may run by itself.
+        key: its key, if it is declared.
+        mode: the permitted way to keep it up to date.
+        description: description for users.
+        checks: checks of its rows.
+        schedule: the schedule on which it runs automatically.
         stored: whether its rows are stored; otherwise they are computed where it is read.
-        source: where the query is written, if it is in a file.
+        source: the source location of the query, if it is in a file.
 
     Raises:
-        DeclarationError: there is no such mode, or something is said of rows that are not stored.
+        DeclarationError: there is no such mode, or a view that is not stored has a key, mode, checks or schedule.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ViewDraft:
     def __post_init__(self) -> None:
         if self.mode not in (modes := get_args(Maintenance)):
             raise DeclarationError(
-                f"there is no mode {self.mode!r}", task=self.name, hint=closest(str(self.mode), list(modes))
+                f"there is no mode {self.mode!r}", task=self.name, hint=closest_name(str(self.mode), list(modes))
             )
 
         if not self.stored and (self.key or self.mode != "auto" or self.checks or self.schedule):
@@ -70,23 +70,23 @@ class ViewDraft:
             )
 
     def blamed(self, error: KilonovaError) -> KilonovaError:
-        """An error of this view, with the place in its file."""
-        error = error.within(task=self.name)
+        """Return an error with this view's name and the location in its file."""
+        error = error.with_context(task=self.name)
         return error if self.source is None else self.source.located(error)
 
 
 def derived(
     drafts: Iterable[ViewDraft], channels: Mapping[str, Channel]
 ) -> tuple[tuple[Channel, ...], Mapping[str, tuple[Task, ...]]]:
-    """The channels that views come to, and the tasks of each view that is stored, the last of which makes the view.
+    """Return the channels of views, and the tasks of each stored view, the last of which computes the view.
 
     Args:
         drafts: the views, in any order.
         channels: the other channels that they may read.
 
     Raises:
-        QueryError: a query cannot be understood.
-        DeclarationError: views form a cycle, read a channel of unknown columns, or cannot do what they promise.
+        QueryError: a query cannot be parsed or resolved.
+        DeclarationError: views form a cycle, read a channel of unknown columns, or cannot be maintained as declared.
     """
     by_name = {draft.name: draft for draft in drafts}
     known = {name: facts(channel) for name, channel in channels.items()}
@@ -115,12 +115,12 @@ def derived(
 
 
 def _as_written(draft: ViewDraft, task: Task) -> str:
-    """The view's query, for its own task; nothing for those that keep something on the way."""
+    """Return the view's query for its own task; an empty text for tasks of intermediate relations."""
     return dedent(draft.query).strip() if task.name == draft.name else ""
 
 
 def _ordered(drafts: Mapping[str, ViewDraft]) -> Iterable[ViewDraft]:
-    """Views, each after those that it reads."""
+    """Return the views in topological order, each after those that it reads."""
     graph = {}
     for name, draft in drafts.items():
         try:
@@ -136,18 +136,18 @@ def _ordered(drafts: Mapping[str, ViewDraft]) -> Iterable[ViewDraft]:
         raise drafts[error.args[1][0]].blamed(found) from None
 
 
-def _understood(draft: ViewDraft, known: Mapping[str, Facts]) -> None:
-    """Refuse the query of a view that is not stored, if it makes no sense by itself."""
-    with suppress(Beyond):
-        parsed(draft.query, known)
+def _understood(draft: ViewDraft, known: Mapping[str, RelationFacts]) -> None:
+    """Validate the query of a view that is not stored."""
+    with suppress(UnsupportedSql):
+        parse_query(draft.query, known)
 
 
 def _view(
-    draft: ViewDraft, known: Mapping[str, Facts], channels: Mapping[str, Channel]
-) -> Iterable[tuple[Channel, Task, Facts]]:
+    draft: ViewDraft, known: Mapping[str, RelationFacts], channels: Mapping[str, Channel]
+) -> Iterable[tuple[Channel, Task, RelationFacts]]:
     for table in channels_of(draft.query, known):
         if table not in known:
-            raise QueryError("there is no such channel", channel=table, hint=closest(table, list(known)))
+            raise QueryError("there is no such channel", channel=table, hint=closest_name(table, list(known)))
         if table in channels and channels[table].schema is None:
             raise DeclarationError(
                 "a view reads it, but its columns are not known",
@@ -155,21 +155,21 @@ def _view(
                 hint="Declare its schema, or run what writes it first",
             )
     try:
-        tree = parsed(draft.query, known)
-    except Beyond as error:
+        tree = parse_query(draft.query, known)
+    except UnsupportedSql as error:
         if draft.mode == "incremental":
             raise _refused(error.construct, error.advice) from None
         return [_opaque(draft, known, error)]
     return [_kept(item, draft) for item in _relations(draft, tree, known)]
 
 
-def _relations(draft: ViewDraft, tree: Node, known: Mapping[str, Facts]) -> tuple[Stored, ...]:
+def _relations(draft: ViewDraft, tree: Node, known: Mapping[str, RelationFacts]) -> tuple[MaterializedRelation, ...]:
     for name in draft.key:
         if name not in names(tree):
             raise DeclarationError("the key names a column that the query does not give", column=name)
     if draft.mode == "full":
         return (replace(kept_whole(draft.name, tree, known, draft.key), whole="it is declared so"),)
-    items = stored(draft.name, tree, known, draft.key)
+    items = plan_materializations(draft.name, tree, known, draft.key)
     whole = next((item.whole for item in items if item.whole is not None), None)
     if whole is not None and draft.mode == "incremental":
         raise _refused(whole, "")
@@ -180,17 +180,19 @@ def _refused(construct: str, advice: str) -> DeclarationError:
     return DeclarationError(f"its change cannot be derived: {construct}", hint=advice or 'Leave out mode="incremental"')
 
 
-def _kept(item: Stored, draft: ViewDraft) -> tuple[Channel, Task, Facts]:
+def _kept(item: MaterializedRelation, draft: ViewDraft) -> tuple[Channel, Task, RelationFacts]:
     task = task_of(item, always=draft.mode == "incremental")
     channel = Channel(name=item.channel, schema=None, encoding=item.encoding)
     if item.channel == draft.name:
-        refuse_unknown(draft.checks, item.facts.types)
+        check_known_columns(draft.checks, item.facts.types)
         channel = replace(channel, description=draft.description, checks=draft.checks)
     return channel, task, item.facts
 
 
-def _opaque(draft: ViewDraft, known: Mapping[str, Facts], why: Beyond) -> tuple[Channel, Task, Facts]:
-    """A query that the tree has no operators for: made anew as it stands."""
+def _opaque(
+    draft: ViewDraft, known: Mapping[str, RelationFacts], why: UnsupportedSql
+) -> tuple[Channel, Task, RelationFacts]:
+    """Return a view whose query has constructs unsupported by the tree, and which is fully recomputed in each run."""
     encoding: Encoding = Upsert(draft.key) if draft.key else Changes()
     variant = Variant(
         name=FULL,
@@ -202,8 +204,8 @@ def _opaque(draft: ViewDraft, known: Mapping[str, Facts], why: Beyond) -> tuple[
     note = f"made anew at each run, because of {why.construct}" + (f" ({why.advice})" if why.advice else "")
     task = Task(name=draft.name, writes=(draft.name,), variants=(variant,), note=note)
     if columns := selected_names(draft.query):
-        refuse_unknown(draft.checks, columns)
+        check_known_columns(draft.checks, columns)
     channel = Channel(
         name=draft.name, schema=None, encoding=encoding, description=draft.description, checks=draft.checks
     )
-    return channel, task, Facts(types={}, key=draft.key)
+    return channel, task, RelationFacts(types={}, key=draft.key)

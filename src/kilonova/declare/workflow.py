@@ -1,4 +1,4 @@
-"""A workflow: the channels and tasks of a catalog, the workflowettes that are bound in it, and what starts them."""
+"""Declaration of workflows: channels, tasks, bound workflowettes, and the triggers that start them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from kilonova.declare.drafts import DraftTask
 from kilonova.declare.schedules import seconds_of
 from kilonova.declare.views import derived
 from kilonova.declare.workflowette import DeclaredTask, Workflowette
-from kilonova.errors import DeclarationError, KilonovaError, closest
+from kilonova.errors import DeclarationError, KilonovaError, closest_name
 from kilonova.model.binding import Binding
 from kilonova.model.channel import Channel
 from kilonova.model.schedule import Schedule
 from kilonova.model.task import Function, Task
-from kilonova.model.trigger import Arrival, Clock, Trigger
-from kilonova.model.workflow import Workflow as WorkflowValue
-from kilonova.schedule.planning import driving
+from kilonova.model.trigger import ArrivalTrigger, TimeTrigger, Trigger
+from kilonova.model.workflow import WorkflowDefinition as WorkflowValue
+from kilonova.schedule.planning import triggering_inputs
 
 Starts = Trigger | Iterable[Trigger]
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A declared workflow: its value, and the functions of its custom encodings by name."""
+    """Declared workflow: its value, and the functions of its custom encodings by name."""
 
     workflow: WorkflowValue
     functions: Mapping[str, Function]
@@ -31,7 +31,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """A binding as declared: its members are tasks and views, or all that comes of a workflowette if there are none."""
+    """Declared binding: its members are tasks and views; if empty, all those of a bound workflowette."""
 
     members: tuple[str, ...]
     workflowette: str
@@ -60,17 +60,17 @@ class Workflow(Workflowette):
         priority: int = 0,
         mergeable: str | None = None,
     ) -> None:
-        """Put tasks of this workflow together, so that they run as one run, and say what starts them.
+        """Group tasks of this workflow, so that they run as one run, and set the triggers that start it.
 
-        Tasks that are put into none run by themselves, whenever something is new for them.
+        Tasks in no workflowette run separately and automatically, whenever they have new input.
 
         Args:
             name: its name.
             tasks: the tasks and views, or their names.
-            on: what starts it: a trigger, or several, any of which does; without one, only people do.
-            priority: what is higher goes first where not everything can run at once.
-            mergeable: for how long at most it may wait for others that read the same channels, which are then read
-                once, such as `"30 seconds"` (Nova, section 4.2); None if it does not wait.
+            on: a trigger that starts it, or several, any of which does; without one, it is started manually only.
+            priority: higher values run first where not everything can run at once.
+            mergeable: maximum time to wait for others that read the same channels, which are then read
+                once, such as `"30 seconds"` (Nova, section 4.2); None to start without waiting.
 
         Raises:
             DeclarationError: the name is taken, or there is no such task.
@@ -79,7 +79,9 @@ class Workflow(Workflowette):
         known = [*self._drafts.tasks, *self._drafts.views]
         for member in members:
             if member not in known:
-                raise DeclarationError("there is no such task", binding=name, task=member, hint=closest(member, known))
+                raise DeclarationError(
+                    "there is no such task", binding=name, task=member, hint=closest_name(member, known)
+                )
         self._group(name, members, "", on, priority, mergeable)
 
     def bind(
@@ -92,19 +94,19 @@ class Workflow(Workflowette):
         priority: int = 0,
         mergeable: str | None = None,
     ) -> None:
-        """Attach a workflowette to channels of this workflow, and say what starts it (Nova, section 2.3).
+        """Attach a workflowette to channels of this workflow, and set the triggers that start it (Nova, section 2.3).
 
         Args:
-            name: the binding's: its tasks, and those of its channels that are not attached, are called
+            name: the binding's name: its tasks, and those of its channels that are not attached, are called
                 `<name>__<task>` and `<name>__<channel>`.
             workflowette: the workflowette.
-            ports: the channel for each port; of those that its tasks write, none need be attached.
+            ports: the channel for each port; optional for ports that its tasks write.
             on: see `workflowette`.
             priority: see `workflowette`.
             mergeable: see `workflowette`.
 
         Raises:
-            DeclarationError: the name is taken, there is no such port, or a port that has to be attached is not.
+            DeclarationError: the name is taken, there is no such port, or a required port is not attached.
         """
         super().bind(name, workflowette, ports)
         self._group(name, (), workflowette.name, on, priority, mergeable)
@@ -129,25 +131,25 @@ class Workflow(Workflowette):
                 queue=None if mergeable is None else seconds_of(mergeable),
             )
         except KilonovaError as error:
-            raise error.within(binding=name) from None
+            raise error.with_context(binding=name) from None
 
     def keep(self) -> None:
-        """Keep by value the functions of all tasks, with what they refer to now; what that becomes later is not seen.
+        """Pickle by value the functions of all tasks, with their current references; later changes have no effect.
 
         Raises:
-            DeclarationError: one cannot be kept, because it refers to what is open, or has no source.
+            DeclarationError: one cannot be pickled, because it refers to an open resource, or has no source.
         """
         self._drafts.keep()
 
     def declared(self, others: Iterable[Channel] = ()) -> Declared:
-        """The workflow as a value.
+        """Return the workflow as a value.
 
         Args:
             others: channels of other workflows; those that are read become part of the value.
 
         Raises:
-            DeclarationError: a port or output dangles, tasks form a cycle, a channel does not fit its port, or a
-                function cannot be kept.
+            DeclarationError: a port or output is unattached, tasks form a cycle, a channel does not fit its port, or
+                a function cannot be pickled.
         """
         self.keep()
         flat = self._drafts.flat()
@@ -158,7 +160,7 @@ class Workflow(Workflowette):
                         "there is no such channel",
                         channel=channel,
                         task=task,
-                        hint=closest(channel, list(flat.channels)),
+                        hint=closest_name(channel, list(flat.channels)),
                     )
         foreign = {item.name: item for item in others if item.name not in flat.channels}
         channels, views = derived(flat.views.values(), {**foreign, **flat.channels})
@@ -178,7 +180,7 @@ class Workflow(Workflowette):
         return Declared(value, dict(flat.functions))
 
     def _bindings(self, units: Mapping[str, tuple[Task, ...]]) -> tuple[Binding, ...]:
-        """What is bound, and each task or view that is not as a binding of its own."""
+        """Return the declared bindings, and an implicit binding for each other task or view."""
         found = []
         left = dict(units)
         for name, group in self._groups.items():
@@ -192,13 +194,13 @@ class Workflow(Workflowette):
                     triggers=group.triggers,
                     workflowette=group.workflowette,
                     priority=group.priority,
-                    queue=group.queue,
+                    merge_window=group.queue,
                 )
             )
         return (*found, *(_alone(name, unit) for name, unit in left.items()))
 
     def only(self, task: str) -> Workflow:
-        """This workflow reduced to one task, with its inputs as source channels, for trying it out."""
+        """Return this workflow reduced to one task, with its inputs as source channels, for a trial run."""
         part = Workflow(self.name)
         draft = self._drafts.tasks[task]
         read = {port.channel for variant in draft.variants for port in variant.ports}
@@ -216,13 +218,13 @@ def _task(name: str, draft: DraftTask) -> Task:
 
 
 def _alone(name: str, unit: tuple[Task, ...]) -> Binding:
-    """A task or view that is put into no binding: its news start it, or its schedule does."""
+    """Return the implicit binding of a task or view in no other: new input starts it, or its schedule does."""
     schedule: Schedule | None = unit[-1].schedule
     triggers: tuple[Trigger, ...]
     if schedule is not None:
-        triggers = (Clock(schedule=schedule),)
+        triggers = (TimeTrigger(schedule=schedule),)
     else:
         written = {channel for task in unit for channel in task.writes}
-        news = dict.fromkeys(channel for task in unit for channel in driving(task) if channel not in written)
-        triggers = tuple(Arrival(channel=channel) for channel in news)
-    return Binding(name=name, tasks=tuple(task.name for task in unit), triggers=triggers, alone=True)
+        news = dict.fromkeys(channel for task in unit for channel in triggering_inputs(task) if channel not in written)
+        triggers = tuple(ArrivalTrigger(channel=channel) for channel in news)
+    return Binding(name=name, tasks=tuple(task.name for task in unit), triggers=triggers, implicit=True)

@@ -1,9 +1,10 @@
-"""Workflowettes as users declare them (`DESIGN.md`, section 3): channels, and functions for tasks.
+"""Declaration of workflowettes (`DESIGN.md`, section 3): channels, and functions for tasks.
 
-A task's function name is its output channel and its parameters are its ports, bound to the channels of the same names
-unless said otherwise; the annotations are the modes.
+A task's function name is its output channel and its parameters are its ports, by default bound to the channels of the
+same names; the annotations are the modes.
 
-A workflowette is not attached to channels of a catalog (Nova, section 2.3): its own are ports, which `bind` attaches.
+A workflowette is not attached to channels of a catalog (Nova, section 2.3): its channels are ports, which `bind`
+attaches.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar
 
-from kilonova.declare.checks import Given, checks_of, refuse_unknown
+from kilonova.declare.checks import Given, check_known_columns, checks_of
 from kilonova.declare.ddl import parse_schema
-from kilonova.declare.drafts import Bound, Drafts, DraftTask, DraftVariant, custom_name
+from kilonova.declare.drafts import BoundDraft, Drafts, DraftTask, DraftVariant, custom_name
 from kilonova.declare.encodings import CustomOf, Encodes, IncrementOf
 from kilonova.declare.fingerprint import fingerprint
 from kilonova.declare.normal_form import normal_sql
@@ -23,10 +24,10 @@ from kilonova.declare.schedules import schedule_of
 from kilonova.declare.views import Maintenance, ViewDraft
 from kilonova.errors import DeclarationError, KilonovaError
 from kilonova.model.channel import Channel
-from kilonova.model.directory import Directory
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production, Sql
+from kilonova.model.watched_directory import WatchedDirectory
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -34,7 +35,7 @@ Names = str | tuple[str, ...] | list[str]
 
 
 class DeclaredTask(Generic[Arguments, Result]):
-    """A task's function: call it with DataFrames in a unit test, or add another `variant` to it."""
+    """Declared task: call it with DataFrames in a unit test, or add another `variant` to it."""
 
     def __init__(self, workflowette: Workflowette, name: str, function: Callable[Arguments, Result]) -> None:
         self._workflowette = workflowette
@@ -49,11 +50,11 @@ class DeclaredTask(Generic[Arguments, Result]):
         return self.function(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Kept by value as the plain function, without what is around it."""
+        """Pickle the plain function only."""
         return _itself, (self.function,)
 
     def variant(self, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        """Add another way to do the same task; it must give the same result.
+        """Add another variant of the task; it must give the same result.
 
         Args:
             function: as for `Workflowette.task`; its name is the variant's.
@@ -69,7 +70,7 @@ def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
 class Workflowette:
     """Channels and tasks under one name, to be bound in a workflow, once or several times.
 
-    Its channels are its ports: those that no task of it writes have to be attached when it is bound, the others can be.
+    Its channels are its ports: those that none of its tasks writes must be attached when it is bound, the others may.
 
     Args:
         name: its name.
@@ -88,24 +89,24 @@ class Workflowette:
         encoding: Encodes = None,
         description: str = "",
         checks: Given = (),
-        watch: Directory | None = None,
+        watch: WatchedDirectory | None = None,
         several_writers: bool = False,
     ) -> None:
         """Declare a channel.
 
         Args:
             name: its name.
-            schema: its columns as DDL, `"id string, n bigint"`; None takes that of the first rows written.
-            key: the columns by which its rows are told apart.
-            encoding: how its deltas read: `"append"`, `"upsert"`, `"changes"`, `"columns"`, `increment(…)` or
+            schema: its columns as DDL, `"id string, n bigint"`; None infers them from the first rows written.
+            key: the columns that identify its rows.
+            encoding: the encoding of its deltas: `"append"`, `"upsert"`, `"changes"`, `"columns"`, `increment(…)` or
                 `custom(…)`; by default append, or upsert where a key is given.
-            description: what it is, for people.
-            checks: what its rows must satisfy; see `view`.
-            watch: the directory whose files become part of it, each once: `directory(…)`.
-            several_writers: whether several tasks may write it, and ingests beside them: deltas, never a base.
+            description: description for users.
+            checks: checks of its rows; see `view`.
+            watch: the directory whose files are ingested into it, each once: `directory(…)`.
+            several_writers: whether several tasks and ingests may write it: deltas, never a base.
 
         Raises:
-            DeclarationError: the name is taken, the schema cannot be understood, or the encoding or a check does
+            DeclarationError: the name is taken, the schema cannot be parsed, or the encoding or a check does
                 not fit.
         """
         if name in self._drafts.channels:
@@ -114,7 +115,7 @@ class Workflowette:
             columns = None if schema is None else parse_schema(schema)
             own = checks_of(checks)
             if columns is not None:
-                refuse_unknown(own, columns.names)
+                check_known_columns(own, columns.names)
             self._drafts.channels[name] = Channel(
                 name=name,
                 schema=columns,
@@ -125,7 +126,7 @@ class Workflowette:
                 several_writers=several_writers,
             )
         except KilonovaError as error:
-            raise error.within(channel=name) from error.__cause__
+            raise error.with_context(channel=name) from error.__cause__
 
     def task(
         self,
@@ -143,7 +144,7 @@ class Workflowette:
             function: takes a DataFrame per port and returns one per channel written.
             reads: the channel of each parameter whose name is not the channel's.
             writes: the channels written, if not the one of the function's name.
-            schema: declares the channel written in place; so do `key` and `encoding`.
+            schema: declares the written channel inline; so do `key` and `encoding`.
             key: see `channel`.
             encoding: see `channel`.
 
@@ -151,7 +152,7 @@ class Workflowette:
             The task, which can be called like the function.
 
         Raises:
-            DeclarationError: an annotation is missing or makes no sense, or the name is taken.
+            DeclarationError: an annotation is missing or invalid, or the name is taken.
         """
 
         def declared(body: Callable[..., Any]) -> DeclaredTask[..., Any]:
@@ -193,15 +194,15 @@ class Workflowette:
 
         Args:
             name: the task and the channel that it writes.
-            query: names its ports in braces: `SELECT * FROM {articles}`.
+            query: the query, with its ports in braces: `SELECT * FROM {articles}`.
             reads: the mode of each port: `{"articles": kn.New}`; ports are named as their channels.
             produces: `kn.Base` or `kn.Delta`.
-            schema: declares the channel written in place; so do `key` and `encoding`.
+            schema: declares the written channel inline; so do `key` and `encoding`.
             key: see `channel`.
             encoding: see `channel`.
 
         Raises:
-            DeclarationError: a mode makes no sense, or the name is taken.
+            DeclarationError: a mode is invalid, or the name is taken.
         """
         if name in self._drafts.tasks:
             raise DeclarationError("the task is declared twice", task=name)
@@ -232,27 +233,28 @@ class Workflowette:
     ) -> None:
         """Declare a view: one Spark SQL query over channels and other views, kept up to date.
 
-        How it is kept up to date is derived from the query; what else has to be kept for that becomes channels of
-        its own, `<name>__1` and so on (Nova, section 6; asynchronous scheduling, section 3).
+        Its incremental maintenance is derived from the query; intermediate relations stored for it are separate
+        channels, `<name>__1` and so on (Nova, section 6; asynchronous scheduling, section 3).
 
         Args:
             name: the view and the channel that holds it.
-            query: the query; it names channels as tables, those of other workflows too once they are registered.
-            key: the columns by which its rows are told apart, where they do not follow from the query.
-            mode: `"incremental"` refuses a query whose change cannot be derived, `"full"` makes it anew each time,
-                `"auto"` does what it can.
-            description: what it is, for people.
-            checks: what its rows must satisfy, or a run fails and publishes nothing: `not_null`, columns; `unique`,
-                the columns of a combination, or a list of such; `accepted`, the values of each column; `rows`,
-                conditions in Spark SQL.
-            schedule: how long after its last run it runs again by itself: `"every 1 hour"`, or a cron expression.
+            query: the query; its tables are channels, also those of other workflows once they are registered.
+            key: the columns that identify its rows, if they do not follow from the query.
+            mode: `"incremental"` rejects a query whose change cannot be derived, `"full"` recomputes it in each run,
+                `"auto"` is incremental where possible.
+            description: description for users.
+            checks: checks of its rows; if one fails, the run fails and publishes nothing: `not_null`, columns;
+                `unique`, the columns of a combination, or a list of such; `accepted`, the values of each column;
+                `rows`, conditions in Spark SQL.
+            schedule: the schedule on which it runs automatically: `"every 1 hour"` after its last run, or a cron
+                expression.
             stored: whether its rows are stored. Otherwise they are computed where other views of the workflow read it,
-                and there is no channel of its name: changes pass through it in memory (pipelining; Nova, 1 and 4).
+                and it has no channel: changes pass through it in memory (pipelining; Nova, sections 1 and 4).
 
         Raises:
-            DeclarationError: the name is taken, there is no such mode, check or schedule, or something is said of rows
-                that are not stored.
-            QueryError: a condition cannot be understood.
+            DeclarationError: the name is taken, there is no such mode, check or schedule, or a view that is not
+                stored has one of them or a key.
+            QueryError: a condition cannot be parsed.
         """
         try:
             draft = ViewDraft(
@@ -266,11 +268,11 @@ class Workflowette:
                 stored=stored,
             )
         except KilonovaError as error:
-            raise error.within(task=name) from None
+            raise error.with_context(task=name) from None
         self.add(draft)
 
     def add(self, view: ViewDraft) -> None:
-        """Declare a view that is a value already; see `view`."""
+        """Declare a view from its draft; see `view`."""
         if view.name in self._drafts.tasks or view.name in self._drafts.views:
             raise DeclarationError("the task is declared twice", task=view.name)
         if view.name in self._drafts.channels:
@@ -278,19 +280,19 @@ class Workflowette:
         self._drafts.views[view.name] = view
 
     def bind(self, name: str, workflowette: Workflowette, ports: Mapping[str, str] | None = None) -> None:
-        """Put another workflowette into this one, attached to channels of this one (Nova, section 2.3).
+        """Bind another workflowette within this one, attached to channels of this one (Nova, section 2.3).
 
         Args:
-            name: of this use of it: its tasks, and those of its channels that are not attached, are called
+            name: the binding's name: its tasks, and those of its channels that are not attached, are called
                 `<name>__<task>` and `<name>__<channel>`.
             workflowette: the workflowette.
-            ports: the channel for each port; of those that its tasks write, none need be attached.
+            ports: the channel for each port; optional for ports that its tasks write.
 
         Raises:
-            DeclarationError: the name is taken, it has no such port, or a port that has to be attached is not.
+            DeclarationError: the name is taken, it has no such port, or a required port is not attached.
         """
         self._drafts.bind(
-            Bound(name=name, workflowette=workflowette.name, drafts=workflowette._drafts, ports=ports or {})
+            BoundDraft(name=name, workflowette=workflowette.name, drafts=workflowette._drafts, ports=ports or {})
         )
 
     def _encoding(self, key: tuple[str, ...], encoding: Encodes, schema: Schema | None) -> Encoding:
@@ -350,7 +352,7 @@ Mark = TypeVar("Mark", Mode, Production)
 
 
 def _mark(hint: Any, kind: type[Mark], task: str, what: str) -> Mark:
-    """The mode or production in an annotation."""
+    """Return the mode or production in an annotation."""
     if typing.get_origin(hint) is Annotated:
         for item in hint.__metadata__:
             if isinstance(item, kind):
@@ -360,7 +362,7 @@ def _mark(hint: Any, kind: type[Mark], task: str, what: str) -> Mark:
 
 
 def _productions(hint: Any, task: str, outputs: int) -> tuple[Production, ...]:
-    """What a function writes to each output: one for all, or one for each."""
+    """Return the production of each output: the annotation gives one for all, or one for each."""
     items = typing.get_args(hint) if typing.get_origin(hint) is tuple else (hint,)
     found = tuple(_mark(item, Production, task, "the result") for item in items if item is not ...)
     return found * outputs if len(found) == 1 else found

@@ -1,1 +1,1 @@
-"""One run from start to commit: of tasks, of an ingest, of a compaction; and cleaning up after those that died."""
+"""Execution of runs (tasks, ingests, compactions) from start to commit, recovery of runs, and garbage collection."""

@@ -1,7 +1,7 @@
-"""Compaction: the newest snapshot of a channel, written down as a base (Nova, section 2.4).
+"""Compaction: the newest snapshot of a channel, written as a base (Nova, section 2.4).
 
-Small neighbouring deltas can also become one delta. Either adds blocks to points that are there; no reader sees
-anything else than before, only sooner.
+Small neighbouring deltas can also be merged into one delta. Both add blocks to existing points; readers see the same
+data as before, but read it faster.
 """
 
 from __future__ import annotations
@@ -12,41 +12,43 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from kilonova.catalog import chains, registry
+from kilonova.catalog import channel_store, registry
 from kilonova.catalog.database import Transaction
-from kilonova.engine.seam import Warehouse
-from kilonova.engine.telling import Started, StepEnded, StepStarted
-from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
+from kilonova.engine.interfaces import WarehouseInterface
+from kilonova.engine.run_events import RunStarted, StepEnded, StepStarted
+from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunPlan, RunResults, execute_run
 from kilonova.errors import KilonovaError
 from kilonova.model.block import Block, BlockName
-from kilonova.model.channel import Chronicle
-from kilonova.model.reading import Snapshot
-from kilonova.model.run import Input, Output, RunKind
-from kilonova.schedule.compacting import mergeable
+from kilonova.model.channel import ChannelState
+from kilonova.model.read_plan import SnapshotRead
+from kilonova.model.run import RunInput, RunKind, RunOutput
+from kilonova.schedule.compaction import mergeable_runs
 
 STEP = "compaction"
 
 
-def is_compactable(snapshot: Snapshot) -> bool:
-    """Return whether a snapshot is anything but a base in the warehouse."""
+def is_compactable(snapshot: SnapshotRead) -> bool:
+    """Return whether a snapshot is anything other than a base in the warehouse."""
     return bool(snapshot.deltas) or (snapshot.base is not None and snapshot.base.external is not None)
 
 
-def compact(workplace: Workplace, warehouse: Warehouse[Any], channel: str) -> tuple[int, Results] | None:
-    """Write down the newest snapshot of a channel as a base.
+def compact(
+    workplace: RunEnvironment, warehouse: WarehouseInterface[Any], channel: str
+) -> tuple[int, RunResults] | None:
+    """Write the newest snapshot of a channel as a base.
 
     Returns:
         The run's number and what it published; None if the newest point has a base already, or no rows.
 
     Raises:
-        UnknownName: there is no such channel.
+        NotFound: there is no such channel.
     """
 
-    def choose(chronicle: Chronicle, _cursors: list[int]) -> tuple[Part, ...]:
-        snapshot = chronicle.snapshot(chronicle.readable)
+    def choose(chronicle: ChannelState, _cursors: list[int]) -> tuple[Part, ...]:
+        snapshot = chronicle.snapshot(chronicle.latest_readable)
         if not is_compactable(snapshot):
             return ()
-        point = chronicle.effective
+        point = chronicle.latest_distinct
         reason = f"{len(snapshot.deltas)} deltas merged" + (" with a base" if snapshot.base else "")
         if not snapshot.deltas:
             reason = "a base outside of the warehouse copied"
@@ -57,25 +59,25 @@ def compact(workplace: Workplace, warehouse: Warehouse[Any], channel: str) -> tu
 
 
 def merge_deltas(
-    workplace: Workplace, warehouse: Warehouse[Any], channel: str, *, few: bool
-) -> tuple[int, Results] | None:
-    """Put small neighbouring deltas of a channel together.
+    workplace: RunEnvironment, warehouse: WarehouseInterface[Any], channel: str, *, few: bool
+) -> tuple[int, RunResults] | None:
+    """Merge small neighbouring deltas of a channel.
 
     Args:
-        workplace: where the run takes place.
+        workplace: the environment of the run.
         warehouse: reads and writes blocks.
         channel: the channel.
-        few: put even two of them together, and not only as many as are worth it.
+        few: whether to merge even two of them, not only as many as are worth merging.
 
     Returns:
         The run's number and what it published; None if there are no such neighbours.
 
     Raises:
-        UnknownName: there is no such channel.
+        NotFound: there is no such channel.
     """
 
-    def choose(chronicle: Chronicle, cursors: list[int]) -> tuple[Part, ...]:
-        deltas = chronicle.snapshot(chronicle.readable).deltas
+    def choose(chronicle: ChannelState, cursors: list[int]) -> tuple[Part, ...]:
+        deltas = chronicle.snapshot(chronicle.latest_readable).deltas
         return tuple(
             Part(
                 read=chain,
@@ -85,7 +87,7 @@ def merge_deltas(
                 write=partial(warehouse.merge_deltas, chain),
                 merges=tuple(block.number for block in chain),
             )
-            for chain in mergeable(deltas, [chronicle.settled(cursor) for cursor in cursors], few=few)
+            for chain in mergeable_runs(deltas, [chronicle.settled(cursor) for cursor in cursors], few=few)
         )
 
     return _rewrite(workplace, channel, choose)
@@ -93,15 +95,15 @@ def merge_deltas(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A block to be written of others.
+    """A block to be written from other blocks.
 
     Attributes:
-        read: the others.
+        read: the other blocks.
         start: the point that they lead from.
         end: the point that they lead to.
-        reason: what it is, in words.
-        write: writes it under a name.
-        merges: the numbers of the deltas that it takes the place of.
+        reason: a description of the block, as text.
+        write: function that writes the block under a name.
+        merges: the numbers of the deltas that it replaces.
     """
 
     read: tuple[Block, ...]
@@ -113,22 +115,22 @@ class Part:
 
 
 def _rewrite(
-    workplace: Workplace, channel: str, choose: Callable[[Chronicle, list[int]], tuple[Part, ...]]
-) -> tuple[int, Results] | None:
-    """Write blocks of a channel that stand beside those that they are made of, in one run."""
+    workplace: RunEnvironment, channel: str, choose: Callable[[ChannelState, list[int]], tuple[Part, ...]]
+) -> tuple[int, RunResults] | None:
+    """Write additional blocks of a channel, made from existing ones, in one run."""
 
-    def prepare(tx: Transaction) -> Prepared[tuple[Chronicle, tuple[Part, ...]]] | None:
-        chronicle = chains.chronicle(tx, channel)
+    def prepare(tx: Transaction) -> RunPlan[tuple[ChannelState, tuple[Part, ...]]] | None:
+        chronicle = channel_store.channel_state(tx, channel)
         parts = choose(chronicle, [reader.cursor(channel) for reader in registry.readers(tx, channel).values()])
         if not parts:
             return None
         pins = tuple(block.number for part in parts for block in part.read)
-        return Prepared(kind=RunKind.COMPACTION, tasks=(), writes=(), pins=pins, plan=(chronicle, parts))
+        return RunPlan(kind=RunKind.COMPACTION, tasks=(), writes=(), pins=pins, plan=(chronicle, parts))
 
-    def work(begun: Begun[tuple[Chronicle, tuple[Part, ...]]]) -> Results:
+    def work(begun: ActiveRun[tuple[ChannelState, tuple[Part, ...]]]) -> RunResults:
         chronicle, parts = begun.plan
-        begun.tell(Started(run=begun.run, steps=(channel,)))
-        outputs: list[Output] = []
+        begun.tell(RunStarted(run=begun.run, steps=(channel,)))
+        outputs: list[RunOutput] = []
         for part in parts:
             begun.tell(StepStarted(run=begun.run, step=channel, reason=part.reason))
             began = time.monotonic()
@@ -136,10 +138,10 @@ def _rewrite(
                 try:
                     block = part.write(begun.name_block(channel))
                 except KilonovaError as error:
-                    raise error.within(channel=channel) from error.__cause__
+                    raise error.with_context(channel=channel) from error.__cause__
             seconds = time.monotonic() - began
             begun.tell(StepEnded(run=begun.run, step=channel, rows=block.statistics.rows, seconds=seconds))
-            output = Output(
+            output = RunOutput(
                 channel=channel,
                 point=part.end,
                 block=block,
@@ -152,7 +154,7 @@ def _rewrite(
             outputs.append(output)
         read = tuple(block.number for part in parts for block in part.read)
         start, end = parts[0].start, parts[-1].end
-        item = Input(task=STEP, port=channel, channel=channel, start=start, end=end, blocks=read)
-        return Results(inputs=(item,), outputs=tuple(outputs), advances=())
+        item = RunInput(task=STEP, port=channel, channel=channel, start=start, end=end, blocks=read)
+        return RunResults(inputs=(item,), outputs=tuple(outputs), advances=())
 
-    return carry_out(workplace, prepare, work)
+    return execute_run(workplace, prepare, work)

@@ -9,31 +9,31 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 
-from kilonova.catalog import chains, ingest_keys, registry
+from kilonova.catalog import channel_store, ingest_keys, registry
 from kilonova.catalog.database import Transaction
-from kilonova.engine.invoke import checked, reason
-from kilonova.engine.seam import Warehouse
-from kilonova.engine.tasks import write_output
-from kilonova.engine.telling import Started, StepEnded, StepStarted
-from kilonova.engine.undertaking import Begun, Prepared, Results, Workplace, carry_out
-from kilonova.errors import DeclarationError, KilonovaError, UnreadableInput
+from kilonova.engine.executor import write_output
+from kilonova.engine.interfaces import WarehouseInterface
+from kilonova.engine.invocation import summarize_error, validate_output
+from kilonova.engine.run_events import RunStarted, StepEnded, StepStarted
+from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunPlan, RunResults, execute_run
+from kilonova.errors import DeclarationError, InputError, KilonovaError
 from kilonova.model.block import Base, Block, BlockName, Delta, External
-from kilonova.model.channel import Channel, Chronicle
+from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.idempotency import IdempotencyKey
-from kilonova.model.run import Output, RunKind
+from kilonova.model.run import RunKind, RunOutput
 from kilonova.model.task import Production
 from kilonova.model.version import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Supply:
+class IngestSource:
     """Rows from outside.
 
     Attributes:
-        rows: makes them, given the channel that they go to: a frame, or files that become a block where they lie.
+        rows: function that returns them, given their channel: a frame, or files to be registered in place as a block.
         production: whether they are a delta in the channel's encoding or the whole relation.
-        bytes: how large they are, roughly; None if that is not known.
-        source: where they come from, for people.
+        bytes: their approximate size; None if unknown.
+        source: a description of their source, for display.
     """
 
     rows: Callable[[Channel], Any]
@@ -43,29 +43,29 @@ class Supply:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A source channel as a run that inserts a block finds it.
+class IngestTarget:
+    """A source channel in the state in which a run ingests into it.
 
     Attributes:
-        chronicle: the channel.
+        chronicle: the channel's state.
         strong: whether its changes are read.
-        pins: the blocks that are read.
+        pins: the numbers of the blocks that are read.
     """
 
-    chronicle: Chronicle
+    chronicle: ChannelState
     strong: bool
     pins: tuple[int, ...]
 
 
-def target(tx: Transaction, channel: str, production: Production) -> Target:
-    """The channel of that name, which takes rows from outside.
+def ingest_target(tx: Transaction, channel: str, production: Production) -> IngestTarget:
+    """Return the ingest target for the channel of that name.
 
     Raises:
-        UnknownName: there is no such channel.
+        NotFound: there is no such channel.
         DeclarationError: a task writes the channel, which is not declared to have several writers, or the whole
-            relation is to be written to one that is.
+            relation is to be written to a channel that is.
     """
-    chronicle = chains.chronicle(tx, channel)
+    chronicle = channel_store.channel_state(tx, channel)
     writers = registry.writers(tx, [channel])[channel]
     several = chronicle.channel.several_writers
     if writers and not several:
@@ -80,18 +80,20 @@ def target(tx: Transaction, channel: str, production: Production) -> Target:
             channel=channel,
             hint="Ingest a delta",
         )
-    pins = tuple(block.number for block in chronicle.snapshot(chronicle.readable).blocks)
-    return Target(chronicle, channel in registry.followed(tx, [channel]), pins)
+    pins = tuple(block.number for block in chronicle.snapshot(chronicle.latest_readable).blocks)
+    return IngestTarget(chronicle, channel in registry.followed_channels(tx, [channel]), pins)
 
 
-def insert(warehouse: Warehouse[Any], target: Target, supply: Supply, point: int, name: BlockName) -> Block | None:
+def write_ingested(
+    warehouse: WarehouseInterface[Any], target: IngestTarget, supply: IngestSource, point: int, name: BlockName
+) -> Block | None:
     """Write rows from outside as a block; see `ingest`.
 
     Args:
         warehouse: the blocks.
         target: the channel.
         supply: the rows.
-        point: the point that is reserved for them.
+        point: the reserved point.
         name: the block's name.
 
     Returns:
@@ -101,8 +103,8 @@ def insert(warehouse: Warehouse[Any], target: Target, supply: Supply, point: int
     try:
         frame = supply.rows(chronicle.channel)
         if isinstance(frame, External):
-            return _registered(warehouse, target, frame, supply.production, point, name)
-        schema = checked(warehouse.schema_of(frame), chronicle.channel, supply.production, None)
+            return _register_external(warehouse, target, frame, supply.production, point, name)
+        schema = validate_output(warehouse.schema_of(frame), chronicle.channel, supply.production, None)
         block = write_output(
             warehouse,
             frame,
@@ -116,35 +118,42 @@ def insert(warehouse: Warehouse[Any], target: Target, supply: Supply, point: int
             strong=target.strong,
         )
     except KilonovaError as error:
-        raise error.within(channel=chronicle.channel.name) from error.__cause__
+        raise error.with_context(channel=chronicle.channel.name) from error.__cause__
     except PySparkException as error:
-        raise UnreadableInput(f"the rows cannot be read: {reason(error)}", channel=chronicle.channel.name) from error
+        raise InputError(
+            f"the rows cannot be read: {summarize_error(error)}", channel=chronicle.channel.name
+        ) from error
     return block
 
 
-def _registered(
-    warehouse: Warehouse[Any], target: Target, external: External, production: Production, point: int, name: BlockName
+def _register_external(
+    warehouse: WarehouseInterface[Any],
+    target: IngestTarget,
+    external: External,
+    production: Production,
+    point: int,
+    name: BlockName,
 ) -> Block | None:
-    """Make external files a block of a channel; see `insert`."""
+    """Register external files as a block of a channel; see `write_ingested`."""
     chronicle = target.chronicle
     channel = chronicle.channel
-    assert channel.schema is not None  # or the files would have been refused
+    assert channel.schema is not None  # else the files would have been rejected
     whole = production is Production.BASE
-    settled = chronicle.readable == point - 1
+    settled = chronicle.latest_readable == point - 1
     return warehouse.register(
         external,
         name=name,
         kind=Base(point) if whole else Delta(point - 1, point),
         schema=channel.schema,
         encoding=channel.encoding,
-        old=chronicle.snapshot(chronicle.readable) if settled and not whole else None,
+        old=chronicle.snapshot(chronicle.latest_readable) if settled and not whole else None,
         checks=channel.checks,
     )
 
 
-def ingested(channel: str, point: int, block: Block | None, source: str, seconds: float) -> Output:
-    """What a run makes of a source channel."""
-    return Output(
+def ingest_results(channel: str, point: int, block: Block | None, source: str, seconds: float) -> RunOutput:
+    """Return the output of an ingest run at a point of a source channel."""
+    return RunOutput(
         channel=channel,
         point=point,
         block=block,
@@ -156,12 +165,12 @@ def ingested(channel: str, point: int, block: Block | None, source: str, seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """An ingest that has been carried out.
+class IngestAcknowledgement:
+    """Acknowledgement of a completed ingest.
 
     Attributes:
-        run: the run that has done so.
-        repeated: whether that was an earlier one, under the same idempotency key.
+        run: the run that executed it.
+        repeated: whether that was an earlier run with the same idempotency key.
     """
 
     run: int
@@ -169,49 +178,51 @@ class Acknowledged:
 
 
 def ingest(
-    workplace: Workplace, warehouse: Warehouse[Any], channel: str, supply: Supply, key: IdempotencyKey | None = None
-) -> Acknowledged:
+    workplace: RunEnvironment,
+    warehouse: WarehouseInterface[Any],
+    channel: str,
+    supply: IngestSource,
+    key: IdempotencyKey | None = None,
+) -> IngestAcknowledgement:
     """Insert a block into a source channel.
 
     Args:
-        workplace: where.
+        workplace: the environment of the run.
         warehouse: the blocks.
         channel: the channel.
         supply: the rows.
-        key: an idempotency key: if a run has carried out the ingest under it, nothing is done.
+        key: an idempotency key: if a run has completed the ingest under it, nothing is done.
 
     Raises:
-        UnknownName: there is no such channel.
+        NotFound: there is no such channel.
         DeclarationError: a task writes the channel.
         SchemaMismatch: the rows do not fit it.
         KeyViolation: keys are null or occur twice.
-        UnreadableInput: a file cannot be read.
-        KeyReused: the idempotency key stands for another ingest.
-        Busy: a run is carrying out the ingest under that key.
+        InputError: a file cannot be read.
+        KeyReused: the idempotency key was used for another ingest.
+        Conflict: a run is executing the ingest under that key.
     """
     earlier: list[int] = []
 
-    def prepare(tx: Transaction) -> Prepared[Target] | None:
+    def prepare(tx: Transaction) -> RunPlan[IngestTarget] | None:
         if key is not None and (run := ingest_keys.finished(tx, channel, key)) is not None:
             earlier.append(run)
             return None
-        found = target(tx, channel, supply.production)
-        return Prepared(kind=RunKind.INGEST, tasks=(), writes=(channel,), pins=found.pins, plan=found, key=key)
+        found = ingest_target(tx, channel, supply.production)
+        return RunPlan(kind=RunKind.INGEST, tasks=(), writes=(channel,), pins=found.pins, plan=found, key=key)
 
-    def work(begun: Begun[Target]) -> Results:
+    def work(begun: ActiveRun[IngestTarget]) -> RunResults:
         point = begun.points[channel]
-        begun.tell(Started(run=begun.run, steps=(channel,)))
+        begun.tell(RunStarted(run=begun.run, steps=(channel,)))
         begun.tell(StepStarted(run=begun.run, step=channel, reason=f"from {supply.source}"))
         began = time.monotonic()
         with begun.step(channel):
-            block = insert(warehouse, begun.plan, supply, point, begun.name_block(channel))
+            block = write_ingested(warehouse, begun.plan, supply, point, begun.name_block(channel))
         seconds = time.monotonic() - began
         rows = None if block is None else block.statistics.rows
         begun.tell(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
-        output = ingested(channel, point, block, supply.source, seconds)
-        return Results(inputs=(), outputs=(output,), advances=())
+        output = ingest_results(channel, point, block, supply.source, seconds)
+        return RunResults(inputs=(), outputs=(output,), advances=())
 
-    with workplace.catalog.reading() as tx:  # blocks that are known need not be read while others wait to write
-        chains.chronicle(tx, channel)
-    done = carry_out(workplace, prepare, work)
-    return Acknowledged(earlier[0], True) if done is None else Acknowledged(done[0], False)
+    done = execute_run(workplace, prepare, work)
+    return IngestAcknowledgement(earlier[-1], True) if done is None else IngestAcknowledgement(done[0], False)

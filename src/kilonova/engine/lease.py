@@ -1,7 +1,7 @@
-"""A run's lease, renewed by a thread for as long as its process lives and works on it.
+"""Lease of a run: renewed by a thread for as long as its process is alive and works on it.
 
-The thread also looks once a second whether the run has ended elsewhere: somebody has cancelled it, or another process
-has taken it over.
+The thread also checks once a second whether the run was ended elsewhere: it was cancelled, or another process has taken
+it over.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from kilonova.catalog import runs
 from kilonova.catalog.database import Catalog
 
 _LOOK = 1.0
-"""Seconds between looks whether the run has ended elsewhere."""
+"""Seconds between checks whether the run was ended elsewhere."""
 
 
 class Lease:
-    """Keeps a run's lease alive within a `with` block.
+    """Context manager that renews a run's lease within a `with` block.
 
     Args:
-        catalog: where the lease is kept.
+        catalog: the catalog that stores the lease.
         run: the run.
-        length: how long a heartbeat is good for; one is sent every third of it.
-        lost: called once the run has ended elsewhere, and again at each look, because what is to be stopped may begin
-            after the first.
+        length: the period for which a heartbeat is valid; one is sent every third of it.
+        lost: called once the run was ended elsewhere, and again at each check, because work to be stopped may begin
+            after the first call.
     """
 
     def __init__(self, catalog: Catalog, run: int, length: timedelta, lost: Callable[[], None]) -> None:
@@ -56,12 +56,12 @@ class Lease:
             try:
                 if goes_on and time.monotonic() >= beaten + third:
                     with self._catalog.writing() as tx:
-                        goes_on = runs.beat(tx, self._run, self._length)
+                        goes_on = runs.renew_lease(tx, self._run, self._length)
                     beaten = time.monotonic()
                 elif goes_on:
                     with self._catalog.reading() as tx:
-                        goes_on = runs.goes_on(tx, self._run)
+                        goes_on = runs.is_running(tx, self._run)
                 if not goes_on:
                     self._lost()
-            except Exception:  # the next beat may get through; whether the run may commit is decided there
+            except Exception:  # the next heartbeat may succeed; the commit decides whether the lease is still valid
                 continue

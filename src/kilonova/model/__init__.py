@@ -1,1 +1,1 @@
-"""What things are: frozen values and pure functions, without Spark, database, clock or randomness."""
+"""Domain model: frozen values and pure functions, without Spark, database, clock or randomness."""

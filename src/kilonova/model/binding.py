@@ -1,8 +1,8 @@
 """A binding is a workflowette attached to channels: tasks that run atomically, and the triggers that start them.
 
-A workflowette is a group of tasks with ports (Nova, section 2.3). Once its ports are attached to channels nothing of
-it is left but tasks with names of their own, so that whatever works with tasks works with bound ones. A task belongs to
-one binding; one that is put into none is a binding by itself, which its news start.
+A workflowette is a group of tasks with ports (Nova, section 2.3). Once its ports are attached to channels, only tasks
+with names of their own remain, so that all code that works with tasks also works with bound ones. A task belongs to one
+binding; a task without a declared binding forms an implicit one, which new input starts.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kilonova.errors import DeclarationError, closest
+from kilonova.errors import DeclarationError, closest_name
 from kilonova.model.channel import Channel
-from kilonova.model.encoding import described
+from kilonova.model.encoding import describe_encoding
 from kilonova.model.task import Mode
-from kilonova.model.trigger import After, Arrival, Trigger, simple, spinning
+from kilonova.model.trigger import ArrivalTrigger, RunTrigger, Trigger, conditions_of, find_trigger_cycle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,14 +23,14 @@ class Binding:
     """A bound workflowette.
 
     Attributes:
-        name: unique within a catalog.
+        name: the name, unique within a catalog.
         tasks: the tasks that run as one run.
-        triggers: what starts it, any of them.
-        workflowette: the workflowette that is bound; empty for tasks that were put together in their workflow.
-        priority: what is higher goes first where not everything can run at once.
-        queue: for how many seconds it may wait for others that read the same, so as to read it once; None if it does
-            not wait.
-        alone: whether it is a task that was put into no binding.
+        triggers: the triggers; any of them starts the binding.
+        workflowette: the workflowette that is bound; empty for tasks that were grouped in their workflow.
+        priority: bindings with a higher priority run first where not everything can run at once.
+        merge_window: seconds for which it may wait for other bindings that read the same data, to read it once; None
+            if it does not wait.
+        implicit: whether it consists of a single task without a declared binding.
     """
 
     name: str
@@ -38,8 +38,8 @@ class Binding:
     triggers: tuple[Trigger, ...] = ()
     workflowette: str = ""
     priority: int = 0
-    queue: float | None = None
-    alone: bool = False
+    merge_window: float | None = None
+    implicit: bool = False
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
@@ -51,10 +51,10 @@ class Binding:
             raise DeclarationError("there are no tasks in it", binding=self.name)
 
 
-def refuse_impossible(
+def validate_bindings(
     bindings: Iterable[Binding], channels: Iterable[str], writes: Mapping[str, Iterable[str]]
 ) -> None:
-    """Refuse bindings that cannot be together.
+    """Check that bindings are valid together.
 
     Args:
         bindings: all bindings.
@@ -62,8 +62,8 @@ def refuse_impossible(
         writes: the channels that each task writes.
 
     Raises:
-        DeclarationError: a name or a task occurs twice, a trigger names what is not there, or triggers would start each
-            other without end.
+        DeclarationError: a name or a task occurs twice, a trigger names something that does not exist, or triggers
+            would start each other endlessly.
     """
     every = tuple(bindings)
     names, known = Counter(binding.name for binding in every), set(channels)
@@ -71,12 +71,12 @@ def refuse_impossible(
     for binding in every:
         if names[binding.name] > 1:
             raise DeclarationError("there are two bindings of this name", binding=binding.name)
-        if not binding.alone and binding.name in writes:
+        if not binding.implicit and binding.name in writes:
             raise DeclarationError("a task has this name", binding=binding.name, hint="Call it otherwise")
         for task in binding.tasks:
             if task not in writes:
                 raise DeclarationError(
-                    "there is no such task", binding=binding.name, task=task, hint=closest(task, list(writes))
+                    "there is no such task", binding=binding.name, task=task, hint=closest_name(task, list(writes))
                 )
             if task in owner:
                 raise DeclarationError(
@@ -86,22 +86,22 @@ def refuse_impossible(
                     hint="A task belongs to one binding; to use it twice, bind a workflowette twice",
                 )
             owner[task] = binding.name
-        for item in (item for trigger in binding.triggers for item in simple(trigger)):
-            if isinstance(item, Arrival) and item.channel not in known:
+        for item in (item for trigger in binding.triggers for item in conditions_of(trigger)):
+            if isinstance(item, ArrivalTrigger) and item.channel not in known:
                 raise DeclarationError(
                     "its trigger waits for a channel that is not there",
                     binding=binding.name,
                     channel=item.channel,
-                    hint=closest(item.channel, sorted(known)),
+                    hint=closest_name(item.channel, sorted(known)),
                 )
-            if isinstance(item, After) and item.binding not in names:
+            if isinstance(item, RunTrigger) and item.binding not in names:
                 raise DeclarationError(
                     f"its trigger waits for the binding {item.binding}, which is not there",
                     binding=binding.name,
-                    hint=closest(item.binding, sorted(names)),
+                    hint=closest_name(item.binding, sorted(names)),
                 )
     written = {each.name: [channel for task in each.tasks for channel in writes[task]] for each in every}
-    cycle = spinning({each.name: each.triggers for each in every}, written)
+    cycle = find_trigger_cycle({each.name: each.triggers for each in every}, written)
     if cycle:
         raise DeclarationError(
             f"triggers would start each other without end: {' is started by '.join((*cycle, cycle[0]))}",
@@ -110,20 +110,20 @@ def refuse_impossible(
         )
 
 
-def refuse_misfit(port: Channel, channel: Channel, modes: Iterable[Mode], written: bool) -> None:
-    """Refuse to attach a channel to a port that it does not fit.
+def validate_attachment(port: Channel, channel: Channel, modes: Iterable[Mode], written: bool) -> None:
+    """Check that a channel can be attached to a port.
 
-    Columns are the same, in any order. The encoding is, where a task sees it: where it reads what is new as it came,
-    or writes.
+    The columns must be the same, in any order. The encoding must be the same where a task depends on it: where it reads
+    the channel in mode NEW, or writes it.
 
     Args:
         port: the port, as the workflowette declares it.
         channel: the channel.
-        modes: how the workflowette's tasks read the port.
+        modes: the modes in which the workflowette's tasks read the port.
         written: whether one of them writes it.
 
     Raises:
-        DeclarationError: it does not fit.
+        DeclarationError: the channel does not fit the port.
     """
     if port.schema is not None and channel.schema is not None:
         wanted = {column.name: column.type for column in port.schema.columns}
@@ -147,8 +147,8 @@ def refuse_misfit(port: Channel, channel: Channel, modes: Iterable[Mode], writte
                 )
     if (written or Mode.NEW in modes) and port.encoding != channel.encoding:
         raise DeclarationError(
-            f"its changes come as {described(channel.encoding)}, those of the port {port.name} as "
-            f"{described(port.encoding)}",
+            f"its changes come as {describe_encoding(channel.encoding)}, those of the port {port.name} as "
+            f"{describe_encoding(port.encoding)}",
             channel=channel.name,
             hint="Declare both in the same way"
             + ("" if written else ", or read the port with kn.Changes, which is the same for all encodings"),

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from kilonova.errors import BrokenInvariant
 from kilonova.model.encoding import Encoding
-from kilonova.model.file import Fingerprint
 from kilonova.model.schema import Schema
+from kilonova.model.watched_file import Fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What turns the relation at `start` into that at `end`."""
+    """The change that turns the relation at `start` into that at `end`."""
 
     start: int
     end: int
@@ -45,12 +45,12 @@ Kind = Base | Delta
 
 @dataclass(frozen=True, slots=True, order=True)
 class BlockName:
-    """Name of a block, which no other ever has.
+    """Unique name of a block; never reused.
 
     Attributes:
         number: its number in the catalog.
-        suffix: random digits that tell it from a block with the same number of another catalog, or of this one before
-            it was restored from a backup; empty for blocks of older releases.
+        suffix: random digits that distinguish it from a block with the same number in another catalog, or in this one
+            before it was restored from a backup; empty for blocks of older releases.
     """
 
     number: int
@@ -69,7 +69,7 @@ class BlockName:
 
     @classmethod
     def of(cls, directory: str) -> BlockName | None:
-        """Return the name of the block that a directory is of; None if it is of none.
+        """Return the name of the block that a directory belongs to; None if it belongs to none.
 
         >>> BlockName.of("block_7_c0ffee")
         BlockName(number=7, suffix='c0ffee')
@@ -90,7 +90,7 @@ class StoredFile:
     Attributes:
         name: its name in the block's directory.
         size: its size in bytes.
-        rows: how many rows it has.
+        rows: its number of rows.
         checksum: the SHA-256 of its content, in hexadecimal digits.
     """
 
@@ -102,13 +102,13 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """What the job that wrote a block saw.
+    """Statistics collected by the job that wrote a block.
 
     Attributes:
         rows: rows in the block.
         bytes: size of its files.
         files: number of its files.
-        removals: how many rows of the relation a delta replaces or deletes; None where it is not known.
+        removals: number of rows of the relation that a delta replaces or deletes; None if unknown.
     """
 
     rows: int
@@ -132,7 +132,7 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class External:
-    """Files outside of the warehouse that are a block: read in their own format, never changed or deleted.
+    """External files registered as a block: read in their own format, never changed or deleted.
 
     Attributes:
         format: the format: `parquet`, `orc`, `csv` or `json`.
@@ -152,19 +152,19 @@ class External:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One block: where it lies in its channel's chain, and how its rows read.
+    """One block: its position in its channel's chain, and how its rows are interpreted.
 
     Attributes:
         number: the catalog-wide number.
         kind: base or delta.
         schema: the relation's schema at the block's end.
-        encoding: how its rows read, if it is a delta; by what it is laid out, if it is a base.
+        encoding: for a delta, the encoding of its rows; for a base, the encoding whose key determines its layout.
         columns: the columns stored, control columns included.
-        buckets: into how many files, by hash of the key and sorted by it, the rows are laid out; 0 for none.
-        statistics: what the job that wrote it saw.
-        external: the files that it is, if it was registered in place; None if it lies in the warehouse.
-        suffix: what makes the name of its directory unique; empty for blocks of older releases.
-        stored: its files as they were written, none if it was registered in place; None where that is not known.
+        buckets: number of files into which the rows are laid out by hash of the key, sorted by it; 0 for none.
+        statistics: statistics collected by the job that wrote it.
+        external: its files, if it was registered in place; None if it is in the warehouse.
+        suffix: the suffix that makes its directory's name unique; empty for blocks of older releases.
+        stored: its files as they were written, none if it was registered in place; None if unknown.
         manifest: the SHA-256 of the manifest beside its files; None if there is none.
     """
 
@@ -186,7 +186,7 @@ class Block:
         return BlockName(self.number, self.suffix)
 
     def seen_as(self, schema: Schema) -> Block:
-        """Return the block without the columns that only have the names of others in a schema: those are not read."""
+        """Return the block without the columns that share only their name with a column of a schema; not to be read."""
         since = {column.name: column.since for column in schema.columns}
         others = [c.name for c in self.columns.columns if since.get(c.name, c.since) != c.since]
         return replace(self, columns=self.columns.without(*others), buckets=0) if others else self
@@ -203,5 +203,5 @@ class Block:
 
     @property
     def removes(self) -> bool:
-        """Whether the block may take rows away; where it is not known, it may."""
+        """Return whether the block may remove rows; true if that is unknown."""
         return self.statistics.removals != 0

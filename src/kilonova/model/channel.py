@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
-from kilonova.errors import DeclarationError, UnknownName
+from kilonova.errors import DeclarationError, NotFound
 from kilonova.model.block import Base, Block, Delta
 from kilonova.model.check import Check
-from kilonova.model.directory import Directory
 from kilonova.model.encoding import (
     Append,
     Changes,
@@ -25,14 +24,15 @@ from kilonova.model.encoding import (
     Upsert,
     check_encoding,
     has_diff,
+    is_append_only,
     key_of,
-    merged_as,
+    merge_encoding,
     name_of,
-    only_adds,
 )
-from kilonova.model.reading import Chain, Diff, Reading, Snapshot, Strong
+from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema, check_names
 from kilonova.model.version import Validity, Version
+from kilonova.model.watched_directory import WatchedDirectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +40,17 @@ class Channel:
     """A channel as declared.
 
     Attributes:
-        name: unique within a catalog.
-        schema: the relation's columns; None until the first run of the task that writes it tells them.
-        encoding: how its deltas read unless a block says otherwise.
-        description: what it holds, for people.
-        checks: what its rows satisfy at every point since the checks are there.
-        watch: the directory whose files become part of it, if it is a source channel.
-        adopts: whether no columns were declared, so that it has those of the rows that its task makes.
-        several_writers: whether several tasks may write it, and ingests beside them: each deltas at its own points.
+        name: the name, unique within a catalog.
+        schema: the relation's columns; None until the first run of the task that writes it determines them.
+        encoding: the encoding of its deltas, unless a block has its own.
+        description: a description of its contents, for display.
+        checks: conditions that its rows satisfy at every point since the checks were added.
+        watch: the directory whose files are ingested into it, if it is a source channel.
+        adopts: whether no columns were declared, so that it takes the columns of the rows that its task returns.
+        several_writers: whether several tasks and ingests may write it, each writing deltas at its own points.
 
     Raises:
-        DeclarationError: the name, the schema or the encoding cannot be.
+        DeclarationError: the name, the schema or the encoding is invalid.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Channel:
     encoding: Encoding
     description: str = ""
     checks: tuple[Check, ...] = ()
-    watch: Directory | None = None
+    watch: WatchedDirectory | None = None
     adopts: bool = False
     several_writers: bool = False
 
@@ -79,7 +79,7 @@ class Channel:
                 check_names(self.schema)
                 check_encoding(self.encoding, self.schema)
             except DeclarationError as error:
-                raise error.within(channel=self.name) from None
+                raise error.with_context(channel=self.name) from None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class Channel:
 
 
 class PointState(enum.Enum):
-    """What became of a point: `RESERVED → FILLED | CANCELLED`."""
+    """State of a point: `RESERVED → FILLED | CANCELLED`."""
 
     RESERVED = "reserved"
     FILLED = "filled"
@@ -100,10 +100,10 @@ class Point:
     """A numbered state of a channel: Nova's sequence number.
 
     Attributes:
-        number: 1, 2, 3, …; point 0 is the empty relation and is not written down.
+        number: 1, 2, 3, …; point 0 is the empty relation and is not recorded.
         state: reserved, filled or cancelled.
-        version: what it reflects; empty unless filled.
-        time: when it was filled or cancelled; None while reserved.
+        version: the version that it reflects; empty unless filled.
+        time: time at which it was filled or cancelled; None while reserved.
         run: the run that reserved it.
     """
 
@@ -119,41 +119,44 @@ def _number(point: Point) -> int:
 
 
 @dataclass(frozen=True)
-class Chronicle:
-    """A channel with its points and live blocks, as one reader sees them at one moment.
+class ChannelState:
+    """A channel with its points and live blocks, as seen by one reader at one moment.
 
     Attributes:
         channel: the declaration.
-        points: points in order; cancelled ones other than the newest may be left out, and those before `since`.
+        points: points in order; cancelled ones other than the latest may be left out, and those before
+            `first_retained`.
         blocks: the live blocks, in any order.
-        since: the oldest point that is listed, where older ones are not because nobody needs them any more; else 0.
-        origin: the newest point of dropped channels of that name, after which the numbers of this one go on; else 0.
+        first_retained: the oldest point that is listed, if older ones are left out because nothing needs them any
+            more; else 0.
+        origin: the newest point of dropped channels of the same name, after which this channel's numbers continue;
+            else 0.
     """
 
     channel: Channel
     points: tuple[Point, ...]
     blocks: tuple[Block, ...]
-    since: int = 0
+    first_retained: int = 0
     origin: int = 0
 
     @property
-    def newest(self) -> int:
-        """The newest point, whatever its state; if there is none, that which its numbers start after."""
+    def latest(self) -> int:
+        """The newest point in any state; `origin` if there is none."""
         return self.points[-1].number if self.points else self.origin
 
     @cached_property
-    def readable(self) -> int:
+    def latest_readable(self) -> int:
         """The newest readable point: the one below the lowest that is still reserved."""
         reserved = (point.number - 1 for point in self.points if point.state is PointState.RESERVED)
-        return next(reserved, self.newest)
+        return next(reserved, self.latest)
 
     @property
-    def effective(self) -> int:
-        """The newest readable point that is not merely a cancelled repetition of an earlier one."""
-        return self.settled(self.readable)
+    def latest_distinct(self) -> int:
+        """The newest readable point that is not cancelled."""
+        return self.settled(self.latest_readable)
 
     def settled(self, number: int) -> int:
-        """Return the oldest point that equals point `number`: back over cancelled points."""
+        """Return the oldest point that equals point `number`, skipping cancelled points backwards."""
         if (found := self._settled.get(number)) is not None:
             return found
         index = bisect_right(self.points, number, key=_number)
@@ -163,7 +166,7 @@ class Chronicle:
 
     @cached_property
     def _settled(self) -> dict[int, int]:
-        """Each point that is listed with the oldest one that equals it."""
+        """Mapping of each listed point to the oldest point that equals it."""
         settled, last = {}, 0
         for point in self.points:
             if point.state is not PointState.CANCELLED:
@@ -173,50 +176,50 @@ class Chronicle:
 
     @property
     def committed(self) -> Version:
-        """What the newest filled point reflects, be it readable or not: all that has been written."""
+        """The version of the newest filled point, readable or not: all that has been written."""
         filled = (point for point in reversed(self.points) if point.state is PointState.FILLED)
         return next((point.version for point in filled), Version())
 
     @property
     def size(self) -> int:
-        """How many bytes the blocks of the newest readable snapshot have."""
-        return sum(block.statistics.bytes for block in self.snapshot(self.readable).blocks)
+        """The size in bytes of the blocks of the newest readable snapshot."""
+        return sum(block.statistics.bytes for block in self.snapshot(self.latest_readable).blocks)
 
     @property
-    def layered(self) -> bool:
-        """Whether the newest readable snapshot is a base and strong deltas, which need not be merged to be added up."""
-        kinds = {type(block.encoding) for block in self.snapshot(self.readable).deltas}
+    def has_weighted_deltas(self) -> bool:
+        """Return whether the newest readable snapshot is a base and strong deltas, which are summed without a merge."""
+        kinds = {type(block.encoding) for block in self.snapshot(self.latest_readable).deltas}
         return Changes in kinds and kinds <= {Append, Changes}
 
     @property
-    def complete(self) -> Schema | None:
-        """The columns of the newest readable snapshot, and what is stored beside them."""
-        return self.snapshot(self.readable).complete.schema
+    def stored_schema(self) -> Schema | None:
+        """The columns of the newest readable snapshot, state columns included."""
+        return self.snapshot(self.latest_readable).complete.schema
 
-    def same(self, one: int, other: int) -> bool:
-        """Whether two points are equal by construction: only cancelled points lie between them."""
+    def is_equivalent(self, one: int, other: int) -> bool:
+        """Return whether two points are equal by construction: only cancelled points lie between them."""
         return self.settled(one) == self.settled(other)
 
     def version(self, number: int) -> Version:
-        """What a point reflects; the empty version for point 0."""
+        """Return the version that a point reflects; the empty version for point 0."""
         settled = self.settled(number)
         return self.points[bisect_left(self.points, settled, key=_number)].version if settled else Version()
 
     def validity(self, number: int) -> Validity:
-        """Return when a point was the newest readable one (asynchronous scheduling, 2.1).
+        """Return the interval in which a point was the newest readable one (asynchronous scheduling, 2.1).
 
-        A point that is filled can be read once those before it are filled or cancelled. What tasks write to a source
-        channel of several writers does not end it.
+        A filled point is readable once all points before it are filled or cancelled. Points that tasks write to a
+        source channel with several writers do not end the interval.
 
         Raises:
-            UnknownName: the point is not readable, or is not listed any more.
+            NotFound: the point is not readable, or is no longer listed.
         """
         self._check(number)
         settled = self.settled(number)
         begun: datetime | None = None
         start: datetime | None = None
         for point in self.points:
-            if point.number > self.readable:
+            if point.number > self.latest_readable:
                 break
             assert point.time is not None
             start = point.time if start is None else max(start, point.time)
@@ -227,20 +230,22 @@ class Chronicle:
         return Validity(begun, None)
 
     def _arrived(self, point: Point) -> bool:
-        """Whether rows came to a source channel at a point."""
+        """Return whether a source channel received rows at a point."""
         if self.channel.several_writers:
             return point.version.begins(self.channel.name, point.number)
         return point.state is PointState.FILLED
 
     def schema_at(self, number: int) -> Schema | None:
-        """Return the relation's schema at a point: the declared one at the newest, that of a block at one before.
+        """Return the relation's schema at a point: the declared one at the newest, that of a block at earlier ones.
 
-        Until a task has made a redeclared channel anew, the newest point has the schema of its block as well, if that
-        has another key.
+        Until a task has recomputed a redeclared channel, the newest point has the schema of its block as well, if that
+        block has another key.
         """
         settled, declared = self.settled(number), self.channel.schema
-        block = next((block for block in self.blocks if self.settled(block.end) == settled), None)
-        if block is None or (declared is not None and settled == self.effective and self._keyed_alike(block, declared)):
+        block = next(iter(self._ends.get(settled, ())), None)
+        if block is None or (
+            declared is not None and settled == self.latest_distinct and self._keyed_alike(block, declared)
+        ):
             return declared
         return block.schema
 
@@ -250,11 +255,11 @@ class Chronicle:
         stored, wanted = ({c for c in schema.columns if c.name in key} for schema in (block.schema, declared))
         return stored == wanted
 
-    def with_block(self, block: Block, version: Version, run: int) -> Chronicle:
-        """This channel as a later task of the same run sees it: the run's own point filled by `block`.
+    def with_block(self, block: Block, version: Version, run: int) -> ChannelState:
+        """Return this channel as a later task of the same run sees it: the run's own point filled by `block`.
 
-        Points that others have reserved below it count as cancelled, unless there are several writers: then it cannot
-        be read yet. Nothing above it shows.
+        Points below it that other runs have reserved count as cancelled, unless there are several writers: then it
+        cannot be read yet. Points above it are not visible.
         """
         number = block.end
         own = Point(number=number, state=PointState.FILLED, version=version, time=None, run=run)
@@ -262,30 +267,26 @@ class Chronicle:
         channel = replace(self.channel, schema=block.schema) if self.channel.adopts else self.channel
         return replace(self, channel=channel, points=(*self._before(number), own), blocks=(*below, block))
 
-    def with_cancelled(self, number: int, run: int) -> Chronicle:
-        """This channel as a later task of the same run sees it: a point of the run's own is cancelled."""
+    def with_cancelled(self, number: int, run: int) -> ChannelState:
+        """Return this channel as a later task of the same run sees it: the run's own point cancelled."""
         own = Point(number=number, state=PointState.CANCELLED, version=Version(), time=None, run=run)
         return replace(self, points=(*self._before(number), own))
 
     def _before(self, number: int) -> tuple[Point, ...]:
-        """The points before one of a run's own, as that run sees them."""
+        """Return the points before one of a run's own, as that run sees them."""
         kept = self.channel.several_writers
         return tuple(p for p in self.points if p.number < number and (kept or p.state is not PointState.RESERVED))
 
     def path(self, start: int, end: int) -> tuple[Block, ...] | None:
-        """The fewest delta blocks that lead from one point to another, or None if none do."""
+        """Return the shortest path of delta blocks from one point to another, or None if there is none."""
         goal = self.settled(end)
         begin = self.settled(start)
-        steps: dict[int, list[Block]] = {}
-        for block in self.blocks:
-            if isinstance(block.kind, Delta) and block.kind.start >= begin:
-                steps.setdefault(self.settled(block.kind.start), []).append(block)
         came: dict[int, tuple[int, Block] | None] = {begin: None}
         frontier = [begin]
         while frontier and goal not in came:
             reached: list[int] = []
             for number in frontier:
-                for block in steps.get(number, ()):
+                for block in self._steps.get(number, ()):
                     end = self.settled(block.end)
                     if end not in came and end <= goal:
                         came[end] = (number, block)
@@ -299,12 +300,40 @@ class Chronicle:
             path.append(step[1])
         return tuple(reversed(path))
 
-    def snapshot(self, at: int) -> Snapshot:
-        """How the relation at a point is put together: from the newest base that leads there.
+    @cached_property
+    def _steps(self) -> dict[int, list[Block]]:
+        """The delta blocks that start at each point, keyed by the oldest point that equals it."""
+        steps: dict[int, list[Block]] = {}
+        for block in self.blocks:
+            if isinstance(block.kind, Delta):
+                steps.setdefault(self.settled(block.kind.start), []).append(block)
+        return steps
+
+    @cached_property
+    def _ends(self) -> dict[int, list[Block]]:
+        """The blocks that end at each point, keyed by the oldest point that equals it."""
+        ends: dict[int, list[Block]] = {}
+        for block in self.blocks:
+            ends.setdefault(self.settled(block.end), []).append(block)
+        return ends
+
+    @cached_property
+    def _snapshots(self) -> dict[int, SnapshotRead]:
+        """Cache of the snapshots that have been requested."""
+        return {}
+
+    def snapshot(self, at: int) -> SnapshotRead:
+        """Return the read plan of the relation at a point, from the newest base that leads there.
 
         Raises:
-            UnknownName: the point is not readable, or has been collected.
+            NotFound: the point is not readable, or has been collected.
         """
+        if at not in self._snapshots:
+            self._snapshots[at] = self._assembled(at)
+        return self._snapshots[at]
+
+    def _assembled(self, at: int) -> SnapshotRead:
+        """Assemble a snapshot; see `snapshot`."""
         self._check(at)
         bases = sorted(
             (b for b in self.blocks if isinstance(b.kind, Base) and self.settled(b.end) <= at),
@@ -314,77 +343,77 @@ class Chronicle:
         for base in bases:
             deltas = self.path(base.end, at)
             if deltas is not None:
-                return Snapshot(at=at, schema=schema, encoding=self.channel.encoding, base=base, deltas=deltas)
+                return SnapshotRead(at=at, schema=schema, encoding=self.channel.encoding, base=base, deltas=deltas)
         deltas = self.path(0, at)
         if deltas is None:
             raise self._collected(at)
-        return Snapshot(at=at, schema=schema, encoding=self.channel.encoding, base=None, deltas=deltas)
+        return SnapshotRead(at=at, schema=schema, encoding=self.channel.encoding, base=None, deltas=deltas)
 
-    def delta(self, start: int, end: int) -> Reading:
-        """How the change between two points reads in the channel's own encoding (mode NEW).
+    def delta(self, start: int, end: int) -> ReadPlan:
+        """Return the read plan of the change between two points in the channel's own encoding (mode NEW).
 
-        By chaining where deltas of that encoding lead from one to the other, else by diffing.
+        Deltas are chained where deltas of that encoding lead from one point to the other; else snapshots are diffed.
 
         Raises:
-            UnknownName: a point is not readable, or neither way is left after garbage collection.
+            NotFound: a point is not readable, or garbage collection has left neither way.
         """
         self._check(start)
         self._check(end)
         encoding = self.channel.encoding
         path = self.path(start, end)
-        if path is not None and all(encoding in (block.encoding, merged_as(block.encoding)) for block in path):
-            return Chain(start=start, end=end, schema=self.schema_at(end), encoding=encoding, deltas=path)
-        return Diff(old=self.snapshot(start), new=self.snapshot(end), encoding=encoding)
+        if path is not None and all(encoding in (block.encoding, merge_encoding(block.encoding)) for block in path):
+            return DeltaRead(start=start, end=end, schema=self.schema_at(end), encoding=encoding, deltas=path)
+        return DiffRead(old=self.snapshot(start), new=self.snapshot(end), encoding=encoding)
 
-    def changes(self, start: int, end: int) -> Reading:
-        """How the change between two points reads as a strong delta (mode CHANGES)."""
+    def changes(self, start: int, end: int) -> ReadPlan:
+        """Return the read plan of the change between two points as a strong delta (mode CHANGES)."""
         self._check(start)
         self._check(end)
         path = self.path(start, end)
         schema = self.schema_at(end)
         if path is not None and all(isinstance(block.encoding, Changes | Append) for block in path):
-            return Chain(start=start, end=end, schema=schema, encoding=Changes(), deltas=path)
+            return DeltaRead(start=start, end=end, schema=schema, encoding=Changes(), deltas=path)
         old = self.snapshot(start)
-        encodings = {merged_as(block.encoding) for block in path or ()}
+        encodings = {merge_encoding(block.encoding) for block in path or ()}
         if path and len(encodings) == 1 and old.blocks:
-            chain = Chain(start=start, end=end, schema=schema, encoding=encodings.pop(), deltas=path)
-            return Strong(old=old, delta=chain)
-        return Diff(old=old, new=self.snapshot(end), encoding=Changes())
+            chain = DeltaRead(start=start, end=end, schema=schema, encoding=encodings.pop(), deltas=path)
+            return ChangesRead(old=old, delta=chain)
+        return DiffRead(old=old, new=self.snapshot(end), encoding=Changes())
 
     def can_say(self, start: int, end: int) -> bool:
-        """Return whether the channel's own encoding can say the change between two points (mode NEW).
+        """Return whether the channel's own encoding can express the change between two points (mode NEW).
 
-        Deltas of that encoding can. Where there are none, because the relation was written anew, the difference of the
-        two snapshots can: but not if rows may have gone that the encoding cannot take away, nor if the channel had
-        another encoding at the first point, whose deltas read otherwise, nor if garbage collection took the first.
+        Deltas of that encoding can. Where there are none, because the relation was recomputed, the difference of the
+        two snapshots can, unless rows may have been removed that the encoding cannot remove, the channel had another
+        encoding at the first point, whose deltas are interpreted differently, or garbage collection took the first.
         """
         encoding = self.channel.encoding
         if self.settled(start) == 0 and not isinstance(encoding, Custom):
             return True
         try:
-            if isinstance(self.delta(start, end), Chain):
+            if isinstance(self.delta(start, end), DeltaRead):
                 return True
-        except UnknownName:
+        except NotFound:
             return False
         return has_diff(encoding) and not self._encoded_otherwise(start)
 
     def _encoded_otherwise(self, number: int) -> bool:
-        """Return whether the channel had another encoding at a point; strong deltas stand in channels of any."""
+        """Return whether the channel had another encoding at a point; strong deltas occur in channels of any."""
         settled = self.settled(number)
-        found = {merged_as(block.encoding) for block in self.blocks if self.settled(block.end) == settled}
-        return not found <= {merged_as(self.channel.encoding), Changes()}
+        found = {merge_encoding(block.encoding) for block in self._ends.get(settled, ())}
+        return not found <= {merge_encoding(self.channel.encoding), Changes()}
 
     def may_remove(self, start: int, end: int) -> bool:
-        """Whether the change between two points may take rows away (mode INSERTS needs that it does not)."""
+        """Return whether the change between two points may remove rows (mode INSERTS requires that it does not)."""
         if self.settled(start) == 0:
             return False
         path = self.path(start, end)
         if path is None:
             return True
-        return any(not only_adds(block.encoding) and block.removes for block in path)
+        return any(not is_append_only(block.encoding) and block.removes for block in path)
 
-    def _collected(self, number: int) -> UnknownName:
-        return UnknownName(
+    def _collected(self, number: int) -> NotFound:
+        return NotFound(
             "the point can no longer be read: garbage collection took its blocks",
             channel=self.channel.name,
             point=number,
@@ -393,18 +422,18 @@ class Chronicle:
 
     def _check(self, number: int) -> None:
         if 0 < number < self.origin:
-            raise UnknownName(
+            raise NotFound(
                 "the point was that of a channel of the same name, which was dropped",
                 channel=self.channel.name,
                 point=number,
                 hint=f"The points of this one are numbered from {self.origin + 1}",
             )
-        if 0 < number < self.since:
+        if 0 < number < self.first_retained:
             raise self._collected(number)
-        if not 0 <= number <= self.readable:
-            raise UnknownName(
+        if not 0 <= number <= self.latest_readable:
+            raise NotFound(
                 "there is no such point to read",
                 channel=self.channel.name,
                 point=number,
-                hint=f"The readable points are 0 to {self.readable}",
+                hint=f"The readable points are 0 to {self.latest_readable}",
             )

@@ -1,8 +1,8 @@
-"""A check is what every row of a channel must satisfy, or all of its rows together.
+"""A check is a condition that every row of a channel, or all of its rows together, must satisfy.
 
-A row violates a check only if the check is *false* of it: NULL passes, as in SQL's CHECK, except where null is what
-the check is about. Of a channel with the check c, at every point since c is there: no row of the relation violates
-c. Runs see to it by looking at what they add or replace; rows that go cannot violate anything.
+A row violates a check only if the check is *false* of it: NULL passes, as in SQL's CHECK, except where the check is
+about null. Guarantee: at every point since a check was added to a channel, no row of the relation violates it. Runs
+enforce this by checking the rows that they add or replace; removed rows cannot violate anything.
 """
 
 from __future__ import annotations
@@ -11,49 +11,49 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import assert_never
 
-from kilonova.errors import DeclarationError, closest
+from kilonova.errors import DeclarationError, closest_name
 from kilonova.model.encoding import Encoding, Upsert
 
 
 @dataclass(frozen=True, slots=True)
 class NotNull:
-    """A column is not null."""
+    """Check that a column is not null."""
 
     column: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unique:
-    """No two rows have the same values in these columns; rows with a null among them count as different."""
+    """Check that no two rows have the same values in these columns; rows with a null among them count as different."""
 
     columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """A column has one of these values, which are written as texts and read as the column's type."""
+class AcceptedValues:
+    """Check that a column has one of these values, which are written as text and read as the column's type."""
 
     column: str
     values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition on a row, in Spark SQL, is not false."""
+class RowCondition:
+    """Check that a condition on a row, in Spark SQL, is not false."""
 
     text: str
 
 
-RowCheck = NotNull | Accepted | Condition
-"""Checks that each row satisfies, or does not, alone."""
+RowCheck = NotNull | AcceptedValues | RowCondition
+"""Checks that are evaluated on each row alone."""
 
 Check = RowCheck | Unique
 
 
-def described(check: Check) -> str:
-    """The check in a few words.
+def describe_check(check: Check) -> str:
+    """Return the check as short text.
 
-    >>> described(Accepted("country", ("NL", "BE")))
+    >>> describe_check(AcceptedValues("country", ("NL", "BE")))
     'accepted(country: NL, BE)'
     """
     match check:
@@ -61,32 +61,32 @@ def described(check: Check) -> str:
             return f"not_null({column})"
         case Unique(columns):
             return f"unique({', '.join(columns)})"
-        case Accepted(column, values):
+        case AcceptedValues(column, values):
             return f"accepted({column}: {', '.join(values)})"
-        case Condition(text):
+        case RowCondition(text):
             return f"rows({text})"
         case _:
             assert_never(check)
 
 
 def columns_of(check: Check) -> tuple[str, ...]:
-    """The columns that a check names; those within a condition are known to SQL alone."""
+    """Return the columns that a check names; those within a SQL condition are not known here."""
     match check:
-        case NotNull(column) | Accepted(column, _):
+        case NotNull(column) | AcceptedValues(column, _):
             return (column,)
         case Unique(columns):
             return columns
-        case Condition():
+        case RowCondition():
             return ()
         case _:
             assert_never(check)
 
 
-def refuse_unknown(check: Check, columns: Collection[str]) -> None:
-    """Refuse a check that names a column which is not there.
+def check_columns_exist(check: Check, columns: Collection[str]) -> None:
+    """Check that all columns that a check names exist.
 
     Raises:
-        DeclarationError: it does.
+        DeclarationError: one does not.
     """
     for name in columns_of(check):
         if name not in columns:
@@ -94,22 +94,22 @@ def refuse_unknown(check: Check, columns: Collection[str]) -> None:
 
 
 def unknown(check: Check, column: str, columns: Collection[str]) -> DeclarationError:
-    """The error of a check that names a column which is not there."""
+    """Return the error for a check that names a column that does not exist."""
     return DeclarationError(
         "the check names a column that is not there",
         column=column,
-        check=described(check),
-        hint=closest(column, list(columns)),
+        check=describe_check(check),
+        hint=closest_name(column, list(columns)),
     )
 
 
 def of_rows(checks: tuple[Check, ...]) -> tuple[RowCheck, ...]:
-    """The checks for which a row is looked at alone."""
+    """Return the checks that are evaluated on each row alone."""
     return tuple(check for check in checks if not isinstance(check, Unique))
 
 
 def across_rows(checks: tuple[Check, ...], encoding: Encoding) -> tuple[Unique, ...]:
-    """The checks for which rows are compared, but for what the encoding's key implies.
+    """Return the checks that compare rows, except those that the encoding's key implies.
 
     >>> across_rows((Unique(("id", "day")), Unique(("code",))), Upsert(("id",)))
     (Unique(columns=('code',)),)

@@ -1,6 +1,6 @@
-"""Damages of blocks: where what is found in a block's directory differs from what was written.
+"""Damage to blocks: differences between the contents of a block's directory and what was written.
 
-Names and sizes are compared here; contents are where the files are.
+Names and sizes are compared here; contents are compared where the files are.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from enum import StrEnum
 from kilonova.model.block import Block, BlockName, StoredFile
 
 MANIFEST = "_block.json"
-"""Name of the file beside a block's files that says what was written."""
+"""Name of the manifest file in a block's directory, which records what was written."""
 
 
 class DamageKind(StrEnum):
-    """How something differs from what was written."""
+    """Kind of difference from what was written."""
 
     MISSING = "missing"
     FOREIGN = "foreign"
@@ -27,10 +27,10 @@ class DamageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Something of a block that is not as it was written.
+    """Part of a block that differs from what was written.
 
     Attributes:
-        kind: how it differs.
+        kind: the kind of difference.
         file: the file's name in the block's directory; None for the directory as a whole.
     """
 
@@ -39,7 +39,7 @@ class Damage:
 
     @property
     def of_rows(self) -> bool:
-        """Whether rows of the block may be lost or others have come: not so for its manifest."""
+        """Return whether rows of the block may have been lost or added; false for its manifest."""
         return self.file != MANIFEST
 
     def __str__(self) -> str:
@@ -49,13 +49,13 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenBlock:
-    """How a block was written.
+    """Record of how a block was written.
 
     Attributes:
         name: its name.
-        files: its files; None for blocks of older releases, of which only the next two are known.
-        count: how many files it has.
-        bytes: how many bytes they have.
+        files: its files; None for blocks of older releases, of which only `count` and `bytes` are known.
+        count: number of its files.
+        bytes: total size of its files in bytes.
         manifest: the digest of its manifest; None if there is none.
     """
 
@@ -66,8 +66,8 @@ class WrittenBlock:
     manifest: str | None
 
 
-def written(block: Block) -> WrittenBlock:
-    """Return how a block was written."""
+def written_block(block: Block) -> WrittenBlock:
+    """Return the record of how a block was written."""
     outside = block.external is not None
     return WrittenBlock(
         name=block.name,
@@ -82,7 +82,7 @@ def compare(block: WrittenBlock, found: Mapping[str, int] | None) -> tuple[Damag
     """Compare the files in a block's directory with those that were written.
 
     Args:
-        block: how the block was written.
+        block: the record of how the block was written.
         found: the sizes of the files by name, the manifest's included; None if there is no directory.
 
     >>> one = StoredFile(name="a", size=3, rows=1, checksum="")

@@ -1,4 +1,4 @@
-"""An encoding is how a delta block says what changed: with merge, chain and diff (Nova, section 2.1).
+"""An encoding defines how a delta block represents changes, with merge, chain and diff (Nova, section 2.1).
 
 For bases B and deltas Δ of one channel, every encoding obeys
 
@@ -6,15 +6,15 @@ For bases B and deltas Δ of one channel, every encoding obeys
     M(M(B, Δ₁), Δ₂) = M(B, C(Δ₁, Δ₂))            merging twice is merging the chain
     M(B₁, D(B₁, B₂)) = B₂                        merge and diff are inverse
 
-as bags of rows; `append` and `custom` only where D is defined. The functions themselves live where the rows
-are: `kilonova.testing.reference` in plain Python, `kilonova.warehouse` on Spark. This module says which
-encodings exist, which columns their delta blocks have and what each can do.
+as bags of rows; `append` and `custom` only where D is defined. The functions themselves are implemented in
+`kilonova.testing.reference` (plain Python) and `kilonova.warehouse` (Spark). This module defines the
+encodings, the columns of their delta blocks and the capabilities of each.
 
 A delta block's columns are those of the relation and, after them, the encoding's control columns:
 
-- `_deleted boolean` (upsert, columns): the key is to go; the other columns are not looked at.
-- `_weight bigint` (changes): how often the row is added (positive) or removed (negative); never 0.
-- `_set array<string>` (columns): which columns this row sets; null sets every column in the block.
+- `_deleted boolean` (upsert, columns): the key is to be deleted; the other columns are ignored.
+- `_weight bigint` (changes): number of times the row is added (positive) or removed (negative); never 0.
+- `_set array<string>` (columns): the columns that this row sets; null sets every column in the block.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _EXACT_NUMBER = re.compile(r"(tinyint|smallint|int|bigint|decimal\(\d+,\d+\))$")
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A delta holds rows to add. Diff is defined only where no row disappears."""
+    """Encoding whose deltas hold rows to add. Diff is defined only where no row disappears."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """A delta holds rows by key, and tombstones; the latest per key wins."""
+    """Encoding whose deltas hold rows by key, and tombstones; the latest per key wins."""
 
     key: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """A delta holds rows with a weight, +n or −n: the *strong delta* of asynchronous scheduling, 2.2.
+    """Encoding whose deltas hold rows with a weight, +n or −n: the *strong delta* of asynchronous scheduling, 2.2.
 
     With a key, the key is unique in every snapshot and blocks are laid out by it.
     """
@@ -57,9 +57,9 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """A delta holds (key, amounts to add): a *weak delta*.
+    """Encoding whose deltas hold (key, amounts to add): a *weak delta*.
 
-    A key whose measures are all zero is absent from the relation, so that groups can come and go; a
+    A key whose measures are all zero is absent from the relation, so that groups can be added and removed; a
     group whose sums may cancel while it still has rows needs a count among its measures.
     """
 
@@ -69,20 +69,20 @@ class Increment:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A delta holds keys with new values for some columns; it may also insert and delete keys."""
+    """Encoding whose deltas hold keys with new values for some columns; they may also insert and delete keys."""
 
     key: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """A delta holds what the user's per-key functions understand.
+    """Encoding whose deltas hold rows that the user's per-key functions interpret.
 
     Attributes:
-        key: the columns by which rows meet; a delta has them too.
+        key: the columns by which rows are cogrouped; a delta has them too.
         function: the functions' registered name.
         delta: the columns of a delta; None if they are the relation's.
-        has_diff: whether the functions can say the difference of two relations.
+        has_diff: whether the functions can compute the difference of two relations.
     """
 
     key: tuple[str, ...]
@@ -95,7 +95,7 @@ Encoding = Append | Upsert | Changes | Increment | Columns | Custom
 
 
 def key_of(encoding: Encoding) -> tuple[str, ...]:
-    """The key by which the blocks of an encoding are laid out, empty if it has none."""
+    """Return the key by which the blocks of an encoding are laid out, empty if it has none."""
     match encoding:
         case Append():
             return ()
@@ -106,7 +106,7 @@ def key_of(encoding: Encoding) -> tuple[str, ...]:
 
 
 def delta_schema(encoding: Encoding, relation: Schema) -> Schema:
-    """The columns of a delta block for a relation.
+    """Return the columns of a delta block for a relation.
 
     >>> delta_schema(Upsert(("id",)), Schema.of(("id", "int"), ("x", "string"))).names
     ('id', 'x', '_deleted')
@@ -127,7 +127,7 @@ def delta_schema(encoding: Encoding, relation: Schema) -> Schema:
 
 
 def optional_columns(encoding: Encoding, relation: Schema) -> tuple[str, ...]:
-    """The columns of a delta block that whoever makes one may leave out.
+    """Return the columns that the author of a delta block may leave out.
 
     Control columns default to "not deleted", weight 1 and "sets every column given"; a columns delta may
     leave out any column but the key.
@@ -145,36 +145,36 @@ def optional_columns(encoding: Encoding, relation: Schema) -> tuple[str, ...]:
             assert_never(encoding)
 
 
-def merged_as(encoding: Encoding) -> Encoding:
-    """How a delta meets the relation before it: a strong one over a unique key as an upsert, which looks at less.
+def merge_encoding(encoding: Encoding) -> Encoding:
+    """Return the encoding by which a delta is merged: upsert for a strong delta with a unique key, as it reads less.
 
-    >>> merged_as(Changes(("id",)))
+    >>> merge_encoding(Changes(("id",)))
     Upsert(key=('id',))
     """
     return Upsert(encoding.key) if isinstance(encoding, Changes) and encoding.key else encoding
 
 
-def only_adds(encoding: Encoding) -> bool:
-    """Whether no delta of this encoding can ever remove or replace a row."""
+def is_append_only(encoding: Encoding) -> bool:
+    """Return whether no delta of this encoding can ever remove or replace a row."""
     return isinstance(encoding, Append)
 
 
 def has_diff(encoding: Encoding) -> bool:
-    """Whether the difference of any two relations can be said; append cannot take rows away."""
-    return encoding.has_diff if isinstance(encoding, Custom) else not only_adds(encoding)
+    """Return whether the difference of any two relations can be expressed; append cannot remove rows."""
+    return encoding.has_diff if isinstance(encoding, Custom) else not is_append_only(encoding)
 
 
-def added(encoding: Encoding, rows: int, removals: int | None) -> int | None:
-    """How many more rows a relation has after deltas of one encoding; None where they do not tell.
+def net_rows(encoding: Encoding, rows: int, removals: int | None) -> int | None:
+    """Return the net number of rows that deltas of one encoding add to a relation; None if it cannot be determined.
 
-    Strong ones do where a key is unique, for then each row is added or removed once.
+    It can be for strong deltas with a unique key, as each row is then added or removed once.
 
     Args:
-        encoding: how they read.
-        rows: rows in them.
-        removals: how many rows they replace or delete; None where that is not known.
+        encoding: the encoding of the deltas.
+        rows: number of rows in the deltas.
+        removals: number of rows that they replace or delete; None if unknown.
 
-    >>> added(Append(), 5, 0), added(Changes(("id",)), 5, 2), added(Upsert(("id",)), 5, 2)
+    >>> net_rows(Append(), 5, 0), net_rows(Changes(("id",)), 5, 2), net_rows(Upsert(("id",)), 5, 2)
     (5, 1, None)
     """
     match encoding:
@@ -187,7 +187,7 @@ def added(encoding: Encoding, rows: int, removals: int | None) -> int | None:
 
 
 def check_encoding(encoding: Encoding, relation: Schema) -> None:
-    """Refuse an encoding that does not fit the relation.
+    """Check that an encoding fits the relation.
 
     Raises:
         DeclarationError: a key or measure is not a column, a measure is not an exact number, a column is
@@ -234,7 +234,7 @@ def check_encoding(encoding: Encoding, relation: Schema) -> None:
 
 
 def name_of(encoding: Encoding) -> str:
-    """The name by which users know the encoding.
+    """Return the encoding's name as shown to users.
 
     >>> name_of(Upsert(("id",)))
     'upsert'
@@ -242,10 +242,10 @@ def name_of(encoding: Encoding) -> str:
     return type(encoding).__name__.lower()
 
 
-def described(encoding: Encoding) -> str:
-    """The encoding as users write it.
+def describe_encoding(encoding: Encoding) -> str:
+    """Return the encoding as users write it.
 
-    >>> described(Increment(("carrier",), ("n",)))
+    >>> describe_encoding(Increment(("carrier",), ("n",)))
     'increment(carrier; n)'
     """
     match encoding:

@@ -1,6 +1,6 @@
-"""An event is something that has happened, as the catalog keeps it: what triggers, pages and people follow.
+"""Events recorded in the catalog, which triggers, web pages and users follow.
 
-Events are numbered in the order of their commits, so that whoever has read up to one has missed none before.
+Events are numbered in the order of their commits, so that a reader that has read up to one has missed none before it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from datetime import datetime
 
 
 class EventKind(enum.Enum):
-    """What has happened.
+    """Kind of an event.
 
-    STUCK: a firing has been due for too long, or has been tried in vain as often as firings are. UNDELIVERED: an outlet
-    has given an event up. FELL_BACK: a run made a view anew, because following its change failed. RECOVERED: the
-    catalog was recovered from the blocks of the warehouse.
+    STUCK: a firing has been due for too long, or has failed the maximum number of attempts. UNDELIVERED: an event could
+    not be delivered to a subscription, and was given up. FELL_BACK: a run recomputed a view, because incremental
+    maintenance failed. RECOVERED: the catalog was recovered from the blocks of the warehouse. DAMAGED: a block differs
+    from what was written.
     """
 
     LAUNCHED = "launched"
@@ -23,35 +24,36 @@ class EventKind(enum.Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     ABANDONED = "abandoned"
-    IDLE = "idle"
+    SKIPPED = "skipped"
     FIRED = "fired"
     APPLIED = "applied"
     PAUSED = "paused"
     RESUMED = "resumed"
-    SET_ASIDE = "set aside"
-    CHANGED = "changed"
-    UNSEEN = "unseen"
-    SERVER_STARTED = "server started"
-    SERVER_STOPPED = "server stopped"
-    SERVER_SILENT = "server silent"
+    FILE_QUARANTINED = "file-quarantined"
+    FILE_CHANGED = "file-changed"
+    DIRECTORY_UNREADABLE = "directory-unreadable"
+    SERVER_STARTED = "server-started"
+    SERVER_STOPPED = "server-stopped"
+    SERVER_SILENT = "server-silent"
     STUCK = "stuck"
-    UNDELIVERED = "undelivered"
-    FELL_BACK = "fell back"
+    DELIVERY_FAILED = "delivery-failed"
+    FELL_BACK = "fell-back"
     RECOVERED = "recovered"
+    DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that has happened.
+    """An event.
 
     Attributes:
-        number: 1, 2, 3, … in the order of commits; some may be left out.
-        time: when.
-        kind: what.
+        number: 1, 2, 3, … in the order of commits; there may be gaps.
+        time: the time at which it happened.
+        kind: its kind.
         run: the run concerned.
         binding: the binding concerned.
         channels: the channels that may have changed.
-        text: more of it, for people.
+        text: details, for display.
     """
 
     number: int

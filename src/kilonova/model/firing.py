@@ -1,4 +1,4 @@
-"""A firing is a trigger that has fired, or a person who did: a binding that is to run.
+"""A firing is a request to run a binding, made by a trigger or manually.
 
 ::
 
@@ -7,8 +7,8 @@
      └─── release ────┘                       ▼
      └─── release (its run was abandoned) ── RUNNING             IDLE    there was nothing to do
 
-A claim is good for as long as the server that has it is alive. A firing whose runs were abandoned again and again has
-FAILED: what it runs takes its process with it.
+A claim is valid for as long as the server that holds it is alive. A firing whose runs are abandoned repeatedly becomes
+FAILED, because its runs crash their process.
 """
 
 from __future__ import annotations
@@ -22,46 +22,46 @@ from kilonova.errors import BrokenInvariant
 
 
 class FiringState(enum.Enum):
-    """Where a firing stands."""
+    """State of a firing."""
 
-    DUE = "due"
+    QUEUED = "queued"
     CLAIMED = "claimed"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    IDLE = "idle"
+    SKIPPED = "skipped"
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more becomes of it."""
-        return self in (FiringState.SUCCEEDED, FiringState.FAILED, FiringState.IDLE)
+        """Return whether the state is terminal."""
+        return self in (FiringState.SUCCEEDED, FiringState.FAILED, FiringState.SKIPPED)
 
 
 class FiringEvent(enum.Enum):
-    """What can happen to a firing."""
+    """Event that changes the state of a firing."""
 
     CLAIM = "claim"
     LAUNCH = "launch"
     SUCCEED = "succeed"
     FAIL = "fail"
-    IDLE = "idle"
+    SKIP = "skip"
     RELEASE = "release"
 
 
 _NEXT: Mapping[tuple[FiringState, FiringEvent], FiringState] = {
-    (FiringState.DUE, FiringEvent.CLAIM): FiringState.CLAIMED,
+    (FiringState.QUEUED, FiringEvent.CLAIM): FiringState.CLAIMED,
     (FiringState.CLAIMED, FiringEvent.LAUNCH): FiringState.RUNNING,
-    (FiringState.CLAIMED, FiringEvent.IDLE): FiringState.IDLE,
+    (FiringState.CLAIMED, FiringEvent.SKIP): FiringState.SKIPPED,
     (FiringState.CLAIMED, FiringEvent.FAIL): FiringState.FAILED,
-    (FiringState.CLAIMED, FiringEvent.RELEASE): FiringState.DUE,
+    (FiringState.CLAIMED, FiringEvent.RELEASE): FiringState.QUEUED,
     (FiringState.RUNNING, FiringEvent.SUCCEED): FiringState.SUCCEEDED,
     (FiringState.RUNNING, FiringEvent.FAIL): FiringState.FAILED,
-    (FiringState.RUNNING, FiringEvent.RELEASE): FiringState.DUE,
+    (FiringState.RUNNING, FiringEvent.RELEASE): FiringState.QUEUED,
 }
 
 
-def next_state(state: FiringState, event: FiringEvent) -> FiringState:
-    """The state after an event.
+def next_firing_state(state: FiringState, event: FiringEvent) -> FiringState:
+    """Return the state after an event.
 
     Raises:
         BrokenInvariant: the event cannot happen in that state.
@@ -73,25 +73,25 @@ def next_state(state: FiringState, event: FiringEvent) -> FiringState:
 
 
 def before(event: FiringEvent) -> tuple[FiringState, ...]:
-    """The states in which an event can happen."""
+    """Return the states in which an event can happen."""
     return tuple(state for state, other in _NEXT if other is event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firing:
-    """A firing as the catalog keeps it.
+    """A firing as recorded in the catalog.
 
     Attributes:
         number: its number.
-        binding: what is to run.
-        trigger: the trigger in words; None if a person fired.
-        occurrence: what the trigger fired for, or who fired.
-        time: when that happened.
-        state: where it stands.
-        attempts: how many runs of it were abandoned.
+        binding: the binding to run.
+        trigger: the trigger as text; None if fired manually.
+        occurrence: the occurrence for which the trigger fired, or the person who fired.
+        time: time of the occurrence.
+        state: its state.
+        attempts: number of its runs that were abandoned.
         server: the server that has claimed it.
         run: its run.
-        ended: when it ended.
+        ended: time at which it ended.
     """
 
     number: int

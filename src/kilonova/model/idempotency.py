@@ -1,4 +1,4 @@
-"""Idempotency key of an ingest: asked for again under the same key, it is not carried out again."""
+"""Idempotency key of an ingest: a repeated request with the same key is not executed again."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from kilonova.errors import SettingsError
 
 LONGEST = 255
-"""How many characters a key has at most."""
+"""Maximum number of characters of a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """Key that the client of an ingest has chosen, and what it asked for under it.
+    """Key chosen by the client of an ingest, with a digest of the request.
 
     Attributes:
         text: the key.
-        digest: digest of what was asked: a key that comes again with another one was not meant for that.
+        digest: digest of the request; the same key with another digest is an error.
 
     Raises:
         SettingsError: the key is empty, too long, or has control characters.
@@ -30,11 +30,11 @@ class IdempotencyKey:
     digest: str
 
     def __post_init__(self) -> None:
-        refuse_unfit(self.text)
+        check_key(self.text)
 
 
-def refuse_unfit(text: str) -> None:
-    """Refuse what cannot be an idempotency key.
+def check_key(text: str) -> None:
+    """Check that a text is a valid idempotency key.
 
     Raises:
         SettingsError: it is empty, too long, or has control characters.
@@ -47,7 +47,7 @@ def refuse_unfit(text: str) -> None:
 
 
 def digest_of(asked: Mapping[str, Any]) -> str:
-    """Digest of what was asked, which does not depend on the order of names.
+    """Return a digest of a request, which does not depend on the order of names.
 
     >>> digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
     True

@@ -1,4 +1,4 @@
-"""A role says what somebody may do from outside: each may do what those before it may."""
+"""Roles of API tokens: each role includes the permissions of those before it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import enum
 
 
 class Role(enum.Enum):
-    """What a token is good for."""
+    """Role that a token grants."""
 
     READ = "read"
     OPERATE = "operate"
     ADMIN = "admin"
 
     def may(self, needed: Role) -> bool:
-        """Whether this role may do what another one is needed for.
+        """Return whether this role includes the permissions of another.
 
         >>> Role.OPERATE.may(Role.READ), Role.OPERATE.may(Role.ADMIN)
         (True, False)

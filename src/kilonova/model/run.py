@@ -5,8 +5,8 @@
     RUNNING ── commit ──▶ SUCCEEDED
        │
        ├───── fail ─────▶ FAILED        the work raised; its files are removed
-       ├──── cancel ────▶ CANCELLED     a person ended it; its process notices, and stops
-       └──── expire ────▶ ABANDONED     its process went silent; whoever finds it cleans up after it
+       ├──── cancel ────▶ CANCELLED     cancelled by a person; its process notices, and stops
+       └──── expire ────▶ ABANDONED     its process sent no heartbeat; another process cleans up after it
 
 Only RUNNING runs hold reserved points, pins and task claims.
 """
@@ -20,12 +20,12 @@ from datetime import datetime
 
 from kilonova.errors import BrokenInvariant
 from kilonova.model.block import Block
-from kilonova.model.headway import Headway
+from kilonova.model.progress import RunProgress
 from kilonova.model.version import Version
 
 
 class RunState(enum.Enum):
-    """Where a run stands."""
+    """State of a run."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -35,7 +35,7 @@ class RunState(enum.Enum):
 
 
 class RunEvent(enum.Enum):
-    """What can happen to a run."""
+    """Event that changes the state of a run."""
 
     COMMIT = "commit"
     FAIL = "fail"
@@ -44,7 +44,7 @@ class RunEvent(enum.Enum):
 
 
 class RunKind(enum.Enum):
-    """What a run is for."""
+    """Kind of work that a run does."""
 
     TASKS = "tasks"
     INGEST = "ingest"
@@ -61,7 +61,7 @@ _NEXT: Mapping[tuple[RunState, RunEvent], RunState] = {
 
 
 def next_state(state: RunState, event: RunEvent) -> RunState:
-    """The state after an event.
+    """Return the state after an event.
 
     Raises:
         BrokenInvariant: the event cannot happen in that state.
@@ -73,8 +73,8 @@ def next_state(state: RunState, event: RunEvent) -> RunState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
-    """What a task read through a port: the change from `start` to `end`, or the snapshot at `end`."""
+class RunInput:
+    """Record of what a task read through a port: the change from `start` to `end`, or the snapshot at `end`."""
 
     task: str
     port: str
@@ -84,33 +84,33 @@ class Input:
     blocks: tuple[int, ...] = ()
 
 
-class Way(enum.Enum):
-    """How a task is done.
+class RefreshMethod(enum.Enum):
+    """Method by which a task's output is brought up to date.
 
-    INCREMENTAL turns news into news; PARTITIONWISE makes those groups of a view anew that the news touch; WHOLE makes
-    the whole relation of whole relations, as the variant is written; FRESH runs an incremental variant once, from
-    nothing, over everything.
+    INCREMENTAL computes the output's change from the inputs' changes; PARTITIONWISE recomputes the groups of a view
+    that the inputs' changes affect; WHOLE recomputes the whole relation from whole relations, as the variant is
+    written; FRESH runs an incremental variant once, from the empty relation, over all input.
     """
 
     INCREMENTAL = "incremental"
-    PARTITIONWISE = "partition-wise"
-    WHOLE = "whole"
-    FRESH = "fresh"
+    AFFECTED_GROUPS = "affected groups"
+    FULL = "full"
+    INITIAL = "initial"
 
     @property
     def renews(self) -> bool:
-        """Whether nothing is left of what was there before."""
-        return self in (Way.WHOLE, Way.FRESH)
+        """Return whether the whole previous output is replaced."""
+        return self in (RefreshMethod.FULL, RefreshMethod.INITIAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
-    """How much there is to read for a task.
+class InputSize:
+    """Size of the input of a task.
 
     Attributes:
-        change: what has changed since the cursors, in bytes of Parquet.
-        whole: the relations as they are now, in bytes of Parquet.
-        moved: how many of the relations have changed.
+        change: size of the changes since the cursors, in bytes of Parquet.
+        whole: size of the current relations, in bytes of Parquet.
+        moved: number of the relations that have changed.
     """
 
     change: int
@@ -119,30 +119,30 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What a task took in one run."""
+class CostSample:
+    """Time that a task took in one run, with its refresh method and input size."""
 
-    way: Way
-    extent: Extent
+    way: RefreshMethod
+    extent: InputSize
     seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """What a run makes of a point that it reserved: a block, or nothing (the point is cancelled).
+class RunOutput:
+    """Output of a run at a point that it reserved: a block, or nothing (the point is cancelled).
 
     Attributes:
         channel: the channel written.
         point: the reserved point, or the compacted one.
         block: the block written; None if nothing changed.
-        version: what the point reflects.
+        version: the version that the point reflects.
         task: the task that wrote it; None for ingests and compactions.
-        reason: how it was made and why so, for people.
+        reason: how it was computed and why so, for display.
         seconds: how long it took.
-        way: how the task was done; None for ingests and compactions.
-        extent: how much there was to read for it.
-        estimates: what the ways in which it could be done were estimated to take, in seconds.
-        merges: the numbers of the deltas that the block is put together of, if it is a delta that a compaction wrote.
+        way: the refresh method of the task; None for ingests and compactions.
+        extent: the size of the task's input.
+        estimates: estimated seconds of each refresh method that was possible.
+        merges: the numbers of the deltas that the block was merged from, if it is a delta that a compaction wrote.
     """
 
     channel: str
@@ -152,28 +152,28 @@ class Output:
     task: str | None
     reason: str
     seconds: float
-    way: Way | None = None
-    extent: Extent | None = None
-    estimates: Mapping[Way, float] = field(default_factory=dict)
+    way: RefreshMethod | None = None
+    extent: InputSize | None = None
+    estimates: Mapping[RefreshMethod, float] = field(default_factory=dict)
     merges: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run as the catalog keeps it.
+    """A run as recorded in the catalog.
 
     Attributes:
         number: 1, 2, 3, … in the order in which runs began.
-        kind: what it is for.
-        state: where it stands.
+        kind: the kind of work that it does.
+        state: its state.
         tasks: the tasks that it runs.
         owner: the process that runs it.
-        started: when it began.
-        ended: when it ended.
-        lease_until: until when it is safe from being taken over without a heartbeat.
-        error: what happened, if it did not succeed.
+        started: time at which it began.
+        ended: time at which it ended.
+        lease_until: time at which its lease expires without a heartbeat, so that another process may take it over.
+        error: the reason, if it did not succeed.
         binding: the binding that it runs; None if a person started it, or it runs none.
-        progress: how far it has come, while it goes on.
+        progress: its progress, while it is running.
     """
 
     number: int
@@ -186,17 +186,17 @@ class Run:
     lease_until: datetime
     error: str | None
     binding: str | None = None
-    progress: Headway | None = None
+    progress: RunProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The run's results are visible."""
+    """Outcome of a commit that succeeded: the run's results are visible."""
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
-    """Another process took the run over; nothing was published."""
+class LeaseExpired:
+    """Outcome of a commit that failed: another process took the run over; nothing was published."""
 
 
-CommitResult = Committed | Expired
+CommitResult = Committed | LeaseExpired

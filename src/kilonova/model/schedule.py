@@ -1,7 +1,8 @@
-"""A schedule is a row of times: so much apart, or those of a cron expression.
+"""A schedule is a sequence of times: at a fixed interval, or given by a cron expression.
 
-That of a task holds it back: until the next time after its last run it does not run by itself, whatever is new. A task
-whose logic has not run yet is not held back, nor one that is asked for by name, or by a trigger.
+A task's schedule delays it: the task does not run automatically before the first scheduled time after its last run,
+even if there is new input. A task whose logic has not run yet is not delayed, nor one that is requested by name or
+started by a trigger.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from typing import assert_never
 from kilonova.errors import DeclarationError
 
 UNITS = {"week": 604_800, "day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
-"""The seconds of each unit, the longest first."""
+"""Seconds per unit, the longest unit first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """So many seconds lie between the beginnings of two runs.
+    """Interval schedule: the number of seconds between the beginnings of two runs.
 
     Raises:
-        DeclarationError: they are none.
+        DeclarationError: the number is not positive.
     """
 
     seconds: int
@@ -32,11 +33,11 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """Between the beginnings of two runs comes a time of a cron expression with five fields.
+    """Cron schedule: a time of the five-field expression lies between the beginnings of two runs.
 
     Attributes:
         expression: minute, hour, day, month and weekday.
-        zone: the time zone in which they are, by its name in the IANA database.
+        zone: the time zone of the expression, by its name in the IANA database.
     """
 
     expression: str
@@ -46,10 +47,10 @@ class Cron:
 Schedule = Every | Cron
 
 
-def described(schedule: Schedule) -> str:
-    """The schedule as users write it.
+def describe_schedule(schedule: Schedule) -> str:
+    """Return the schedule as users write it.
 
-    >>> described(Every(7200))
+    >>> describe_schedule(Every(7200))
     'every 2 hours'
     """
     match schedule:
@@ -64,7 +65,7 @@ def described(schedule: Schedule) -> str:
 
 
 def duration(seconds: int) -> str:
-    """So many seconds in words, in the largest unit that fits.
+    """Return a number of seconds as text, in the largest unit that divides it.
 
     >>> duration(5400), duration(86_400)
     ('90 minutes', '1 day')

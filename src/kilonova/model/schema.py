@@ -1,7 +1,7 @@
 """A schema is a tuple of named, typed columns; types are written as Spark SQL writes them.
 
-Types are kept as text in the canonical form of Spark's `simpleString` (`bigint`, `decimal(10,2)`,
-`struct<a:int>`), so that a schema can be stored, compared and handed to a reader without Spark.
+Types are stored as text in the canonical form of Spark's `simpleString` (`bigint`, `decimal(10,2)`,
+`struct<a:int>`), so that a schema can be stored, compared and passed to a reader without Spark.
 (Nova, section 3.1.)
 """
 
@@ -14,7 +14,7 @@ from kilonova.errors import DeclarationError, SchemaMismatch
 RESERVED = ("_deleted", "_weight", "_set", "_block")
 
 KEPT = "_kept_"
-"""How the names of columns begin that are stored beside a relation's to keep it up to date, and are not part of it."""
+"""Name prefix of state columns, which are stored with a relation to keep it up to date but are not part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class Column:
     """A named column with a Spark SQL type.
 
     Attributes:
-        name: unique within its schema.
-        type: as Spark SQL writes it.
-        since: the newest point of the channel when the column was added to it, which with the name is its identity: a
-            column that is dropped and added again is another one. 0 for those that were there from the beginning.
+        name: the name, unique within its schema.
+        type: the type, as Spark SQL writes it.
+        since: the newest point of the channel when the column was added to it. With the name it is the column's
+            identity: a column that is dropped and added again is another one. 0 for columns present from the beginning.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Schema:
 
     @classmethod
     def of(cls, *columns: tuple[str, str]) -> Schema:
-        """A schema from (name, type) pairs."""
+        """Return a schema from (name, type) pairs."""
         return cls(tuple(Column(name, type_) for name, type_ in columns))
 
     @property
@@ -65,11 +65,11 @@ class Schema:
 
     @property
     def ddl(self) -> str:
-        """The schema as Spark's readers take it."""
+        """The schema as DDL text for Spark's readers."""
         return ", ".join(f"{quoted(column.name)} {column.type}" for column in self.columns)
 
     def type_of(self, name: str) -> str:
-        """The type of a column.
+        """Return the type of a column.
 
         Raises:
             SchemaMismatch: there is no such column.
@@ -80,28 +80,28 @@ class Schema:
         raise SchemaMismatch("there is no such column", column=name)
 
     def only(self, names: tuple[str, ...]) -> Schema:
-        """The columns with these names, in the order of this schema."""
+        """Return the columns with these names, in the order of this schema."""
         return Schema(tuple(column for column in self.columns if column.name in names))
 
     def plus(self, *columns: tuple[str, str]) -> Schema:
-        """This schema with columns added at the end."""
+        """Return this schema with columns added at the end."""
         return Schema((*self.columns, *(Column(name, type_) for name, type_ in columns)))
 
     def without(self, *names: str) -> Schema:
-        """This schema without some columns."""
+        """Return this schema without some columns."""
         return Schema(tuple(column for column in self.columns if column.name not in names))
 
     @property
-    def visible(self) -> Schema:
+    def user_columns(self) -> Schema:
         """The columns that are part of the relation."""
         return Schema(tuple(column for column in self.columns if not column.name.startswith(KEPT)))
 
     @property
-    def kept(self) -> Schema:
-        """The columns that are stored beside it."""
+    def state_columns(self) -> Schema:
+        """The state columns, which are stored with the relation."""
         return Schema(tuple(column for column in self.columns if column.name.startswith(KEPT)))
 
-    def require(self, actual: Schema, *, optional: tuple[str, ...] = ()) -> None:
+    def validate(self, actual: Schema, *, optional: tuple[str, ...] = ()) -> None:
         """Check that rows with the schema `actual` fit this one, whatever the order of their columns.
 
         Args:
@@ -109,7 +109,7 @@ class Schema:
             optional: columns of this schema that the rows may lack.
 
         Raises:
-            SchemaMismatch: a column is missing, is not wanted, or has a type that is not the declared one.
+            SchemaMismatch: a column is missing, is not part of the schema, or has a type that is not the declared one.
         """
         given = {column.name: column.type for column in actual.columns}
         for column in self.columns:
@@ -153,7 +153,7 @@ def identified(declared: Schema, known: Schema | None, newest: int) -> Schema:
 
 
 def quoted(name: str) -> str:
-    """A name as Spark SQL takes it, whatever characters it has.
+    """Return a name quoted for Spark SQL, whatever characters it has.
 
     >>> quoted("a`b")
     '`a``b`'
@@ -162,7 +162,7 @@ def quoted(name: str) -> str:
 
 
 def check_names(schema: Schema) -> None:
-    """Refuse relations that use the names of control columns.
+    """Check that a relation does not use the names of control columns.
 
     Raises:
         DeclarationError: a column is called `_deleted`, `_weight`, `_set` or `_block`, or begins with `_kept_`.

@@ -1,9 +1,9 @@
-"""A task is a processing step; its parameters are its ports, and its variants are ways to do it.
+"""A task is a processing step; its parameters are its ports, and its variants are alternative implementations.
 
-A *mode* says what a port is fed (Nova, section 2.2): ALL the snapshot at the newest readable point; NEW what
-came since the cursor, in the channel's encoding; OLD the snapshot at the cursor, beside NEW; CHANGES what NEW
-gives, as a strong delta; INSERTS the rows of CHANGES where none is taken away. A *production* says what a
-variant writes: a whole new BASE, or a DELTA to what is there.
+A *mode* defines the input of a port (Nova, section 2.2): ALL is the snapshot at the newest readable point; NEW the
+change since the cursor, in the channel's encoding; OLD the snapshot at the cursor, together with NEW; CHANGES the
+change of NEW as a strong delta; INSERTS the rows of CHANGES where none is removed. A *production* defines what a
+variant writes: a whole new BASE, or a DELTA to the existing relation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kilonova.model.schedule import Schedule
 
 
 class Mode(enum.Enum):
-    """How a port reads."""
+    """Mode in which a port reads its channel."""
 
     ALL = "all"
     NEW = "new"
@@ -27,12 +27,12 @@ class Mode(enum.Enum):
 
     @property
     def advances(self) -> bool:
-        """Whether the port reads what came since the cursor, so that its cursor decides what it is fed."""
+        """Return whether the port reads the change since the cursor, so that its cursor determines its input."""
         return self in (Mode.NEW, Mode.CHANGES, Mode.INSERTS)
 
 
 class Production(enum.Enum):
-    """How a variant writes."""
+    """Kind of block that a variant writes."""
 
     BASE = "base"
     DELTA = "delta"
@@ -49,19 +49,19 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sql:
-    """What a variant does, as one Spark SQL query over its ports."""
+    """Logic of a variant, as one Spark SQL query over its ports."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """Python function of a variant, or object of a custom encoding, kept by value beside its source.
+    """Python function of a variant, or object of a custom encoding, stored by value together with its source.
 
     Attributes:
         pickled: the function or object.
-        source: its source, for people.
-        unseen: what its fingerprint does not cover, for people who plan it; the catalog does not keep it.
+        source: its source code, for display.
+        unseen: definitions that its fingerprint does not cover, for display in a plan; not stored in the catalog.
     """
 
     pickled: bytes
@@ -71,7 +71,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What a variant does, as the change of one Spark SQL query over channels; see `kilonova.query`."""
+    """Logic of a variant, as the change of one Spark SQL query over channels; see `kilonova.query`."""
 
     text: str
 
@@ -81,17 +81,17 @@ Logic = Sql | Query | Function
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One way to do a task.
+    """One implementation of a task.
 
     Attributes:
-        name: unique within the task.
-        ports: what it reads, in the order of its parameters.
-        productions: what it writes to each of the task's outputs, in their order.
-        logic: what it does.
-        fingerprint: equal for definitions that do the same, whatever their formatting.
+        name: the name, unique within the task.
+        ports: its ports, in the order of its parameters.
+        productions: the kind of block that it writes to each of the task's outputs, in their order.
+        logic: its logic.
+        fingerprint: a text that is equal for definitions that do the same, whatever their formatting.
 
     Raises:
-        DeclarationError: OLD stands without NEW beside it, or a port occurs twice.
+        DeclarationError: OLD is used without NEW, or a port occurs twice.
     """
 
     name: str
@@ -118,25 +118,25 @@ class Variant:
 
     @property
     def incremental(self) -> bool:
-        """Whether some port reads only what is new."""
+        """Return whether some port reads only new input."""
         return any(port.mode.advances for port in self.ports)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A processing step with the channels it writes and the variants that can do it.
+    """A processing step with the channels it writes and its variants.
 
     Attributes:
-        name: unique within a catalog.
+        name: the name, unique within a catalog.
         writes: the channels that it writes.
-        variants: the ways to do it, the preferred one first.
-        schedule: when it may run by itself; None for whenever something is new.
-        note: how it is kept up to date, for people who plan it; the catalog does not keep it.
-        written: a view's query as its author wrote it, for people; empty for other tasks.
+        variants: its variants, the preferred one first.
+        schedule: the times at which it may run automatically; None for whenever there is new input.
+        note: how it is kept up to date, for display in a plan; not stored in the catalog.
+        written: a view's query as its author wrote it, for display; empty for other tasks.
 
     Raises:
-        DeclarationError: there is no variant, two have one name, a channel is written twice, or a variant does not say
-            of each output what it writes there.
+        DeclarationError: there is no variant, two variants have the same name, a channel is written twice, or a variant
+            does not declare a production for each output.
     """
 
     name: str
@@ -164,19 +164,19 @@ class Task:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The channels that any variant reads, its own outputs left out."""
+        """The channels that any variant reads, without the task's own outputs."""
         channels = (port.channel for variant in self.variants for port in variant.ports)
         return tuple(dict.fromkeys(channel for channel in channels if channel not in self.writes))
 
     @property
     def loops(self) -> tuple[str, ...]:
-        """The own outputs of which some variant reads what came since its cursor (bulk stages: loopback)."""
+        """The task's own outputs of which some variant reads the change since its cursor (bulk stages: loopback)."""
         ports = (port for variant in self.variants for port in variant.ports if port.mode.advances)
         return tuple(dict.fromkeys(port.channel for port in ports if port.channel in self.writes))
 
     @property
     def fingerprint(self) -> str:
-        """Equal for tasks whose variants do the same to the same channels."""
+        """A text that is equal for tasks whose variants do the same to the same channels."""
         parts: Iterable[str] = (
             f"{variant.name}:{productions_to_text(variant.productions)}:{variant.fingerprint}:"
             + ",".join(f"{port.name}={port.channel}/{port.mode.value}" for port in variant.ports)
@@ -186,7 +186,7 @@ class Task:
 
 
 def productions_to_text(productions: tuple[Production, ...]) -> str:
-    """Productions per output as the catalog keeps them, where one stands for all that are alike.
+    """Return productions per output as text for the catalog; a single one stands for all if they are equal.
 
     >>> productions_to_text((Production.BASE, Production.DELTA)), productions_to_text((Production.BASE,) * 2)
     ('base,delta', 'base')
@@ -195,7 +195,7 @@ def productions_to_text(productions: tuple[Production, ...]) -> str:
 
 
 def productions_from_text(text: str, outputs: int) -> tuple[Production, ...]:
-    """Return what `productions_to_text` was made of, for so many outputs.
+    """Return the productions that `productions_to_text` encoded, for the given number of outputs.
 
     >>> [production.value for production in productions_from_text("delta", 2)]
     ['delta', 'delta']

@@ -1,10 +1,11 @@
-"""A trigger is what starts a bound workflowette (Nova, section 2.3).
+"""A trigger starts a bound workflowette (Nova, section 2.3).
 
-Three simple ones: data arrives on a channel, a time comes, a run of another binding gets somewhere. A compound one
-fires once all of its simple ones have fired. A binding may have several triggers; each of them starts it.
+There are three simple conditions: data arrives on a channel, a scheduled time is reached, a run of another binding
+reaches a state. A compound trigger fires once all of its conditions have been met. A binding may have several triggers;
+each of them starts it.
 
-What makes a trigger fire is an *occurrence*, which has a name of its own: the point that arrived, the time that came,
-the event of the run. A trigger fires once per occurrence, whoever looks and however often.
+A trigger fires for an *occurrence*, which has a name of its own: the point that arrived, the scheduled time, the event
+of the run. A trigger fires once per occurrence, no matter which servers evaluate it and how often.
 """
 
 from __future__ import annotations
@@ -17,18 +18,17 @@ from datetime import datetime
 from typing import assert_never
 
 from kilonova.errors import DeclarationError
-from kilonova.model.schedule import Schedule, duration
-from kilonova.model.schedule import described as schedule_described
+from kilonova.model.schedule import Schedule, describe_schedule, duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
-    """Data has arrived on a channel: a new point that is no repetition of the one before.
+class ArrivalTrigger:
+    """Trigger on data arriving on a channel: a new point that does not equal the one before.
 
     Attributes:
         channel: the channel.
-        rows: only once so many rows have come since it fired last; None for any.
-        seconds: only once what has come is so old; None for at once. With `rows`, whichever is first.
+        rows: minimum number of rows that have arrived since it last fired; None for any.
+        seconds: minimum age of the new data; None for none. With `rows`, whichever is reached first.
 
     Raises:
         DeclarationError: a number is not positive.
@@ -43,28 +43,28 @@ class Arrival:
             raise DeclarationError("a trigger waits for some rows, or some time", channel=self.channel)
 
 
-class Missed(enum.Enum):
-    """What becomes of times that came while nobody looked: one run for all of them, or none."""
+class MisfirePolicy(enum.Enum):
+    """Misfire policy for scheduled times missed while no server ran: one run for all of them, or none."""
 
     RUN = "run"
     SKIP = "skip"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clock:
-    """A time has come.
+class TimeTrigger:
+    """Trigger on scheduled times.
 
     Attributes:
-        schedule: the times; those of an interval are counted from when the trigger was registered, which is the first.
-        missed: what becomes of times that came while nobody looked, or while the trigger was paused.
+        schedule: the times; those of an interval are counted from the trigger's registration, which is the first.
+        missed: the policy for times missed while no server ran, or while the trigger was paused.
     """
 
     schedule: Schedule
-    missed: Missed = Missed.RUN
+    missed: MisfirePolicy = MisfirePolicy.RUN
 
 
-class Reached(enum.Enum):
-    """Where a run of a binding has got."""
+class RunOutcome(enum.Enum):
+    """State of a run that a run trigger waits for."""
 
     LAUNCHED = "launched"
     SUCCEEDED = "succeeded"
@@ -72,63 +72,64 @@ class Reached(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class After:
-    """A run of another binding has got somewhere (a cascade)."""
+class RunTrigger:
+    """Trigger on a run of another binding that reaches a state (a cascade)."""
 
     binding: str
-    reached: Reached = Reached.SUCCEEDED
+    reached: RunOutcome = RunOutcome.SUCCEEDED
 
 
-Simple = Arrival | Clock | After
+Condition = ArrivalTrigger | TimeTrigger | RunTrigger
 
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """All of several triggers have fired since it fired last.
+    """Compound trigger: all of several triggers have fired since it last fired.
 
     Raises:
         DeclarationError: there are fewer than two.
     """
 
-    triggers: tuple[Simple, ...]
+    triggers: tuple[Condition, ...]
 
     def __post_init__(self) -> None:
         if len(self.triggers) < 2:
             raise DeclarationError("all_of takes two triggers or more", hint="Give the one trigger by itself")
 
 
-Trigger = Simple | AllOf
+Trigger = Condition | AllOf
 
 
-def simple(trigger: Trigger) -> tuple[Simple, ...]:
-    """The simple triggers that a trigger is made of."""
+def conditions_of(trigger: Trigger) -> tuple[Condition, ...]:
+    """Return the simple triggers that a trigger consists of."""
     return trigger.triggers if isinstance(trigger, AllOf) else (trigger,)
 
 
-def described(trigger: Trigger) -> str:
-    """The trigger in words.
+def describe_trigger(trigger: Trigger) -> str:
+    """Return the trigger as text.
 
-    >>> described(AllOf((Arrival(channel="articles", rows=1000, seconds=600), After(binding="templates"))))
+    >>> arrival = ArrivalTrigger(channel="articles", rows=1000, seconds=600)
+    >>> describe_trigger(AllOf((arrival, RunTrigger(binding="templates"))))
     'articles has 1,000 new rows or some are 10 minutes old, and templates has succeeded'
     """
     match trigger:
-        case Arrival(channel=channel, rows=None, seconds=None):
+        case ArrivalTrigger(channel=channel, rows=None, seconds=None):
             return f"{channel} has new data"
-        case Arrival(channel=channel, rows=None, seconds=int(seconds)):
+        case ArrivalTrigger(channel=channel, rows=None, seconds=int(seconds)):
             return f"{channel} has new data that is {duration(seconds)} old"
-        case Arrival(channel=channel, rows=int(rows), seconds=None):
+        case ArrivalTrigger(channel=channel, rows=int(rows), seconds=None):
             return f"{channel} has {rows:,} new rows"
-        case Arrival(channel=channel, rows=int(rows), seconds=int(seconds)):
+        case ArrivalTrigger(channel=channel, rows=int(rows), seconds=int(seconds)):
             return f"{channel} has {rows:,} new rows or some are {duration(seconds)} old"
-        case Clock(schedule=schedule):
-            return schedule_described(schedule)
-        case After(binding=binding, reached=Reached.LAUNCHED):
+        case TimeTrigger(schedule=schedule):
+            return describe_schedule(schedule)
+        case RunTrigger(binding=binding, reached=RunOutcome.LAUNCHED):
             return f"{binding} is launched"
-        case After(binding=binding, reached=reached):
+        case RunTrigger(binding=binding, reached=reached):
             return f"{binding} has {reached.value}"
         case AllOf(triggers):
-            return ", and ".join(map(described, triggers))
-        case Arrival():
+            return ", and ".join(map(describe_trigger, triggers))
+        case ArrivalTrigger():
             raise AssertionError
         case _:
             assert_never(trigger)
@@ -136,11 +137,11 @@ def described(trigger: Trigger) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """What makes a trigger fire, once.
+    """Occurrence for which a trigger fires once.
 
     Attributes:
-        name: tells it from all others of the trigger.
-        time: when it happened.
+        name: the name, unique among the trigger's occurrences.
+        time: time at which it happened.
     """
 
     name: str
@@ -148,13 +149,13 @@ class Occurrence:
 
 
 @dataclass(frozen=True, slots=True)
-class Armed:
-    """What a simple trigger remembers.
+class ConditionState:
+    """State of a simple trigger.
 
     Attributes:
         seen: the point or the event up to which it has fired.
-        time: the next time for a clock; None for others.
-        fired: within a compound trigger: the occurrence that it has to offer; None if it waits for one.
+        time: the next time of a time trigger; None for others.
+        fired: within a compound trigger: the occurrence that met the condition; None if it is still waiting.
     """
 
     seen: int = 0
@@ -162,25 +163,27 @@ class Armed:
     fired: Occurrence | None = None
 
 
-State = tuple[Armed, ...]
-"""What a trigger remembers, per simple trigger that it is made of."""
+TriggerState = tuple[ConditionState, ...]
+"""State of a trigger, per simple trigger that it consists of."""
 
 
-def spinning(triggers: Mapping[str, Iterable[Trigger]], writes: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """A cycle of bindings that would start each other without end, if there is one.
+def find_trigger_cycle(
+    triggers: Mapping[str, Iterable[Trigger]], writes: Mapping[str, Iterable[str]]
+) -> tuple[str, ...]:
+    """Return a cycle of bindings that would start each other endlessly, if there is one.
 
-    A binding is started without end if some trigger of it has nothing to wait for but runs of such bindings: the
-    greatest set with that property.
+    A binding is started endlessly if one of its triggers waits only for runs of such bindings: the greatest set with
+    that property.
 
     Args:
-        triggers: those of each binding.
+        triggers: the triggers of each binding.
         writes: the channels that each binding writes.
 
     Returns:
         The bindings, each started by the next, the last by the first; empty if there is no cycle.
 
-    >>> ends = {"a": [After(binding="b")], "b": [AllOf((After(binding="a"), Arrival(channel="c")))]}
-    >>> spinning(ends, {"a": ["c"], "b": []}), spinning(ends, {"a": [], "b": []})
+    >>> ends = {"a": [RunTrigger(binding="b")], "b": [AllOf((RunTrigger(binding="a"), ArrivalTrigger(channel="c")))]}
+    >>> find_trigger_cycle(ends, {"a": ["c"], "b": []}), find_trigger_cycle(ends, {"a": [], "b": []})
     (('a', 'b'), ())
     """
     writers: dict[str, list[str]] = {}
@@ -188,19 +191,19 @@ def spinning(triggers: Mapping[str, Iterable[Trigger]], writes: Mapping[str, Ite
         for channel in channels:
             writers.setdefault(channel, []).append(binding)
 
-    def starts(item: Simple) -> Sequence[str | None]:
+    def starts(item: Condition) -> Sequence[str | None]:
         match item:
-            case After(binding=binding):
+            case RunTrigger(binding=binding):
                 return (binding,)
-            case Arrival(channel=channel):
+            case ArrivalTrigger(channel=channel):
                 return writers.get(channel, (None,))
-            case Clock():
+            case TimeTrigger():
                 return (None,)
             case _:
                 assert_never(item)
 
     left = {
-        name: [each for trigger in own for each in itertools.product(*map(starts, simple(trigger)))]
+        name: [each for trigger in own for each in itertools.product(*map(starts, conditions_of(trigger)))]
         for name, own in triggers.items()
     }
     while True:

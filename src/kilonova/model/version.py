@@ -1,12 +1,12 @@
-r"""A version says which source points and which logic versions the relation at a point reflects.
+r"""A version records the source points and the logic versions that the relation at a point reflects.
 
 It has one entry per *path* from a source channel, `(source, task, …, task)`. An entry is a set of
-reflections: which snapshots of the source, seen through which logic version of each task on the path;
+reflections: snapshots of the source, seen through a logic version of each task on the path;
 an asynchronous lookup makes an entry grow to several.
 
 A snapshot of a source is valid from the time at which it could first be read until the next one could. With T⁺ the
 latest of those beginnings and T⁻ the earliest of those ends, over all snapshots that a version reflects, its temporal
-provenance is *consistent* iff T⁺ < T⁻: then it has the newest of every source as of any time in [T⁺, T⁻)
+provenance is *consistent* iff T⁺ < T⁻: then it reflects the newest snapshot of every source as of any time in [T⁺, T⁻)
 (asynchronous scheduling, 2.1).
 
     base:   V[path·t] = { (p, l·λ) : (p, l) ∈ V_input[path] }
@@ -27,9 +27,9 @@ from typing import Final
 Path = tuple[str, ...]
 
 START: Final = -1
-"""The logic version `s` of a task that has not begun to exist: a no-op."""
+"""The logic version `s` of a task that does not exist yet: a no-op."""
 END: Final = 2**31 - 1
-"""The logic version `e` of a task that has ceased to exist: a no-op."""
+"""The logic version `e` of a task that no longer exists: a no-op."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,8 +49,8 @@ class Validity:
     """Interval in which a snapshot is the newest, its end excluded.
 
     Attributes:
-        start: the beginning; None for the empty relation, which is there from the beginning of time.
-        end: the end; None while it lasts, which is later than every time (the paper's *now*).
+        start: the beginning; None for the empty relation, which has no beginning.
+        end: the end; None if it has not ended, which is later than every time (the paper's *now*).
     """
 
     start: datetime | None
@@ -58,12 +58,12 @@ class Validity:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no time in it."""
+        """Return whether the interval is empty."""
         return self.start is not None and self.end is not None and self.start >= self.end
 
 
 def _entry(points: Iterable[tuple[tuple[int, ...], int, int]]) -> Entry:
-    """A sorted entry with adjoining ranges joined."""
+    """Return a sorted entry with adjoining ranges joined."""
     joined: list[Reflection] = []
     for logic, first, last in sorted(points):
         if joined and joined[-1].logic == logic and first <= joined[-1].last + 1:
@@ -74,7 +74,7 @@ def _entry(points: Iterable[tuple[tuple[int, ...], int, int]]) -> Entry:
 
 
 def _minus(left: Entry, right: Entry) -> Entry:
-    """The reflections of `left` that are not in `right`."""
+    """Return the reflections of `left` that are not in `right`."""
     rest = [(item.logic, item.first, item.last) for item in left]
     for gone in right:
         cut: list[tuple[tuple[int, ...], int, int]] = []
@@ -92,30 +92,30 @@ def _minus(left: Entry, right: Entry) -> Entry:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What a point reflects: reflections per path, sorted by path."""
+    """The version of a point: reflections per path, sorted by path."""
 
     entries: tuple[tuple[Path, Entry], ...] = ()
 
     @classmethod
     def of(cls, entries: Mapping[Path, Entry]) -> Version:
-        """A version from its entries by path."""
+        """Return a version from its entries by path."""
         return cls(tuple(sorted(entries.items())))
 
     @classmethod
     def source(cls, channel: str, point: int) -> Version:
-        """The version of a point of a source channel."""
+        """Return the version of a point of a source channel."""
         return cls.of({(channel,): (Reflection((), point, point),)})
 
     def begins(self, source: str, point: int) -> bool:
-        """Whether the newest rows that came to a source channel from outside are those of a point."""
+        """Return whether the newest rows ingested into a source channel are those of a point."""
         return any(path == (source,) and entry[-1].last == point for path, entry in self.entries)
 
     def by(self, task: str) -> Version:
-        """The part of this version that a task has brought: the paths that it ends."""
+        """Return the part of this version that a task contributed: the paths that end in it."""
         return Version(tuple((path, entry) for path, entry in self.entries if len(path) > 1 and path[-1] == task))
 
     def beside(self, other: Version) -> Version:
-        """The version of a channel that reflects what two writers have written, by path the one that reaches further.
+        """Return the version of a channel that reflects the output of two writers: per path, the more advanced entry.
 
         >>> print(Version.source("a", 3).beside(Version.source("b", 2)).beside(Version.source("a", 1)))
         a 3; b 2
@@ -125,7 +125,7 @@ class Version:
         return Version.of(mine | further)
 
     def through(self, task: str, logic: int) -> Version:
-        """This version as a base block sees it that `task` makes of it."""
+        """Return the version of a base block that `task` computes from a relation of this version."""
         return Version.of(
             {
                 (*path, task): tuple(Reflection((*r.logic, logic), r.first, r.last) for r in entry)
@@ -134,16 +134,16 @@ class Version:
         )
 
     def joined(self, other: Version) -> Version:
-        """The version of a relation that is made from two inputs (their ⊕)."""
+        """Return the version of a relation that is computed from two inputs (their ⊕)."""
         mine = dict(self.entries)
         for path, entry in other.entries:
             mine[path] = _entry((r.logic, r.first, r.last) for r in (*mine.get(path, ()), *entry))
         return Version.of(mine)
 
     def advanced(self, start: Version, end: Version) -> Version:
-        r"""The version after a delta from `start` to `end` was applied to this one: (V₁ \ V₂) ∪ V₃.
+        r"""Return the version after a delta from `start` to `end` was applied to this one: (V₁ \ V₂) ∪ V₃.
 
-        Paths that the delta does not speak of stay as they are.
+        Paths that the delta does not contain stay as they are.
         """
         mine, old, new = dict(self.entries), dict(start.entries), dict(end.entries)
         for path, entry in new.items():
@@ -180,8 +180,8 @@ class Version:
         """Return whether publishing this version after `frontier` would go back (logic evolution, 4.1).
 
         The newest point and the newest logic version of each task on a path are compared one by one, on the paths that
-        both versions have. That is a partial order, and what does not reach `frontier` in it is behind: stricter than
-        the paper, which lets pass what goes back in one component and forward in another.
+        both versions have. That is a partial order, and a version that does not reach `frontier` in it is behind. This
+        is stricter than the paper, which allows going back in one component and forward in another.
         """
         mine = dict(self.entries)
         return any(
@@ -198,7 +198,7 @@ class Version:
 
 
 def _newest(entry: Entry) -> tuple[int, ...]:
-    """Return the newest point of an entry, and of each task on its path the newest logic version."""
+    """Return the newest point of an entry, and the newest logic version of each task on its path."""
     logics = zip(*(reflection.logic for reflection in entry), strict=True)
     return (max(reflection.last for reflection in entry), *map(max, logics))
 

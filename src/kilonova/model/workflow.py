@@ -3,7 +3,7 @@
 Several writers of one channel write deltas to it, each run at points of its own.
 
 A task may read a channel that it writes itself (Nova, Figure 1: the hashes seen so far); that loop is no
-cycle, because it reads what earlier runs left there.
+cycle, because the task reads the output of earlier runs.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
-from kilonova.errors import DeclarationError, closest
+from kilonova.errors import DeclarationError, closest_name
 from kilonova.model.binding import Binding
 from kilonova.model.channel import Channel
 from kilonova.model.task import Production, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workflow:
+class WorkflowDefinition:
     """Channels and the tasks between them.
 
     Raises:
-        DeclarationError: a name occurs twice, a port or output dangles, a channel has two writers, or a writer although
-            it takes the files of a directory, and is not declared to have several, a task does to a channel of several
-            writers what only its single writer may do, or tasks form a cycle.
+        DeclarationError: a name occurs twice, a port or output refers to no channel, a channel that is not declared to
+            have several writers has two, or has one although it ingests a watched directory, a task does to a channel
+            with several writers what only a single writer may do, or tasks form a cycle.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Workflow:
                         "there is no such channel",
                         channel=channel,
                         task=task.name,
-                        hint=closest(channel, list(names)),
+                        hint=closest_name(channel, list(names)),
                     )
             for channel in task.writes:
                 several = names[channel].several_writers
                 if several:
-                    _refuse_alone(task, channel)
+                    _check_grouped(task, channel)
                 elif channel in writers:
                     raise DeclarationError(
                         f"the channel already has a writer, {writers[channel][0].name}",
@@ -81,10 +81,10 @@ class Workflow:
         object.__setattr__(self, "_order", self._sorted())
 
     def channel(self, name: str) -> Channel:
-        """The channel of that name.
+        """Return the channel of that name.
 
         Raises:
-            DeclarationError: there is none.
+            DeclarationError: there is no such channel.
         """
         for channel in self.channels:
             if channel.name == name:
@@ -92,7 +92,7 @@ class Workflow:
         raise DeclarationError("there is no such channel", channel=name)
 
     def writers(self, channel: str) -> tuple[Task, ...]:
-        """The tasks that write a channel; none for source channels."""
+        """Return the tasks that write a channel; none for source channels."""
         return self._writers.get(channel, ())
 
     @property
@@ -101,7 +101,7 @@ class Workflow:
         return tuple(channel for channel in self.channels if not self.writers(channel.name))
 
     def downstream(self, task: Task) -> tuple[Task, ...]:
-        """The tasks that read what a task writes, and those that read what these write, and so on; nearest first."""
+        """Return the tasks that read the output of a task, directly or through other tasks; nearest first."""
         reached: dict[str, Task] = {}
         front = [task]
         while front:
@@ -111,7 +111,7 @@ class Workflow:
         return tuple(reached.values())
 
     def order(self) -> tuple[Task, ...]:
-        """The tasks, each after those whose output it reads."""
+        """Return the tasks, each after those whose output it reads."""
         return self._order
 
     def _sorted(self) -> tuple[Task, ...]:
@@ -127,11 +127,11 @@ class Workflow:
             ) from None
 
 
-def _refuse_alone(task: Task, channel: str) -> None:
-    """Refuse what a task may do to a channel only if nobody else writes it.
+def _check_grouped(task: Task, channel: str) -> None:
+    """Check that a task does nothing to a channel that requires being its only writer.
 
     Raises:
-        DeclarationError: it would replace the rows of others, or takes them for its own.
+        DeclarationError: the task would replace the rows of other writers, or read them as its own.
     """
     for variant in task.variants:
         if variant.productions[task.writes.index(channel)] is Production.BASE:
@@ -151,5 +151,5 @@ def _refuse_alone(task: Task, channel: str) -> None:
 
 
 def _repeated(names: Iterable[str]) -> str | None:
-    """A name that occurs twice, if one does."""
+    """Return a name that occurs twice, if there is one."""
     return next((name for name, count in Counter(names).items() if count > 1), None)

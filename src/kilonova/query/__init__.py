@@ -1,4 +1,4 @@
-"""SQL as one relational tree with several readers: rendering, properties, changes.
+"""SQL parsed into one relational tree that several modules read: rendering, properties, delta rules.
 
-Pure: nothing here knows Spark, a database or the catalog.
+Pure: nothing here depends on a Spark session, a database or the catalog.
 """

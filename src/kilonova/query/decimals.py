@@ -1,8 +1,8 @@
-"""Decimals as Spark computes with them: the types of results, and averages made of sums.
+"""Spark's decimal arithmetic: the types of results, and averages computed from sums.
 
-A type is `decimal(p,s)`: p digits, s of them after the point, 38 at most. A result that would need more gives up digits
-after the point, and is rounded half up. So the quotient of a sum and a count has other digits than `avg`, which Spark
-divides by rules of its own: to four digits more than its argument has after the point, whatever the sum's type is.
+A type is `decimal(p,s)`: p digits, s of them after the point, 38 at most. A result that would need more loses digits
+after the point, and is rounded half up. So the quotient of a sum and a count differs in digits from `avg`, for which
+Spark has separate rules: four more digits after the point than the argument has, whatever the sum's type is.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import re
 from kilonova.query.expression import Scalar
 
 LONGEST = 38
-"""How many digits a decimal has at most."""
+"""Maximum number of digits of a decimal."""
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _LEAST_SCALE = 6
-"""The digits after the point that a quotient has at least, and that no result gives up."""
+"""Minimum number of digits after the point of a quotient, which bounding a result preserves."""
 
 
 def digits(kind: str) -> tuple[int, int] | None:
-    """The precision and the scale of a decimal type; None for other types.
+    """Return the precision and the scale of a decimal type; None for other types.
 
     >>> digits("decimal(10,2)")
     (10, 2)
@@ -30,7 +30,7 @@ def digits(kind: str) -> tuple[int, int] | None:
 
 
 def bounded(precision: int, scale: int) -> str:
-    """The type of a result that needs so many digits, which gives up digits after the point first.
+    """Return the type of a result that needs so many digits; digits after the point are given up first.
 
     >>> bounded(41, 20), bounded(60, 8)
     ('decimal(38,17)', 'decimal(38,6)')
@@ -42,15 +42,15 @@ def bounded(precision: int, scale: int) -> str:
 
 
 def averaged(total: Scalar, count: Scalar, kind: str) -> str | None:
-    """What `avg` gives for a sum and a count, as an expression.
+    """Return an expression that gives the same as `avg`, computed from a sum and a count.
 
     The sum is divided as a decimal with as many digits after the point as the result has: the quotient then has these,
-    and is rounded once. Where the result has fewer than any quotient, the sum is divided by a power of ten before, and
+    and is rounded once. Where the result has fewer than any quotient, the sum is first divided by a power of ten, and
     the quotient multiplied by it.
 
     Args:
         total: the sum, in the type that Spark gives to sums.
-        count: how many values it is made of; not 0.
+        count: the number of values summed; not 0.
         kind: the type of the values, a decimal.
 
     Returns:

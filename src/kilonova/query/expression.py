@@ -1,6 +1,6 @@
-"""A scalar expression over named columns, as a value.
+"""Scalar expressions over named columns, as values.
 
-It is written in Spark SQL with every column quoted; two expressions are equal if they read the same.
+They are written in Spark SQL with every column quoted; two expressions are equal if their text is.
 """
 
 from __future__ import annotations
@@ -23,47 +23,47 @@ UNSTEADY = frozenset(
     user current_user session_user current_catalog current_database current_schema version
     """.split()  # noqa: SIM905
 )
-"""Functions that give something else each time, or to each session."""
+"""Nondeterministic functions, and those whose result depends on the session."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Scalar:
-    """An expression.
+    """Scalar expression.
 
     Attributes:
-        sql: its text; make it with `Scalar.of` or `column`, which give one text to one meaning.
+        sql: its text; create it with `Scalar.of` or `column`, which normalize it.
     """
 
     sql: str
 
     @staticmethod
     def of(node: exp.Expr) -> Scalar:
-        """The expression that a syntax tree stands for."""
+        """Return the expression that a syntax tree represents."""
         return Scalar(node.sql("spark"))
 
     @property
     def node(self) -> exp.Expr:
-        """Its syntax tree, which belongs to the caller."""
+        """Copy of its syntax tree, which the caller may modify."""
         return _parsed(self.sql).copy()
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that it refers to."""
+        """Columns that it refers to."""
         return _columns(self.sql)
 
     @property
     def name(self) -> str | None:
-        """The column that it is, if it is nothing else."""
+        """Name of the column if the expression is a plain column reference; otherwise None."""
         found = _parsed(self.sql)
         return found.name if isinstance(found, exp.Column) else None
 
     @property
     def steady(self) -> bool:
-        """Whether it gives the same for the same columns each time."""
+        """Return whether the expression is deterministic: the same result for the same columns each time."""
         return _steady(self.sql)
 
     def with_columns(self, instead: Mapping[str, Scalar]) -> Scalar:
-        """The expression with other expressions in place of some columns."""
+        """Return the expression with some columns replaced by other expressions."""
         if not self.columns & instead.keys():
             return self
 
@@ -76,13 +76,13 @@ class Scalar:
         return Scalar.of(self.node.transform(replaced))
 
     def conjuncts(self) -> tuple[Scalar, ...]:
-        """The conditions that it is the conjunction of."""
+        """Return the conditions of which it is the conjunction."""
         return _conjuncts(self.sql)
 
 
 @functools.lru_cache(maxsize=4096)
 def column(name: str) -> Scalar:
-    """A column by name.
+    """Return a column by name.
 
     >>> column("a b").sql
     '`a b`'
@@ -91,12 +91,12 @@ def column(name: str) -> Scalar:
 
 
 def parse(text: str) -> Scalar:
-    """An expression from Spark SQL whose columns are quoted."""
+    """Return an expression from Spark SQL whose columns are quoted."""
     return Scalar.of(_parsed(text))
 
 
 def as_called(syntax: Syntax) -> Syntax:
-    """A syntax tree in which functions stay calls that the parser would write without parentheses, unlike Spark."""
+    """Return a syntax tree in which functions stay calls that the parser, unlike Spark, writes without parentheses."""
 
     def called(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Localtimestamp | exp.CurrentCatalog):
@@ -106,25 +106,25 @@ def as_called(syntax: Syntax) -> Syntax:
     return cast(Syntax, syntax.transform(called, copy=False))
 
 
-def both(conditions: tuple[Scalar, ...]) -> Scalar | None:
-    """The conjunction; None for none."""
+def and_(conditions: tuple[Scalar, ...]) -> Scalar | None:
+    """Return the conjunction of conditions; None for none."""
     if not conditions:
         return None
     return Scalar.of(exp.and_(*(condition.node for condition in conditions), copy=False))
 
 
-def either(conditions: tuple[Scalar, ...]) -> Scalar:
-    """The disjunction of conditions; there must be some."""
+def or_(conditions: tuple[Scalar, ...]) -> Scalar:
+    """Return the disjunction of conditions; there must be at least one."""
     return Scalar.of(exp.or_(*(condition.node for condition in conditions), copy=False))
 
 
-def same(one: Scalar, other: Scalar) -> Scalar:
-    """Equal, nulls to each other."""
+def null_safe_eq(one: Scalar, other: Scalar) -> Scalar:
+    """Return the null-safe equality `one <=> other`: nulls are equal to each other."""
     return Scalar.of(exp.NullSafeEQ(this=_wrapped(one), expression=_wrapped(other)))
 
 
-def equal(one: Scalar, other: Scalar) -> Scalar:
-    """Equal, as SQL has it."""
+def eq(one: Scalar, other: Scalar) -> Scalar:
+    """Return the SQL equality `one = other`, which is null if either side is."""
     return Scalar.of(exp.EQ(this=_wrapped(one), expression=_wrapped(other)))
 
 

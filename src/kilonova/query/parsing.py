@@ -1,7 +1,7 @@
-"""Spark SQL text as a tree, with names resolved against the channels, and subqueries as joins.
+"""Parser from Spark SQL text to a tree, with names resolved against the channels.
 
 Subqueries become joins: EXISTS and IN semi-joins, their negations anti-joins, a scalar subquery a join with the
-groups that it asks for.
+groups that it aggregates.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from sqlglot import exp
 from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.qualify import qualify
 
-from kilonova.errors import QueryError, closest
-from kilonova.query.expression import Scalar, both, column, equal, parse, same
-from kilonova.query.naming import named
-from kilonova.query.properties import Known, equated, filled, present, single, unique
-from kilonova.query.pushing import pushed
+from kilonova.errors import QueryError, closest_name
+from kilonova.query.column_names import name_columns
+from kilonova.query.expression import Scalar, and_, column, eq, null_safe_eq, parse
+from kilonova.query.predicate_pushdown import push_predicates
+from kilonova.query.properties import Known, equi_pairs, non_null, present, single, unique
 from kilonova.query.syntax import (
-    Beyond,
+    UnsupportedSql,
     bare,
     by_counts,
     conjuncts,
@@ -48,7 +48,7 @@ from kilonova.query.tree import (
     Kind,
     Node,
     Order,
-    Project,
+    Projection,
     Scan,
     Top,
     Union,
@@ -59,28 +59,28 @@ from kilonova.query.tree import (
 )
 
 
-def parsed(text: str, known: Known) -> Node:
-    """A query as a tree, whose columns have the names of the result; an order without a limit is left out.
+def parse_query(text: str, known: Known) -> Node:
+    """Parse a query into a tree whose columns have the names of the result; ORDER BY without LIMIT is dropped.
 
     Args:
         text: Spark SQL.
         known: the channels that it may read.
 
     Raises:
-        QueryError: it is no query, or names what is not there.
-        Beyond: it uses a construct that the tree has no operator for.
+        QueryError: it is no query, or names a channel or column that does not exist.
+        UnsupportedSql: it uses a construct that the tree has no operator for.
     """
-    syntax = named(syntax_of(text), text)
+    syntax = name_columns(syntax_of(text), text)
     wanted = written_names(syntax)
     real = {name.lower(): name for name in known}
     schema: dict[str, object] = {}
     columns: set[str] = set()
     for table in tables_of(text):
         if table.lower() not in real:
-            raise QueryError(f"there is no channel {table}", hint=closest(table, list(known)))
+            raise QueryError(f"there is no channel {table}", hint=closest_name(table, list(known)))
         types = known[real[table.lower()]].types
         if not types:
-            raise Beyond(f"{table}, whose columns are not known before it has run")
+            raise UnsupportedSql(f"{table}, whose columns are not known before it has run")
         schema[table.lower()] = {name.lower(): kind or "string" for name, kind in types.items()}
         columns |= {name.lower() for name in types}
     syntax = with_calls(syntax, columns)
@@ -98,7 +98,7 @@ def parsed(text: str, known: Known) -> Node:
         twice = next(name for name in visible if sum(name.lower() == other.lower() for other in visible) > 1)
         raise QueryError(f"two columns of the result are called {twice}", column=twice, hint="Give one an alias")
     items = tuple(Item(name, column(internal)) for name, (_, internal) in zip(visible, outputs, strict=True))
-    return pushed(Project(node, items))
+    return push_predicates(Projection(node, items))
 
 
 def _unknown_column(message: str, known: Known, tables: tuple[str, ...]) -> QueryError:
@@ -106,16 +106,16 @@ def _unknown_column(message: str, known: Known, tables: tuple[str, ...]) -> Quer
     quoted = first.split("'")[1] if first.count("'") >= 2 else first.partition("Unknown column: ")[2]
     name = quoted.split(".")[-1].strip('"`')
     columns = [item for table, facts in known.items() if table in tables for item in facts.types]
-    return QueryError(first.rstrip("."), column=name or None, hint=closest(name, columns) if name else None)
+    return QueryError(first.rstrip("."), column=name or None, hint=closest_name(name, columns) if name else None)
 
 
 Outputs = list[tuple[str, str]]
-"""The columns of a query's result: the name by which it is known outside, and that in the tree."""
+"""Columns of a query's result: the visible name, and the name in the tree."""
 
 
 @dataclass
 class _Scope:
-    """The columns that the expressions of one SELECT can name."""
+    """Columns that the expressions of one SELECT can refer to."""
 
     outer: _Scope | None
     columns: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -139,7 +139,7 @@ Ctes = Mapping[str, tuple[exp.Expr, "Ctes"]]
 
 @dataclass(frozen=True)
 class _Body:
-    """FROM and WHERE of a SELECT, with the conditions that speak of an outer query."""
+    """FROM and WHERE of a SELECT, with the conditions that refer to an outer query."""
 
     node: Node
     scope: _Scope
@@ -147,7 +147,7 @@ class _Body:
 
 
 class _Reader:
-    """Reads the resolved syntax of one query."""
+    """Translator of the resolved syntax of one query into a tree."""
 
     def __init__(self, known: Known) -> None:
         self._known = known
@@ -155,7 +155,7 @@ class _Reader:
         self._taken: set[str] = set()
 
     def name(self, wanted: str) -> str:
-        """A name that nothing else in the tree has."""
+        """Return a name that is unique in the tree."""
         for number in itertools.count(1):
             name = wanted if number == 1 else f"{wanted}_{number}"
             if name.lower() not in self._taken:
@@ -164,7 +164,7 @@ class _Reader:
         raise AssertionError("unreachable")
 
     def query(self, syntax: exp.Expr, ctes: Ctes, outer: _Scope | None) -> tuple[Node, Outputs]:
-        """Any query: its tree, and its columns."""
+        """Return the tree of a query, and its columns."""
         ctes = self._with(syntax, ctes)
         match syntax:
             case exp.Subquery():
@@ -174,10 +174,10 @@ class _Reader:
             case exp.Select():
                 body = self._body(syntax, ctes, outer)
                 if body.free:
-                    raise Beyond("a correlated subquery in this place", "Write it as a join")
+                    raise UnsupportedSql("a correlated subquery in this place", "Write it as a join")
                 return self._selected(syntax, body.node, body.scope, ctes)
             case _:
-                raise Beyond(f"{syntax.key.upper()} as a query")
+                raise UnsupportedSql(f"{syntax.key.upper()} as a query")
         return self._ordered(syntax, node, _outputs_scope(outputs, outer)), outputs
 
     def _with(self, syntax: exp.Expr, ctes: Ctes) -> Ctes:
@@ -185,7 +185,7 @@ class _Reader:
         if found is None:
             return ctes
         if found.args.get("recursive"):
-            raise Beyond("WITH RECURSIVE", "Only full recomputation is possible")
+            raise UnsupportedSql("WITH RECURSIVE", "Only full recomputation is possible")
         for cte in found.expressions:
             ctes = {**ctes, cte.alias.lower(): (cte.this, ctes)}
         return ctes
@@ -204,13 +204,13 @@ class _Reader:
         free: list[Scalar] = []
         if where is not None:
             node, free = self._filtered(node, where.this, scope, ctes)
-        return _Body(pushed(node), scope, tuple(free))
+        return _Body(push_predicates(node), scope, tuple(free))
 
     def _source(self, syntax: exp.Expr, scope: _Scope, ctes: Ctes) -> Node:
         alias = syntax.alias_or_name
         for part in ("pivots", "sample", "version", "when"):
             if syntax.args.get(part):
-                raise Beyond(part.upper())
+                raise UnsupportedSql(part.upper())
         if isinstance(syntax, exp.Table) and syntax.name.lower() in ctes:
             body, around = ctes[syntax.name.lower()]
             node, outputs = self.query(body, around, None)
@@ -224,7 +224,7 @@ class _Reader:
             node, outputs = self.query(syntax.this, self._with(syntax, ctes), None)
             node = _unordered(node)
         else:
-            raise Beyond(f"{syntax.key.upper()} in FROM")
+            raise UnsupportedSql(f"{syntax.key.upper()} in FROM")
         table_alias = syntax.args.get("alias")
         scope.add(alias, _renamed(outputs, table_alias))
         for joined in syntax.args.get("joins") or ():
@@ -236,13 +236,13 @@ class _Reader:
             return self._exploded(left, syntax.this, scope)
         side, kind = (syntax.side or "").upper(), (syntax.kind or "").upper()
         if syntax.method or syntax.args.get("using"):
-            raise Beyond(f"{syntax.method or 'USING'} in a join", "Write the condition with ON")
+            raise UnsupportedSql(f"{syntax.method or 'USING'} in a join", "Write the condition with ON")
         right_scope = _Scope(None)
         right = self._source(syntax.this, right_scope, ctes)
         scope.columns |= right_scope.columns
         on = syntax.args.get("on")
         if on is not None and on.find(exp.Query):
-            raise Beyond("a subquery in the condition of a join", "Join with it first")
+            raise UnsupportedSql("a subquery in the condition of a join", "Join with it first")
         condition = None if on is None else self._expression(on, scope)
         if condition is not None and condition.sql.upper() == "TRUE":
             condition = None
@@ -260,13 +260,13 @@ class _Reader:
             case "LEFT" | "", "ANTI":
                 return Join(left, right, Kind.ANTI, condition)
             case _:
-                raise Beyond(f"{side} {kind} JOIN".strip())
+                raise UnsupportedSql(f"{side} {kind} JOIN".strip())
 
     def _exploded(self, node: Node, syntax: exp.Lateral, scope: _Scope) -> Node:
         alias = syntax.args["alias"]
         wanted = [item.name for item in alias.columns] or ["col"]
         if syntax.args.get("view") is None and not isinstance(syntax.this, exp.Explode | exp.Posexplode | exp.Inline):
-            raise Beyond("LATERAL with a subquery", "Use LATERAL VIEW explode(…), or a join")
+            raise UnsupportedSql("LATERAL with a subquery", "Use LATERAL VIEW explode(…), or a join")
         columns = tuple(self.name(name) for name in wanted)
         generator = self._expression(syntax.this, scope)
         scope.add(alias.name, list(zip(wanted, columns, strict=True)))
@@ -296,7 +296,7 @@ class _Reader:
         if isinstance(query, exp.Select) and plain(query):
             body = self._body(query, ctes, scope)
             self._inside(body.free, node, body.node)
-            return Join(node, body.node, kind, both(body.free))
+            return Join(node, body.node, kind, and_(body.free))
         inner, _ = self.query(query, ctes, None)
         return Join(node, inner, kind, None)
 
@@ -320,20 +320,20 @@ class _Reader:
         if len(wanted) != len(values):
             raise QueryError("IN compares a different number of columns")
         if not all(item.columns <= set(names(node)) for item in wanted):
-            raise Beyond("IN with a column of an outer query")
-        conditions = [equal(one, other) for one, other in zip(wanted, values, strict=True)]
+            raise UnsupportedSql("IN with a column of an outer query")
+        conditions = [eq(one, other) for one, other in zip(wanted, values, strict=True)]
         if negated:
-            sure = filled(node, self._known) | filled(inner, self._known)
+            sure = non_null(node, self._known) | non_null(inner, self._known)
             conditions = [
                 condition if one.name in sure and other.name in sure else _perhaps(condition)
                 for condition, one, other in zip(conditions, wanted, values, strict=True)
             ]
-        return Join(node, inner, Kind.ANTI if negated else Kind.SEMI, both((*conditions, *free)))
+        return Join(node, inner, Kind.ANTI if negated else Kind.SEMI, and_((*conditions, *free)))
 
     def _scalars(
         self, node: Node, syntax: exp.Expr, scope: _Scope, ctes: Ctes, *, condition: bool = False
     ) -> tuple[Node, exp.Expr]:
-        """Join with the scalar subqueries in an expression, and name their values instead.
+        """Join with the scalar subqueries in an expression, and replace them by references to their values.
 
         Rows for which it is not true may be left out where it is a condition.
         """
@@ -361,7 +361,7 @@ class _Reader:
             kind = Kind.LEFT if may_be_none and not refuses else Kind.INNER
             return Join(node, inner, kind, None), _internal(outputs[0][1])
         if may_be_none:
-            raise Beyond("a correlated scalar subquery with HAVING or LIMIT", "Use CASE, or write it as a join")
+            raise UnsupportedSql("a correlated scalar subquery with HAVING or LIMIT", "Use CASE, or write it as a join")
         self._inside(body.free, node, body.node)
         calls: list[Item] = []
         value = self._called(item.copy(), body.scope, {}, calls)
@@ -370,9 +370,9 @@ class _Reader:
         named, mark = Item(self.name("_value"), value), Item(self.name("_found"), Scalar("1"))
         grouped = Aggregate(below, keys, tuple(calls))
         empty = value.with_columns({call.name: _of_nothing(call.value) for call in calls})
-        alike = same if below is not body.node else equal
-        on = both(tuple(alike(column(key.name), other) for key, (_, other) in zip(keys, pairs, strict=True)))
-        inner = Project(grouped, (*kept(tuple(key.name for key in keys)), named, mark))
+        alike = null_safe_eq if below is not body.node else eq
+        on = and_(tuple(alike(column(key.name), other) for key, (_, other) in zip(keys, pairs, strict=True)))
+        inner = Projection(grouped, (*kept(tuple(key.name for key in keys)), named, mark))
         if _null_of_null(empty):
             return Join(node, inner, Kind.INNER if refuses else Kind.LEFT, on), _internal(named.name)
         chosen = exp.Case().when(f"{column(mark.name).sql} IS NULL", empty.node, dialect="spark")
@@ -381,33 +381,36 @@ class _Reader:
     def _looked_up(
         self, node: Node, query: exp.Expr, scope: _Scope, ctes: Ctes, refuses: bool
     ) -> tuple[Node, exp.Expr]:
-        """Join with a scalar subquery that has one row by what it reads or by its LIMIT, and name its value."""
+        """Join with a scalar subquery that has at most one row by its keys or LIMIT, and refer to its value."""
         on = None
         if isinstance(query, exp.Select) and plain(query):
             body = self._body(query, ctes, scope)
             self._inside(body.free, node, body.node)
             found, outputs = self._selected(query, body.node, body.scope, ctes)
             inner = _unordered(found)
-            if not isinstance(inner, Project) or not all(
+            if not isinstance(inner, Projection) or not all(
                 i.value.columns <= set(names(inner.input)) for i in inner.items
             ):
-                raise Beyond("a scalar subquery that selects columns of the query around it", "Write it as a join")
-            on = both(body.free)
-            met = {other.name for _, other in equated(on, frozenset(names(node)), frozenset(names(body.node)))}
+                raise UnsupportedSql(
+                    "a scalar subquery that selects columns of the query around it", "Write it as a join"
+                )
+            on = and_(body.free)
+            met = {other.name for _, other in equi_pairs(on, frozenset(names(node)), frozenset(names(body.node)))}
             one = single(body.node, self._known) or any(met.issuperset(key) for key in unique(body.node, self._known))
-            inner = Project(inner.input, (*inner.items, *kept(names(body.node)))) if body.free else inner
+            inner = Projection(inner.input, (*inner.items, *kept(names(body.node)))) if body.free else inner
         else:
             inner, outputs = self.query(query, ctes, None)
             one = single(inner, self._known)
         if not one:
-            raise Beyond("a scalar subquery that may have several rows", "Aggregate its value, or write a join")
+            raise UnsupportedSql("a scalar subquery that may have several rows", "Aggregate its value, or write a join")
         sure = refuses or (on is None and present(inner))
         return Join(node, inner, Kind.INNER if sure else Kind.LEFT, on), _internal(outputs[0][1])
 
     def _correlated(self, node: Node, body: _Body) -> tuple[Node, list[tuple[Scalar, Scalar]]]:
-        """The rows of a correlated subquery, and by what they belong to those of the query around it.
+        """Return the rows of a correlated subquery, and the pairs of expressions that relate them to the outer query.
 
-        Where that is more than equality, the subquery is joined with the different values of the query around it.
+        Where the correlation is more than equalities, the subquery is joined with the distinct values of the outer
+        query.
         """
         inside = frozenset(names(body.node))
         pairs: list[tuple[Scalar, Scalar]] = []
@@ -423,21 +426,21 @@ class _Reader:
         outer = sorted(frozenset().union(*(condition.columns for condition in body.free)) - inside)
         values = tuple(Item(self.name("_outer"), column(name)) for name in outer)
         renamed = {name: column(item.name) for name, item in zip(outer, values, strict=True)}
-        on = both(tuple(condition.with_columns(renamed) for condition in body.free))
+        on = and_(tuple(condition.with_columns(renamed) for condition in body.free))
         met = Join(Aggregate(node, values, ()), body.node, Kind.INNER, on)
         return met, [(column(item.name), column(name)) for name, item in zip(outer, values, strict=True)]
 
     def _inside(self, free: tuple[Scalar, ...], node: Node, inner: Node) -> None:
         reach = set(names(node)) | set(names(inner))
         if any(not condition.columns <= reach for condition in free):
-            raise Beyond("a subquery that refers to a query further out than the next", "Write it as a join")
+            raise UnsupportedSql("a subquery that refers to a query further out than the next", "Write it as a join")
 
     # SELECT and what follows
 
     def _selected(self, syntax: exp.Select, node: Node, scope: _Scope, ctes: Ctes) -> tuple[Node, Outputs]:
         for part in ("pivots", "sample", "cluster", "distribute", "sort", "match", "connect"):
             if syntax.args.get(part):
-                raise Beyond(part.upper())
+                raise UnsupportedSql(part.upper())
         items = [(item.alias_or_name, unaliased(item).unnest()) for item in syntax.selects]
         having, qualifying = syntax.args.get("having"), syntax.args.get("qualify")
         group = syntax.args.get("group")
@@ -522,7 +525,7 @@ class _Reader:
         return self._finished(syntax, node, outputs, scope, tuple(chosen), ordering)
 
     def _aggregated(self, node: Node, keys: list[Item], calls: list[Item], sets: list[set[str]], which: str) -> Node:
-        """Groups by each of some sets of keys, whose number is one more key called `which`."""
+        """Return groups by each of several sets of keys, with the number of the set as an additional key `which`."""
         if len(sets) == 1 and all(key.value.sql in sets[0] for key in keys):
             return Aggregate(node, tuple(keys), tuple(calls))
         number = self.name("_number")
@@ -538,7 +541,7 @@ class _Reader:
     def _told_apart(
         self, value: exp.Expr, scope: _Scope, keys: list[str], sets: list[set[str]], which: str
     ) -> exp.Expr:
-        """An expression in which GROUPING and GROUPING_ID follow from the number of the set of keys."""
+        """Return an expression in which GROUPING and GROUPING_ID are computed from the number of the set of keys."""
         holder = exp.Paren(this=value.copy())
         for call in list(holder.find_all(exp.Grouping, exp.GroupingId)):
             asked = [self._expression(item, scope).sql for item in call.expressions]
@@ -565,13 +568,15 @@ class _Reader:
         calls: list[Item],
         scalars: list[tuple[exp.Expr, exp.Expr]] | None = None,
     ) -> Scalar:
-        """An expression over groups: keys and aggregates by their columns."""
+        """Return an expression over groups, with keys and aggregates replaced by their columns."""
         holder = exp.Paren(this=syntax)
         for subquery in outermost(holder):
             if scalars is None:
-                raise Beyond("a subquery within a subquery's aggregate")
+                raise UnsupportedSql("a subquery within a subquery's aggregate")
             if subquery.find_ancestor(exp.Exists, exp.In):
-                raise Beyond("EXISTS or IN with a subquery beside groups", "Select from the groups, and filter them")
+                raise UnsupportedSql(
+                    "EXISTS or IN with a subquery beside groups", "Select from the groups, and filter them"
+                )
             placeholder = exp.column(exp.to_identifier(self.name("_scalar"), quoted=True))
             placeholder.set("marked", True)
             scalars.append((placeholder, subquery.copy()))
@@ -586,7 +591,7 @@ class _Reader:
             if not isinstance(child, exp.Identifier | exp.DataType | exp.Var):
                 try:
                     text = self._expression(child, scope).sql
-                except (QueryError, Beyond):
+                except (QueryError, UnsupportedSql):
                     text = ""
                 if text in keys:
                     child.replace(_internal(keys[text]))
@@ -609,7 +614,7 @@ class _Reader:
             self._replace(child, scope, keys, calls)
 
     def _windows(self, node: Node, expressions: list[Scalar]) -> tuple[Node, list[Scalar]]:
-        """Window functions computed beside the rows, and the expressions over their columns."""
+        """Return a tree that computes the window functions, and the expressions over their columns."""
         by_partition: dict[tuple[Scalar, ...], list[Item]] = {}
         replaced = []
         known: dict[str, str] = {}
@@ -636,7 +641,7 @@ class _Reader:
         chosen: tuple[Item, ...] | None = None,
         ordering: tuple[Order, ...] | None = None,
     ) -> tuple[Node, Outputs]:
-        """Projection, DISTINCT, ORDER BY and LIMIT."""
+        """Apply the projection, DISTINCT, ORDER BY and LIMIT."""
         order = syntax.args.get("order")
         if ordering is None:
             ordering = ()
@@ -648,11 +653,11 @@ class _Reader:
         if chosen is not None:
             hidden = {name for item in ordering for name in item.value.columns if name not in own}
             if hidden and syntax.args.get("distinct"):
-                raise Beyond("ORDER BY a column that SELECT DISTINCT leaves out")
-            node = Project(node, (*chosen, *kept(tuple(sorted(hidden)))))
+                raise UnsupportedSql("ORDER BY a column that SELECT DISTINCT leaves out")
+            node = Projection(node, (*chosen, *kept(tuple(sorted(hidden)))))
         if distinct := syntax.args.get("distinct"):
             if distinct.args.get("on"):
-                raise Beyond("DISTINCT ON")
+                raise UnsupportedSql("DISTINCT ON")
             fresh = tuple(Item(self.name(internal), column(internal)) for _, internal in outputs)
             renamed = {item.value.name: column(item.name) for item in fresh if item.value.name}
             ordering = tuple(Order(item.value.with_columns(renamed), item.direction) for item in ordering)
@@ -665,7 +670,7 @@ class _Reader:
 
     def _order_value(self, syntax: exp.Expr, scope: _Scope, outputs: Outputs) -> Scalar:
         if syntax.find(exp.Window, exp.Query):
-            raise Beyond("a window function or a subquery in ORDER BY", "Select it under a name")
+            raise UnsupportedSql("a window function or a subquery in ORDER BY", "Select it under a name")
         selected = {visible.lower(): _internal(internal) for visible, internal in reversed(outputs)}
         return self._expression(_unnamed(syntax.unnest().copy(), selected), scope)
 
@@ -683,8 +688,8 @@ class _Reader:
         right, other = self.query(syntax.right, ctes, outer)
         if len(one) != len(other):
             raise QueryError(f"{syntax.key.upper()} of {len(one)} and {len(other)} columns")
-        left = Project(left, tuple(Item(self.name(i), column(i)) for _, i in one))
-        right = Project(right, tuple(Item(self.name(i), column(i)) for _, i in other))
+        left = Projection(left, tuple(Item(self.name(i), column(i)) for _, i in one))
+        right = Projection(right, tuple(Item(self.name(i), column(i)) for _, i in other))
         outputs = [(visible, self.name(visible)) for visible, _ in one]
         columns = tuple(internal for _, internal in outputs)
         distinct = bool(syntax.args.get("distinct"))
@@ -702,13 +707,13 @@ class _Reader:
             Scalar(f"{column(name).sql} <=> {column(own).sql}") for name, own in zip(columns, names(right), strict=True)
         )
         kind = Kind.ANTI if isinstance(syntax, exp.Except) else Kind.SEMI
-        return Join(Aggregate(left, keys, ()), right, kind, both(alike)), outputs
+        return Join(Aggregate(left, keys, ()), right, kind, and_(alike)), outputs
 
     def _counted(self, syntax: exp.SetOperation, left: Node, right: Node, columns: tuple[str, ...]) -> Node:
-        """`EXCEPT ALL` and `INTERSECT ALL`: each row as often as it is left over, or on both sides."""
+        """Return `EXCEPT ALL` or `INTERSECT ALL`: each row with the difference or the minimum of its counts."""
         sides = tuple(self.name(side) for side in ("_left", "_right"))
         parts = tuple(
-            Project(part, (*kept(names(part)), *(Item(side, Scalar(str(int(side == own)))) for side in sides)))
+            Projection(part, (*kept(names(part)), *(Item(side, Scalar(str(int(side == own)))) for side in sides)))
             for part, own in ((left, sides[0]), (right, sides[1]))
         )
         rows = tuple(self.name(name) for name in columns)
@@ -720,10 +725,10 @@ class _Reader:
         often = f"{one} - {other}" if isinstance(syntax, exp.Except) else f"LEAST({one}, {other})"
         each = Scalar(f"EXPLODE(SEQUENCE(1, CAST({often} AS INT)))")
         there = Filter(groups, parse(f"{often} > 0"))
-        return Project(Explode(there, each, False, (self.name("_each"),)), kept(columns))
+        return Projection(Explode(there, each, False, (self.name("_each"),)), kept(columns))
 
     def _expression(self, syntax: exp.Expr, scope: _Scope) -> Scalar:
-        """A scalar expression with the tree's own column names."""
+        """Return a scalar expression with the tree's column names."""
 
         def resolved(node: exp.Expr) -> exp.Expr:
             if isinstance(node, exp.Column) and not node.args.get("marked"):
@@ -736,7 +741,7 @@ class _Reader:
             return node
 
         if syntax.find(exp.Query):
-            raise Beyond("a subquery in this place", "Write it as a join")
+            raise UnsupportedSql("a subquery in this place", "Write it as a join")
         return Scalar.of(exp.Paren(this=syntax.copy()).transform(resolved).this)
 
 
@@ -753,7 +758,7 @@ def _outputs_scope(outputs: Outputs, outer: _Scope | None) -> _Scope:
 
 
 def _renamed(outputs: Outputs, alias: exp.Expr | None) -> Outputs:
-    """The columns under the names that `AS t(a, b)` gives."""
+    """Return the columns under the names that `AS t(a, b)` gives."""
     given = [item.name for item in alias.columns] if isinstance(alias, exp.TableAlias) else []
     if not given:
         return outputs
@@ -761,12 +766,12 @@ def _renamed(outputs: Outputs, alias: exp.Expr | None) -> Outputs:
 
 
 def _unordered(node: Node) -> Node:
-    """A tree without an order that nothing follows from."""
+    """Return a tree without an order that has no effect, as there is no LIMIT or OFFSET."""
     return node.input if isinstance(node, Top) and node.limit is None and not node.offset else node
 
 
 def _unnamed(value: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
-    """An expression with what is selected under a name in the place of the name."""
+    """Return an expression with aliases replaced by the selected expressions."""
 
     def selected(node: exp.Expr) -> exp.Expr:
         chosen = aliases.get(node.name.lower()) if isinstance(node, exp.Column) and not node.table else None
@@ -778,20 +783,20 @@ def _unnamed(value: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
 
 
 def _of_nothing(call: Scalar) -> Scalar:
-    """What an aggregate function gives for no rows."""
+    """Return the result of an aggregate function over no rows."""
     match unfiltered(call.node):
         case exp.Count() | exp.CountIf() | exp.ApproxDistinct() | exp.RegrCount():
             return Scalar("0")
         case exp.ArrayAgg() | exp.ArrayUniqueAgg():
             return Scalar("ARRAY()")
         case exp.Anonymous() as other:
-            raise Beyond(f"{other.name} in a correlated scalar subquery", "Write it as a join")
+            raise UnsupportedSql(f"{other.name} in a correlated scalar subquery", "Write it as a join")
         case _:
             return Scalar("NULL")
 
 
 def _null_of_null(value: Scalar) -> bool:
-    """Whether a value is null because a part of it is."""
+    """Return whether a value is null because a part of it is."""
     parts = (
         exp.Null | exp.Literal | exp.Mul | exp.Add | exp.Sub | exp.Div | exp.Neg | exp.Paren | exp.Cast | exp.DataType
     )
@@ -803,7 +808,7 @@ def _perhaps(condition: Scalar) -> Scalar:
 
 
 def _ordering(value: Scalar, item: exp.Expr) -> Order:
-    """A sort key with its direction."""
+    """Return a sort key with its direction."""
     direction = " DESC" if item.args.get("desc") else ""
     first = item.args.get("nulls_first")
     nulls = "" if first is None else (" NULLS FIRST" if first else " NULLS LAST")

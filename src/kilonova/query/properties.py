@@ -1,4 +1,4 @@
-"""What can be said of a tree's rows without looking at them: types, nulls, keys, and whether they only grow."""
+"""Properties of a tree derived without reading data: types, nullability, keys, determinism, and append-only growth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kilonova.query.tree import (
     Join,
     Kind,
     Node,
-    Project,
+    Projection,
     Scan,
     Top,
     Union,
@@ -34,15 +34,15 @@ FLOATING = ("float", "double")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What is known of a channel.
+class RelationFacts:
+    """Known properties of a channel.
 
     Attributes:
-        types: its columns with their types as Spark writes them, in order.
-        key: columns that are never null and tell its rows apart; empty if there are none.
+        types: its columns with their types in Spark's notation, in order.
+        key: columns that are never null and identify its rows; empty if there are none.
         grows: whether rows are only ever added.
-        single: whether it has one row at most, before a change and after it, as far as can be told; where it has more,
-            its change is right, but takes longer.
+        single: whether it is expected to have at most one row, before a change and after it; if it has more, its
+            change is still correct, but slower.
     """
 
     types: Mapping[str, str]
@@ -51,18 +51,18 @@ class Facts:
     single: bool = False
 
 
-Known = Mapping[str, Facts]
-"""What is known of every channel by name."""
+Known = Mapping[str, RelationFacts]
+"""Known properties of every channel by name."""
 
 
 def types(node: Node, known: Known) -> dict[str, str | None]:
-    """The types of a tree's columns, None where that cannot be told."""
+    """Return the types of a tree's columns, None where unknown."""
     match node:
         case Scan():
             return {name: known[node.channel].types.get(source) or None for source, name in node.columns}
         case Unit():
             return {}
-        case Project():
+        case Projection():
             below = types(node.input, known)
             return {item.name: type_of(item.value, below) for item in node.items}
         case Join():
@@ -89,7 +89,7 @@ def types(node: Node, known: Known) -> dict[str, str | None]:
 
 
 def type_of(expression: Scalar, of: Mapping[str, str | None]) -> str | None:
-    """The type of an expression by Spark's rules, None where it cannot be told.
+    """Return the type of an expression by Spark's rules, None where unknown.
 
     >>> type_of(Scalar("`a` * (1 - `b`)"), {"a": "decimal(15,2)", "b": "decimal(15,2)"})
     'decimal(32,4)'
@@ -132,14 +132,14 @@ def _type(node: exp.Expr, of: Mapping[str, str | None]) -> str | None:
 
 
 def _common(parts: list[exp.Expr], of: Mapping[str, str | None]) -> str | None:
-    """The type of a choice among expressions, of which nulls fit anything."""
+    """Return the common type of alternative expressions; NULL literals fit any type."""
     rest = [part for part in parts if not isinstance(part.unnest(), exp.Null)]
     found = dict.fromkeys(_type(part, of) for part in rest)
     return reduce(_wider, found) if found else None
 
 
 def _wider(one: str | None, other: str | None) -> str | None:
-    """The narrowest type of exact numbers that holds those of two; None where no type holds all."""
+    """Return the narrowest exact numeric type that holds the values of two types; None if there is none."""
     if one in _WHOLE and other in _WHOLE:
         return max(one, other, key=lambda kind: _WHOLE[kind])
     sides = [None if kind is None else _digits(kind) for kind in (one, other)]
@@ -152,7 +152,7 @@ def _wider(one: str | None, other: str | None) -> str | None:
 
 
 def _cast(kind: str) -> str:
-    """The type that a cast names, with the digits that Spark gives decimals which do not say."""
+    """Return the type that a cast names, with Spark's default precision and scale for decimals without them."""
     return {"decimal": "decimal(10,0)"}.get(kind, re.sub(r"^decimal\((\d+)\)$", r"decimal(\1,0)", kind))
 
 
@@ -168,7 +168,7 @@ def _literal(node: exp.Literal) -> str | None:
 
 
 def _operand(node: exp.Expr, of: Mapping[str, str | None]) -> str | None:
-    """The type of an operand; a literal beside decimals is as narrow as its digits."""
+    """Return the type of an operand; an integer literal is as narrow as its digits."""
     bare = node.unnest()
     bare = bare.this if isinstance(bare, exp.Neg) else bare
     if isinstance(bare, exp.Literal) and not bare.is_string and bare.name.isdigit():
@@ -222,20 +222,20 @@ def _summed(kind: str | None) -> str | None:
     return None
 
 
-def filled(node: Node, known: Known) -> frozenset[str]:
-    """The columns that are never null."""
+def non_null(node: Node, known: Known) -> frozenset[str]:
+    """Return the columns that are never null."""
     match node:
         case Scan():
             return frozenset(name for source, name in node.columns if source in known[node.channel].key)
         case Unit():
             return frozenset()
-        case Project():
-            below = filled(node.input, known)
+        case Projection():
+            below = non_null(node.input, known)
             return frozenset(item.name for item in node.items if _never_null(item.value, below))
         case Filter():
-            return filled(node.input, known) | _implied(node.condition)
+            return non_null(node.input, known) | _implied(node.condition)
         case Join(kind=kind):
-            left, right = filled(node.left, known), filled(node.right, known)
+            left, right = non_null(node.left, known), non_null(node.right, known)
             held = frozenset() if node.condition is None else _implied(node.condition)
             match kind:
                 case Kind.INNER:
@@ -247,19 +247,19 @@ def filled(node: Node, known: Known) -> frozenset[str]:
                 case Kind.FULL:
                     return frozenset()
         case Aggregate():
-            below = filled(node.input, known)
+            below = non_null(node.input, known)
             keys = frozenset(item.name for item in node.keys if _never_null(item.value, below))
             return keys | frozenset(item.name for item in node.calls if isinstance(item.value.node, exp.Count))
         case Union():
             each = [
                 frozenset(
-                    name for name, own in zip(node.columns, names(below), strict=True) if own in filled(below, known)
+                    name for name, own in zip(node.columns, names(below), strict=True) if own in non_null(below, known)
                 )
                 for below in node.inputs
             ]
             return frozenset.intersection(*each)
         case Window() | Explode() | Top():
-            return filled(node.input, known)
+            return non_null(node.input, known)
 
 
 def _never_null(expression: Scalar, below: frozenset[str]) -> bool:
@@ -277,7 +277,7 @@ _REFUSE_NULLS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, ex
 
 
 def _implied(condition: Scalar) -> frozenset[str]:
-    """The columns that cannot be null where the condition is true."""
+    """Return the columns that cannot be null where the condition is true."""
     found: set[str] = set()
     for part in condition.conjuncts():
         node = part.node.unnest()
@@ -292,7 +292,7 @@ def _implied(condition: Scalar) -> frozenset[str]:
 
 
 def _fixed(condition: Scalar) -> frozenset[str]:
-    """The columns that a condition wants to be equal to constants."""
+    """Return the columns that a condition requires to equal constants."""
     found = set()
     for part in condition.conjuncts():
         node = part.node.unnest()
@@ -303,8 +303,10 @@ def _fixed(condition: Scalar) -> frozenset[str]:
     return frozenset(found)
 
 
-def equated(condition: Scalar | None, left: frozenset[str], right: frozenset[str]) -> tuple[tuple[Scalar, Scalar], ...]:
-    """The pairs of a left and a right expression that a join condition wants to be equal."""
+def equi_pairs(
+    condition: Scalar | None, left: frozenset[str], right: frozenset[str]
+) -> tuple[tuple[Scalar, Scalar], ...]:
+    """Return the pairs of a left and a right expression that a join condition requires to be equal."""
     pairs = []
     for part in condition.conjuncts() if condition is not None else ():
         if (sides := _sides(part)) is not None:
@@ -318,7 +320,7 @@ def equated(condition: Scalar | None, left: frozenset[str], right: frozenset[str
 
 @lru_cache(maxsize=4096)
 def _sides(condition: Scalar) -> tuple[Scalar, Scalar] | None:
-    """The two sides of an equality, if both have columns."""
+    """Return the two sides of an equality if both have columns; otherwise None."""
     node = condition.node.unnest()
     if not isinstance(node, exp.EQ):
         return None
@@ -327,13 +329,13 @@ def _sides(condition: Scalar) -> tuple[Scalar, Scalar] | None:
 
 
 def keys(node: Node, known: Known) -> tuple[tuple[str, ...], ...]:
-    """Sets of columns that tell the rows apart, and are never null."""
-    full = filled(node, known)
+    """Return the keys of a tree: sets of columns that identify the rows and are never null."""
+    full = non_null(node, known)
     return tuple(key for key in unique(node, known) if set(key) <= full)
 
 
 def unique(node: Node, known: Known) -> tuple[tuple[str, ...], ...]:
-    """Sets of columns of which no two rows have the same values, nulls counting as values."""
+    """Return sets of columns in which no two rows have the same values, nulls counting as values."""
     match node:
         case Scan():
             name_of = dict(node.columns)
@@ -341,7 +343,7 @@ def unique(node: Node, known: Known) -> tuple[tuple[str, ...], ...]:
             return (tuple(name_of[source] for source in key),) if key and all(k in name_of for k in key) else ()
         case Unit():
             return ((),)
-        case Project():
+        case Projection():
             renamed: dict[str, str] = {}
             for item in node.items:
                 if item.value.name is not None:
@@ -364,14 +366,14 @@ def unique(node: Node, known: Known) -> tuple[tuple[str, ...], ...]:
 
 
 def tells_apart(node: Node, columns: frozenset[str], known: Known) -> bool:
-    """Return whether no two rows have the same values in some columns, as far as follows from the tree and the keys.
+    """Return whether some columns are provably unique, by the tree and the keys of its channels.
 
     Args:
         node: the tree.
         columns: the columns; nulls count as values.
         known: the channels that it reads.
     """
-    if isinstance(node, Project):
+    if isinstance(node, Projection):
         below = [item.value.name for item in node.items if item.name in columns]
         return tells_apart(node.input, frozenset(name for name in below if name), known)
     told = determined(node, columns, known)
@@ -379,7 +381,7 @@ def tells_apart(node: Node, columns: frozenset[str], known: Known) -> bool:
 
 
 def determined(node: Node, given: frozenset[str], known: Known) -> frozenset[str]:
-    """The columns that have one value where some columns have: rows that agree in those agree in these.
+    """Return the columns that functionally depend on some columns: rows that agree in those agree in these.
 
     Args:
         node: the tree.
@@ -392,7 +394,7 @@ def determined(node: Node, given: frozenset[str], known: Known) -> frozenset[str
             return frozenset(names(node)) if any(given.issuperset(key) for key in unique(node, known)) else given
         case Unit() | Union():
             return given
-        case Project():
+        case Projection():
             below = frozenset(item.value.name for item in node.items if item.name in given and item.value.name)
             return given | _follow(node.items, determined(node.input, below, known))
         case Filter():
@@ -412,17 +414,17 @@ def determined(node: Node, given: frozenset[str], known: Known) -> frozenset[str
 
 
 def _follow(items: tuple[Item, ...], below: frozenset[str]) -> frozenset[str]:
-    """The names of expressions over some columns alone."""
+    """Return the names of deterministic expressions over some columns alone."""
     return frozenset(item.name for item in items if item.value.columns <= below and item.value.steady)
 
 
 def _determined_by_join(node: Join, given: frozenset[str], known: Known) -> frozenset[str]:
-    pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
+    pairs = equi_pairs(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
     found, before = given, None
     while found != before:
         before = found
         found |= determined(node.left, found, known)
-        if node.kind is Kind.INNER:  # rows of an outer join that meet none have nulls, whatever is equated
+        if node.kind is Kind.INNER:  # unmatched rows of an outer join have nulls, whatever the equalities
             found |= determined(node.right, found, known)
             for one, other in (*pairs, *((other, one) for one, other in pairs)):
                 if one.columns <= found and one.steady and other.name:
@@ -433,14 +435,14 @@ def _determined_by_join(node: Join, given: frozenset[str], known: Known) -> froz
 
 
 def _meets_one(node: Join, known: Known) -> bool:
-    """Whether a row of the left side of a join meets one row of the right at most."""
-    pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
+    """Return whether a row of the left side of a join matches at most one row of the right."""
+    pairs = equi_pairs(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
     met = {other.name for _, other in pairs}
     return any(met.issuperset(key) for key in unique(node.right, known))
 
 
 def _joined(node: Join, known: Known) -> tuple[tuple[str, ...], ...]:
-    pairs = equated(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
+    pairs = equi_pairs(node.condition, frozenset(names(node.left)), frozenset(names(node.right)))
     lefts, rights = unique(node.left, known), unique(node.right, known)
     met_left = {one.name for one, _ in pairs}
     met_right = {other.name for _, other in pairs}
@@ -453,7 +455,7 @@ def _joined(node: Join, known: Known) -> tuple[tuple[str, ...], ...]:
 
 
 def single(node: Node, known: Known) -> bool:
-    """Return whether a tree has one row at most, before a change and after it, as far as can be told."""
+    """Return whether a tree is known to have at most one row, before a change and after it."""
     match node:
         case Scan():
             return known[node.channel].single
@@ -462,7 +464,7 @@ def single(node: Node, known: Known) -> bool:
         case Filter():
             fixed = _fixed(node.condition)
             return single(node.input, known) or any(fixed.issuperset(key) for key in unique(node.input, known))
-        case Project() | Window():
+        case Projection() | Window():
             return single(node.input, known)
         case Join(kind=Kind.SEMI | Kind.ANTI):
             return single(node.left, known)
@@ -477,11 +479,11 @@ def single(node: Node, known: Known) -> bool:
 
 
 def present(node: Node) -> bool:
-    """Return whether a tree has one row at least, whatever the channels hold."""
+    """Return whether a tree has at least one row, whatever the channels contain."""
     match node:
         case Unit():
             return True
-        case Project() | Window():
+        case Projection() | Window():
             return present(node.input)
         case Join(kind=Kind.LEFT):
             return present(node.left)
@@ -491,24 +493,24 @@ def present(node: Node) -> bool:
             return False
 
 
-def grows(node: Node, known: Known) -> bool:
-    """Whether adding rows to the channels only adds rows here, and rows are only ever added to them."""
+def is_growing(node: Node, known: Known) -> bool:
+    """Return whether a tree is append-only: its channels are, and rows added to them only add rows here."""
     match node:
         case Scan():
             return known[node.channel].grows
-        case Join(kind=Kind.INNER | Kind.SEMI) | Project() | Filter() | Union() | Explode() | Unit():
-            return all(grows(below, known) for below in inputs(node))
+        case Join(kind=Kind.INNER | Kind.SEMI) | Projection() | Filter() | Union() | Explode() | Unit():
+            return all(is_growing(below, known) for below in inputs(node))
         case Aggregate(calls=()) if node.keys:
-            return grows(node.input, known)
+            return is_growing(node.input, known)
         case _:
             return False
 
 
-def steady(node: Node) -> bool:
-    """Whether a tree gives the same rows for the same channels each time."""
+def is_deterministic(node: Node) -> bool:
+    """Return whether a tree gives the same rows for the same channels each time."""
     own: tuple[Scalar, ...]
     match node:
-        case Project():
+        case Projection():
             own = tuple(item.value for item in node.items)
         case Filter():
             own = (node.condition,)
@@ -524,4 +526,4 @@ def steady(node: Node) -> bool:
             own = tuple(item.value for item in node.order)
         case _:
             own = ()
-    return all(expression.steady for expression in own) and all(steady(below) for below in inputs(node))
+    return all(expression.steady for expression in own) and all(is_deterministic(below) for below in inputs(node))

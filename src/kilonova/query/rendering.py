@@ -1,4 +1,4 @@
-"""A tree as Spark SQL."""
+"""Rendering of a tree as Spark SQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kilonova.query.tree import (
     Join,
     Kind,
     Node,
-    Project,
+    Projection,
     Scan,
     Side,
     Top,
@@ -28,21 +28,21 @@ from kilonova.query.tree import (
 )
 
 Tables = Callable[[Scan], str]
-"""Gives the table that a scan reads, as it is to be written in the query."""
+"""Function that returns the table of a scan as written in the query."""
 
 
-def rendered(node: Node, tables: Tables, *, alone: bool = False) -> str:
-    """A tree as one query.
+def render(node: Node, tables: Tables, *, alone: bool = False) -> str:
+    """Render a tree as one query.
 
     Args:
         node: the tree.
-        tables: gives the table of each scan.
-        alone: whether one worker had better do it all, without moving rows.
+        tables: returns the table of each scan.
+        alone: whether to coalesce to one partition, without a shuffle.
     """
     one = "/*+ COALESCE(1) */ " if alone else ""
 
     def nested(below: Node) -> str:
-        return f"({rendered(below, tables, alone=alone)})"
+        return f"({render(below, tables, alone=alone)})"
 
     match node:
         case Scan():
@@ -54,7 +54,7 @@ def rendered(node: Node, tables: Tables, *, alone: bool = False) -> str:
             return f"SELECT {one}{', '.join([*listed, *weight]) or '1'} FROM {tables(node)}"
         case Unit():
             return "SELECT 1"
-        case Project():
+        case Projection():
             return f"SELECT {_listed(node.items)} FROM {nested(node.input)}"
         case Filter():
             return f"SELECT * FROM {nested(node.input)} WHERE {node.condition.sql}"
@@ -65,7 +65,7 @@ def rendered(node: Node, tables: Tables, *, alone: bool = False) -> str:
             on = f" ON {node.condition.sql}" if node.condition is not None else ""
             on = on or ("" if kind == "CROSS JOIN" else " ON TRUE")
             few = Side.RIGHT if alone else node.few
-            # Spark takes a semi-join below what brings its left side to one worker.
+            # Spark moves a semi-join below the operator that coalesces its left side to one partition.
             stays = alone and node.kind not in (Kind.SEMI, Kind.ANTI)
             hint = f"/*+ {'SHUFFLE_HASH' if stays else 'BROADCAST'}(_few) */ " if few is not None else ""
             left = nested(node.left) + (" AS _few" if few is Side.LEFT else "")
@@ -97,8 +97,8 @@ def rendered(node: Node, tables: Tables, *, alone: bool = False) -> str:
             assert_never(node)
 
 
-def pretty(sql: str) -> str:
-    """A query laid out for reading."""
+def render_pretty(sql: str) -> str:
+    """Return a query formatted for reading."""
     return sqlglot.parse_one(sql, dialect="spark").sql("spark", pretty=True)
 
 

@@ -1,4 +1,4 @@
-"""What the text of a query says by itself, before names are resolved against the channels."""
+"""Syntax of a query, before names are resolved against the channels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError
 
-from kilonova.errors import QueryError, closest
+from kilonova.errors import QueryError, closest_name
+from kilonova.query.column_names import name_columns
 from kilonova.query.expression import as_called
-from kilonova.query.naming import named
 from kilonova.query.properties import Known
 
 AGGREGATES = frozenset(
@@ -23,15 +23,15 @@ AGGREGATES = frozenset(
     listagg string_agg collect_list collect_set count_min_sketch try_sum try_avg
     """.split()  # noqa: SIM905
 )
-"""Aggregate functions of Spark that the parser takes for plain ones."""
+"""Spark aggregate functions that the parser does not recognize as aggregates."""
 
 
-class Beyond(Exception):
-    """A construct that the tree has no operator for.
+class UnsupportedSql(Exception):
+    """SQL construct that the tree has no operator for.
 
     Attributes:
-        construct: what it is.
-        advice: what could be written instead.
+        construct: the construct.
+        advice: an alternative way to write it.
     """
 
     def __init__(self, construct: str, advice: str = "") -> None:
@@ -41,7 +41,7 @@ class Beyond(Exception):
 
 
 def tables_of(text: str) -> tuple[str, ...]:
-    """The tables that a query names, those that it defines itself left out.
+    """Return the tables that a query reads, without its own CTEs.
 
     Raises:
         QueryError: it cannot be parsed.
@@ -53,7 +53,7 @@ def tables_of(text: str) -> tuple[str, ...]:
 
 
 def channels_of(text: str, known: Collection[str]) -> tuple[str, ...]:
-    """The tables that a query names, under the names by which they are known: the case of letters does not matter.
+    """Return the tables that a query reads, under their registered names; matching is case-insensitive.
 
     Raises:
         QueryError: it cannot be parsed.
@@ -66,11 +66,11 @@ def channels_of(text: str, known: Collection[str]) -> tuple[str, ...]:
 
 
 def expanded(text: str, queries: Mapping[str, str]) -> str:
-    """A query that defines what it reads of some other queries, and what these read of them.
+    """Return a query with the other queries that it reads, directly or indirectly, inlined as CTEs.
 
     Args:
         text: the query.
-        queries: other queries by name.
+        queries: the other queries by name.
 
     Raises:
         QueryError: it cannot be parsed.
@@ -89,11 +89,11 @@ def expanded(text: str, queries: Mapping[str, str]) -> str:
 
 
 def reading(text: str, names: Mapping[str, str]) -> str:
-    """A query that reads other tables in the place of some.
+    """Return a query with some of its tables replaced by others.
 
     Args:
         text: the query.
-        names: the table to read in the place of each.
+        names: the replacement of each table.
 
     Raises:
         QueryError: it cannot be parsed.
@@ -113,7 +113,7 @@ def reading(text: str, names: Mapping[str, str]) -> str:
 
 
 def with_ports(text: str, known: Known) -> str:
-    """A query with the channels that it reads as ports in braces, its own braces doubled.
+    """Return a query with the channels that it reads as ports in braces, its own braces doubled.
 
     Raises:
         QueryError: it cannot be parsed, or there is no such channel.
@@ -125,7 +125,7 @@ def with_ports(text: str, known: Known) -> str:
         if table.name.lower() in own:
             continue
         if table.name.lower() not in names_:
-            raise QueryError(f"there is no channel {table.name}", hint=closest(table.name, list(known)))
+            raise QueryError(f"there is no channel {table.name}", hint=closest_name(table.name, list(known)))
         if not table.alias:
             table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
         table.set("this", exp.to_identifier(f"\x02{names_[table.name.lower()]}\x03"))
@@ -134,11 +134,11 @@ def with_ports(text: str, known: Known) -> str:
 
 
 def with_calls(syntax: exp.Query, columns: Collection[str]) -> exp.Query:
-    """A query in which functions that Spark calls without parentheses are called with them.
+    """Return a query in which functions that Spark calls without parentheses have parentheses.
 
     Args:
         syntax: the query.
-        columns: the names of the columns that it may read, in lower case, which go before functions.
+        columns: the names of the columns that it may read, in lower case; they take precedence over functions.
 
     >>> with_calls(syntax_of("SELECT user, t.user, current_time FROM t"), {"current_time"}).sql("spark")
     'SELECT USER(), t.user, current_time FROM t'
@@ -154,12 +154,12 @@ def with_calls(syntax: exp.Query, columns: Collection[str]) -> exp.Query:
 
 
 def selected_names(text: str) -> list[str]:
-    """The names of a query's columns as they are written; none where a star stands among them.
+    """Return the names of a query's columns as written; an empty list if it selects a star.
 
     Raises:
         QueryError: it cannot be parsed.
     """
-    return written_names(named(syntax_of(text), text))
+    return written_names(name_columns(syntax_of(text), text))
 
 
 _QUOTED = re.compile(
@@ -170,7 +170,7 @@ _WITHIN = re.compile(r"""\\.|''|\"\"""", re.DOTALL)
 
 
 def with_escaped_quotes(text: str) -> str:
-    r"""SQL in which quotes within strings are escaped, as SQLGlot knows them; Spark also takes two quotes for one.
+    r"""Return SQL with quotes within strings escaped, as SQLGlot expects; Spark also accepts doubled quotes.
 
     >>> print(with_escaped_quotes("SELECT 'it''s', 'a' 'b', '' -- it''s"))
     SELECT 'it\'s', 'a' 'b', '' -- it''s
@@ -188,7 +188,7 @@ def with_escaped_quotes(text: str) -> str:
 
 
 def syntax_of(text: str) -> exp.Query:
-    """The syntax of a query.
+    """Return the syntax tree of a query.
 
     Raises:
         QueryError: it cannot be parsed, or is no query.
@@ -217,11 +217,11 @@ _FIELDS = frozenset(
     DOW_ISO DOY HOUR H HOURS HR HRS MINUTE M MIN MINS MINUTES SECOND S SEC SECONDS SECS
     """.split()  # noqa: SIM905
 )
-"""What Spark extracts from dates, times and intervals."""
+"""Fields that Spark extracts from dates, times and intervals."""
 
 
 def _refuse_unknown_field(call: exp.Expr, text: str) -> None:
-    """Refuse EXTRACT and DATE_PART of what Spark does not know: it would refuse them in SQL that nobody wrote."""
+    """Reject EXTRACT and DATE_PART of unknown fields: Spark's own error would refer to generated SQL."""
     if isinstance(call, exp.Extract):
         field = call.name
     elif call.name.lower() in ("date_part", "datepart") and call.expressions and call.expressions[0].is_string:
@@ -233,12 +233,12 @@ def _refuse_unknown_field(call: exp.Expr, text: str) -> None:
         raise QueryError(
             f"Spark cannot extract {field}. Line: {token.line}, Col: {token.col - (token.end - token.start)}",
             column=field,
-            hint="Extract DAYOFWEEK_ISO" if field.upper() == "ISODOW" else closest(field.upper(), sorted(_FIELDS)),
+            hint="Extract DAYOFWEEK_ISO" if field.upper() == "ISODOW" else closest_name(field.upper(), sorted(_FIELDS)),
         )
 
 
 def written_names(syntax: exp.Expr) -> list[str]:
-    """The names of the result's columns as the user wrote them, "" for no name; none where a star stands among them."""
+    """Return the names of the result's columns as written, "" for no name; an empty list if it selects a star."""
     while isinstance(syntax, exp.SetOperation | exp.Subquery):
         syntax = syntax.this
     if not isinstance(syntax, exp.Select) or any(item.is_star for item in syntax.selects):
@@ -247,7 +247,7 @@ def written_names(syntax: exp.Expr) -> list[str]:
 
 
 def conjuncts(condition: exp.Expr) -> list[exp.Expr]:
-    """The conditions that AND joins.
+    """Return the conditions that AND combines.
 
     >>> [part.sql() for part in conjuncts(sqlglot.condition("a AND (b OR c) AND d"))]
     ['a', 'b OR c', 'd']
@@ -257,7 +257,7 @@ def conjuncts(condition: exp.Expr) -> list[exp.Expr]:
 
 
 def bare(part: exp.Expr) -> tuple[exp.Expr, bool]:
-    """A condition without the NOTs around it, and whether they negate it."""
+    """Return a condition without the NOTs around it, and whether they negate it."""
     negated = False
     part = part.unnest()
     while isinstance(part, exp.Not):
@@ -266,14 +266,14 @@ def bare(part: exp.Expr) -> tuple[exp.Expr, bool]:
 
 
 def plain(query: exp.Select) -> bool:
-    """Whether a SELECT only joins and filters."""
+    """Return whether a SELECT only joins and filters."""
     parts = ("group", "having", "limit", "offset", "distinct", "qualify", "with", "with_")
     special = any(query.args.get(part) for part in parts)
     return not special and not has_aggregates(query) and not any(item.find(exp.Window) for item in query.selects)
 
 
 def has_aggregates(query: exp.Select) -> bool:
-    """Whether the SELECT itself aggregates: not a subquery in it, nor a window."""
+    """Return whether the SELECT itself aggregates, disregarding subqueries and windows in it."""
     places = [*query.selects]
     if query.args.get("having"):
         places.append(query.args["having"])
@@ -285,7 +285,7 @@ def has_aggregates(query: exp.Select) -> bool:
 
 
 def is_call(node: exp.Expr) -> bool:
-    """Whether it is a call of an aggregate function."""
+    """Return whether a node is a call of an aggregate function."""
     if isinstance(node, exp.Filter):
         return is_call(node.this)
     if isinstance(node, exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
@@ -294,12 +294,12 @@ def is_call(node: exp.Expr) -> bool:
 
 
 def unfiltered(node: exp.Expr) -> exp.Expr:
-    """A call without its FILTER."""
+    """Return a call without its FILTER."""
     return node.this if isinstance(node, exp.Filter) else node
 
 
 def outermost(holder: exp.Expr) -> list[exp.Expr]:
-    """The subqueries in an expression, those within others left out."""
+    """Return the outermost subqueries in an expression."""
     found = [
         node.parent if isinstance(node.parent, exp.Subquery) else node
         for node in holder.find_all(exp.Select, exp.SetOperation)
@@ -308,15 +308,15 @@ def outermost(holder: exp.Expr) -> list[exp.Expr]:
 
 
 def by_counts(expression: exp.Expr) -> exp.Expr:
-    """An expression in which EXISTS and IN compare how many rows their subqueries have.
+    """Return an expression in which EXISTS and IN are rewritten to compare the row counts of their subqueries.
 
-    As in Spark, IN is never null: it is false where no row is sure to be equal, and NOT IN where one may be.
+    As in Spark, IN is never null: it is false where no row is certainly equal, and NOT IN where one may be equal.
 
     Args:
-        expression: names in it are resolved.
+        expression: the expression, with its names resolved.
 
     Raises:
-        Beyond: a subquery cannot be counted.
+        UnsupportedSql: the rows of a subquery cannot be counted.
 
     >>> by_counts(sqlglot.condition("a OR EXISTS (SELECT b FROM t)")).sql()
     'a OR (SELECT COUNT(*) FROM t) > 0'
@@ -337,10 +337,12 @@ def by_counts(expression: exp.Expr) -> exp.Expr:
 
 
 def _among(found: exp.In) -> exp.Expr:
-    """IN over a subquery: whether a row is equal; below NOT, whether one may be."""
+    """Rewrite IN over a subquery: true if a row is equal; below NOT, if one may be equal."""
     query, given = found.args["query"].unnest(), found.this.unnest()
     if isinstance(given, exp.Tuple) or given.find(exp.Query) or not isinstance(query, exp.Select):
-        raise Beyond("IN over several columns or subqueries below OR or within an expression", "Use a UNION or a join")
+        raise UnsupportedSql(
+            "IN over several columns or subqueries below OR or within an expression", "Use a UNION or a join"
+        )
     query = _under_other_aliases(query, {each.table for each in given.find_all(exp.Column)})
     value, every = unaliased(query.selects[0]), exp.Count(this=exp.Star())
     alike = _more(_counted(query, every, exp.EQ(this=value.copy(), expression=given.copy())))
@@ -352,7 +354,7 @@ def _among(found: exp.In) -> exp.Expr:
 
 
 def _under_other_aliases(query: exp.Select, taken: Collection[str]) -> exp.Select:
-    """A query whose tables have none of some names, so that expressions over those can stand in it."""
+    """Rename table aliases that clash with some names, so that expressions over those can be used in the query."""
     query = query.copy()
     sources = list(query.find_all(exp.Table, exp.Subquery, exp.Lateral))
     used = {*taken, *(each.alias_or_name for each in sources)}
@@ -371,7 +373,7 @@ def _under_other_aliases(query: exp.Select, taken: Collection[str]) -> exp.Selec
 
 
 def _negated(part: exp.Expr) -> bool:
-    """Whether a condition stands below an odd number of NOTs."""
+    """Return whether a condition is below an odd number of NOTs."""
     odd, above = False, part.parent
     while isinstance(above, exp.And | exp.Or | exp.Not | exp.Paren):
         odd, above = odd != isinstance(above, exp.Not), above.parent
@@ -379,10 +381,10 @@ def _negated(part: exp.Expr) -> bool:
 
 
 def _counted(query: exp.Expr, count: exp.Expr, *conditions: exp.Expr) -> exp.Subquery:
-    """A scalar subquery that counts the rows of another."""
+    """Return a scalar subquery that counts the rows of another."""
     query = query.unnest().copy()
     if not isinstance(query, exp.Select) or not plain(query):
-        raise Beyond("a subquery with groups, DISTINCT or LIMIT below OR or within an expression", "Use a join")
+        raise UnsupportedSql("a subquery with groups, DISTINCT or LIMIT below OR or within an expression", "Use a join")
     query.set("order", None)
     return query.select(count.copy(), append=False).where(*conditions).subquery(copy=False)
 
@@ -392,7 +394,7 @@ def _more(count: exp.Expr) -> exp.Expr:
 
 
 def refuses_null(condition: exp.Expr, subquery: exp.Expr) -> bool:
-    """Whether a condition is a comparison that is not true where the subquery in it gives null."""
+    """Return whether a condition is a comparison that is not true where the subquery in it gives null."""
     compared = condition.unnest()
     if not isinstance(compared, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NEQ):
         return False
@@ -403,39 +405,39 @@ def refuses_null(condition: exp.Expr, subquery: exp.Expr) -> bool:
 
 
 def unaliased(item: exp.Expr) -> exp.Expr:
-    """What is selected, without its alias."""
+    """Return a selected expression without its alias."""
     return item.this if isinstance(item, exp.Alias) else item
 
 
 def without_generators(value: exp.Expr) -> exp.Expr:
-    """What is selected, if no generator stands in it.
+    """Return a selected expression if it contains no generator.
 
     Raises:
-        Beyond: one does.
+        UnsupportedSql: it contains one.
     """
     if value.find(exp.Explode, exp.Posexplode, exp.Inline):
-        raise Beyond("a generator beside other columns", "Use LATERAL VIEW")
+        raise UnsupportedSql("a generator beside other columns", "Use LATERAL VIEW")
     return value
 
 
 def limit_of(syntax: exp.Expr) -> tuple[int | None, int]:
-    """LIMIT and OFFSET.
+    """Return LIMIT and OFFSET.
 
     Raises:
-        Beyond: one is not a number.
+        UnsupportedSql: one is not a number.
     """
     numbers: list[int | None] = []
     for part in ("limit", "offset"):
         found = syntax.args.get(part)
         value = found.expression if found is not None else None
         if value is not None and not (isinstance(value, exp.Literal) and value.name.isdigit()):
-            raise Beyond(f"{part.upper()} that is not a number")
+            raise UnsupportedSql(f"{part.upper()} that is not a number")
         numbers.append(None if value is None else int(value.name))
     return numbers[0], numbers[1] or 0
 
 
 def grouping_sets(group: exp.Expr | None) -> list[list[exp.Expr]]:
-    """The sets of expressions to group by, one after the other.
+    """Return the sets of expressions to group by, in order.
 
     >>> group = sqlglot.parse_one("SELECT 1 FROM t GROUP BY ROLLUP (a, b)", dialect="spark").args["group"]
     >>> [[item.sql() for item in some] for some in grouping_sets(group)]

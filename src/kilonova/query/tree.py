@@ -1,8 +1,8 @@
-"""A query as a tree of relational operators: frozen values that say what is computed, not how.
+"""Relational operator tree of a query: frozen values that say what is computed, not how.
 
-Every column of a tree has a name of its own, so that an expression needs no qualifiers and a subtree can be moved.
-Rows are bags. Several modules read the tree: `rendering` writes it as SQL, `properties` derives keys, nulls
-and types, `change` derives how its result changes, `storing` what is worth keeping.
+Every column of a tree has a unique name, so that an expression needs no qualifiers and a subtree can be moved.
+Relations are bags. Several modules read the tree: `rendering` writes it as SQL, `properties` derives keys, nulls
+and types, `delta_rules` the change of its result, `materialization` the relations to store.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import assert_never
 from kilonova.query.expression import Scalar, column
 
 WEIGHT = "_weight"
-"""The column that says how often a row of a change comes, or goes."""
+"""Weight column of a change: how many times a row is added (positive) or removed (negative)."""
 
 
 class At(enum.Enum):
-    """Which rows of a channel are read: those before the change, those after it, or the change itself."""
+    """State of a channel to read: before the change, after it, or the change itself."""
 
     OLD = "old"
     NEW = "new"
@@ -26,7 +26,7 @@ class At(enum.Enum):
 
 
 class Kind(enum.Enum):
-    """How rows of two relations are joined; SEMI and ANTI keep rows of the left one."""
+    """Join type; SEMI and ANTI keep rows of the left relation."""
 
     INNER = "INNER"
     LEFT = "LEFT OUTER"
@@ -44,7 +44,7 @@ class Side(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A named expression."""
+    """Named expression."""
 
     name: str
     value: Scalar
@@ -52,11 +52,11 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A sort key.
+    """Sort key.
 
     Attributes:
-        value: by what.
-        direction: `""` or `" DESC"`, and where nulls come.
+        value: the expression to sort by.
+        direction: `""` or `" DESC"`, and the position of nulls.
     """
 
     value: Scalar
@@ -64,19 +64,19 @@ class Order:
 
     @property
     def sql(self) -> str:
-        """As it stands in ORDER BY."""
+        """Text of the sort key in ORDER BY."""
         return f"{self.value.sql}{self.direction}"
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The rows of a channel.
+    """Rows of a channel.
 
     Attributes:
         channel: its name.
         columns: the channel's columns that are read, each with its name in the tree.
-        at: which rows.
-        weighed: whether rows that are there come as rows with weights that add up to them.
+        at: the state that is read.
+        weighed: whether the rows are read as weighted rows that add up to them.
     """
 
     channel: str
@@ -86,17 +86,17 @@ class Scan:
 
     @property
     def weighs(self) -> bool:
-        """Whether its rows have weights."""
+        """Return whether its rows have weights."""
         return self.weighed or self.at is At.CHANGE
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One row without columns."""
+    """Single row without columns."""
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class Projection:
     """Expressions over each row."""
 
     input: Node
@@ -105,7 +105,7 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The rows for which a condition is true."""
+    """Rows for which a condition is true."""
 
     input: Node
     condition: Scalar
@@ -113,14 +113,14 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Rows of two relations side by side; without a condition every one with every one.
+    """Join of two relations; without a condition their cross product.
 
     Attributes:
-        left: the one.
-        right: the other.
-        kind: which rows are wanted.
-        condition: which rows meet.
-        few: the side that has few rows, as far as can be told: a change, or the keys that it touches.
+        left: the left relation.
+        right: the right relation.
+        kind: the join type.
+        condition: the join condition.
+        few: the side that is expected to have few rows: a change, or the keys that it touches.
     """
 
     left: Node
@@ -132,11 +132,11 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One row per group; one in all where there are no keys, even of no rows.
+    """One row per group; without keys exactly one row, even for no input rows.
 
     Attributes:
         input: the rows.
-        keys: what tells the groups apart.
+        keys: the grouping keys.
         calls: aggregate functions, or expressions over them.
     """
 
@@ -147,7 +147,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """The rows of all inputs, duplicates kept; columns correspond by position."""
+    """Rows of all inputs, with duplicates; columns correspond by position."""
 
     inputs: tuple[Node, ...]
     columns: tuple[str, ...]
@@ -155,11 +155,11 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Window functions beside each row, all over the same partitions.
+    """Window functions added to each row, all over the same partitions.
 
     Attributes:
         input: the rows.
-        partition: what tells the partitions apart.
+        partition: the partition keys.
         items: the functions with their OVER clauses.
     """
 
@@ -170,12 +170,12 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Explode:
-    """Each row beside every element that a generator makes of it.
+    """Each row combined with every element that a generator produces from it.
 
     Attributes:
         input: the rows.
         generator: `explode(…)` or another generator.
-        outer: whether rows without elements stay, with nulls.
+        outer: whether rows without elements are kept, with nulls.
         columns: the names of the elements' columns.
     """
 
@@ -187,7 +187,7 @@ class Explode:
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """The first rows in an order; which of equals come is not defined unless the order is total."""
+    """First rows in an order; the choice among equal rows is undefined unless the order is total."""
 
     input: Node
     order: tuple[Order, ...]
@@ -195,18 +195,18 @@ class Top:
     offset: int
 
 
-Node = Scan | Unit | Project | Filter | Join | Aggregate | Union | Window | Explode | Top
+Node = Scan | Unit | Projection | Filter | Join | Aggregate | Union | Window | Explode | Top
 
 
 def names(node: Node) -> tuple[str, ...]:
-    """The columns of a tree's rows."""
+    """Return the columns of a tree's rows."""
     match node:
         case Scan():
             own = tuple(name for _, name in node.columns)
             return (*own, WEIGHT) if node.weighs else own
         case Unit():
             return ()
-        case Project():
+        case Projection():
             return tuple(item.name for item in node.items)
         case Filter() | Top():
             return names(node.input)
@@ -227,7 +227,7 @@ def names(node: Node) -> tuple[str, ...]:
 
 
 def inputs(node: Node) -> tuple[Node, ...]:
-    """The trees right below a node."""
+    """Return the direct inputs of a node."""
     match node:
         case Scan() | Unit():
             return ()
@@ -240,7 +240,7 @@ def inputs(node: Node) -> tuple[Node, ...]:
 
 
 def with_inputs(node: Node, below: tuple[Node, ...]) -> Node:
-    """The same node over other trees, which must have the same columns."""
+    """Return the same node over other inputs, which must have the same columns."""
     match node:
         case Scan() | Unit():
             return node
@@ -253,24 +253,24 @@ def with_inputs(node: Node, below: tuple[Node, ...]) -> Node:
 
 
 def scans(node: Node) -> tuple[Scan, ...]:
-    """The scans of a tree, from left to right."""
+    """Return the scans of a tree, from left to right."""
     if isinstance(node, Scan):
         return (node,)
     return tuple(scan for below in inputs(node) for scan in scans(below))
 
 
 def channels(node: Node) -> tuple[str, ...]:
-    """The channels that a tree reads, each once."""
+    """Return the channels that a tree reads, each once."""
     return tuple(dict.fromkeys(scan.channel for scan in scans(node)))
 
 
 def at(node: Node, when: At) -> Node:
-    """The same tree over the rows before or after the change."""
+    """Return the same tree over the rows before or after the change."""
     if isinstance(node, Scan):
         return replace(node, at=when)
     return with_inputs(node, tuple(at(below, when) for below in inputs(node)))
 
 
 def kept(columns: tuple[str, ...]) -> tuple[Item, ...]:
-    """Columns as they are."""
+    """Return items that pass columns through unchanged."""
     return tuple(Item(name, column(name)) for name in columns)

@@ -1,1 +1,1 @@
-"""Decisions as frozen values that pure functions make of frozen observations: no Spark, no database."""
+"""Scheduling decisions: pure functions from frozen observations to frozen values, without Spark or a database."""

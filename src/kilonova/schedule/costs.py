@@ -1,20 +1,20 @@
-"""What bringing a relation up to date will take, learned from what earlier runs took.
+"""Cost model of refreshing a relation, fitted to the durations of earlier runs.
 
-A way of doing it takes about
+A refresh method takes about
 
     machine · (overhead + per byte of the change · change + per byte of the whole · whole)
 
-seconds, where the overhead is that of SQL of its shape (`kilonova.schedule.shapes`). All factors begin with what is
-usual and are fitted to the runs of the same task, recent runs first: the logarithms of what was taken are normally
-distributed around those of the estimates, the logarithms of the factors around those of the usual ones, and the most
-probable factors are found by Gauss-Newton steps. So each run moves what it
-says something about: one over a small change says nothing about what a byte costs. The size of change from which
-making anew is cheaper (Nova, Figure 5) is found by itself, and followed when it moves.
+seconds, where the overhead is that of SQL of its shape (`kilonova.schedule.query_shape`). All factors have default
+values and are fitted to the runs of the same task, with recent runs weighted most: the logarithms of the measured
+durations are normally distributed around those of the estimates, the logarithms of the factors around those of the
+defaults, and the maximum a posteriori factors are found by Gauss-Newton steps. So each run moves only the factors
+that it is evidence for: one over a small change is no evidence for the cost of a byte. The size of change from which
+recomputing is cheaper (Nova, Figure 5) results from the fit, and follows later changes.
 
-What is little known is hoped to be less (a bound below the estimate, as bandits have it), and runs are forgotten with
-time: so a way that has not been tried for long is tried again, and one bad time is not the last. The first time of a
-way is no price: Spark compiles then, and the Java machine is cold. It is expected to have several times the overhead,
-and says little where that is most of it.
+Uncertain estimates are lowered (a lower confidence bound, as in bandit algorithms), and the weight of runs decays with
+age: so a method that has not been used for long is tried again, and one slow run does not rule it out. The first run
+of a method is not representative: Spark compiles then, and the JVM is cold. Its overhead is expected to be several
+times larger, and where the overhead is most of its duration, it has little weight.
 """
 
 from __future__ import annotations
@@ -25,86 +25,86 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kilonova.model.run import Extent, Taken, Way
-from kilonova.schedule.shapes import PLAIN, Shape, overhead
+from kilonova.model.run import CostSample, InputSize, RefreshMethod
+from kilonova.schedule.query_shape import PLAIN, QueryShape, overhead
 
 Vector = NDArray[np.float64]
 
-_USUAL: dict[Way, tuple[float, float]] = {
-    Way.INCREMENTAL: (1 / 15e6, 1 / 100e6),
-    Way.PARTITIONWISE: (1 / 15e6, 1 / 30e6),
-    Way.WHOLE: (0.0, 1 / 25e6),
+_USUAL: dict[RefreshMethod, tuple[float, float]] = {
+    RefreshMethod.INCREMENTAL: (1 / 15e6, 1 / 100e6),
+    RefreshMethod.AFFECTED_GROUPS: (1 / 15e6, 1 / 30e6),
+    RefreshMethod.FULL: (0.0, 1 / 25e6),
 }
-"""Seconds per byte of Parquet, of the change and of the whole, on two cores."""
+"""Default seconds per byte of Parquet, of the change and of the whole, on two cores."""
 
 _WAYS = tuple(_USUAL)
 
 _UNKNOWN = 0.7
-"""How far a factor may be from the usual one, and the machine too: the deviation of its logarithm."""
+"""Standard deviation of the logarithm of a factor, the machine's included, around its default."""
 
 _NOISE = 0.15
-"""How far a run may be from its estimate."""
+"""Standard deviation of the logarithm of a run's duration around its estimate."""
 
 _FADE = 0.92
-"""How much less a run counts than the next one."""
+"""Decay of the weights: a run's weight relative to that of the next newer run."""
 
 _COUNTED = 200
-"""How many runs count; what is left of older ones is nothing."""
+"""Maximum number of runs to fit; the weights of older ones are negligible."""
 
 _COLD = 3.0
-"""How many times the overhead a way's first run has."""
+"""Factor by which the overhead of a method's first run is larger."""
 
 _COLD_NOISE = 0.8
-"""How far that may be from it."""
+"""Standard deviation of the logarithm of that overhead."""
 
 _HOPE = 0.7
-"""By how many deviations what is estimated is hoped to be less."""
+"""Number of standard deviations by which estimates are lowered."""
 
 _STEPS = 15
-"""Gauss-Newton steps at most; mostly four or five are enough."""
+"""Maximum number of Gauss-Newton steps; usually four or five suffice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Costs:
-    """What the ways of doing a task take.
+class CostModel:
+    """Cost model of the refresh methods of a task.
 
     Attributes:
-        factors: logarithms, relative to what is usual: of the machine, then three for each way.
+        factors: logarithms, relative to the defaults: of the machine, then three for each method.
         information: the inverse of their covariance.
         shape: the shape of the task's SQL.
     """
 
     factors: Vector
     information: Vector
-    shape: Shape
+    shape: QueryShape
 
-    def seconds(self, way: Way, extent: Extent) -> float:
-        """How many seconds a task will take, by hope.
+    def seconds(self, way: RefreshMethod, extent: InputSize) -> float:
+        """Return how many seconds a task is estimated to take: the lower confidence bound.
 
         Args:
-            way: any but fresh.
-            extent: how much there is to read.
+            way: any method but `FRESH`.
+            extent: the size of the input.
         """
-        logarithm, gradient = _estimated(_row(way, extent, self.shape)[None, :], self.factors)
+        logarithm, gradient = _estimate(_row(way, extent, self.shape)[None, :], self.factors)
         variance = gradient[0] @ np.linalg.solve(self.information, gradient[0])
         return float(np.exp(logarithm[0] - _HOPE * np.sqrt(variance)))
 
-    def crossover(self, extent: Extent) -> float | None:
-        """From which share of new data on making a relation anew is estimated to be cheaper (Nova, Figure 5).
+    def crossover(self, extent: InputSize) -> float | None:
+        """Return the share of new data from which recomputing a relation is estimated to be cheaper (Nova, Figure 5).
 
         Args:
-            extent: how much there is to read in all, and how many relations are taken to change.
+            extent: the size of the whole input, and the number of relations assumed to change.
 
         Returns:
-            The share, from 0 to 1; None if its change is cheaper even where everything is new.
+            The share, from 0 to 1; None if its change is cheaper even if everything is new.
 
-        >>> learned(()).crossover(Extent(change=0, whole=100_000_000)) is not None
+        >>> fit(()).crossover(InputSize(change=0, whole=100_000_000)) is not None
         True
         """
 
         def dearer(share: float) -> bool:
             size = replace(extent, change=round(share * extent.whole))
-            return self.seconds(Way.INCREMENTAL, size) > self.seconds(Way.WHOLE, size)
+            return self.seconds(RefreshMethod.INCREMENTAL, size) > self.seconds(RefreshMethod.FULL, size)
 
         if not dearer(1.0):
             return None
@@ -115,15 +115,15 @@ class Costs:
         return high
 
 
-def learned(taken: Sequence[Taken], shape: Shape = PLAIN) -> Costs:
-    """What is learned from earlier runs.
+def fit(taken: Sequence[CostSample], shape: QueryShape = PLAIN) -> CostModel:
+    """Fit a cost model to earlier runs.
 
     Args:
-        taken: what runs of the task took, newest first.
+        taken: the costs of runs of the task, newest first.
         shape: the shape of the task's SQL.
 
-    >>> slow = [Taken(Way.WHOLE, Extent(change=0, whole=100_000_000), seconds=46.0)] * 9
-    >>> round(learned(slow).seconds(Way.WHOLE, slow[0].extent))
+    >>> slow = [CostSample(RefreshMethod.FULL, InputSize(change=0, whole=100_000_000), seconds=46.0)] * 9
+    >>> round(fit(slow).seconds(RefreshMethod.FULL, slow[0].extent))
     44
     """
     runs = [(age, item) for age, item in enumerate(taken[:_COUNTED]) if item.way in _USUAL and item.seconds > 0]
@@ -132,7 +132,7 @@ def learned(taken: Sequence[Taken], shape: Shape = PLAIN) -> Costs:
     prior = np.full(count, _UNKNOWN**-2)
     factors, information = np.zeros(count), np.diag(prior)
     if not runs:
-        return Costs(factors, information, shape)
+        return CostModel(factors, information, shape)
     rows = np.array([_row(item.way, item.extent, shape) for _, item in runs])
     cold = np.array([age in firsts for age, _ in runs])
     rows[cold, ::3] *= _COLD
@@ -140,7 +140,7 @@ def learned(taken: Sequence[Taken], shape: Shape = PLAIN) -> Costs:
     seconds = np.log([item.seconds for _, item in runs])
     weights = _FADE ** np.array([age for age, _ in runs]) * noise**-2
     for _ in range(_STEPS):
-        logarithms, gradients = _estimated(rows, factors)
+        logarithms, gradients = _estimate(rows, factors)
         weighted = gradients.T * weights
         information = weighted @ gradients + np.diag(prior)
         step = np.linalg.solve(information, weighted @ (seconds - logarithms) - prior * factors)
@@ -148,19 +148,19 @@ def learned(taken: Sequence[Taken], shape: Shape = PLAIN) -> Costs:
         factors = factors + step / max(1.0, largest)
         if largest < 1e-3:
             break
-    return Costs(factors, information, shape)
+    return CostModel(factors, information, shape)
 
 
-def _row(way: Way, extent: Extent, shape: Shape) -> Vector:
-    """What each factor contributes in seconds where all is as usual."""
+def _row(way: RefreshMethod, extent: InputSize, shape: QueryShape) -> Vector:
+    """Return the seconds that each factor contributes at its default."""
     row = np.zeros((len(_WAYS), 3))
     change, whole = _USUAL[way]
     row[_WAYS.index(way)] = overhead(way, shape, extent.moved), change * extent.change, whole * extent.whole
     return row.ravel()
 
 
-def _estimated(rows: Vector, factors: Vector) -> tuple[Vector, Vector]:
-    """The logarithms of what runs are estimated to take, and their gradients."""
+def _estimate(rows: Vector, factors: Vector) -> tuple[Vector, Vector]:
+    """Return the logarithms of the estimated durations of runs, and their gradients."""
     parts = rows * np.exp(factors[1:])
     sums = parts.sum(axis=1, keepdims=True)
     gradients = np.hstack([np.ones_like(sums), parts / sums])

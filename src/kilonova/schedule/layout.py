@@ -1,7 +1,7 @@
-"""How blocks are laid out and merged, decided from their sizes.
+"""Choice of block layout and merge strategy by block sizes.
 
 Bases of a keyed channel that are large enough are laid out in buckets by hash of the key, one sorted file
-each, so that deltas merge with them without shuffling or sorting the base. The figures behind the defaults
+each, so that deltas merge with them without shuffling or sorting the base. The measurements behind the defaults
 are in `docs/design/spark.md`.
 """
 
@@ -13,21 +13,20 @@ from dataclasses import dataclass
 
 from kilonova.model.block import Block, Delta
 from kilonova.model.encoding import Append
-from kilonova.model.reading import Snapshot
+from kilonova.model.read_plan import SnapshotRead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """Where the physical strategies change over, in bytes of Parquet.
+class LayoutThresholds:
+    """Size thresholds of the physical strategies, in bytes of Parquet.
 
     Attributes:
         bucketed: bases of at least this size are laid out in buckets.
-        bucket: how much one bucket should hold in a large base; up to 64 buckets hold half of it, for
-            more workers have something to do then.
-        broadcast: deltas up to this size are sent to every worker rather than shuffled.
-        single: at most this much is merged by one worker, which saves shuffling it, and written as one file.
-        compared: snapshots up to this size are compared with a whole upsert, to see what it changes; of
-            larger ones a few rows at first, and the others only if those stay as they were.
+        bucket: target size of a bucket in a large base; up to 64 buckets have half of it, to use more workers.
+        broadcast: deltas up to this size are broadcast rather than shuffled.
+        single: up to this size, blocks are merged in one task, which avoids a shuffle, and written as one file.
+        compared: snapshots up to this size are compared with an upsert as a whole, to find what it changes; of larger
+            ones a few rows are compared first, and the others only if those are unchanged.
     """
 
     bucketed: int = 32 << 20
@@ -37,16 +36,16 @@ class Sizes:
     compared: int = 16 << 20
 
 
-def buckets_for(expected: int, base: Block | None, sizes: Sizes) -> int:
-    """Into how many buckets a base of an expected size goes; 0 for none.
+def buckets_for(expected: int, base: Block | None, sizes: LayoutThresholds) -> int:
+    """Return the number of buckets for a base of an expected size; 0 for none.
 
     Args:
         expected: its size.
-        base: an older base; its number of buckets is kept while it is not far off, for then nothing moves.
-        sizes: where that changes over.
+        base: an older base; its number of buckets is kept if it is close enough, to avoid moving rows.
+        sizes: the thresholds.
 
-    >>> buckets_for(200 << 20, None, Sizes()), buckets_for(20 << 30, None, Sizes()), buckets_for(1 << 20, None, Sizes())
-    (8, 512, 0)
+    >>> [buckets_for(size, None, LayoutThresholds()) for size in (200 << 20, 20 << 30, 1 << 20)]
+    [8, 512, 0]
     """
     if expected < sizes.bucketed:
         return 0
@@ -56,10 +55,10 @@ def buckets_for(expected: int, base: Block | None, sizes: Sizes) -> int:
 
 
 class Strategy(enum.Enum):
-    """How a delta meets the rows that it changes.
+    """Strategy of joining a delta with the rows that it changes.
 
-    TOGETHER has one worker join both; ALIGNED joins the base bucket by bucket, shuffling only the delta;
-    BROADCAST sends the delta to the base's rows; SHUFFLED moves both.
+    TOGETHER joins both in one task; ALIGNED joins the base bucket by bucket, shuffling only the delta;
+    BROADCAST broadcasts the delta to the base's rows; SHUFFLED shuffles both.
     """
 
     TOGETHER = "together"
@@ -68,17 +67,19 @@ class Strategy(enum.Enum):
     SHUFFLED = "shuffled"
 
 
-def strategy(base: Block | None, deltas: tuple[Block, ...], sizes: Sizes, *, copied: bool = False) -> Strategy:
-    """How to merge deltas with a base.
+def strategy(
+    base: Block | None, deltas: tuple[Block, ...], sizes: LayoutThresholds, *, copied: bool = False
+) -> Strategy:
+    """Return the strategy of merging deltas with a base.
 
     Args:
-        base: the base; None for no rows, or rows of another making.
-        deltas: what comes after it.
-        sizes: where that changes over.
-        copied: whether all rows are wanted with all columns, in the base's layout; else whoever reads them may leave
-            out most, which Spark does soonest where rows need not meet theirs.
+        base: the base; None for no rows, or the result of an earlier merge.
+        deltas: the deltas after it.
+        sizes: the thresholds.
+        copied: whether all rows are needed with all columns, in the base's layout; else the reader may drop most of
+            them, which Spark does earliest where rows need no join.
 
-    >>> strategy(None, (), Sizes())
+    >>> strategy(None, (), LayoutThresholds())
     <Strategy.SHUFFLED: 'shuffled'>
     """
     if base is None:
@@ -89,10 +90,10 @@ def strategy(base: Block | None, deltas: tuple[Block, ...], sizes: Sizes, *, cop
     return Strategy.BROADCAST if small else Strategy.SHUFFLED
 
 
-def together(blocks: tuple[Block, ...], sizes: Sizes) -> bool:
-    """Whether blocks are so small that one worker merges them soonest; nothing is gained where rows only add up.
+def together(blocks: tuple[Block, ...], sizes: LayoutThresholds) -> bool:
+    """Return whether blocks are so small that one task merges them fastest; never for appended rows.
 
-    >>> together((), Sizes())
+    >>> together((), LayoutThresholds())
     False
     """
     merged = any(isinstance(block.kind, Delta) and not isinstance(block.encoding, Append) for block in blocks)
@@ -100,6 +101,6 @@ def together(blocks: tuple[Block, ...], sizes: Sizes) -> bool:
     return merged and small and not any(block.buckets for block in blocks)
 
 
-def compares_whole(old: Snapshot, sizes: Sizes) -> bool:
-    """Whether a delta is compared at once with all that it replaces."""
+def compares_whole(old: SnapshotRead, sizes: LayoutThresholds) -> bool:
+    """Return whether a delta is compared at once with all rows that it replaces."""
     return sum(block.statistics.bytes for block in old.blocks) <= sizes.compared

@@ -1,4 +1,4 @@
-"""What a server starts next, of all that is due."""
+"""Selection of the due bindings that a server starts next."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A binding that is due.
+    """Binding that is due.
 
     Attributes:
         binding: its name.
         workflow: the workflow that it belongs to.
-        priority: what is higher goes first.
-        since: when its oldest firing fired.
-        queue: for how many seconds it waits for others to be merged with; None if it is not to be merged.
-        reads: what it would read now, by which to tell whether others read the same.
+        priority: the priority; higher ones start first.
+        since: the time of its oldest firing.
+        merge_window: for how many seconds it waits for others to be merged with; None if it is not to be merged.
+        reads: the inputs that it would read now, to find others that read the same.
     """
 
     binding: str
     workflow: str
     priority: int
     since: datetime
-    queue: float | None = None
+    merge_window: float | None = None
     reads: frozenset[tuple[str, int]] = frozenset()
 
 
-def chosen(
+def select_bindings(
     batches: Iterable[tuple[Waiting, ...]], running: Mapping[str, int], room: int, limit: int | None
 ) -> tuple[tuple[Waiting, ...], ...]:
-    """What to start: the highest priority first, then the workflow that has the fewest runs, then who waits longest.
+    """Select the batches to start: by highest priority, then fewest runs of the workflow, then longest wait.
 
     Args:
-        batches: what is due and has no run; what stands together starts together, and takes the room of one.
-        running: how many runs each workflow has.
-        room: how many batches can be started.
+        batches: the bindings that are due and not running; a batch starts together and takes one slot.
+        running: the number of runs of each workflow.
+        room: the number of free slots.
         limit: how many runs a workflow may have at once; None for any number. A batch counts as one run of each of its
             workflows.
 
     >>> from datetime import datetime
     >>> a = Waiting(binding="a", workflow="w", priority=0, since=datetime(2024, 1, 2))
     >>> b = Waiting(binding="b", workflow="w", priority=0, since=datetime(2024, 1, 1))
-    >>> [[each.binding for each in batch] for batch in chosen([(a,), (b,)], {}, room=2, limit=1)]
+    >>> [[each.binding for each in batch] for batch in select_bindings([(a,), (b,)], {}, room=2, limit=1)]
     [['b']]
     """
     counts = Counter(running)
@@ -62,7 +62,7 @@ def chosen(
 
 
 def _urgency(batch: tuple[Waiting, ...], counts: Mapping[str, int]) -> tuple[int, int, datetime, str]:
-    """What is less goes first."""
+    """Return the sort key of a batch; the smallest starts first."""
     return (
         -max(each.priority for each in batch),
         min(counts.get(each.workflow, 0) for each in batch),

@@ -1,7 +1,7 @@
-"""Decides which blocks of a warehouse are a channel, purely, from what each says of itself.
+"""Pure decision of which blocks of a warehouse form a channel, from their manifests.
 
-A block counts if it was published, its files are there, and what it builds on counts as well. Where two histories of a
-channel meet, because two catalogs wrote to it, none of both is preferred to the other, unless the catalog knows it.
+A block counts if it was published, its files exist, and the blocks that it builds on count as well. Where two
+histories of a channel conflict, because two catalogs wrote to it, neither is preferred, unless the catalog knows it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from kilonova.model.version import Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundBlock:
-    """A block in a warehouse, and what it says of itself.
+    """Block in a warehouse, with the contents of its manifest.
 
     Attributes:
         block: the block.
-        version: what the point reflects to which it leads.
+        version: the version of the point to which it leads.
         task: the task that wrote it; None for an ingest.
         run: the run that wrote it.
-        merges: whether it was written by a compaction, so that it says the same as blocks before it.
+        merges: whether it was written by a compaction, so that it repeats the content of earlier blocks.
         known: whether the catalog has it.
-        problem: why it cannot be used; None if it can be.
+        problem: the reason why it cannot be used; None if it can be.
     """
 
     block: Block
@@ -40,12 +40,12 @@ class FoundBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
-    """Something that was left as it is.
+class RecoveryDoubt:
+    """Block or points that were not recovered, and the reason.
 
     Attributes:
         what: the directory of a block, or points.
-        why: why.
+        why: the reason.
     """
 
     what: str
@@ -57,44 +57,44 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredChannel:
-    """A channel as its blocks tell it.
+    """Channel as recovered from its blocks.
 
     Attributes:
         name: its name.
         blocks: the blocks that can be used.
-        newest: the newest point of which anything says that it was reserved.
-        doubts: what was left.
+        newest: the newest point that is known to have been reserved.
+        doubts: the blocks and points that were not recovered.
     """
 
     name: str
     blocks: tuple[FoundBlock, ...]
     newest: int
-    doubts: tuple[Doubt, ...]
+    doubts: tuple[RecoveryDoubt, ...]
 
     @property
     def rows(self) -> int:
-        """How many rows its blocks have that came from tasks or from outside, not from compactions."""
+        """Number of rows in the blocks written by tasks and ingests, not by compactions."""
         made = {each.block.end for each in self.blocks if not each.merges}
         counted = (each for each in self.blocks if not each.merges or each.block.end not in made)
         return sum(each.block.statistics.rows for each in counted)
 
     @property
     def points(self) -> dict[int, Version]:
-        """What each point reflects that is filled."""
+        """Version of each filled point."""
         return {
             each.block.end: each.version for each in sorted(self.blocks, key=lambda each: each.merges, reverse=True)
         }
 
 
-def recovered(name: str, found: Collection[FoundBlock], filled: Iterable[int]) -> RecoveredChannel:
-    """Decide which blocks are a channel.
+def recover_channel(name: str, found: Collection[FoundBlock], filled: Iterable[int]) -> RecoveredChannel:
+    """Decide which blocks form a channel.
 
     Args:
         name: the channel.
         found: all blocks that were written to it.
-        filled: points that are known to have been filled, by the catalog or by what was made of them.
+        filled: points that are known to have been filled, from the catalog or from what was derived from them.
     """
-    doubts: list[Doubt] = []
+    doubts: list[RecoveryDoubt] = []
     ends: dict[int, list[FoundBlock]] = defaultdict(list)
     usable: dict[int, bool] = dict.fromkeys(filled, False)
     for each in found:
@@ -102,32 +102,36 @@ def recovered(name: str, found: Collection[FoundBlock], filled: Iterable[int]) -
         if each.problem is None:
             ends[each.block.end].append(each)
         else:
-            doubts.append(Doubt(each.block.name.directory, each.problem))
+            doubts.append(RecoveryDoubt(each.block.name.directory, each.problem))
     taken: list[FoundBlock] = []
     order = [0, *sorted(usable.keys() - {0})]
     usable[0] = True
     for end in order[1:]:
         before = len(taken)
         at_end, conflicting = _undisputed(ends[end])
-        doubts += [Doubt(each.block.name.directory, f"another block also says point {end}") for each in conflicting]
+        doubts += [
+            RecoveryDoubt(each.block.name.directory, f"another block also says point {end}") for each in conflicting
+        ]
         for each in at_end:
             kind = each.block.kind
             if isinstance(kind, Base) or usable[order[bisect_right(order, kind.start) - 1]]:
                 taken.append(each)
             else:
-                doubts.append(Doubt(each.block.name.directory, f"what it changes, point {kind.start}, is not there"))
+                doubts.append(
+                    RecoveryDoubt(each.block.name.directory, f"what it changes, point {kind.start}, is not there")
+                )
         usable[end] = len(taken) > before
     newest = order[-1]
     if taken and not usable[newest]:
-        doubts.append(Doubt(f"point {newest}", f"lost; the newest that can be read is {taken[-1].block.end}"))
+        doubts.append(RecoveryDoubt(f"point {newest}", f"lost; the newest that can be read is {taken[-1].block.end}"))
     absent = _absent(taken)
     if absent:
-        doubts.append(Doubt(absent, "no block; their runs failed, changed nothing, or their blocks are gone"))
+        doubts.append(RecoveryDoubt(absent, "no block; their runs failed, changed nothing, or their blocks are gone"))
     return RecoveredChannel(name=name, blocks=tuple(taken), newest=newest, doubts=tuple(doubts))
 
 
 def _undisputed(blocks: list[FoundBlock]) -> tuple[list[FoundBlock], list[FoundBlock]]:
-    """Blocks that lead to one point and can be of one history, and those that dispute it."""
+    """Split blocks that lead to one point into those of one history and those that conflict."""
     made = [each for each in blocks if not each.merges]
     known = [each for each in blocks if each.known]
     if len(made) <= 1:
@@ -138,9 +142,9 @@ def _undisputed(blocks: list[FoundBlock]) -> tuple[list[FoundBlock], list[FoundB
 
 
 def _absent(taken: Iterable[FoundBlock]) -> str:
-    """The points without a block between those of blocks, in words; empty if there are none."""
+    """Return the points without a block between those of blocks, as text; empty if there are none."""
     led: dict[int, int] = {}
-    for each in taken:  # what was before a base may have been collected, and what lies within a delta
+    for each in taken:  # blocks before a base, and those covered by a delta, may have been collected
         start = each.block.end - 1 if isinstance(each.block.kind, Base) else each.block.start
         led[each.block.end] = min(start, led.get(each.block.end, start))
     ends = sorted(led)

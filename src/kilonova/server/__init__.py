@@ -1,1 +1,1 @@
-"""What runs by itself: a loop that fires triggers and starts runs, and the processes that carry these out."""
+"""The server: a loop that fires triggers and starts runs, the worker processes that execute them, and the HTTP API."""

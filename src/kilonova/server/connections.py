@@ -1,8 +1,8 @@
-"""Connections to the HTTP API: how many there may be at once, and how long a request may take to come.
+"""Limits on connections to the HTTP API: their number, and the time that a request may take to arrive.
 
-A connection on which a request's head has not come entirely holds a descriptor and gives nothing. Of those the oldest
-is closed where one more would be too many; and each is closed that has waited for too long, as are those on which a
-body comes more slowly than at `_LEAST` bytes a second.
+A connection on which a request's head has not arrived completely occupies a descriptor without doing work. The oldest
+of these is closed when the limit is exceeded. Each is closed also after a timeout, as are those on which a body
+arrives, or a response is received, more slowly than at `_LEAST` bytes a second.
 """
 
 from __future__ import annotations
@@ -14,29 +14,31 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _LEAST = 1024
-"""Bytes of a body that come in a second at least, unless the server does not take them yet."""
+"""Minimum rate in bytes per second at which a body arrives, unless the server has paused reading, and at which a
+response is received."""
 
 
 def bounded(most: int, seconds: float) -> type[asyncio.Protocol]:
-    """A protocol for connections.
+    """Return a protocol class that limits connections.
 
     Args:
-        most: how many there may be at once.
-        seconds: how long the head of a request may take, within a factor of two.
+        most: maximum number of connections at once.
+        seconds: timeout for the head of a request, accurate within a factor of two.
     """
 
     class Bounded(H11Protocol):
-        """A connection."""
+        """Connection that is subject to the limits."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self._began = self.loop.time()
             self._came = 0
             self._before: tuple[object, object, int] | None = None
+            self._untaken: int | None = None
             self._timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            """Count a connection, and close the oldest that waits if it is one too many."""
+            """Count a connection, and close the oldest waiting one if there are too many."""
             super().connection_made(transport)
             self._timer = self.loop.call_later(seconds, self._look)
             if len(self.connections) > most:
@@ -44,23 +46,33 @@ def bounded(most: int, seconds: float) -> type[asyncio.Protocol]:
                 min(waiting, key=lambda each: each._began)._close()
 
         def data_received(self, data: bytes) -> None:
-            """Take what has come."""
+            """Count and process received data."""
             self._came += len(data)
             super().data_received(data)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            """Forget a connection."""
+            """Cancel the connection's timer."""
             if self._timer is not None:
                 self._timer.cancel()
             super().connection_lost(exc)
 
         @property
         def _waits(self) -> bool:
-            """Whether a request's head is to come."""
+            """Return whether the connection waits for a request's head."""
             return self.conn.their_state is h11.IDLE
 
+        def resume_writing(self) -> None:
+            """Continue with a response, of which enough has been received."""
+            self._untaken = None
+            super().resume_writing()
+
         def _look(self) -> None:
-            """Close a connection on which too little has come since the last look."""
+            """Close the connection if too little has arrived, or been received, since the last check."""
+            untaken = self.transport.get_write_buffer_size() if self.flow.write_paused else None
+            if untaken is not None and self._untaken is not None and self._untaken - untaken < _LEAST * seconds:
+                self._close()
+                return
+            self._untaken = untaken
             state, request, came = self._before or (None, None, 0)
             if state is self.conn.their_state and request is self.cycle:
                 takes = state is h11.SEND_BODY and not (self.flow.read_paused or self.cycle.waiting_for_100_continue)

@@ -1,9 +1,9 @@
-"""What a server says, a line each: what happens, and what Python's logging hears from it and from libraries.
+"""Log output of a server, one line per record: events, and records of Python's logging, libraries' included.
 
-What is said again within a minute, but for events, is counted instead.
+Records repeated within a minute, except events, are counted instead of written.
 
 As JSON a line is an object with `time`, `level`, `logger`, `server`, `event`, `kind`, `run`, `binding`, `channels` and
-`text`, and `trace` where there is one; what does not apply is null. Lines for people are the time and the text.
+`text`, and `trace` where there is one; fields that do not apply are null. As text a line is the time and the text.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ log = logging.getLogger("kilonova.server")
 
 _LEVELS = {
     EventKind.FAILED: logging.ERROR,
+    EventKind.DAMAGED: logging.ERROR,
     EventKind.ABANDONED: logging.WARNING,
     EventKind.STUCK: logging.WARNING,
-    EventKind.UNDELIVERED: logging.WARNING,
+    EventKind.DELIVERY_FAILED: logging.WARNING,
     EventKind.SERVER_SILENT: logging.WARNING,
 }
-"""What other events are is information."""
+"""Log levels of event kinds; others are INFO."""
 
 
 def say(text: str, event: Event | None) -> None:
-    """Log a sentence, and the event behind it if there is one."""
+    """Log a sentence, with the event behind it if there is one."""
     level = logging.INFO if event is None else _LEVELS.get(event.kind, logging.INFO)
     log.log(level, "%s", text, extra={"happened": event})
 
 
 class _Folding(logging.StreamHandler[TextIO]):
-    """Writes records, and in place of what was written less than a minute ago how often it came again.
+    """Handler that writes records, and replaces repetitions within a minute by their number.
 
-    What has an event is written each time: the catalog has it as often.
+    Records of events are written each time, as the catalog has each of them.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -67,14 +68,14 @@ class _Folding(logging.StreamHandler[TextIO]):
 
 
 _MINUTE = 60.0
-"""Seconds for which a text is not said again."""
+"""Seconds for which a text is not repeated."""
 
 _TEXTS = 1000
-"""Different texts of a minute that are remembered; more are said each time."""
+"""Maximum number of different texts that are tracked per minute; others are always written."""
 
 
 class _Lines(logging.Formatter):
-    """A line of text per record; a trace has lines of its own."""
+    """Formatter of a line of text per record; a traceback has lines of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_time(record):%Y-%m-%dT%H:%M:%SZ} {' '.join(record.getMessage().split())}"
@@ -82,10 +83,10 @@ class _Lines(logging.Formatter):
 
 
 class _Objects(logging.Formatter):
-    """A JSON object per record.
+    """Formatter of a JSON object per record.
 
     Args:
-        server: gives the server's name.
+        server: returns the server's name.
     """
 
     def __init__(self, server: Callable[[], str]) -> None:
@@ -118,12 +119,12 @@ def _time(record: logging.LogRecord) -> datetime:
 
 @contextmanager
 def logging_to(stream: TextIO, server: Callable[[], str], *, as_json: bool) -> Iterator[None]:
-    """Let everything that is logged go to a stream until the end of the block, warnings and lost threads included.
+    """Send all log records to a stream until the end of the block, warnings and uncaught errors of threads included.
 
     Args:
-        stream: where to.
-        server: gives the server's name.
-        as_json: whether as JSON.
+        stream: the stream.
+        server: returns the server's name.
+        as_json: whether to write JSON.
     """
     root, own = logging.getLogger(), logging.getLogger("kilonova")
     handler = _Folding(stream)

@@ -1,4 +1,4 @@
-"""What a server and its workers say to each other: one JSON object per line, over pipes of their own."""
+"""Messages between a server and its workers: one JSON object per line, over dedicated pipes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kilonova.catalog.firings import Batch, Claimed
+from kilonova.catalog.firings import Batch, Claim
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
-    """Something that needs Spark and is not a firing: what somebody asks the server for.
+class OperationRequest:
+    """Request for an operation that needs Spark and is not a firing.
 
     Attributes:
-        what: which.
+        what: the kind of operation.
         arguments: its arguments.
     """
 
@@ -23,29 +23,29 @@ class Errand:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """A worker has started Spark and waits for work."""
+class WorkerReady:
+    """Notification that a worker has started Spark and waits for work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
-    """A worker is there, whatever it is doing."""
+class WorkerAlive:
+    """Heartbeat of a worker, sent whatever it is doing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """A worker has done an errand, with this result."""
+class OperationDone:
+    """Notification that a worker has completed an operation, with its result."""
 
     result: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """A worker could not do an errand.
+class OperationFailure:
+    """Notification that an operation of a worker has failed.
 
     Attributes:
-        error: the error as `KilonovaError.told` gives it.
-        passing: whether trying again may help.
+        error: the error as `KilonovaError.as_dict` returns it.
+        passing: whether the error is transient, so that a retry may succeed.
     """
 
     error: dict[str, Any]
@@ -53,13 +53,13 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a part of a batch.
+class FiringOutcome:
+    """Outcome of one claim of a batch.
 
     Attributes:
-        error: the error as `KilonovaError.told` gives it; None if there was none.
-        passing: whether trying again may help.
-        begun: whether a run had begun, which has told of it.
+        error: the error as `KilonovaError.as_dict` returns it; None if there was none.
+        passing: whether the error is transient, so that a retry may succeed.
+        begun: whether a run had begun, which has recorded the outcome itself.
     """
 
     error: dict[str, Any] | None = None
@@ -68,40 +68,43 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A worker has ended a batch: what became of each part."""
+class BatchEnded:
+    """Notification that a worker has ended a batch, with the outcome of each claim."""
 
-    outcomes: tuple[Outcome, ...]
-
-
-Work = Batch | Errand
-"""What a worker can be given."""
-
-Message = Work | Ready | Alive | Done | Failed | Ended
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Batch, Errand, Ready, Alive, Done, Failed, Ended)}
+    outcomes: tuple[FiringOutcome, ...]
 
 
-def written(message: Message) -> str:
-    """A message as a line.
+Work = Batch | OperationRequest
+"""Work that can be assigned to a worker."""
 
-    >>> written(Done(3))
-    '{"result": 3, "message": "Done"}'
+Message = Work | WorkerReady | WorkerAlive | OperationDone | OperationFailure | BatchEnded
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (Batch, OperationRequest, WorkerReady, WorkerAlive, OperationDone, OperationFailure, BatchEnded)
+}
+
+
+def encode(message: Message) -> str:
+    """Encode a message as a line.
+
+    >>> encode(OperationDone(3))
+    '{"result": 3, "message": "OperationDone"}'
     """
     return json.dumps({**asdict(message), "message": type(message).__name__})
 
 
-def read(line: str) -> Message:
-    """The inverse of `written`.
+def decode(line: str) -> Message:
+    """Decode a line; the inverse of `encode`.
 
-    >>> read(written(Ended((Outcome(begun=True),))))
-    Ended(outcomes=(Outcome(error=None, passing=False, begun=True),))
+    >>> decode(encode(BatchEnded((FiringOutcome(begun=True),))))
+    BatchEnded(outcomes=(FiringOutcome(error=None, passing=False, begun=True),))
     """
     fields = json.loads(line)
     kind = _KINDS[fields.pop("message")]
     if kind is Batch:
-        parts = fields["parts"]
-        fields["parts"] = tuple(Claimed(**{**part, "firings": tuple(part["firings"])}) for part in parts)
-    elif kind is Ended:
-        fields["outcomes"] = tuple(Outcome(**outcome) for outcome in fields["outcomes"])
+        claims = fields["claims"]
+        fields["claims"] = tuple(Claim(**{**claim, "firings": tuple(claim["firings"])}) for claim in claims)
+    elif kind is BatchEnded:
+        fields["outcomes"] = tuple(FiringOutcome(**outcome) for outcome in fields["outcomes"])
     message: Message = kind(**fields)
     return message

@@ -1,4 +1,4 @@
-"""What Prometheus reads of a catalog: worked out at each look, so that every server says the same."""
+"""Prometheus metrics of a catalog: computed at each scrape, so that every server reports the same."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class _Collector:
         self._project = project
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics."""
-        counts = self._project.counts()
+        """Yield the metrics."""
+        counts = self._project.metrics()
         for name, what, label, values in (
             ("kilonova_runs", "Runs, by how they stand", "state", counts.runs),
             ("kilonova_firings", "Firings, by how they stand", "state", counts.firings),
@@ -32,7 +32,7 @@ class _Collector:
 
 
 def exposition(project: Project) -> bytes:
-    """The metrics as text."""
+    """Return the metrics in Prometheus's text format."""
     registry = CollectorRegistry()
     registry.register(_Collector(project))
     return generate_latest(registry)

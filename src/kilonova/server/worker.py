@@ -1,7 +1,7 @@
-"""A worker: a process that carries out runs, one after the other, as its server says.
+"""Worker process: executes the runs that its server assigns, one after the other.
 
-It starts Spark before it says that it is ready. What it is told comes by its standard input; when that ends, its server
-is gone, and so is the worker, whatever it is doing: an unfinished run leaves nothing behind.
+It starts Spark before it reports that it is ready. Work arrives on its standard input; when that closes, the server is
+gone and the worker exits at once, even during a run: an unfinished run leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -17,21 +17,34 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TextIO, assert_never
 
-from kilonova.catalog.firings import Batch, Claimed
-from kilonova.engine.joint import Joint
-from kilonova.errors import KilonovaError, may_pass
-from kilonova.server.declaring import declared
-from kilonova.server.messages import Alive, Done, Ended, Errand, Failed, Message, Outcome, Ready, Work, read, written
+from kilonova.catalog.firings import Batch, Claim
+from kilonova.engine.shared_steps import SharedSteps
+from kilonova.errors import KilonovaError, is_transient
+from kilonova.server.messages import (
+    BatchEnded,
+    FiringOutcome,
+    Message,
+    OperationDone,
+    OperationFailure,
+    OperationRequest,
+    Work,
+    WorkerAlive,
+    WorkerReady,
+    decode,
+    encode,
+)
+from kilonova.server.workflow_loader import load_workflows
+from kilonova.service.fsck import FsckReport
 from kilonova.service.project import Project, open_project
 from kilonova.service.reports import RunReport
 from kilonova.warehouse.session import wait_for_java, when_java_ends
 
 _BEAT = 5.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 
 
 class _Out:
-    """Where messages go, from any thread."""
+    """Thread-safe writer of messages to the server."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -39,15 +52,15 @@ class _Out:
 
     def say(self, message: Message) -> None:
         with self._lock:
-            self._stream.write(written(message) + "\n")
+            self._stream.write(encode(message) + "\n")
             self._stream.flush()
 
 
 def work(directory: str) -> None:
-    """Carry out runs until the server is gone.
+    """Execute work until the server is gone.
 
-    The first line of the standard input is JSON: the name under which its runs are known, and settings that go before
-    the file's and the environment's.
+    The first line of the standard input is JSON: the owner name of its runs, and settings that override the file's
+    and the environment's.
 
     Args:
         directory: the project's directory.
@@ -63,26 +76,26 @@ def work(directory: str) -> None:
         when_java_ends(_end_with_spark)
         if project.settings.serve.memory is not None:
             _limit(project.settings.serve.memory)
-        out.say(Ready())
+        out.say(WorkerReady())
         while True:
             out.say(_carried_out(project, given.get()))
 
 
 def _own_pipes() -> tuple[TextIO, _Out]:
-    """Keep the pipes of messages from what user code, and the processes that it starts, take for standard streams."""
+    """Separate the message pipes from the standard streams of user code and of the processes that it starts."""
     said, out = os.fdopen(os.dup(0)), _Out(os.fdopen(os.dup(1), "w"))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    os.dup2(2, 1)  # what user code prints goes where logs go
+    os.dup2(2, 1)  # user code's standard output goes to the log
     return said, out
 
 
 def _live(out: _Out) -> None:
-    """Tell the server every few seconds that this process is there, and so is its Java."""
+    """Report to the server every few seconds that this process and its Java process are alive."""
     while True:
         wait_for_java()
-        out.say(Alive())
+        out.say(WorkerAlive())
         time.sleep(_BEAT)
 
 
@@ -91,74 +104,82 @@ def _end_with_spark() -> None:
     os._exit(1)
 
 
-def _carried_out(project: Project, work: Work) -> Done | Failed | Ended:
+def _carried_out(project: Project, work: Work) -> OperationDone | OperationFailure | BatchEnded:
     match work:
-        case Batch(parts=(claimed,)):
-            return Ended((_outcome(project, claimed, None),))
-        case Batch(parts=parts):
+        case Batch(claims=(claimed,)):
+            return BatchEnded((_outcome(project, claimed, None),))
+        case Batch(claims=parts):
             try:
                 with (
-                    project.sharing(parts) as joint,
+                    project.shared_batch(parts) as joint,
                     ThreadPoolExecutor(len(parts), thread_name_prefix="part") as pool,
                 ):
-                    return Ended(tuple(pool.map(lambda part: _outcome(project, part, joint), parts)))
+                    return BatchEnded(tuple(pool.map(lambda part: _outcome(project, part, joint), parts)))
             except KilonovaError as error:
-                return Ended((Outcome(error.told, True),) * len(parts))
-        case Errand():
+                return BatchEnded((FiringOutcome(error.as_dict, True),) * len(parts))
+        case OperationRequest():
             try:
-                return Done(_done(project, work))
+                return OperationDone(_done(project, work))
             except KilonovaError as error:
-                return Failed(error.told, may_pass(error))
+                return OperationFailure(error.as_dict, is_transient(error))
             except Exception as error:
-                return Failed(_defect(error))
+                return OperationFailure(_defect(error))
         case _:
             assert_never(work)
 
 
-def _outcome(project: Project, claimed: Claimed, joint: Joint | None) -> Outcome:
-    """Run what was claimed. A run that had begun tells of itself, and of its firings; a refused one does not."""
+def _outcome(project: Project, claimed: Claim, joint: SharedSteps | None) -> FiringOutcome:
+    """Run a claim. A run that had begun records its own failure and that of its firings; a rejected one does not."""
     begun: list[int] = []
     try:
-        project.launch(claimed, joint=joint, begun=begun.append)
+        project.run_claim(claimed, joint=joint, begun=begun.append)
     except KilonovaError as error:
-        return Outcome(error.told, may_pass(error) or joint is not None, bool(begun))
+        return FiringOutcome(error.as_dict, is_transient(error) or joint is not None, bool(begun))
     except Exception as error:
-        return Outcome(_defect(error), joint is not None, bool(begun))
-    return Outcome()
+        return FiringOutcome(_defect(error), joint is not None, bool(begun))
+    return FiringOutcome()
 
 
 def _defect(error: Exception) -> dict[str, Any]:
     return {"error": "defect", "problem": f"{type(error).__name__}: {error}", "hint": None}
 
 
-def _done(project: Project, errand: Errand) -> Any:
-    match errand:
-        case Errand("run", arguments):
+def _done(project: Project, operation: OperationRequest) -> Any:
+    match operation:
+        case OperationRequest("run", arguments):
             done = project.run(**arguments, all_or_nothing=True)
             return None if done is None else done.runs[0].run
-        case Errand("ingest", arguments):
+        case OperationRequest("ingest", arguments):
             report = project.ingest(**arguments)
             return {"run": report.run, "repeated": report.repeated}
-        case Errand("gather", arguments):
-            return bool(project.take(**arguments))
-        case Errand("compact", arguments):
+        case OperationRequest("gather", arguments):
+            return bool(project.ingest_ready_files(**arguments))
+        case OperationRequest("compact", arguments):
             return _run(project.compact(**arguments))
-        case Errand("tidy", arguments):
-            return _run(project.tidy(**arguments))
-        case Errand("page", arguments):
+        case OperationRequest("tidy", arguments):
+            return _run(project.maintain(**arguments))
+        case OperationRequest("page", arguments):
             return project.page(**arguments)
-        case Errand("export", arguments):
+        case OperationRequest("repair", arguments):
+            return _repaired(project.fsck(**arguments, repair=True))
+        case OperationRequest("export", arguments):
             return project.export(**arguments)
-        case Errand("apply", arguments):
+        case OperationRequest("apply", arguments):
             return _applied(project, **arguments)
         case _:
-            raise AssertionError(errand.what)
+            raise AssertionError(operation.what)
 
 
 def _applied(project: Project, *, dry_run: bool, **sent: Any) -> list[dict[str, Any]]:
-    """The plans of workflows that somebody has sent, carried out together unless they are only asked for."""
+    """Return the plans of uploaded workflows; apply them together unless it is a dry run."""
     carry_out = project.plan_all if dry_run else project.apply_all
-    return [plan.told for plan in carry_out(declared(project, **sent))]
+    return [plan.told for plan in carry_out(load_workflows(project, **sent))]
+
+
+def _repaired(found: FsckReport) -> dict[str, Any]:
+    """Return the damaged channels that were repaired, and the remedies for the others."""
+    left = [{"channel": each.channel, "remedy": str(each)} for each in found.remedies if not each.is_automatic]
+    return {"blocks": found.blocks, "mended": list(found.mended), "left": left}
 
 
 def _run(report: RunReport | None) -> int | None:
@@ -167,14 +188,14 @@ def _run(report: RunReport | None) -> int | None:
 
 def _listen(said: TextIO, given: queue.SimpleQueue[Work]) -> None:
     for line in said:
-        message = read(line)
-        assert isinstance(message, Batch | Errand)
+        message = decode(line)
+        assert isinstance(message, Batch | OperationRequest)
         given.put(message)
     os._exit(0)
 
 
 def _limit(megabytes: int) -> None:
-    """Let this process, but not Spark's, which has started already, take so much more memory than it has now."""
+    """Limit this process to so much more memory than it has now; Spark's has started already and is not limited."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmSize:"):
             now = int(line.split()[1]) << 10

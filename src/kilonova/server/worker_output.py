@@ -1,6 +1,7 @@
-"""What a worker, and the processes that it has started, write to their standard error: passed on within bounds.
+"""Relay for the standard error of a worker and of the processes that it has started, limited in size.
 
-So a task that prints without end fills neither the disk nor the log of the server; `kilonova log` has what is kept.
+The limit keeps a task that prints endlessly from filling the disk or the server's log; `kilonova log` shows the
+output that is stored.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from contextlib import suppress
 from typing import IO, Any
 
 LIMIT = 1 << 20
-"""How many bytes are passed on of what is written while a worker does one thing."""
+"""Maximum number of bytes that are relayed per work item of a worker."""
 
 _AT_ONCE = 1 << 16
 
 
-class Relay:
-    """Passes on what comes from a process, in a thread, until it has closed its end.
+class OutputRelay:
+    """Relay of the output of a process: runs in a thread until the process has closed its end.
 
     Args:
-        source: what comes from the process.
-        sink: a file descriptor: where it goes.
-        name: the process, for people.
-        limit: how many bytes are passed on until `renew` is called.
+        source: the process's output.
+        sink: the file descriptor to write to.
+        name: the process's name in messages.
+        limit: maximum number of bytes that are relayed until `renew` is called.
     """
 
     def __init__(self, source: IO[Any], sink: int, name: str, limit: int = LIMIT) -> None:
@@ -37,7 +38,7 @@ class Relay:
         self.thread.start()
 
     def renew(self) -> None:
-        """Pass on as much again, for the next thing that is done, and say what was left out of the last one."""
+        """Reset the limit for the next work item, and report how many bytes of the last one were left out."""
         with self._lock:
             left_out, self._left_out, self._left = self._left_out, 0, self._limit
         if left_out:
@@ -56,6 +57,6 @@ class Relay:
                     self._write(f"\n… {self._name} writes more than {self._limit:,} bytes: left out\n".encode())
 
     def _write(self, text: bytes) -> None:
-        with suppress(OSError):  # where nobody listens, nothing is lost
+        with suppress(OSError):  # no reader is left, so nothing is lost
             while text:
                 text = text[os.write(self._sink, text) :]

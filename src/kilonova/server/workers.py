@@ -1,4 +1,4 @@
-"""The workers of a server: processes that are started early, watched, and replaced when they end."""
+"""Worker processes of a server: started early, monitored, and replaced when they end."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kilonova.server.messages import Alive, Message, Ready, Work, read, written
-from kilonova.server.worker_output import Relay
+from kilonova.server.messages import Message, Work, WorkerAlive, WorkerReady, decode, encode
+from kilonova.server.worker_output import OutputRelay
 
 _STANDARD_ERROR = 2
 
 _SILENT = 120.0
-"""Seconds without a sign of life after which a worker is ended; it gives one every few seconds."""
+"""Seconds without a heartbeat after which a worker is killed; it sends one every few seconds."""
 
 _CHUNK = 1 << 16
 
 Heard = Callable[["Worker", Message | None], None]
-"""Called with what a worker says, and None when it has ended, from a thread of its own."""
+"""Callback for a worker's messages, and None when it has ended; called from a separate thread."""
 
 
 class Worker:
-    """A process that carries out runs.
+    """Handle of a worker process, which executes runs.
 
-    It has ended when its process has, even if others that it has started hold its pipes. What it says comes by its
-    standard output, which it keeps from the code that it runs.
+    The worker has ended when its process has, even if processes that it has started hold its pipes. It sends messages
+    on its standard output, which is not available to the code that it runs.
 
     Args:
         directory: the project's directory.
-        settings: settings that go before the file's and the environment's.
-        heard: called with what it says.
-        silent: seconds without a sign of life after which it is ended.
+        settings: settings that override the file's and the environment's.
+        heard: called with its messages.
+        silent: seconds without a heartbeat after which it is killed.
     """
 
     def __init__(self, directory: Path, settings: Mapping[str, Any], heard: Heard, silent: float = _SILENT) -> None:
         self._name = uuid.uuid4().hex[:6]
-        words = [sys.executable, "-m", "kilonova.server.worker", str(directory)]  # others can read it: no settings
+        words = [sys.executable, "-m", "kilonova.server.worker", str(directory)]  # world-readable: no settings
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         )
         assert self._process.stdin is not None
-        with suppress(OSError):  # it has ended, which is heard
+        with suppress(OSError):  # it has ended, which is noticed later
             self._process.stdin.write((json.dumps({"owner": self.owner, "settings": dict(settings)}) + "\n").encode())
             self._process.stdin.flush()
         assert self._process.stderr is not None
-        self._output = Relay(self._process.stderr, _STANDARD_ERROR, f"the worker {self._process.pid}")
+        self._output = OutputRelay(self._process.stderr, _STANDARD_ERROR, f"the worker {self._process.pid}")
         self._heard = heard
         self._silent = silent
         self.ready = False
@@ -68,20 +68,20 @@ class Worker:
 
     @property
     def owner(self) -> str:
-        """The name under which its runs are known."""
+        """The owner name of its runs."""
         return f"{socket.gethostname()}:{self._process.pid}:{self._name}"
 
     @property
     def free(self) -> bool:
-        """Whether it waits for work."""
+        """Return whether the worker waits for work."""
         return self.ready and self.doing is None and not self.killed
 
     def give(self, work: Work, answer: Future[Any] | None = None) -> None:
-        """Give it something to do; if it has just ended, that is heard later, as if it had begun.
+        """Assign work to the worker; if it has just ended, that is reported later, as if it had begun.
 
         Args:
-            work: what.
-            answer: who waits for the result, if somebody does.
+            work: the work.
+            answer: the future to complete with the result; None if there is no waiter.
         """
         assert self.ready
         assert self.doing is None
@@ -89,20 +89,20 @@ class Worker:
         self.doing, self.answer, self.since = work, answer, time.monotonic()
         self._output.renew()
         try:
-            self._process.stdin.write((written(work) + "\n").encode())
+            self._process.stdin.write((encode(work) + "\n").encode())
             self._process.stdin.flush()
         except OSError:
             self.kill("it has ended")
 
     def kill(self, why: str) -> None:
-        """End it at once, with its Spark."""
+        """Kill the worker at once, with its Spark."""
         self.killed = self.killed or why
-        if self._process.returncode is None:  # else its number may be another's by now
+        if self._process.returncode is None:  # else its PID may have been reused
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def _listen(self) -> None:
-        """Hear what it says until its process has ended."""
+        """Read the worker's messages until its process has ended."""
         assert self._process.stdout is not None
         said, process = self._process.stdout.fileno(), os.pidfd_open(self._process.pid)
         os.set_blocking(said, False)
@@ -126,30 +126,30 @@ class Worker:
                     self.kill(f"nothing was heard of it for {self._silent:.0f} s")
                     until = float("inf")
         os.close(process)
-        self.kill("its process ended")  # what it has started may be there still
+        self.kill("its process ended")  # processes that it has started may still run
         self._process.wait()
         self._heard(self, None)
 
     def _understand(self, lines: list[bytes]) -> None:
         for line in lines:
             try:
-                message = read(line.decode())
+                message = decode(line.decode())
             except (ValueError, LookupError, TypeError):
                 self.kill("it said something that is no message")
                 return
-            if isinstance(message, Ready):
+            if isinstance(message, WorkerReady):
                 self.ready = True
-            if not isinstance(message, Alive):
+            if not isinstance(message, WorkerAlive):
                 self._heard(self, message)
 
 
 def _left(until: float) -> float | None:
-    """Return the seconds until a moment; None if it never comes."""
+    """Return the seconds until a deadline; None if it is infinite."""
     return None if until == float("inf") else max(0.0, until - time.monotonic())
 
 
 def _read(descriptor: int) -> bytes | None:
-    """Read all that can be read at once: None if there is nothing yet, nothing if there will be no more."""
+    """Read all that is available without blocking: None if nothing is available yet, empty at the end of the stream."""
     chunks: list[bytes] = []
     while True:
         try:

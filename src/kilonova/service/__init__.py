@@ -1,4 +1,4 @@
-"""What Kilonova does for its users, as functions over a project: the command line and servers decide nothing.
+"""Services of Kilonova as functions over a project: the command line and servers contain no decisions.
 
-Modules that need Spark are imported when first used, so that looking at a project starts nothing.
+Modules that need Spark are imported on first use, so that inspecting a project does not start it.
 """

@@ -1,47 +1,50 @@
-"""Verification of a warehouse: every live block against what was written, and what is to be done about damage.
+"""Verification of a warehouse: every live block is compared with what was written, and remedies are proposed.
 
-Names and sizes are compared for all blocks; contents, those of manifests included, where that is asked for. It needs no
-Spark. Blocks that are collected meanwhile are no damage, nor are those that runs are writing.
+Names and sizes are compared for all blocks; contents, those of manifests included, on request. Spark is not needed.
+Blocks that are collected meanwhile do not count as damaged, nor do those that runs are writing.
 """
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import groupby
 
-from kilonova.catalog import chains, registry, stored
+from kilonova.catalog import channel_store, events, registry, stored_blocks
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.manifest import digest, manifest_to_text
-from kilonova.catalog.observation import observe
-from kilonova.catalog.stored import LiveBlock
-from kilonova.errors import UnknownName
-from kilonova.model.channel import Chronicle
+from kilonova.catalog.planner_input import load_planner_input
+from kilonova.catalog.stored_blocks import LiveBlock
+from kilonova.errors import NotFound
+from kilonova.model.channel import ChannelState
 from kilonova.model.damage import MANIFEST, Damage, DamageKind, compare
+from kilonova.model.event import EventKind
 from kilonova.model.task import Mode, Task
 from kilonova.schedule.repair import Remedy, remedies
 from kilonova.warehouse.storage import COMMITTED, Storage
 from kilonova.warehouse.verification import changed_files
 
 Progress = Callable[[int, int], None]
-"""Hears how many blocks have been verified, and how many there are."""
+"""Callback for progress: the number of blocks verified, and the number of all."""
 
 _AT_ONCE = 8
-"""How many blocks are read at the same time."""
+"""Number of blocks read concurrently."""
 
 _BATCH = 2000
-"""How many blocks are verified between two words about progress."""
+"""Number of blocks verified between two progress reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedBlock:
-    """A block that is not as it was written.
+    """Block that differs from what was written.
 
     Attributes:
         block: the block.
-        damages: what differs.
+        damages: the differences.
     """
 
     block: LiveBlock
@@ -49,23 +52,23 @@ class DamagedBlock:
 
     @property
     def is_lost(self) -> bool:
-        """Whether some of its rows are lost: not so where files have only been added, or its manifest differs."""
+        """Return whether rows of it are lost: not so if files have only been added, or if only its manifest differs."""
         return any(each.of_rows and each.kind is not DamageKind.FOREIGN for each in self.damages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """What verification has found.
+class FsckReport:
+    """Result of a verification.
 
     Attributes:
         blocks: how many blocks were verified.
         files: how many files they have.
-        bytes: how many bytes these have.
-        damaged: the blocks that are not as they were written.
-        remedies: how each damaged channel is mended, in the order in which that is to be done.
+        bytes: the total size of these files.
+        damaged: the blocks that differ from what was written.
+        remedies: the remedy for each damaged channel, in the order to apply them.
         unreferenced: directories of blocks that the catalog does not know, or knows to have been deleted.
-        unmarked: blocks that lack the mark of having been published.
-        mended: the channels that were mended.
+        unmarked: blocks without the marker of publication.
+        mended: the channels that were repaired.
     """
 
     blocks: int
@@ -79,7 +82,7 @@ class Verified:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is damaged, or nothing is any more."""
+        """Return whether no channel is damaged, or all damaged ones were repaired."""
         return {each.block.channel for each in self.damaged} <= set(self.mended)
 
 
@@ -90,7 +93,7 @@ def verify(
     *,
     checksums: bool = False,
     progress: Progress = lambda done, total: None,
-) -> Verified:
+) -> FsckReport:
     """Compare the live blocks with what was written.
 
     Args:
@@ -98,17 +101,17 @@ def verify(
         storage: the warehouse's files.
         channels: the channels to verify; None for all.
         checksums: whether contents are compared, besides names and sizes.
-        progress: hears how far it is.
+        progress: called with the progress.
 
     Raises:
-        UnknownName: there is no such channel.
+        NotFound: there is no such channel.
         StorageFailed: the warehouse cannot be read.
     """
     present = storage.blocks()
     with catalog.reading() as tx:
-        blocks = stored.live_blocks(tx, channels)
-        states = chains.block_states(tx, present)
-    unreferenced = [name.directory for name in present if states.get(name, chains.GONE) == chains.GONE]
+        blocks = stored_blocks.live_blocks(tx, channels)
+        states = channel_store.block_states(tx, present)
+    unreferenced = [name.directory for name in present if states.get(name, channel_store.GONE) == channel_store.GONE]
 
     found = storage.every_found()
 
@@ -131,7 +134,7 @@ def verify(
             progress(first + len(some), len(blocks))
     damaged.sort(key=lambda each: (each.block.channel, each.block.written.name))
     still = _still_live(catalog, damaged)
-    return Verified(
+    return FsckReport(
         blocks=len(blocks),
         files=sum(block.written.count for block in blocks),
         bytes=sum(block.written.bytes for block in blocks),
@@ -140,6 +143,42 @@ def verify(
         unreferenced=tuple(unreferenced),
         unmarked=tuple(unmarked),
     )
+
+
+def verify_some(catalog: Catalog, storage: Storage, age: timedelta, seconds: float) -> tuple[DamagedBlock, ...]:
+    """Verify the contents of blocks for a limited time, least recently verified first, and record damage.
+
+    Args:
+        catalog: the catalog.
+        storage: the warehouse's files.
+        age: how long a block need not be verified after it was written or verified.
+        seconds: the time in seconds after which no further block is begun.
+
+    Returns:
+        The blocks that differ from what was written.
+
+    Raises:
+        StorageFailed: the warehouse cannot be read.
+    """
+    until = time.monotonic() + seconds
+    with catalog.reading() as tx:
+        blocks = stored_blocks.unverified(tx, tx.now - age, _BATCH)
+    done, damaged = [], []
+    for block in blocks:
+        if time.monotonic() > until:
+            break
+        damages = _damages(storage, block, storage.found(block.written.name), checksums=True)
+        done.append(block.written.name.number)
+        if damages:
+            damaged.append(DamagedBlock(block=block, damages=damages))
+    still = _still_live(catalog, damaged) if damaged else ()
+    if done:
+        with catalog.writing() as tx:
+            stored_blocks.set_verified(tx, done)
+            for each in still:
+                problem = f"the block {each.block.kind} is damaged: {each.damages[0]}; see: kilonova fsck"
+                events.record(tx, EventKind.DAMAGED, channels=(each.block.channel,), said=problem)
+    return still
 
 
 def _damages(
@@ -158,10 +197,10 @@ def _damages(
 
 
 def _still_live(catalog: Catalog, damaged: Sequence[DamagedBlock]) -> tuple[DamagedBlock, ...]:
-    """Leave out blocks that were collected while they were verified."""
+    """Return the damaged blocks except those that were collected during verification."""
     with catalog.reading() as tx:
-        states = chains.block_states(tx, [each.block.written.name for each in damaged])
-    return tuple(each for each in damaged if states.get(each.block.written.name) == chains.LIVE)
+        states = channel_store.block_states(tx, [each.block.written.name for each in damaged])
+    return tuple(each for each in damaged if states.get(each.block.written.name) == channel_store.LIVE)
 
 
 def _remedies(catalog: Catalog, damaged: Iterable[DamagedBlock]) -> tuple[Remedy, ...]:
@@ -169,20 +208,20 @@ def _remedies(catalog: Catalog, damaged: Iterable[DamagedBlock]) -> tuple[Remedy
     for each in damaged:
         lost[each.block.channel] |= {each.block.written.name.number} if each.is_lost else set()
     with catalog.reading() as tx:
-        workflow, _, chronicles = observe(tx)
+        workflow, _, chronicles = load_planner_input(tx)
     return remedies(lost, chronicles, workflow.order())
 
 
-def mend(catalog: Catalog, storage: Storage, found: Verified) -> None:
-    """Mend what is beside the rows of blocks: foreign files are set aside, manifests and marks written again.
+def mend(catalog: Catalog, storage: Storage, found: FsckReport) -> None:
+    """Repair everything but the rows of blocks: move foreign files away, and rewrite manifests and markers.
 
     Args:
         catalog: the catalog.
         storage: the warehouse's files.
-        found: what verification has found.
+        found: the result of verification.
 
     Raises:
-        UnknownName: a block was collected meanwhile.
+        NotFound: a block was collected meanwhile.
         StorageFailed: a file cannot be written.
     """
     for each in found.damaged:
@@ -190,27 +229,27 @@ def mend(catalog: Catalog, storage: Storage, found: Verified) -> None:
             continue
         name = each.block.written.name
         for damage in each.damages:
-            assert damage.file is not None  # or its rows would be lost
+            assert damage.file is not None  # else its rows would be lost
             if damage.kind is not DamageKind.MISSING:
                 storage.set_aside(name, damage.file)
             if damage.file == MANIFEST:
                 with catalog.writing() as tx:
-                    text = manifest_to_text(stored.manifest_of(tx, name.number))
+                    text = manifest_to_text(stored_blocks.manifest_of(tx, name.number))
                     storage.seal(name, text)
-                    stored.set_manifest(tx, name.number, digest(text))
+                    stored_blocks.set_manifest(tx, name.number, digest(text))
     lost = {each.block.written.name for each in found.damaged if each.is_lost}
     storage.mark_committed(block.written.name for block in found.unmarked if block.written.name not in lost)
 
 
-def lost_blocks(found: Verified) -> Iterator[tuple[str, list[int]]]:
-    """The channels that have lost rows, with the numbers of those blocks."""
-    lost = [each.block for each in found.damaged if each.is_lost]  # which are in the order of their channels
+def lost_blocks(found: FsckReport) -> Iterator[tuple[str, list[int]]]:
+    """Yield the channels that have lost rows, with the numbers of the blocks that lost them."""
+    lost = [each.block for each in found.damaged if each.is_lost]  # already sorted by channel
     for channel, blocks in groupby(lost, lambda block: block.channel):
         yield channel, [block.written.name.number for block in blocks]
 
 
-def give_up(catalog: Catalog, lost: Mapping[str, Sequence[int]]) -> None:
-    """Take blocks out of channels; tasks that cannot go on from where they have read to begin anew.
+def drop_blocks(catalog: Catalog, lost: Mapping[str, Sequence[int]]) -> None:
+    """Remove blocks from channels; reset tasks that cannot continue from their cursors, to start from scratch.
 
     Args:
         catalog: the catalog.
@@ -218,24 +257,24 @@ def give_up(catalog: Catalog, lost: Mapping[str, Sequence[int]]) -> None:
     """
     with catalog.writing() as tx:
         for numbers in lost.values():
-            chains.doom(tx, numbers)
-        for channel, chronicle in chains.chronicles(tx, lost).items():
+            channel_store.mark_for_deletion(tx, numbers)
+        for channel, chronicle in channel_store.channel_states(tx, lost).items():
             for name, reader in registry.readers(tx, channel).items():
                 if reader.started and not _goes_on(chronicle, reader.cursor(channel), reader.task):
                     registry.move_cursors(tx, name, 0, ())
 
 
-def _goes_on(chronicle: Chronicle, cursor: int, task: Task) -> bool:
-    """Return whether a task can be fed what is new in a channel since it last read it."""
+def _goes_on(chronicle: ChannelState, cursor: int, task: Task) -> bool:
+    """Return whether the new input of a channel since a task's cursor can still be read."""
     ports = [port for variant in task.variants for port in variant.ports if port.channel == chronicle.channel.name]
     try:
-        chronicle.delta(cursor, chronicle.readable)
+        chronicle.delta(cursor, chronicle.latest_readable)
         if any(port.mode in _BEFORE for port in ports):
             chronicle.snapshot(cursor)
-    except UnknownName:
+    except NotFound:
         return False
     return True
 
 
 _BEFORE = (Mode.OLD, Mode.CHANGES, Mode.INSERTS)
-"""Modes for which a channel is also read as it was when it was last read."""
+"""Modes that also read the snapshot at the cursor."""

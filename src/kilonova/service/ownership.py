@@ -1,8 +1,8 @@
 """Ownership of a warehouse: the one catalog that knows its blocks.
 
-The warehouse says in a file which catalog that is, by its identity, and which ones it was recovered from. A catalog
-that the file does not name neither writes nor reads there, so that two catalogs never take each other's blocks for
-garbage, nor give one point two meanings.
+A file in the warehouse names that catalog by its identity, and the catalogs from which it was recovered. A catalog
+that the file does not name neither writes nor reads there, so that two catalogs never collect each other's blocks as
+garbage, nor use one point for two different states.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from kilonova.catalog import tables
-from kilonova.catalog.chains import LIVE
+from kilonova.catalog.channel_store import LIVE
 from kilonova.catalog.database import Catalog
 from kilonova.errors import CatalogError, StorageFailed
 from kilonova.warehouse.storage import Storage
@@ -25,29 +25,29 @@ _HINT = "Give the catalog that belongs to it, or another warehouse; if that cata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """The catalog that a warehouse belongs to.
+class WarehouseOwner:
+    """Catalog that owns a warehouse.
 
     Attributes:
         catalog: its identity.
-        earlier: the identities of the catalogs that it was recovered from, whose blocks are its own.
+        earlier: the identities of the catalogs that it was recovered from, whose blocks it owns too.
     """
 
     catalog: str
     earlier: tuple[str, ...] = ()
 
 
-def owner_to_text(owner: Owner) -> str:
-    """An owner as the text of its file.
+def owner_to_text(owner: WarehouseOwner) -> str:
+    """Return the text of the file that names an owner.
 
-    >>> print(owner_to_text(Owner(catalog="c0ffee")), end="")
+    >>> print(owner_to_text(WarehouseOwner(catalog="c0ffee")), end="")
     {"format": 1, "catalog": "c0ffee", "earlier": []}
     """
     return json.dumps({"format": FORMAT, "catalog": owner.catalog, "earlier": list(owner.earlier)}) + "\n"
 
 
-def owner_of(storage: Storage) -> Owner | None:
-    """The owner that a warehouse names; None if it names none.
+def owner_of(storage: Storage) -> WarehouseOwner | None:
+    """Return the owner that a warehouse names; None if it names none.
 
     Raises:
         CatalogError: the file that names it is damaged, or of a newer release.
@@ -64,7 +64,7 @@ def owner_of(storage: Storage) -> Owner | None:
                 path=storage.url,
                 hint="Upgrade Kilonova",
             )
-        return Owner(catalog=value["catalog"], earlier=tuple(value["earlier"]))
+        return WarehouseOwner(catalog=value["catalog"], earlier=tuple(value["earlier"]))
     except (ValueError, KeyError, TypeError) as error:
         raise CatalogError(
             f"the file that names the warehouse's catalog cannot be read: {error}",
@@ -73,8 +73,8 @@ def owner_of(storage: Storage) -> Owner | None:
         ) from error
 
 
-def refuse_foreign(storage: Storage) -> None:
-    """Refuse a warehouse in which a catalog that has yet to be made would not be alone.
+def check_owner(storage: Storage) -> None:
+    """Check that a warehouse has no owner and no blocks, before a new catalog is created for it.
 
     Raises:
         CatalogError: the warehouse belongs to a catalog, or has blocks.
@@ -90,7 +90,7 @@ def _refuse_blocks(storage: Storage) -> None:
 
 
 def verify(catalog: Catalog, storage: Storage) -> None:
-    """Refuse a warehouse of another catalog; one that names no owner gets this catalog, if its blocks can be its own.
+    """Check that a catalog owns a warehouse; claim a warehouse without an owner, if its blocks can be this catalog's.
 
     Raises:
         CatalogError: the warehouse belongs to another catalog, or has blocks and this catalog has none.
@@ -102,8 +102,8 @@ def verify(catalog: Catalog, storage: Storage) -> None:
     if owner is None:
         if known is None:
             _refuse_blocks(storage)
-        with suppress(StorageFailed):  # a warehouse that is only read has no owner yet
-            storage.claim(owner_to_text(Owner(catalog=identity)))
+        with suppress(StorageFailed):  # a read-only warehouse has no owner yet
+            storage.claim(owner_to_text(WarehouseOwner(catalog=identity)))
         owner = owner_of(storage)
     if owner is not None and owner.catalog != identity:
         raise CatalogError(

@@ -1,7 +1,7 @@
-"""Pins that keep the blocks of readings from being collected for as long as the readings go on.
+"""Pins that protect the blocks of reads from garbage collection while the reads are in progress.
 
-A pin has a lease, so that those of a process that died run out. While a project holds any, one thread renews their
-leases; it ends with the last of them.
+A pin has a lease, so that the pins of a crashed process expire. While a project holds any, one thread renews their
+leases; it ends with the last pin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Pins:
 
     Args:
         catalog: the catalog of the blocks.
-        lease: for how long a pin holds without being renewed.
+        lease: how long a pin lasts without being renewed.
     """
 
     def __init__(self, catalog: Catalog, lease: timedelta) -> None:
@@ -31,25 +31,25 @@ class Pins:
         self._lease = lease
         self._held: set[str] = set()
         self._given_up: set[str] = set()
-        self._changed = threading.Condition(threading.RLock())  # a frame may be finalized in a thread that has it
+        self._changed = threading.Condition(threading.RLock())  # a frame may be finalized in a thread that holds it
         self._thread: threading.Thread | None = None
 
     def pin(self, tx: Transaction, blocks: Iterable[int]) -> str:
         """Pin blocks.
 
         Args:
-            tx: the writing transaction in which it was seen that the blocks are there.
+            tx: the writing transaction in which the blocks were found to exist.
             blocks: their numbers.
 
         Returns:
-            The name under which they are pinned, which has to be given to `hold` and `release`.
+            The holder's name, to pass to `hold` and `release`.
         """
         holder = f"reader {uuid.uuid4().hex}"
         runs.pin(tx, holder, blocks, self._lease)
         return holder
 
     def hold(self, holder: str) -> None:
-        """Renew pins from now on."""
+        """Start renewing the pins of a holder."""
         with self._changed:
             self._held.add(holder)
             if self._thread is None:
@@ -57,18 +57,18 @@ class Pins:
                 self._thread.start()
 
     def release(self, holder: str) -> None:
-        """Delete pins."""
+        """Delete the pins of a holder."""
         self.give_up(holder)
         self.settle()
 
     def give_up(self, holder: str) -> None:
-        """Have pins deleted soon by another thread: what calls this may be in the middle of a transaction."""
+        """Schedule pins for deletion by another thread: the caller may be inside a transaction."""
         with self._changed:
             self._given_up.add(holder)
             self._changed.notify_all()
 
     def settle(self) -> None:
-        """Delete the pins that were given up; where that fails, their lease runs out."""
+        """Delete the pins that were given up; if that fails, their lease expires."""
         with self._changed:
             gone = self._given_up & self._held
             self._given_up.clear()
@@ -92,7 +92,7 @@ class Pins:
             thread.join()
 
     def _renew(self) -> None:
-        """Renew leases and delete what was given up, until nothing is held."""
+        """Renew leases and delete pins that were given up, until none is held."""
         wait = self._lease.total_seconds() / 3
         while True:
             with self._changed:

@@ -1,4 +1,4 @@
-"""A project: one catalog and one warehouse, with everything that can be done to them.
+"""Project: one catalog and one warehouse, with all operations on them.
 
 Methods that need Spark start a session when first called, and `close` ends it.
 """
@@ -20,73 +20,77 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kilonova.catalog import bindings, chains, files, ingest_keys, registry
+from kilonova.catalog import bindings, channel_store, files, ingest_keys, registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog, Transaction
-from kilonova.catalog.observation import observe
-from kilonova.engine.telling import Listener, Started, Telling, unheard
+from kilonova.catalog.planner_input import load_planner_input
+from kilonova.engine.run_events import Listener, RunNotification, RunStarted, no_listener
 from kilonova.errors import (
     BlockDamaged,
-    Busy,
     Cancelled,
     CatalogFull,
+    Conflict,
     DeclarationError,
+    InvalidState,
     KilonovaError,
+    NotFound,
     SettingsError,
     SparkUnavailable,
-    StateError,
-    UnknownName,
 )
-from kilonova.model.file import FileState
 from kilonova.model.idempotency import IdempotencyKey, digest_of
-from kilonova.model.reading import Reading, Snapshot
+from kilonova.model.read_plan import ReadPlan, SnapshotRead
 from kilonova.model.run import RunState
 from kilonova.model.task import Production
-from kilonova.schedule.collection import Provenance
-from kilonova.schedule.layout import Sizes
-from kilonova.schedule.planning import selected
-from kilonova.schedule.repair import Way
-from kilonova.service import changes
+from kilonova.model.watched_file import FileState
+from kilonova.schedule.garbage import Provenance
+from kilonova.schedule.layout import LayoutThresholds
+from kilonova.schedule.planning import due_tasks
+from kilonova.schedule.repair import RepairMethod
+from kilonova.service import workflow_plan
+from kilonova.service.commands import ProjectOperator
 from kilonova.service.pins import Pins
-from kilonova.service.reports import Gathered, RunLog, RunReport, RunsReport, closing
+from kilonova.service.reports import DirectoryIngestReport, RunLog, RunReport, RunsReport, closing
 from kilonova.service.settings import FILE, Settings, catalog_url, load_settings, warehouse_url
-from kilonova.service.steering import Steering
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kilonova.catalog.files import Looked
-    from kilonova.catalog.firings import Claimed
+    from kilonova.catalog.files import ScanResult
+    from kilonova.catalog.firings import Claim
     from kilonova.declare.workflow import Declared, Workflow
-    from kilonova.engine.joint import Joint
-    from kilonova.engine.occasion import Occasion
-    from kilonova.engine.reclaim import Collected
-    from kilonova.engine.seam import Files
-    from kilonova.engine.sequence import Sequence
-    from kilonova.engine.undertaking import Results, Workplace
+    from kilonova.engine.garbage import GCReport
+    from kilonova.engine.interfaces import BlockStore
+    from kilonova.engine.run_order import RunOrder
+    from kilonova.engine.run_protocol import RunEnvironment, RunResults
+    from kilonova.engine.run_request import RunRequest
+    from kilonova.engine.shared_steps import SharedSteps
     from kilonova.model.block import External
-    from kilonova.model.channel import Channel, Chronicle
-    from kilonova.service.fsck import Verified
+    from kilonova.model.channel import Channel, ChannelState
+    from kilonova.service.fsck import FsckReport
     from kilonova.service.recovery import Recovery
+    from kilonova.warehouse.file_readers import FileSet
     from kilonova.warehouse.storage import Storage
     from kilonova.warehouse.warehouse import Warehouse
 
 
 _SOON = timedelta(minutes=1)
-"""How long a person waits for files to be complete."""
+"""Maximum time for which a user's command waits for files to be complete."""
+
+_VERIFYING = 5.0
+"""Seconds that a server spends on verifying blocks each time it collects garbage."""
 
 _PINNED = 600.0
-"""Seconds for which blocks stay at least that a process was reading when it died."""
+"""Minimum retention in seconds of blocks that a process was reading when it died."""
 
 
-class Project(Steering):
-    """A catalog and a warehouse.
+class Project(ProjectOperator):
+    """Project of a catalog and a warehouse.
 
     Args:
         settings: the settings.
-        directory: what relative paths are relative to.
-        listener: hears how runs go.
-        session: a session to use; without one, one is started when needed.
+        directory: the directory to which relative paths refer.
+        listener: receives the notifications of runs.
+        session: the Spark session to use; without it, one is started when needed.
     """
 
     def __init__(
@@ -94,7 +98,7 @@ class Project(Steering):
         settings: Settings,
         directory: Path,
         *,
-        listener: Listener = unheard,
+        listener: Listener = no_listener,
         session: SparkSession | None = None,
     ) -> None:
         self.settings = settings
@@ -118,7 +122,7 @@ class Project(Steering):
         self.close()
 
     def close(self) -> None:
-        """End the Spark session, if this project started it, and let go of the catalog and of what was read."""
+        """Stop the Spark session, if this project started it, and release the catalog and all pins."""
         self._pins.close()
         if self._opened and self._spark is not None:
             self._spark.stop()
@@ -126,11 +130,11 @@ class Project(Steering):
         self.catalog.close()
 
     def prepare_next_start(self) -> None:
-        """Where a Spark session was started here, make the archive that lets the next one start faster.
+        """Create the class data archive that speeds up the next start of Spark, if a session was started here.
 
-        It is made once per machine and release, by a process of its own in the background.
+        It is created once per machine and release, by a background process of its own.
         """
-        from kilonova.warehouse.class_data import make_in_background
+        from kilonova.jvm.cds_archive import make_in_background
 
         if self._opened and self.settings.spark.class_data_archive and self.settings.spark.remote is None:
             make_in_background()
@@ -138,37 +142,37 @@ class Project(Steering):
     # Registering
 
     def create(self) -> None:
-        """Make the catalog and the warehouse, or bring an older catalog up to this release.
+        """Create the catalog and the warehouse, or upgrade an older catalog to this release.
 
         Raises:
-            CatalogError: the catalog was made by a newer release, or cannot be reached; or the warehouse belongs to
+            CatalogError: the catalog was created by a newer release, or cannot be reached; or the warehouse belongs to
                 another catalog.
         """
-        from kilonova.service.ownership import refuse_foreign
+        from kilonova.service.ownership import check_owner
         from kilonova.warehouse.storage import Storage
 
         storage = Storage(warehouse_url(self.settings, self.directory))
         if self.catalog.revision() is None:
-            refuse_foreign(storage)
+            check_owner(storage)
         self.catalog.create()
         storage.create()
         self._storage(self.catalog)
 
     def recover(self, progress: Callable[[int, int], None] = lambda done, total: None) -> Recovery:
-        """Have the catalog, a new one if there is none, know the blocks of its warehouse again.
+        """Recover the catalog, a new one if there is none, from the blocks of its warehouse.
 
-        Nothing in the warehouse is changed or deleted but whose it is. Tasks begin anew at their next run; in a new
-        catalog, they are there once their workflows are applied.
+        Nothing in the warehouse is changed or deleted except its recorded owner. Tasks start from scratch at their next
+        run; in a new catalog, they exist once their workflows are applied.
 
         Args:
-            progress: hears how many blocks have been looked at, of how many.
+            progress: called with the number of blocks inspected, and the number of all.
 
         Returns:
-            What was recovered, and what was left and why.
+            The recovered channels and blocks, and those that were not recovered, with the reasons.
 
         Raises:
-            Busy: a run goes on.
-            CatalogError: the catalog has blocks of another warehouse, or it cannot be told whose the blocks are.
+            Conflict: a run is in progress.
+            CatalogError: the catalog has blocks of another warehouse, or the owner of the blocks is ambiguous.
             StorageFailed: the warehouse cannot be read, or written.
         """
         from kilonova.service.recovery import recover
@@ -182,37 +186,37 @@ class Project(Steering):
         return done
 
     def declared(self, workflows: Iterable[Workflow]) -> tuple[Declared, ...]:
-        """Workflows as values: each may read what is registered, and what those before it declare.
+        """Return workflows as values: each may read registered channels, and those that earlier workflows declare.
 
         Raises:
-            DeclarationError: a workflow cannot be.
+            DeclarationError: a workflow is invalid.
         """
         self.catalog.check()
         found: list[Declared] = []
         for workflow in workflows:
             with self.catalog.reading() as tx:
-                others = {channel.name: channel for channel in changes.others(tx, workflow.name)}
+                others = {channel.name: channel for channel in workflow_plan.others(tx, workflow.name)}
             others |= {channel.name: channel for earlier in found for channel in earlier.workflow.channels}
             found.append(workflow.declared(others.values()))
         return tuple(found)
 
-    def plan(self, workflow: Workflow | Declared) -> changes.Plan:
-        """What registering a workflow would change.
+    def plan(self, workflow: Workflow | Declared) -> workflow_plan.WorkflowPlan:
+        """Return the changes that registering a workflow would make.
 
-        Spark is started if a view is new or changed, to analyse it.
+        Spark is started to analyse views that are new or changed.
 
         Raises:
-            DeclarationError: the workflow cannot be, or does not fit what is registered.
-            QueryError: Spark refuses the query of a view.
+            DeclarationError: the workflow is invalid, or conflicts with what is registered.
+            QueryError: Spark rejects the query of a view.
         """
         return self.plan_all([workflow])[0]
 
-    def plan_all(self, workflows: Iterable[Workflow | Declared]) -> tuple[changes.Plan, ...]:
-        """What registering workflows would change, each of which may read what those before it declare.
+    def plan_all(self, workflows: Iterable[Workflow | Declared]) -> tuple[workflow_plan.WorkflowPlan, ...]:
+        """Return the changes that registering workflows would make; each may read what earlier ones declare.
 
         Raises:
-            DeclarationError: a workflow cannot be, or does not fit what is registered.
-            QueryError: Spark refuses the query of a view.
+            DeclarationError: a workflow is invalid, or conflicts with what is registered.
+            QueryError: Spark rejects the query of a view.
         """
         self.catalog.check()
         declared = self._declared(workflows)
@@ -220,52 +224,57 @@ class Project(Steering):
             return ()
         plans, known = self._rehearse(declared)
         return tuple(
-            changes.noted(plan, self._analyse(each, plan, known)) for each, plan in zip(declared, plans, strict=True)
+            workflow_plan.unseen_definitions(plan, self._analyse(each, plan, known))
+            for each, plan in zip(declared, plans, strict=True)
         )
 
-    def _rehearse(self, declared: Iterable[Declared]) -> tuple[list[changes.Plan], Mapping[str, Chronicle]]:
-        """Propose to register workflows one after another.
+    def _rehearse(
+        self, declared: Iterable[Declared]
+    ) -> tuple[list[workflow_plan.WorkflowPlan], Mapping[str, ChannelState]]:
+        """Plan the registration of workflows one after another, without committing it.
 
         Returns:
-            A plan for each, and the channels as the last of them finds them.
+            A plan for each, and the channels that the last plan is based on.
         """
         *earlier, last = declared
         with self.catalog.rehearsing() if earlier else self.catalog.reading() as tx:
             plans = []
             for each in earlier:
-                plans.append(changes.propose(tx, each.workflow, each.functions))
-                changes.carry_out(tx, plans[-1])
-            plans.append(changes.propose(tx, last.workflow, last.functions))
-            return plans, chains.chronicles(tx)
+                plans.append(workflow_plan.plan_changes(tx, each.workflow, each.functions))
+                workflow_plan.apply_plan(tx, plans[-1])
+            plans.append(workflow_plan.plan_changes(tx, last.workflow, last.functions))
+            return plans, channel_store.channel_states(tx)
 
-    def _analyse(self, declared: Declared, plan: changes.Plan, known: Mapping[str, Chronicle]) -> Mapping[str, str]:
-        """Have Spark analyse the views that are new or changed.
+    def _analyse(
+        self, declared: Declared, plan: workflow_plan.WorkflowPlan, known: Mapping[str, ChannelState]
+    ) -> Mapping[str, str]:
+        """Analyse new and changed views with Spark.
 
         Args:
             declared: the workflow.
-            plan: what registering it changes.
-            known: the channels that are there by then.
+            plan: the plan of registering it.
+            known: the channels that exist by then.
 
         Returns:
-            What there is to say of some, by the names of their tasks.
+            Notes on some views, by the names of their tasks.
 
         Raises:
-            QueryError: Spark refuses a view.
+            QueryError: Spark rejects a view.
         """
-        from kilonova.engine.analysis import analysed, is_view
+        from kilonova.engine.view_analysis import analyse_views, is_view
 
         anew = {item.task.name for item in plan.tasks if item.anew and is_view(item.task)}
         if not anew or not self.settings.spark.analyse:
             return {}
         channels = {name: each.channel for name, each in known.items()}
         channels |= {channel.name: channel for channel in declared.workflow.channels}
-        complete = {name: schema for name, each in known.items() if (schema := each.complete) is not None}
+        complete = {name: schema for name, each in known.items() if (schema := each.stored_schema) is not None}
         told = {name: channel.schema for name, channel in channels.items() if channel.schema is not None}
         try:
             warehouse = self.warehouse
         except SparkUnavailable as error:
             return dict.fromkeys(anew, f"not analysed: {error.problem}")
-        problems = analysed(warehouse, declared.workflow.order(), channels, complete | told, anew)
+        problems = analyse_views(warehouse, declared.workflow.order(), channels, complete | told, anew)
         return {name: f"made anew at each run: {problem}" for name, problem in problems.items()}
 
     def _declared(self, workflows: Iterable[Workflow | Declared]) -> tuple[Declared, ...]:
@@ -279,27 +288,27 @@ class Project(Steering):
             else self.declared(each for each in given if not isinstance(each, Declared))
         )
 
-    def apply(self, workflow: Workflow | Declared) -> changes.Plan:
+    def apply(self, workflow: Workflow | Declared) -> workflow_plan.WorkflowPlan:
         """Register a workflow; tasks whose definition changed get a new logic version.
 
-        Checks that come to rows which stay are tried on those rows first.
+        Added checks are first run on existing rows that are retained.
 
         Returns:
-            What changed.
+            The changes.
 
         Raises:
-            DeclarationError: the workflow cannot be, or does not fit what is registered; nothing has changed.
-            QueryError: Spark refuses the query of a view; nothing has changed.
-            CheckFailed: rows that are there violate a check that comes; nothing has changed.
-            Busy: a run is writing rows to which a check comes.
+            DeclarationError: the workflow is invalid, or conflicts with what is registered; nothing has changed.
+            QueryError: Spark rejects the query of a view; nothing has changed.
+            CheckFailed: existing rows violate an added check; nothing has changed.
+            Conflict: a run is writing to a channel to which a check is added.
         """
         return self.apply_all([workflow])[0]
 
-    def apply_all(self, workflows: Iterable[Workflow | Declared]) -> tuple[changes.Plan, ...]:
-        """Register workflows as `apply` does, each of which may read what those before it declare: all or none.
+    def apply_all(self, workflows: Iterable[Workflow | Declared]) -> tuple[workflow_plan.WorkflowPlan, ...]:
+        """Register workflows as `apply` does, all or none; each may read what earlier ones declare.
 
         Raises:
-            KilonovaError: what `apply` raises; nothing has changed.
+            KilonovaError: any error that `apply` raises; nothing has changed.
         """
         self.catalog.check()
         declared = self._declared(workflows)
@@ -311,55 +320,55 @@ class Project(Steering):
         done = []
         with self.catalog.writing() as tx:
             for each in declared:
-                plan = changes.propose(tx, each.workflow, each.functions)
-                changes.refuse_unseen(tx, plan, seen)
-                changes.carry_out(tx, plan)
+                plan = workflow_plan.plan_changes(tx, each.workflow, each.functions)
+                workflow_plan.check_all_seen(tx, plan, seen)
+                workflow_plan.apply_plan(tx, plan)
                 done.append(plan)
-        return tuple(changes.noted(plan, said) for plan, said in zip(done, notes, strict=True))
+        return tuple(workflow_plan.unseen_definitions(plan, said) for plan, said in zip(done, notes, strict=True))
 
-    def _verify(self, change: changes.ChannelChange) -> int:
-        """Try the checks that come to a channel on the rows that are there.
+    def _verify(self, change: workflow_plan.ChannelChange) -> int:
+        """Run the checks added to a channel on its existing rows.
 
         Returns:
-            The point that was looked at.
+            The point that was checked.
         """
         name = change.channel.name
         with self.catalog.reading() as tx:
-            if not chains.chronicle(tx, name).effective:
+            if not channel_store.channel_state(tx, name).latest_distinct:
                 return 0
         with self._reading(name, None, None) as reading:
-            assert isinstance(reading, Snapshot)
+            assert isinstance(reading, SnapshotRead)
             try:
                 self.warehouse.verify(replace(reading, schema=change.channel.schema or reading.schema), change.unseen)
             except KilonovaError as error:
-                raise error.within(channel=name) from error.__cause__
+                raise error.with_context(channel=name) from error.__cause__
             return reading.at
 
     def drop(self, channel: str) -> tuple[str, ...]:
-        """Take a channel and its data away, and the task that writes it out of service.
+        """Drop a channel with its data, and the task that writes it.
 
         Returns:
-            The tasks that went with it.
+            The tasks that were dropped with it.
 
         Raises:
-            UnknownName: there is no such channel.
+            NotFound: there is no such channel.
             DeclarationError: a task reads the channel, or its writer writes others too.
-            Busy: a run is writing it.
+            Conflict: a run is writing it.
         """
-        from kilonova.engine.reclaim import sweep
+        from kilonova.engine.run_recovery import delete_doomed_blocks
 
         self.catalog.check()
-        self.take_up()
+        self.recover_expired_runs()
         with self.catalog.writing() as tx:
-            chronicle = chains.chronicle(tx, channel)
+            chronicle = channel_store.channel_state(tx, channel)
             tasks = registry.tasks(tx)
             readers = [n for n, known in tasks.items() if channel in known.task.reads]
             if readers:
                 raise DeclarationError(
                     f"the channel is read by {', '.join(readers)}", channel=channel, hint="Drop those first"
                 )
-            if chronicle.readable < chronicle.newest:
-                raise Busy("a run is writing the channel", channel=channel, hint="Wait until it has ended")
+            if chronicle.latest_readable < chronicle.latest:
+                raise Conflict("a run is writing the channel", channel=channel, hint="Wait until it has ended")
             writers = [known.task for known in tasks.values() if channel in known.task.writes]
             for task in writers:
                 if len(task.writes) > 1:
@@ -370,9 +379,9 @@ class Project(Steering):
                         hint="Apply the workflow without that task first",
                     )
                 registry.drop_task(tx, task.name)
-            chains.drop_channel(tx, channel)
+            channel_store.drop_channel(tx, channel)
             bindings.forget(tx, channel)
-        sweep(self.catalog, self._files())
+        delete_doomed_blocks(self.catalog, self._files())
         return tuple(task.name for task in writers)
 
     # Running
@@ -394,46 +403,45 @@ class Project(Steering):
         Args:
             channel: the channel.
             source: a file, a directory, a URL, or a DataFrame.
-            format: `parquet`, `csv`, `json` or any format that Spark reads; told from the names if None.
+            format: `parquet`, `csv`, `json` or any format that Spark reads; inferred from the names if None.
             options: options for Spark's reader.
-            replace: whether the rows are the whole relation rather than what is new.
-            in_place: whether the files become the block where they lie, and are read there until a compaction writes
-                their rows into the warehouse; Parquet, ORC, CSV or JSON. They are never changed or deleted, and must
-                not be by others.
-            idempotency_key: name of this ingest: asked for again under the same name, it is not carried out again, and
-                the first report is returned, marked as repeated.
-            content_digest: digest of the bytes of the files, by which an ingest that is asked for again is known in
-                place of their names and sizes.
+            replace: whether the rows are the whole relation rather than new input.
+            in_place: whether the files become the block at their present location, and are read there until a
+                compaction writes their rows into the warehouse; Parquet, ORC, CSV or JSON. Kilonova never changes or
+                deletes them; others must not either.
+            idempotency_key: key of this ingest: a repeated ingest with the same key is not executed, and returns the
+                first report, marked as repeated.
+            content_digest: digest of the bytes of the files, by which a repeated ingest is recognized instead of by
+                their names and sizes.
 
         Raises:
-            UnknownName: there is no such channel.
+            NotFound: there is no such channel.
             DeclarationError: a task writes the channel.
-            SchemaMismatch: the rows do not fit it.
+            SchemaMismatch: the rows do not fit the channel's schema.
             KeyViolation: keys are null or occur twice.
             CheckFailed: rows violate a check of the channel.
-            UnreadableInput: a file cannot be read.
-            KeyReused: the idempotency key stands for an ingest of something else.
-            Busy: the ingest of the idempotency key goes on.
+            InputError: a file cannot be read.
+            KeyReused: the idempotency key belongs to an ingest of something else.
+            Conflict: the ingest of the idempotency key is running.
         """
-        from kilonova.engine.ingest import Supply, ingest
-        from kilonova.warehouse.files import external_files, find_files, read
+        from kilonova.engine.ingest import IngestSource, ingest
+        from kilonova.warehouse.file_readers import external_files, find_files, read
 
         production = Production.BASE if replace else Production.DELTA
         self.catalog.check()
         with self.catalog.reading() as tx:
-            chains.channel_id(tx, channel)
-        asked: dict[str, object] = {"production": production.value, "in_place": in_place}
+            channel_store.channel_id(tx, channel)
+        asked: dict[str, object]
         if isinstance(source, str | Path):
             files = find_files(str(source), format, options or {})
-            sizes = content_digest or [(url, files.seen[url].size) for url in files.urls]
-            asked |= {"files": sizes, "format": files.format, "options": dict(files.options)}
+            asked = _request_for(files, production, in_place, content_digest)
 
             def rows(known: Channel) -> DataFrame | External:
                 if in_place:
                     return external_files(files, known, production)
                 return read(self.warehouse.spark, files, known, production)
 
-            supply = Supply(
+            supply = IngestSource(
                 rows=rows,
                 production=production,
                 bytes=files.bytes,
@@ -445,68 +453,106 @@ class Project(Steering):
                     "a DataFrame lies nowhere", channel=channel, hint="Name files to register in place"
                 )
             frame = source
+            asked = {"production": production.value, "in_place": in_place}
             if idempotency_key is not None:
                 asked["columns"] = self.warehouse.schema_of(frame).ddl
-            supply = Supply(rows=lambda _: frame, production=production, bytes=None, source="a DataFrame")
+            supply = IngestSource(rows=lambda _: frame, production=production, bytes=None, source="a DataFrame")
         key = None if idempotency_key is None else IdempotencyKey(idempotency_key, digest_of(asked))
         if key is not None and (earlier := self._ingested(channel, key)) is not None:
             return earlier
         done = ingest(self._workplace(), self.warehouse, channel, supply, key)
         return self._report(done.run, repeated=done.repeated)
 
-    def _ingested(self, channel: str, key: IdempotencyKey) -> RunReport | None:
-        """Return what the ingest of an idempotency key has done, without Spark; None if it has not been carried out.
+    def completed_ingest(
+        self,
+        channel: str,
+        source: str | Path,
+        *,
+        idempotency_key: str,
+        format: str | None = None,
+        options: Mapping[str, str] | None = None,
+        replace: bool = False,
+        content_digest: str | None = None,
+    ) -> RunReport | None:
+        """Return the report of an ingest of files that was executed earlier, without Spark; None if there is none.
+
+        Args:
+            channel: the channel.
+            source: as given to `ingest`, like the other arguments.
+            idempotency_key: the key of the ingest.
+            format: see `ingest`.
+            options: see `ingest`.
+            replace: see `ingest`.
+            content_digest: see `ingest`.
 
         Raises:
-            KeyReused: the key stands for an ingest of something else.
-            Busy: the ingest goes on.
+            NotFound: there is no such channel.
+            InputError: a file cannot be read.
+            KeyReused: the key belongs to an ingest of something else.
+            Conflict: the ingest is running.
         """
-        self.take_up()
+        from kilonova.warehouse.file_readers import find_files
+
+        self.catalog.check()
+        production = Production.BASE if replace else Production.DELTA
+        asked = _request_for(find_files(str(source), format, options or {}), production, False, content_digest)
+        return self._ingested(channel, IdempotencyKey(idempotency_key, digest_of(asked)))
+
+    def _ingested(self, channel: str, key: IdempotencyKey) -> RunReport | None:
+        """Return the report of the ingest of an idempotency key, without Spark; None if it has not been executed.
+
+        Raises:
+            KeyReused: the key belongs to an ingest of something else.
+            Conflict: the ingest is running.
+        """
+        self.recover_expired_runs()
         with self.catalog.reading() as tx:
             run = ingest_keys.finished(tx, channel, key)
         return None if run is None else self._report(run, repeated=True)
 
-    def look(self, channel: str, *, early: bool = False) -> Looked | None:
-        """Look at the watched directory of a channel, without taking anything.
+    def scan_directory(self, channel: str, *, early: bool = False) -> ScanResult | None:
+        """Scan the watched directory of a channel, without ingesting files.
 
         Args:
             channel: the channel.
-            early: whether to look although it is not time yet, or somebody else is looking.
+            early: whether to scan before the next scan is due, or while another process is scanning.
 
         Returns:
-            How things stand; None if there is nothing to look at now.
+            The result of the scan; None if there is nothing to scan now.
 
         Raises:
-            UnknownName: there is no such channel.
+            NotFound: there is no such channel.
         """
-        from kilonova.engine.directories import look
+        from kilonova.engine.directory_scan import scan_directory
 
         self.catalog.check()
-        return look(self.catalog, self.directory, channel, timedelta(seconds=self.settings.lease), early=early)
+        return scan_directory(
+            self.catalog, self.directory, channel, timedelta(seconds=self.settings.lease), early=early
+        )
 
-    def take(self, channel: str, *, seconds: float = float("inf")) -> tuple[RunReport, ...]:
-        """Take the files of a watched directory that are ready, as one block or a few.
+    def ingest_ready_files(self, channel: str, *, seconds: float = float("inf")) -> tuple[RunReport, ...]:
+        """Ingest the files of a watched directory that are ready, as one or more blocks.
 
         Args:
             channel: the channel.
-            seconds: begin no further block after so many.
+            seconds: the time in seconds after which no further block is begun.
 
         Returns:
-            What was done.
+            The reports of the runs.
 
         Raises:
-            UnknownName: there is no such channel.
+            NotFound: there is no such channel.
             KilonovaError: Spark, the warehouse or the directory failed; the files stay ready.
         """
-        from kilonova.engine.gathering import Most, gather
+        from kilonova.engine.directory_ingest import BatchLimits, ingest_ready_files
 
         self.catalog.check()
         with self.catalog.reading() as tx:
-            if not files.ready(tx, channel, 1):
+            if not files.ready_files(tx, channel, 1):
                 return ()
         section = self.settings.gather
-        most = Most(section.files, section.bytes)
-        runs = gather(self._workplace(), self.warehouse, self.directory, channel, most)
+        most = BatchLimits(section.files, section.bytes)
+        runs = ingest_ready_files(self._workplace(), self.warehouse, self.directory, channel, most)
         end = time.monotonic() + seconds
         reports = []
         for done in runs:
@@ -515,41 +561,41 @@ class Project(Steering):
                 break
         return tuple(reports)
 
-    def gather(self, channels: Iterable[str] | None = None, *, early: bool = True) -> Gathered:
-        """Look at watched directories, and take the files that are ready.
+    def ingest_directories(self, channels: Iterable[str] | None = None, *, early: bool = True) -> DirectoryIngestReport:
+        """Scan watched directories, and ingest the files that are ready.
 
         Args:
             channels: the channels; None for all that are watched.
-            early: whether to look although it is not time yet, and to wait once for files that will soon be complete.
+            early: whether to scan before the next scan is due, and to wait once for files that will soon be complete.
 
         Returns:
-            What was done.
+            The report.
 
         Raises:
-            UnknownName: there is no such channel.
-            DeclarationError: a named channel takes no files.
+            NotFound: there is no such channel.
+            DeclarationError: a named channel has no watched directory.
             KilonovaError: Spark or the warehouse failed; the files stay ready.
         """
         self.catalog.check()
         with self.catalog.reading() as tx:
             for name in channels or ():
-                if not files.watched(tx, name):
+                if not files.watched_directories(tx, name):
                     raise DeclarationError(
                         "the channel takes no files of a directory",
                         channel=name,
                         hint="Declare it with watch=kilonova.directory(…)",
                     )
-            names = tuple(channels or (each.channel for each in files.watched(tx)))
-        looked = {name: self.look(name, early=early) for name in names}
+            names = tuple(channels or (each.channel for each in files.watched_directories(tx)))
+        looked = {name: self.scan_directory(name, early=early) for name in names}
         soon = self.catalog.clock() + _SOON
         waiting = {name: each.settles for name, each in looked.items() if each and each.settles and each.settles < soon}
         if early and waiting:
             time.sleep(max(0.0, (max(waiting.values()) - self.catalog.clock()).total_seconds()))
-            looked |= {name: self.look(name, early=True) for name in waiting}
-        done = {name: self.take(name) for name in names}
+            looked |= {name: self.scan_directory(name, early=True) for name in waiting}
+        done = {name: self.ingest_ready_files(name) for name in names}
         aside = {name: sum(report.aside for report in reports) for name, reports in done.items()}
         found = {name: each for name, each in looked.items() if each is not None}
-        return Gathered(
+        return DirectoryIngestReport(
             runs=tuple(report for reports in done.values() for report in reports),
             unseen={name: each.error for name, each in found.items() if each.error is not None},
             settling=tuple(name for name, each in found.items() if each.settles is not None),
@@ -557,27 +603,27 @@ class Project(Steering):
         )
 
     def run(self, tasks: Iterable[str] | None = None, *, all_or_nothing: bool = False) -> RunsReport | None:
-        """Run the tasks that have something to do, or the named ones: those of each binding as one run.
+        """Run the tasks that are due, or the named ones: those of each binding as one run.
 
-        A binding that reads what another writes runs after it, others side by side. The failure of one holds back no
-        other.
+        A binding that reads what another writes runs after it, others run in parallel. The failure of one does not stop
+        the others.
 
         Args:
-            tasks: the tasks to run, whether they have something to do or not and whatever their schedules, each view
-                with what it keeps besides itself, or bindings, for their tasks; None for all that have something to do.
-            all_or_nothing: whether all of them are one run, of which everything is published or nothing.
+            tasks: the tasks to run, whether due or not and whatever their schedules, each view with the relations that
+                are maintained for it, or bindings, for their tasks; None for all tasks that are due.
+            all_or_nothing: whether all of them are one run, which publishes everything or nothing.
 
         Returns:
-            What they did; None if there was nothing to do.
+            The report; None if there was nothing to do.
 
         Raises:
-            UnknownName: there is no such task.
-            Busy: another run has one of the tasks.
-            TaskFailed: a task's code raised or returned the wrong thing.
+            NotFound: there is no such task.
+            Conflict: another run has one of the tasks.
+            TaskFailed: a task's code raised or returned an invalid result.
             SchemaMismatch: its rows do not fit their channel.
             KeyViolation: its keys are null or occur twice.
             CheckFailed: its rows violate a check of their channel.
-            BindingsFailed: several bindings failed; what the others made is published, and the report is attached.
+            BindingsFailed: several bindings failed; the output of the others is published, and the report is attached.
         """
         done = self.run_each(tasks) if not all_or_nothing else self._run_as_one(tasks)
         if done.error is not None:
@@ -588,21 +634,21 @@ class Project(Steering):
         """Run tasks as `run` does, but report the failures of bindings instead of raising them.
 
         Args:
-            tasks: the tasks or bindings to run; None for all that have something to do.
-            but: bindings that are left out.
+            tasks: the tasks or bindings to run; None for all tasks that are due.
+            but: the bindings to exclude.
 
         Raises:
-            UnknownName: there is no such task.
+            NotFound: there is no such task.
         """
-        from kilonova.engine.sequence import run_in_order
+        from kilonova.engine.run_order import run_in_order
 
         self.catalog.check()
-        self.take_up()
+        self.recover_expired_runs()
         begun: set[int] = set()
         interrupted = threading.Event()
 
-        def heard(telling: Telling) -> None:
-            if isinstance(telling, Started):
+        def heard(telling: RunNotification) -> None:
+            if isinstance(telling, RunStarted):
                 begun.add(telling.run)
                 if interrupted.is_set():
                     raise Cancelled("the run was interrupted", run=telling.run, hint="Nothing of it was published")
@@ -610,8 +656,8 @@ class Project(Steering):
 
         def interrupt() -> None:
             interrupted.set()
-            for run in tuple(begun):  # others are still beginning
-                with suppress(StateError):
+            for run in tuple(begun):  # a copy, as other runs may be starting
+                with suppress(InvalidState):
                     self.cancel(run)
 
         reports: list[RunReport] = []
@@ -627,107 +673,107 @@ class Project(Steering):
                 return RunsReport(runs=tuple(sorted(reports, key=lambda report: report.run)), failed=failed)
 
     def _run_as_one(self, tasks: Iterable[str] | None) -> RunsReport:
-        from kilonova.engine.occasion import Asked, Due
+        from kilonova.engine.run_request import RunDue, RunTasks
 
         self.catalog.check()
-        self.take_up()
+        self.recover_expired_runs()
         if tasks is None and not self.due():
             return RunsReport()
-        report = self._run(Due() if tasks is None else Asked(self._asked(tasks)))
+        report = self._run(RunDue() if tasks is None else RunTasks(self._asked(tasks)))
         return RunsReport(runs=() if report is None else (report,))
 
     def _asked(self, names: Iterable[str]) -> tuple[str, ...]:
-        from kilonova.service.explanation import tasks_named
+        from kilonova.service.explain_view import tasks_named
 
         with self.catalog.reading() as tx:
             return tasks_named(tx, names)
 
-    def _parts(self, asked: tuple[str, ...] | None, but: Collection[str]) -> tuple[dict[str, Occasion], Sequence]:
-        """What to run of each binding, and the order of bindings."""
-        from kilonova.engine.occasion import Asked, Due
-        from kilonova.engine.sequence import sequence
+    def _parts(self, asked: tuple[str, ...] | None, but: Collection[str]) -> tuple[dict[str, RunRequest], RunOrder]:
+        """Return the tasks to run of each binding, and the order of bindings."""
+        from kilonova.engine.run_order import run_order
+        from kilonova.engine.run_request import RunDue, RunTasks
 
         with self.catalog.reading() as tx:
-            workflow, progress, chronicles = observe(tx, asked)
+            workflow, progress, chronicles = load_planner_input(tx, asked)
             owner = bindings.by_task(tx)
-        chosen = set(selected(workflow, progress, chronicles) if asked is None else asked)
+        chosen = set(due_tasks(workflow, progress, chronicles) if asked is None else asked)
         order = [task for task in workflow.order() if task.name in chosen and owner[task.name] not in but]
         members: dict[str, list[str]] = {owner[task.name]: [] for task in order}
         for task in workflow.order() if asked is None else order:
             if owner[task.name] in members:
                 members[owner[task.name]].append(task.name)
-        kind = Due if asked is None else Asked
-        return {name: kind(tuple(names)) for name, names in members.items()}, sequence(order, owner)
+        kind = RunDue if asked is None else RunTasks
+        return {name: kind(tuple(names)) for name, names in members.items()}, run_order(order, owner)
 
-    def launch(
-        self, claimed: Claimed, *, joint: Joint | None = None, begun: Callable[[int], object] = lambda _: None
+    def run_claim(
+        self, claimed: Claim, *, joint: SharedSteps | None = None, begun: Callable[[int], object] = lambda _: None
     ) -> RunReport | None:
-        """Run what a server has claimed.
+        """Run a binding that a server has claimed.
 
         Args:
             claimed: the binding and its firings.
-            joint: what it has in common with others that are launched at the same time: see `sharing`.
-            begun: told the run's number once it has begun; from then on its firings end with it.
+            joint: the steps shared with others that are launched at the same time: see `shared_batch`.
+            begun: called with the run's number once it has started; from then on its firings end with the run.
 
         Returns:
-            What it did; None if there was nothing to do.
+            The report; None if there was nothing to do.
 
         Raises:
-            Busy: another run has one of the tasks.
+            Conflict: another run has one of the tasks.
             LeaseLost: another server has taken it over.
-            KilonovaError: what `run` raises.
+            KilonovaError: any error that `run` raises.
         """
-        from kilonova.engine.occasion import Fired
+        from kilonova.engine.run_request import RunFirings
 
-        def heard(telling: Telling) -> None:
-            if isinstance(telling, Started):
+        def heard(telling: RunNotification) -> None:
+            if isinstance(telling, RunStarted):
                 begun(telling.run)
             self.listener(telling)
 
-        return self._run(Fired(claimed, joint), heard)
+        return self._run(RunFirings(claimed, joint), heard)
 
     @contextmanager
-    def sharing(self, parts: Iterable[Claimed]) -> Iterator[Joint]:
-        """Let what several claimed bindings read or do in common be read or done once, until the end of the block."""
-        from kilonova.engine.joint import Joint
-        from kilonova.engine.occasion import common
+    def shared_batch(self, parts: Iterable[Claim]) -> Iterator[SharedSteps]:
+        """Share the common reads and steps of several claimed bindings, until the end of the `with` block."""
+        from kilonova.engine.run_request import shared_reads
+        from kilonova.engine.shared_steps import SharedSteps
 
         with self.catalog.reading() as tx:
-            readings = common(tx, parts)
+            readings = shared_reads(tx, parts)
         with self.warehouse.holding(readings):
-            yield Joint()
+            yield SharedSteps()
 
-    def _run(self, occasion: Occasion, listener: Listener | None = None) -> RunReport | None:
-        from kilonova.engine.tasks import Retries, run_tasks
+    def _run(self, occasion: RunRequest, listener: Listener | None = None) -> RunReport | None:
+        from kilonova.engine.executor import RetryPolicy, run_tasks
 
-        retries = Retries(attempts=self.settings.retry.attempts, wait=self.settings.retry.wait)
+        retries = RetryPolicy(attempts=self.settings.retry.attempts, wait=self.settings.retry.wait)
         workplace = self._workplace() if listener is None else replace(self._workplace(), listener=listener)
         done = run_tasks(workplace, self.warehouse, occasion, retries)
         return None if done is None else self._report(*done)
 
     def compact(self, channel: str, *, deltas: bool = False) -> RunReport | None:
-        """Write down the newest snapshot of a channel as a base.
+        """Compact a channel: write its newest snapshot as a base.
 
         Args:
             channel: the channel.
-            deltas: put small neighbouring deltas together instead, of a channel whose deltas only add rows: as long as
-                tasks read what is new only, a base of all that there is would be of no use.
+            deltas: merge small adjacent deltas instead, of an append-only channel: as long as tasks read only new
+                input, a base of the whole relation would be of no use.
 
         Returns:
-            What it did; None if there was nothing to merge.
+            The report; None if there was nothing to merge.
 
         Raises:
-            UnknownName: there is no such channel.
+            NotFound: there is no such channel.
         """
         from kilonova.engine.compaction import compact, is_compactable
 
         if deltas:
             return self._merge_deltas(channel, few=True)
         self.catalog.check()
-        self.take_up()
+        self.recover_expired_runs()
         with self.catalog.reading() as tx:
-            chronicle = chains.chronicle(tx, channel)
-            if not is_compactable(chronicle.snapshot(chronicle.readable)):
+            chronicle = channel_store.channel_state(tx, channel)
+            if not is_compactable(chronicle.snapshot(chronicle.latest_readable)):
                 return None
         done = compact(self._workplace(), self.warehouse, channel)
         return None if done is None else self._report(*done)
@@ -736,22 +782,24 @@ class Project(Steering):
         from kilonova.engine.compaction import merge_deltas
 
         self.catalog.check()
-        self.take_up()
+        self.recover_expired_runs()
         done = merge_deltas(self._workplace(), self.warehouse, channel, few=few)
         return None if done is None else self._report(*done)
 
-    def tidy(self, channel: str | None, *, deltas: bool = False) -> RunReport | None:
-        """Compact a channel, if one is given, and collect garbage, there or everywhere; then also forget old events.
+    def maintain(self, channel: str | None, *, deltas: bool = False) -> RunReport | None:
+        """Compact a channel and collect its garbage; without a channel, collect all garbage and verify some blocks.
+
+        Without a channel, old events are deleted too.
 
         Args:
-            channel: the channel.
-            deltas: put its small neighbouring deltas together instead, where there are many.
+            channel: the channel; None for the maintenance of the whole project.
+            deltas: merge its small adjacent deltas instead, if there are many.
 
         Returns:
-            What the compaction did; None if there was nothing to merge.
+            The report of the compaction; None if there was nothing to merge.
 
         Raises:
-            UnknownName: there is no such channel.
+            NotFound: there is no such channel.
         """
         report = None
         if channel is not None:
@@ -759,33 +807,41 @@ class Project(Steering):
         self.collect_garbage(None if channel is None else [channel])
         if channel is None:
             self.forget(timedelta(days=self.settings.history))
+            self._verify_some()
         return report
+
+    def _verify_some(self) -> None:
+        """Verify the least recently verified blocks for some seconds."""
+        from kilonova.service.fsck import verify_some
+
+        if days := self.settings.serve.verify:
+            verify_some(self.catalog, self._storage(self.catalog), timedelta(days=days), _VERIFYING)
 
     def collect_garbage(
         self, channels: Iterable[str] | None = None, *, dry_run: bool = False, provenance: str | None = None
-    ) -> Collected:
-        """Delete the blocks that nothing needs any more, and the logs that are too old.
+    ) -> GCReport:
+        """Delete the blocks that are no longer needed, and expired logs.
 
-        Where the disk of the catalog is full, files are deleted before that is written down.
+        If the disk of the catalog is full, files are deleted before the deletion is recorded.
 
         Args:
             channels: the channels to collect; None for all, and logs.
-            dry_run: only say what would go, and what holds the rest.
-            provenance: `logical` or `physical`; None takes the project's setting.
+            dry_run: whether to only report what would be deleted, and what retains the rest.
+            provenance: `logical` or `physical`; None for the project's setting.
 
         Raises:
-            UnknownName: there is no such channel.
+            NotFound: there is no such channel.
             CatalogFull: the disk of the catalog is full, and nothing could be deleted there.
         """
-        from kilonova.engine.reclaim import collect_garbage
+        from kilonova.engine.garbage import collect_garbage
 
         chosen = None if channels is None else tuple(channels)
 
-        def collected(catalog: Catalog, *, full: bool) -> Collected:
+        def collected(catalog: Catalog, *, full: bool) -> GCReport:
             catalog.check()
             return collect_garbage(
                 catalog,
-                self._warehouse or self._storage(catalog),
+                self._files(catalog),
                 self.listener,
                 channels=chosen,
                 provenance=Provenance(provenance or self.settings.provenance),
@@ -803,10 +859,10 @@ class Project(Steering):
 
     @contextmanager
     def _full_catalog(self) -> Iterator[Catalog]:
-        """The catalog, such that it can be read though its disk is full."""
+        """Yield the catalog in a mode in which it can be read although its disk is full."""
         try:
             self.catalog.check()
-        except CatalogFull:  # nobody else has it open
+        except CatalogFull:  # no other process has it open
             alone = Catalog(self.catalog.url, self.catalog.clock, alone=True)
             try:
                 yield alone
@@ -822,22 +878,22 @@ class Project(Steering):
         checksums: bool = False,
         repair: bool = False,
         progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> Verified:
+    ) -> FsckReport:
         """Compare the blocks in the warehouse with what was written.
 
         Args:
             channels: the channels to verify; None for all.
             checksums: whether contents are compared, besides names and sizes.
-            repair: whether what can be mended without rows from elsewhere is mended: derived channels are recomputed,
-                blocks that nobody needs are deleted, and what is beside the rows is written again.
-            progress: hears how many blocks have been verified, of how many.
+            repair: whether to repair all damage that needs no rows from elsewhere: derived channels are recomputed,
+                blocks that are not needed are deleted, and manifests and markers are rewritten.
+            progress: called with the number of blocks verified, and the number of all.
 
         Returns:
-            What was found, and which channels were mended.
+            The result of the verification, and the channels that were repaired.
 
         Raises:
-            UnknownName: there is no such channel.
-            Busy: another run has a task that must run again.
+            NotFound: there is no such channel.
+            Conflict: another run has a task that must run again.
             StorageFailed: the warehouse cannot be read, or written.
         """
         from kilonova.service.fsck import verify
@@ -847,34 +903,34 @@ class Project(Steering):
         found = verify(self.catalog, storage, channels, checksums=checksums, progress=progress)
         return self._mended(found, storage) if repair else found
 
-    def _mended(self, found: Verified, storage: Storage) -> Verified:
-        """Mend what was found to be damaged, as far as that is possible, and say which channels are whole then."""
-        from kilonova.engine.reclaim import sweep
-        from kilonova.service.fsck import give_up, lost_blocks, mend
+    def _mended(self, found: FsckReport, storage: Storage) -> FsckReport:
+        """Repair damage as far as possible, and return the report with the channels that are repaired."""
+        from kilonova.engine.run_recovery import delete_doomed_blocks
+        from kilonova.service.fsck import drop_blocks, lost_blocks, mend
 
         mend(self.catalog, storage, found)
         lost = dict(lost_blocks(found))
-        dropped = [each.channel for each in found.remedies if each.way is Way.DROP]
-        give_up(self.catalog, {channel: lost[channel] for channel in dropped})
+        dropped = [each.channel for each in found.remedies if each.way is RepairMethod.DROP]
+        drop_blocks(self.catalog, {channel: lost[channel] for channel in dropped})
         again = {each.channel: each.task for each in found.remedies if each.task is not None}
         if again:
             with self.catalog.writing() as tx:
                 for task in set(again.values()):
-                    registry.move_cursors(tx, task, 0, ())  # so that it begins anew, as after a change of its logic
+                    registry.move_cursors(tx, task, 0, ())  # to start from scratch, as after a change of its logic
             self.run(dict.fromkeys(again.values()))
-            give_up(self.catalog, {channel: lost[channel] for channel in again})
-        sweep(self.catalog, self._files())
+            drop_blocks(self.catalog, {channel: lost[channel] for channel in again})
+        delete_doomed_blocks(self.catalog, self._files())
         mended = [each.channel for each in found.remedies if each.is_automatic]
         return replace(found, mended=tuple(sorted(mended)))
 
-    # Looking
+    # Reading
 
     def read(self, channel: str, *, at: int | None = None, since: int | None = None) -> DataFrame:
-        """The rows of a channel, or its changes since a point as a strong delta.
+        """Return the rows of a channel, or its changes since a point as a strong delta.
 
-        Its blocks stay for as long as the DataFrame lives, or, in a session that is no Spark Connect client, a
-        DataFrame that was made of it; at most until this project is closed. Where it is joined to a DataFrame that
-        comes first and from elsewhere, keep both.
+        Its blocks are pinned for the lifetime of the DataFrame, or, in a session that is no Spark Connect client, of
+        any DataFrame derived from it; at most until this project is closed. If it is joined as the second operand to
+        a DataFrame of another source, keep references to both.
 
         Args:
             channel: the channel.
@@ -882,7 +938,7 @@ class Project(Steering):
             since: give what changed after this point, with a `_weight` per row.
 
         Raises:
-            UnknownName: there is no such channel or point.
+            NotFound: there is no such channel or point.
         """
         reading, holder = self._pinned(channel, at, since)
         try:
@@ -891,14 +947,14 @@ class Project(Steering):
         except BaseException as error:
             self._pins.release(holder)
             if isinstance(error, BlockDamaged):
-                raise error.within(channel=channel) from None
+                raise error.with_context(channel=channel) from None
             raise
         return frame
 
     def rows(
         self, channel: str, *, at: int | None = None, since: int | None = None, limit: int | None = None
     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Column names and rows of a channel, fetched; see `read`."""
+        """Return column names and rows of a channel, fetched; see `read`."""
         from kilonova.warehouse.jobs import fetch
 
         with self._reading(channel, at, since) as reading:
@@ -910,46 +966,44 @@ class Project(Steering):
     ) -> tuple[int, str]:
         """Write a page of the rows of a channel to a file, as an Arrow stream; see `read`.
 
-        Rows come in the order of the channel's key, or of all columns that can be ordered, so that the pages of one
-        point are the whole of it.
+        Rows are ordered by the channel's key, or by all columns that can be ordered, so that the pages of one point
+        together are the whole relation.
 
         Args:
             channel: the channel.
             file: the file.
             at: the point; None for the newest.
             since: give what changed after this point, with a `_weight` per row.
-            offset: how many rows are before the page.
-            limit: how many rows it has at most.
+            offset: the number of rows before the page.
+            limit: the maximum number of rows of the page.
 
         Returns:
-            The point, by which to ask for further pages, and the file.
+            The point, with which to request further pages, and the file.
         """
         from kilonova.warehouse.jobs import write_page
 
         with self.catalog.reading() as tx:
-            chronicle = chains.chronicle(tx, channel)
-        end = chronicle.readable if at is None else at
+            chronicle = channel_store.channel_state(tx, channel)
+        end = chronicle.latest_readable if at is None else at
         with self._reading(channel, end, since) as reading:
             write_page(self.warehouse.open(reading), file, chronicle.channel.key, offset, limit)
         return end, file
 
     def log(self, run: int | None = None) -> RunLog:
-        """What a run did and what its code said, as far as it is known by now.
+        """Return the log of a run, with the output of its code, as far as it is known by now.
 
         Args:
             run: its number; None for the last run.
 
         Raises:
-            UnknownName: there is no such run, or its log is not kept any more.
+            NotFound: there is no such run, or its log is no longer retained.
         """
         self.catalog.check()
         with self.catalog.reading() as tx:
-            found = records.one(tx, run)
+            found = records.find_run(tx, run)
         text = self._storage(self.catalog).log(found.number, found.started.date())
         if text is None and found.state is not RunState.RUNNING:
-            raise UnknownName(
-                "the run has no log", run=found.number, hint=f"Logs are kept for {self.settings.logs} days"
-            )
+            raise NotFound("the run has no log", run=found.number, hint=f"Logs are kept for {self.settings.logs} days")
         return RunLog(run=found, text=(text or "") + closing(found))
 
     def export(
@@ -958,7 +1012,7 @@ class Project(Steering):
         """Write the rows of a channel to a directory, as `parquet`, `csv` or `json`; see `read`.
 
         Raises:
-            SettingsError: there is something already.
+            SettingsError: the target exists already.
             StorageFailed: the directory cannot be written.
         """
         from kilonova.warehouse.jobs import export
@@ -970,8 +1024,8 @@ class Project(Steering):
 
     @property
     def warehouse(self) -> Warehouse:
-        """The warehouse, with a Spark session behind it."""
-        from kilonova.warehouse.kept import kept
+        """Warehouse, with a Spark session that is started on first use."""
+        from kilonova.warehouse.pickled_functions import pickled_functions
         from kilonova.warehouse.session import SparkSettings, open_session
         from kilonova.warehouse.warehouse import Warehouse
 
@@ -993,40 +1047,44 @@ class Project(Steering):
 
                 def functions(name: str) -> Any:
                     with self.catalog.reading() as tx:
-                        return kept(registry.function(tx, name).pickled)
+                        return pickled_functions(registry.function(tx, name).pickled)
 
                 self._warehouse = Warehouse(
                     self._spark,
                     storage,
                     self.catalog.check(),
                     functions,
-                    Sizes(**self.settings.sizes.model_dump()),
+                    LayoutThresholds(**self.settings.sizes.model_dump()),
                     checksums=self.settings.verify == "checksums",
                 )
             return self._warehouse
 
     def warm(self) -> None:
-        """Start Spark, and let it do something, so that what comes next does not wait for that."""
+        """Start Spark and run a small job, so that the next operation does not wait for the start."""
         self.warehouse.spark.range(1).count()
 
-    def take_up(self) -> None:
-        """End the runs whose processes went silent: the points that they reserved hide what came after."""
-        from kilonova.engine.reclaim import take_up
+    def recover_expired_runs(self) -> None:
+        """Expire the runs whose processes went silent: the points that they reserved hide later ones."""
+        from kilonova.engine.run_recovery import recover_expired_runs
 
-        take_up(self.catalog, self._files(), self.listener)
+        recover_expired_runs(self.catalog, self._files(), self.listener)
 
-    def _files(self) -> Files:
-        """The files of the warehouse, which can be deleted without Spark."""
-        return self._warehouse or self._storage(self.catalog)
-
-    def _storage(self, catalog: Catalog) -> Storage:
-        """The directory of the warehouse, which is seen once to be this catalog's.
+    def _files(self, catalog: Catalog | None = None) -> BlockStore:
+        """Return the block store of the warehouse, which can delete files without Spark.
 
         Args:
-            catalog: the catalog, as it can be read now.
+            catalog: the catalog to read; None for the project's own.
+        """
+        return self._warehouse or self._storage(catalog or self.catalog)
+
+    def _storage(self, catalog: Catalog) -> Storage:
+        """Return the storage of the warehouse; its ownership by this catalog is checked once.
+
+        Args:
+            catalog: the catalog to read.
 
         Raises:
-            CatalogError: it is another's.
+            CatalogError: it belongs to another catalog.
         """
         from kilonova.service.ownership import verify
         from kilonova.warehouse.storage import Storage
@@ -1037,11 +1095,11 @@ class Project(Steering):
             self._verified = storage
         return self._verified
 
-    def _workplace(self) -> Workplace:
-        from kilonova.engine.undertaking import Workplace
+    def _workplace(self) -> RunEnvironment:
+        from kilonova.engine.run_protocol import RunEnvironment
 
         warehouse = self.warehouse
-        return Workplace(
+        return RunEnvironment(
             catalog=self.catalog,
             files=warehouse,
             counting=warehouse.counting,
@@ -1050,29 +1108,29 @@ class Project(Steering):
             listener=self.listener,
         )
 
-    def _report(self, run: int, results: Results | None = None, *, repeated: bool = False) -> RunReport:
-        aside = sum(fate.state is FileState.ASIDE for fate in (results.fates if results else ()))
+    def _report(self, run: int, results: RunResults | None = None, *, repeated: bool = False) -> RunReport:
+        aside = sum(fate.state is FileState.QUARANTINED for fate in (results.fates if results else ()))
         with self.catalog.reading() as tx:
             return RunReport(run=run, made=tuple(records.outputs(tx, [run])), aside=aside, repeated=repeated)
 
     @contextmanager
-    def _reading(self, channel: str, at: int | None, since: int | None) -> Iterator[Reading]:
-        """A reading whose blocks stay until the end of the block."""
+    def _reading(self, channel: str, at: int | None, since: int | None) -> Iterator[ReadPlan]:
+        """Yield a read plan whose blocks are pinned until the end of the `with` block."""
         reading, holder = self._pinned(channel, at, since)
         try:
             yield reading
         except BlockDamaged as error:
-            raise error.within(channel=channel) from None
+            raise error.with_context(channel=channel) from None
         finally:
             self._pins.release(holder)
 
-    def _pinned(self, channel: str, at: int | None, since: int | None) -> tuple[Reading, str]:
-        """Return a reading whose blocks stay until the pins are released that are returned with it."""
+    def _pinned(self, channel: str, at: int | None, since: int | None) -> tuple[ReadPlan, str]:
+        """Return a read plan whose blocks are pinned, and the holder of the pins."""
         self.catalog.check()
         with self.catalog.writing() as tx:
             reading = _reading(tx, channel, at, since)
             if reading.schema is None:
-                raise UnknownName(
+                raise NotFound(
                     "the channel has no schema yet, because nothing was written to it",
                     channel=channel,
                     hint="Run the task that writes it first",
@@ -1082,13 +1140,13 @@ class Project(Steering):
         return reading, holder
 
 
-def _reading(tx: Transaction, channel: str, at: int | None, since: int | None) -> Reading:
-    chronicle = chains.chronicle(tx, channel)
-    end = chronicle.readable if at is None else at
+def _reading(tx: Transaction, channel: str, at: int | None, since: int | None) -> ReadPlan:
+    chronicle = channel_store.channel_state(tx, channel)
+    end = chronicle.latest_readable if at is None else at
     if since is None:
         return chronicle.snapshot(end)
     if since > end:
-        raise UnknownName(
+        raise NotFound(
             f"it lies after point {end}",
             channel=channel,
             point=since,
@@ -1097,23 +1155,37 @@ def _reading(tx: Transaction, channel: str, at: int | None, since: int | None) -
     return chronicle.changes(since, end)
 
 
+def _request_for(
+    files: FileSet, production: Production, in_place: bool, content_digest: str | None
+) -> dict[str, object]:
+    """Return what identifies an ingest of files under an idempotency key."""
+    sizes = content_digest or [(url, files.seen[url].size) for url in files.urls]
+    return {
+        "production": production.value,
+        "in_place": in_place,
+        "files": sizes,
+        "format": files.format,
+        "options": dict(files.options),
+    }
+
+
 def open_project(
     directory: str | Path = ".",
     *,
-    listener: Listener = unheard,
+    listener: Listener = no_listener,
     session: SparkSession | None = None,
     **settings: Any,
 ) -> Project:
     """Open the project of a directory.
 
     Args:
-        directory: where `kilonova.toml` is, if there is one, and what paths in it are relative to.
-        listener: hears how runs go.
-        session: a session to use; without one, one is started when needed.
-        settings: settings that go before the file's and the environment's; see `Settings`.
+        directory: the directory of `kilonova.toml`, if there is one, to which paths in it are relative.
+        listener: receives the notifications of runs.
+        session: the Spark session to use; without it, one is started when needed.
+        settings: settings that override the file's and the environment's; see `Settings`.
 
     Raises:
-        SettingsError: a setting is unknown or has a value that cannot be.
+        SettingsError: a setting is unknown or has an invalid value.
     """
     place = Path(directory)
     return Project(load_settings(place, **settings), place, listener=listener, session=session)

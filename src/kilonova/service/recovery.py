@@ -1,9 +1,9 @@
 """Recovery of a catalog from the blocks of its warehouse, after it was lost or restored from an older backup.
 
-Each block says in its manifest what it is. Those that were published, and whose files are there, become the points and
-live blocks of their channels again; whatever else is in the warehouse stays as it is, and is named. Everything is
-written in one transaction, and the catalog gets a new identity, so that the old one is refused if it comes back.
-Tasks begin anew: what they had read is not known.
+The manifest of each block describes it. Blocks that were published, and whose files exist, become the points and live
+blocks of their channels again; everything else in the warehouse is left unchanged, and reported. All changes are
+written in one transaction, and the catalog gets a new identity, so that the old one is rejected if it reappears.
+Tasks start from scratch: their cursors are unknown.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from kilonova.catalog import chains, recovery
+from kilonova.catalog import channel_store, recovery
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.manifest import Manifest, manifest_from_text
 from kilonova.errors import CatalogError
 from kilonova.model.block import BlockName
-from kilonova.model.damage import DamageKind, compare, written
-from kilonova.schedule.recovery import Doubt, FoundBlock, RecoveredChannel, recovered
-from kilonova.service.ownership import Owner, owner_of, owner_to_text
+from kilonova.model.damage import DamageKind, compare, written_block
+from kilonova.schedule.recovery import FoundBlock, RecoveredChannel, RecoveryDoubt, recover_channel
+from kilonova.service.ownership import WarehouseOwner, owner_of, owner_to_text
 from kilonova.warehouse.storage import COMMITTED, Storage
 
 _AT_ONCE = 16
-"""How many manifests are read at the same time."""
+"""Number of manifests read concurrently."""
 
 _BATCH = 1000
-"""How many manifests are read between two words about progress."""
+"""Number of manifests read between two progress reports."""
 
 _COMPACTION = "compaction"
-"""The step that a compaction's blocks name as what wrote them."""
+"""Name of the writer in the manifests of a compaction's blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What was recovered.
+    """Result of a recovery.
 
     Attributes:
-        run: the run that says so; None if the catalog knew everything.
+        run: the run that records it; None if the catalog already knew everything.
         blocks: how many blocks the warehouse has.
         added: how many of them the catalog did not know.
-        lost: how many blocks the catalog had whose files are gone.
-        channels: the channels.
-        doubts: blocks of which not even the channel is known.
+        lost: how many blocks of the catalog have lost their files.
+        channels: the recovered channels.
+        doubts: blocks whose channel is unknown.
     """
 
     run: int | None
@@ -54,12 +54,12 @@ class Recovery:
     added: int
     lost: int
     channels: tuple[RecoveredChannel, ...]
-    doubts: tuple[Doubt, ...]
+    doubts: tuple[RecoveryDoubt, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A block as it was found: its manifest, if it can be read, and whether it is published and whole."""
+    """Block found in the warehouse: its manifest, if readable, its problem, if damaged, and whether it is published."""
 
     name: BlockName
     manifest: Manifest | None
@@ -70,34 +70,34 @@ class _Read:
 def recover(
     catalog: Catalog, storage: Storage, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> Recovery:
-    """Have a catalog know all blocks of its warehouse that can be used.
+    """Recover a catalog from all usable blocks of its warehouse.
 
     Args:
         catalog: the catalog, which may be empty.
         storage: the warehouse.
-        progress: hears how many manifests have been read, of how many.
+        progress: called with the number of manifests read, and the number of all.
 
     Raises:
-        Busy: a run goes on.
-        CatalogError: the catalog has blocks of another warehouse, or it cannot be told whose the blocks are.
+        Conflict: a run is in progress.
+        CatalogError: the catalog has blocks of another warehouse, or the owner of the blocks is ambiguous.
         StorageFailed: the warehouse cannot be read, or written.
     """
     owner = owner_of(storage)
     names = storage.blocks()
     read = _read(storage, names, progress)
     with catalog.writing() as tx:
-        recovery.refuse_running(tx)
+        recovery.check_nothing_runs(tx)
         identity = tx.identity()
         known = recovery.known_blocks(tx)
         accepted = _accepted(storage, owner, identity, known, read)
-        states = {name.number: (name, state) for name, state in chains.block_states(tx).items()}
+        states = {name.number: (name, state) for name, state in channel_store.block_states(tx).items()}
         found, doubts = _found(read, accepted, states)
         lost = _lost(storage, known)
         added = sum(each.problem is None for blocks in found.values() for each in blocks)
         for channel, blocks in known.items():
             found[channel] += [each for each in blocks if each.block.number not in lost]
         filled = _filled(tx, found)
-        channels = tuple(recovered(name, found[name], filled.get(name, ())) for name in sorted(found))
+        channels = tuple(recover_channel(name, found[name], filled.get(name, ())) for name in sorted(found))
         if not added and not lost and owner is not None and owner.catalog == identity:
             return Recovery(run=None, blocks=len(names), added=0, lost=0, channels=channels, doubts=doubts)
         manifests = [each.manifest for each in read if each.manifest is not None]
@@ -112,12 +112,12 @@ def recover(
             logics=_logics(manifests),
             owner=f"{socket.gethostname()}:{os.getpid()}",
         )
-        storage.hand_over(owner_to_text(Owner(catalog=new, earlier=tuple(sorted(accepted)))))
+        storage.hand_over(owner_to_text(WarehouseOwner(catalog=new, earlier=tuple(sorted(accepted)))))
     return Recovery(run=run, blocks=len(names), added=added, lost=len(lost), channels=channels, doubts=doubts)
 
 
 def _read(storage: Storage, names: list[BlockName], progress: Callable[[int, int], None]) -> list[_Read]:
-    """Read the manifests of blocks, and compare their files with what these say."""
+    """Read the manifests of blocks, and compare their files with them."""
     files_of = storage.every_found()
 
     def one(name: BlockName) -> _Read:
@@ -131,7 +131,9 @@ def _read(storage: Storage, names: list[BlockName], progress: Callable[[int, int
         if manifest.block.name != name:
             return _Read(name, None, f"its manifest is that of {manifest.block.name.directory}")
         files = files_of(name)
-        damages = [each for each in compare(written(manifest.block), files) if each.kind is not DamageKind.FOREIGN]
+        damages = [
+            each for each in compare(written_block(manifest.block), files) if each.kind is not DamageKind.FOREIGN
+        ]
         problem = "; ".join(map(str, damages)) or None
         return _Read(name, manifest, problem, files is not None and COMMITTED in files)
 
@@ -145,12 +147,12 @@ def _read(storage: Storage, names: list[BlockName], progress: Callable[[int, int
 
 def _accepted(
     storage: Storage,
-    owner: Owner | None,
+    owner: WarehouseOwner | None,
     identity: str,
     known: Mapping[str, list[FoundBlock]],
     read: Iterable[_Read],
 ) -> set[str]:
-    """The identities of the catalogs whose blocks are to be recovered.
+    """Return the identities of the catalogs whose blocks are to be recovered.
 
     Raises:
         CatalogError: the catalog has blocks of another warehouse, or the warehouse has blocks of several catalogs.
@@ -179,20 +181,20 @@ def _accepted(
 
 def _found(
     read: Iterable[_Read], accepted: set[str], states: Mapping[int, tuple[BlockName, str]]
-) -> tuple[dict[str, list[FoundBlock]], tuple[Doubt, ...]]:
-    """The blocks that the catalog does not have, by channel, and those of which nothing is known."""
+) -> tuple[dict[str, list[FoundBlock]], tuple[RecoveryDoubt, ...]]:
+    """Return the blocks that the catalog does not have, by channel, and those that cannot be assigned to a channel."""
     found: dict[str, list[FoundBlock]] = defaultdict(list)
-    doubts: list[Doubt] = []
+    doubts: list[RecoveryDoubt] = []
     proven = _reflected(each.manifest for each in read if each.manifest is not None and each.is_published)
     for each in read:
         other, state = states.get(each.name.number, (None, None))
-        if other == each.name and state != chains.WRITING:
+        if other == each.name and state != channel_store.WRITING:
             continue
         if each.manifest is None:
-            doubts.append(Doubt(each.name.directory, each.problem or ""))
+            doubts.append(RecoveryDoubt(each.name.directory, each.problem or ""))
             continue
         if each.manifest.catalog not in accepted:
-            doubts.append(Doubt(each.name.directory, f"it is of another catalog, {each.manifest.catalog}"))
+            doubts.append(RecoveryDoubt(each.name.directory, f"it is of another catalog, {each.manifest.catalog}"))
             continue
         channel, block = each.manifest.channel, each.manifest.block
         problem = each.problem
@@ -214,7 +216,7 @@ def _found(
 
 
 def _reflected(manifests: Iterable[Manifest]) -> dict[str, set[int]]:
-    """The points of sources that what was made of them reflects, which must have been filled."""
+    """Return the points of sources that derived blocks reflect, which must have been filled."""
     points: dict[str, set[int]] = defaultdict(set)
     for manifest in manifests:
         for path, entry in manifest.version.entries:
@@ -224,7 +226,7 @@ def _reflected(manifests: Iterable[Manifest]) -> dict[str, set[int]]:
 
 
 def _lost(storage: Storage, known: Mapping[str, list[FoundBlock]]) -> set[int]:
-    """The numbers of the blocks of a catalog whose directories are gone."""
+    """Return the numbers of the blocks of a catalog whose directories are missing."""
     files_of = storage.every_found()
     return {
         each.block.number
@@ -232,13 +234,13 @@ def _lost(storage: Storage, known: Mapping[str, list[FoundBlock]]) -> set[int]:
         for each in blocks
         if any(
             damage.file is None and damage.kind is DamageKind.MISSING
-            for damage in compare(written(each.block), files_of(each.block.name))
+            for damage in compare(written_block(each.block), files_of(each.block.name))
         )
     }
 
 
 def _filled(tx: Transaction, found: Mapping[str, list[FoundBlock]]) -> dict[str, set[int]]:
-    """The points that must have been filled, be there blocks or not, by channel."""
+    """Return the points that must have been filled, with or without blocks, by channel."""
     filled = recovery.filled_points(tx)
     for blocks in found.values():
         for each in blocks:
@@ -250,7 +252,7 @@ def _filled(tx: Transaction, found: Mapping[str, list[FoundBlock]]) -> dict[str,
 
 
 def _logics(manifests: Iterable[Manifest]) -> dict[str, int]:
-    """The newest logic version of each task of which blocks know."""
+    """Return the newest logic version of each task that manifests record."""
     logics: dict[str, int] = {}
     for manifest in manifests:
         for path, entry in manifest.version.entries:

@@ -1,4 +1,4 @@
-"""What a project tells of itself."""
+"""Reports and status of a project, as frozen values."""
 
 from __future__ import annotations
 
@@ -8,65 +8,65 @@ from datetime import datetime
 
 from kilonova.catalog import bindings, registry, servers
 from kilonova.catalog import runs as records
-from kilonova.catalog.consumption import Consumed
-from kilonova.catalog.files import Watched
-from kilonova.catalog.points import PointRecord
-from kilonova.engine.log import entry_of
+from kilonova.catalog.files import DirectoryState
+from kilonova.catalog.point_history import PointRecord
+from kilonova.catalog.run_inputs import PortRead
+from kilonova.engine.run_log import format_entry
 from kilonova.errors import KilonovaError
-from kilonova.model.channel import Chronicle
-from kilonova.model.file import File
+from kilonova.model.channel import ChannelState
 from kilonova.model.firing import Firing
 from kilonova.model.run import Run, RunState
 from kilonova.model.schema import Schema
+from kilonova.model.watched_file import WatchedFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What a run did.
+    """Report of a run.
 
     Attributes:
         run: its number.
-        made: what it made of each channel.
-        aside: how many files it set aside.
-        repeated: whether it did so earlier, and was found by the idempotency key of an ingest.
+        made: its output to each channel.
+        aside: how many files it quarantined.
+        repeated: whether it is an earlier run, found by the idempotency key of an ingest.
     """
 
     run: int
-    made: tuple[records.Made, ...]
+    made: tuple[records.OutputRecord, ...]
     aside: int = 0
     repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsReport:
-    """What bindings did that were run one by one.
+    """Report of bindings that were run one by one.
 
     Attributes:
-        runs: what the runs did that were committed, in that order.
-        failed: why others were not, by binding; `Busy` where another run has one of its tasks.
+        runs: the reports of the committed runs, by number.
+        failed: the errors of the others, by binding; `Conflict` if another run has one of its tasks.
     """
 
     runs: tuple[RunReport, ...] = ()
     failed: Mapping[str, KilonovaError] = field(default_factory=dict)
 
     @property
-    def made(self) -> tuple[records.Made, ...]:
-        """What they made of each channel."""
+    def made(self) -> tuple[records.OutputRecord, ...]:
+        """Outputs of the runs to each channel."""
         return tuple(made for report in self.runs for made in report.made)
 
     @property
     def error(self) -> KilonovaError | None:
-        """What to raise where bindings have failed: the error of the one, or one that lists all of them."""
+        """Error to raise if bindings have failed: the error of the only one, or one that lists all of them."""
         if len(self.failed) < 2:
-            return next((error.within(binding=name) for name, error in self.failed.items()), None)
+            return next((error.with_context(binding=name) for name, error in self.failed.items()), None)
         return BindingsFailed(self)
 
 
 class BindingsFailed(KilonovaError):
-    """Several bindings that were run one by one failed, or were busy; what others made is published.
+    """Failure or conflict of several bindings that were run one by one; the results of the others are published.
 
     Args:
-        report: what all of them did.
+        report: the report of all bindings.
 
     Attributes:
         report: the same.
@@ -82,14 +82,14 @@ class BindingsFailed(KilonovaError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """What became of watched directories.
+class DirectoryIngestReport:
+    """Report of ingesting watched directories.
 
     Attributes:
-        runs: the runs that took files.
-        unseen: the channels whose directories could not be looked at, or not everywhere, and why.
+        runs: the runs that ingested files.
+        unseen: the channels whose directories could not be scanned, or only in part, and why.
         settling: the channels with files that are not complete yet.
-        aside: how many files of each channel were set aside.
+        aside: how many files of each channel were quarantined.
     """
 
     runs: tuple[RunReport, ...] = ()
@@ -100,72 +100,72 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """A run among others.
+    """Summary of a run.
 
     Attributes:
         run: the run.
-        made: what it made of each channel.
+        made: its output to each channel.
     """
 
     run: Run
-    made: tuple[records.Made, ...]
+    made: tuple[records.OutputRecord, ...]
 
     @property
     def binding(self) -> str | None:
-        """The binding that it runs."""
+        """Binding that it runs."""
         return self.run.binding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetail:
-    """A run, and all that the catalog knows of it.
+    """Details of a run from the catalog.
 
     Attributes:
         run: the run.
-        inputs: what its tasks read; nothing before it has succeeded.
-        made: what it made of each channel.
-        holdings: what it keeps from others while it goes on.
-        firings: what it was started for.
+        inputs: the reads of its tasks; empty until it has succeeded.
+        made: its output to each channel.
+        holdings: the reservations, pins and claims that it holds while it is running.
+        firings: the firings for which it was started.
         earlier: the number of the run before it.
         later: the number of the run after it.
     """
 
     run: Run
-    inputs: tuple[Consumed, ...]
-    made: tuple[records.Made, ...]
-    holdings: records.Holdings
+    inputs: tuple[PortRead, ...]
+    made: tuple[records.OutputRecord, ...]
+    holdings: records.RunHoldings
     firings: tuple[Firing, ...]
     earlier: int | None
     later: int | None
 
     @property
     def binding(self) -> str | None:
-        """The binding that it runs."""
+        """Binding that it runs."""
         return self.run.binding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLog:
-    """A run, and its log."""
+    """Run with its log."""
 
     run: Run
     text: str
 
 
 def closing(run: Run) -> str:
-    """What a run cannot say itself in its log, because others ended it: its process died, or it was cancelled."""
+    """Return the last log entry of a run ended by others: its process died, or it was cancelled; else nothing."""
     match run.state:
         case RunState.ABANDONED if run.ended is not None:
-            return entry_of(run.ended, "run", f"abandoned: {run.error}")
+            return format_entry(run.ended, "run", f"abandoned: {run.error}")
         case RunState.CANCELLED if run.ended is not None:
-            return entry_of(run.ended, "run", str(run.error))
+            return format_entry(run.ended, "run", str(run.error))
         case _:
             return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """How far a task is behind on a channel.
+    """Lag of a task on a channel.
 
     Attributes:
         task: the task.
@@ -182,20 +182,20 @@ class Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelStatus:
-    """How a channel stands.
+    """Status of a channel.
 
     Attributes:
         chronicle: its points and blocks.
         writers: the tasks that write it; none for a source.
     """
 
-    chronicle: Chronicle
+    chronicle: ChannelState
     writers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
-    """The points of a channel, newest first, and the oldest one whose rows can still be read; 0 if there is none."""
+class ChannelHistory:
+    """Points of a channel, newest first, and the oldest one whose rows can still be read; 0 if there is none."""
 
     points: tuple[PointRecord, ...]
     first: int
@@ -203,16 +203,16 @@ class Chain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatus:
-    """How a task stands.
+    """Status of a task.
 
     Attributes:
-        registered: the task, and how far it has read.
-        due: why it has something to do; None if it has not.
-        lags: how far it is behind on each channel that it reads.
-        waits_until: until when its schedule holds it back; None if it does not.
+        registered: the task, and its cursors.
+        due: why it is due; None if it is not.
+        lags: its lag on each channel that it reads.
+        waits_until: the time until which its schedule delays it; None if it does not.
     """
 
-    registered: registry.Registered
+    registered: registry.RegisteredTask
     due: str | None
     lags: tuple[Lag, ...]
     waits_until: datetime | None
@@ -220,19 +220,19 @@ class TaskStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How things stand.
+    """Status of a project.
 
     Attributes:
         channels: the channels by name.
         tasks: the tasks by name.
-        due: the tasks that have something to do, and why.
-        lags: how far tasks are behind.
+        due: the tasks that are due, and why.
+        lags: the lags of tasks.
         runs: the last runs, newest first.
-        waits: the tasks that are held back by their schedules, and until when.
+        waits: the tasks that are delayed by their schedules, and until when.
     """
 
-    channels: Mapping[str, Chronicle]
-    tasks: Mapping[str, registry.Registered]
+    channels: Mapping[str, ChannelState]
+    tasks: Mapping[str, registry.RegisteredTask]
     due: Mapping[str, str]
     lags: tuple[Lag, ...]
     runs: tuple[RunSummary, ...]
@@ -240,31 +240,31 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """What runs by itself, and how that goes.
+class ServingStatus:
+    """Status of automatic operation.
 
     Attributes:
         bindings: the bindings by name, with their triggers.
         firings: the last firings, newest first.
-        servers: the servers, those that started last first.
+        servers: the servers, newest first.
     """
 
-    bindings: Mapping[str, bindings.Bound]
+    bindings: Mapping[str, bindings.RegisteredBinding]
     firings: tuple[Firing, ...]
-    servers: tuple[servers.Server, ...]
+    servers: tuple[servers.ServerRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """A channel that a task reads, and up to which point; None if that is not known."""
+class ChannelRead:
+    """Channel that a task reads, and the point up to which it reads; None if that is not known."""
 
     channel: str
     point: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """A channel that a run writes, and what it has published there; None for what it has not.
+class ChannelWritten:
+    """Channel that a run writes, and what it has published there; None for what it has not published.
 
     Attributes:
         channel: the channel.
@@ -281,22 +281,22 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A task within a run; None for what an ingest does."""
+    """Task of a run; None for an ingest."""
 
     task: str | None
-    read: tuple[Read, ...] = ()
-    written: tuple[Written, ...] = ()
+    read: tuple[ChannelRead, ...] = ()
+    written: tuple[ChannelWritten, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """A run with what its tasks read and wrote, for those outside.
+class RunLineage:
+    """Run with what its tasks read and wrote, for external lineage systems.
 
     Attributes:
         catalog: the identity of the catalog.
         run: the run.
         steps: its tasks.
-        schemas: the schemas of the channels, as far as they are known.
+        schemas: the schemas of the channels, as far as known.
     """
 
     catalog: str
@@ -306,13 +306,13 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inbox:
-    """The watched directory of a channel, and its files.
+class DirectoryStatus:
+    """Status of the watched directory of a channel, and its files.
 
     Attributes:
-        watched: the directory, and how looking at it goes; None if the channel takes no files any more.
-        files: its files, those that wait for somebody first, then those that were modified last.
+        watched: the directory, and the state of its scans; None if the channel no longer has a watched directory.
+        files: its files, those that need a user's action first, then those that were modified last.
     """
 
-    watched: Watched | None
-    files: tuple[File, ...]
+    watched: DirectoryState | None
+    files: tuple[WatchedFile, ...]

@@ -1,4 +1,4 @@
-"""Settings: from `kilonova.toml`, then the environment (`KILONOVA_…`), then what the caller says."""
+"""Settings from `kilonova.toml`, the environment (`KILONOVA_…`) and the caller; later ones override earlier ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = "kilonova.toml"
 
 
 class SparkSection(BaseModel):
-    """Which Spark to use: a `master` or a Connect `remote`, and `conf` that goes before Kilonova's own."""
+    """Spark to use: a `master` or a Connect `remote`, and `conf` that overrides Kilonova's own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     master: str | None = None
@@ -31,7 +31,7 @@ class SparkSection(BaseModel):
 
 
 class SizesSection(BaseModel):
-    """Where the physical strategies change over, in bytes; see `kilonova.schedule.layout.Sizes`."""
+    """Size thresholds of the physical strategies, in bytes; see `kilonova.schedule.layout.LayoutThresholds`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     bucketed: int = Field(default=32 << 20, gt=0)
@@ -42,7 +42,7 @@ class SizesSection(BaseModel):
 
 
 class RetrySection(BaseModel):
-    """How failures that may pass are tried again."""
+    """Retries of transient failures."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     attempts: int = Field(default=3, ge=1)
@@ -53,7 +53,7 @@ _RATE = r"^[1-9]\d* per (second|minute|hour|day)$"
 
 
 class GatherSection(BaseModel):
-    """How much of a watched directory becomes one block at most: so many files, or bytes of them."""
+    """Limits of one block from a watched directory: the maximum number of files, and of their bytes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     files: int = Field(default=1000, ge=1)
@@ -61,32 +61,34 @@ class GatherSection(BaseModel):
 
 
 class ServeSection(BaseModel):
-    """How a server works.
+    """Settings of a server.
 
     Attributes:
-        workers: how many runs it carries out at once, each in a process of its own.
-        per_workflow: how many runs a workflow may have at once, on all servers; any number if left out.
-        seconds: how long a run may take before its process is ended; a day if left out, any time if it is `inf`.
-        memory: how many megabytes a run's Python may take beside Spark; any amount if left out.
-        lease: seconds for which a server is taken to be alive without a heartbeat.
-        grace: seconds that runs have to end when the server is asked to.
-        stuck: seconds for which a firing may be due before it is told of as stuck.
-        tidy: seconds between looks for channels that are worth compacting, and garbage; only while nothing else is to
-            be done. Never if it is 0.
-        host: where it listens; other machines are let in only with tokens.
+        workers: number of concurrent runs, each in its own process.
+        per_workflow: maximum number of concurrent runs of a workflow, on all servers; unlimited if omitted.
+        seconds: maximum duration of a run in seconds, before its process is terminated; a day if omitted, unlimited if
+            `inf`.
+        memory: maximum memory of a run's Python process in megabytes, without Spark; unlimited if omitted.
+        lease: seconds without a heartbeat after which a server counts as dead.
+        grace: seconds that runs have to finish when the server is shut down.
+        stuck: seconds that a firing may be due before it is reported as stuck.
+        tidy: seconds between checks for channels to compact and for garbage, only while the server is idle. Never if 0.
+        verify: days after which the content of a block that was written or verified is verified again, by idle servers
+            when they collect garbage. Never if 0.
+        host: the address on which it listens; other machines are admitted only with tokens.
         port: the port on which it listens; 0 takes a free one.
-        upload: how many megabytes an upload has at most.
-        rate: how many requests that change something a token, or an address, may make.
-        reads: how many requests that change nothing a token, or an address, may make.
-        guesses: how many wrong tokens an address may send until it is told to wait; right ones are let in even then.
-        connections: how many connections there may be to the API at once.
+        upload: maximum size of an upload in megabytes.
+        rate: rate limit of modifying requests per token or address.
+        reads: rate limit of read-only requests per token or address.
+        guesses: rate limit of invalid tokens per address; valid ones are accepted even beyond it.
+        connections: maximum number of concurrent connections to the API.
         arrival: seconds that the head of a request may take, within a factor of two; see
             `kilonova.server.connections`.
-        sources: the directories and URLs whose files those who ask by HTTP may have read, with all below them.
-        formats: formats of Spark's that they may name beside Parquet, ORC, CSV and JSON.
-        webhooks: hosts that webhooks may name though they are this machine or on its link, such as localhost.
-        proxies: the addresses or networks whose word is taken for who asks, by `X-Forwarded-For`.
-        loading: how many seconds the code of a workflow that is sent may take to be loaded.
+        sources: the directories and URLs from which HTTP clients may ingest files, recursively.
+        formats: Spark formats that HTTP clients may use besides Parquet, ORC, CSV and JSON.
+        webhooks: hosts allowed in webhooks although they are this machine or on its link, such as localhost.
+        proxies: the addresses or networks of trusted proxies, whose `X-Forwarded-For` header names the client.
+        loading: maximum seconds for loading the code of an uploaded workflow.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -98,6 +100,7 @@ class ServeSection(BaseModel):
     grace: float = Field(default=60.0, ge=0)
     stuck: float = Field(default=3600.0, gt=0)
     tidy: float = Field(default=60.0, ge=0)
+    verify: float = Field(default=30.0, ge=0)
     host: str = "127.0.0.1"
     port: int = Field(default=8620, ge=0, le=65535)
     upload: int = Field(default=100, gt=0)
@@ -114,10 +117,10 @@ class ServeSection(BaseModel):
 
 
 class LineageSection(BaseModel):
-    """Where OpenLineage events go.
+    """Destination of OpenLineage events.
 
     Attributes:
-        transport: what the OpenLineage client is given as its transport: a `type`, and what belongs to that.
+        transport: the transport configuration of the OpenLineage client: a `type`, and its options.
         namespace: the namespace of the jobs.
     """
 
@@ -127,23 +130,23 @@ class LineageSection(BaseModel):
 
 
 class Settings(BaseSettings):
-    """The settings of a project.
+    """Settings of a project.
 
     Attributes:
         catalog: the metadata database; an SQLAlchemy URL, or a path for SQLite.
-        warehouse: where blocks live; a path or a URL that Spark and fsspec share.
-        lease: seconds for which a run is safe from being taken over without a heartbeat.
-        logs: days for which the logs of runs are kept.
-        history: days for which servers keep events, firings that have ended, servers that have stopped and, for a week
-            at least, keys of ingests.
-        verify: what is compared with what was written when a block is read: names and `sizes`, or `checksums` as well.
-        provenance: which provenance references hold blocks back from collection, logical or physical.
-        spark: which Spark to use.
-        retry: how failures that may pass are tried again.
-        sizes: where the physical strategies change over.
-        gather: how much of a watched directory becomes one block.
-        serve: how a server works.
-        lineage: where OpenLineage events go; nowhere if left out.
+        warehouse: the location of blocks; a path or a URL that both Spark and fsspec can read.
+        lease: seconds without a heartbeat after which a run may be taken over.
+        logs: retention of run logs, in days.
+        history: retention of events, ended firings, stopped servers and idempotency keys of ingests, in days; the keys
+            are kept for at least a week.
+        verify: verification of blocks when they are read: file names and `sizes`, or `checksums` as well.
+        provenance: the provenance references that retain blocks, `logical` or `physical`.
+        spark: the Spark to use.
+        retry: retries of transient failures.
+        sizes: size thresholds of the physical strategies.
+        gather: limits of one block from a watched directory.
+        serve: settings of a server.
+        lineage: destination of OpenLineage events; none are sent if omitted.
     """
 
     model_config = SettingsConfigDict(
@@ -172,19 +175,19 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """What the caller says goes before the environment, and that before the file."""
+        """Return the sources by precedence: the caller, the environment, the file."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
 
 def load_settings(directory: Path, **given: Any) -> Settings:
-    """The settings that hold in a directory.
+    """Load the settings of a project directory.
 
     Args:
-        directory: where `kilonova.toml` is, if there is one.
-        given: settings that go before all others; None ones are left out.
+        directory: the directory of `kilonova.toml`, if there is one.
+        given: settings that override all others; those that are None are ignored.
 
     Raises:
-        SettingsError: a setting is unknown or has a value that cannot be.
+        SettingsError: a setting is unknown or has an invalid value.
     """
     file = directory / FILE
 
@@ -204,12 +207,12 @@ def load_settings(directory: Path, **given: Any) -> Settings:
 
 
 def catalog_url(settings: Settings, directory: Path) -> str:
-    """The catalog's URL; a plain path means SQLite, relative to the project's directory."""
+    """Return the catalog's URL; a plain path means SQLite, relative to the project's directory."""
     if "://" in settings.catalog:
         return settings.catalog
     return f"sqlite:///{(directory / settings.catalog).resolve()}"
 
 
 def warehouse_url(settings: Settings, directory: Path) -> str:
-    """The warehouse's URL; a plain path is relative to the project's directory."""
+    """Return the warehouse's URL; a plain path is relative to the project's directory."""
     return settings.warehouse if "://" in settings.warehouse else str((directory / settings.warehouse).resolve())

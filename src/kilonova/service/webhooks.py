@@ -1,8 +1,8 @@
-"""Sending an event to a webhook, as the Standard Webhooks specification says.
+"""Delivery of events to webhooks, following the Standard Webhooks specification.
 
 The body is `{"type": "kilonova.failed", "timestamp": …, "data": {…}}`. The header `webhook-id` is the same whenever an
-event is sent again, so that the receiver knows what it has taken already; `webhook-signature` is an HMAC-SHA256 by the
-webhook's secret over id, time and body.
+event is sent again, so that the receiver can detect duplicates; `webhook-signature` is an HMAC-SHA256 of id, time and
+body with the webhook's secret.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from urllib.parse import urlsplit, urlunsplit
 import urllib3
 from standardwebhooks import Webhook as Signer
 
-from kilonova.errors import Undelivered
+from kilonova.errors import DeliveryError
 from kilonova.model.event import Event
-from kilonova.model.outlet import Webhook
+from kilonova.model.subscription import Webhook
 
 _TIMEOUT = urllib3.Timeout(connect=5, read=10)
 _LEAST, _MOST = 24, 64
-"""How many bytes a secret has."""
+"""Minimum and maximum length of a secret in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a webhook is sent.
+    """Message to a webhook.
 
     Attributes:
         id: the same for the same event.
@@ -46,7 +46,7 @@ class Message:
 
 
 def message(catalog: str, event: Event) -> Message:
-    """An event as a message.
+    """Return the message for an event.
 
     Args:
         catalog: the identity of the catalog.
@@ -61,11 +61,11 @@ def message(catalog: str, event: Event) -> Message:
         "channels": list(event.channels),
         "text": event.text,
     }
-    return _message(f"evt_{catalog}_{event.number}", event.kind.value.replace(" ", "_"), event.time, data)
+    return _message(f"evt_{catalog}_{event.number}", event.kind.value.replace("-", "_"), event.time, data)
 
 
-def trial(catalog: str, now: datetime) -> Message:
-    """A message by which to try a webhook."""
+def test_message(catalog: str, now: datetime) -> Message:
+    """Return a message to test a webhook with."""
     return _message(f"test_{uuid.uuid4().hex}", "test", now, {"catalog": catalog, "text": "a message to try a webhook"})
 
 
@@ -79,17 +79,17 @@ def send(
 ) -> None:
     """Send a message to a webhook; redirects are not followed.
 
-    The address that its name has now is looked at, and it is to that address that the message goes.
+    The host name is resolved once; the resulting address is checked, and the message is sent to that address.
 
     Args:
         webhook: the webhook.
         message: the message.
-        now: the present moment.
-        environment: where the secret is.
-        inside: hosts that may be addresses of this machine or of its link.
+        now: the current time.
+        environment: the environment variables, with the secret.
+        inside: hosts that may have addresses of this machine or of its link.
 
     Raises:
-        Undelivered: it was not taken, or may not be sent there.
+        DeliveryError: it was not accepted, or may not be sent to that address.
     """
     headers = {
         "Content-Type": "application/json",
@@ -115,23 +115,23 @@ def send(
             status = answer.status
             answer.close()
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-        raise Undelivered(
+        raise DeliveryError(
             f"the webhook {webhook.name} cannot be reached: {error}", hint="Check its URL and whether it runs"
         ) from None
     if 300 <= status < 400:
-        raise Undelivered(
+        raise DeliveryError(
             f"the webhook {webhook.name} answers with a redirect ({status}), which is not followed",
             hint="Give it the URL to which it redirects",
         )
     if not 200 <= status < 300:
-        raise Undelivered(f"the webhook {webhook.name} answers with HTTP status {status}")
+        raise DeliveryError(f"the webhook {webhook.name} answers with HTTP status {status}")
 
 
 def _pool(webhook: Webhook, inside: Collection[str]) -> urllib3.HTTPConnectionPool:
-    """Connections to the address of a webhook's host.
+    """Return a connection pool to the address of a webhook's host.
 
     Raises:
-        Undelivered: it may not be sent there.
+        DeliveryError: messages may not be sent to that address.
         OSError: there is no such host.
     """
     parts = urlsplit(webhook.url)
@@ -140,7 +140,7 @@ def _pool(webhook: Webhook, inside: Collection[str]) -> urllib3.HTTPConnectionPo
     found = sorted((family, str(to[0])) for family, *_, to in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     for _, address in found:
         if host not in inside and is_inside(address):
-            raise Undelivered(
+            raise DeliveryError(
                 f"the webhook {webhook.name} is not told: {address} is an address of this machine or its link",
                 hint=f"List {host} in serve.webhooks if that is meant",
             )
@@ -153,11 +153,11 @@ def _pool(webhook: Webhook, inside: Collection[str]) -> urllib3.HTTPConnectionPo
 
 
 _METADATA = ("100.100.100.200", "fd00:ec2::254")
-"""Where clouds tell machines their secrets, beside link-local addresses."""
+"""Metadata service addresses of clouds that are not link-local."""
 
 
 def is_inside(address: str) -> bool:
-    """Whether an IP address is one of this machine, of its link, or of nobody in particular.
+    """Return whether an IP address is loopback, link-local, unspecified, multicast or a cloud's metadata service.
 
     >>> is_inside("127.0.0.1"), is_inside("169.254.169.254"), is_inside("::ffff:127.0.0.1"), is_inside("10.0.0.7")
     (True, True, True, False)
@@ -176,7 +176,7 @@ def is_inside(address: str) -> bool:
 def _secret(variable: str, environment: Mapping[str, str]) -> str:
     secret = environment.get(variable)
     if secret is None:
-        raise Undelivered(
+        raise DeliveryError(
             f"there is no {variable} in the environment, which holds the secret",
             hint="Set it where the servers are started",
         )
@@ -185,7 +185,7 @@ def _secret(variable: str, environment: Mapping[str, str]) -> str:
     except binascii.Error:
         decoded = b""
     if not _LEAST <= len(decoded) <= _MOST:
-        raise Undelivered(
+        raise DeliveryError(
             f"the secret in {variable} is not base64 of {_LEAST} to {_MOST} bytes",
             hint="Make one with: openssl rand -base64 32",
         )

@@ -1,4 +1,4 @@
-"""The laws of an encoding, tested on the functions that a user gives for a custom one (Nova, section 2.1).
+"""Laws of encodings, tested on the user functions of a custom one (Nova, section 2.1).
 
 For deltas Δ of one key, and relations B that deltas lead to:
 
@@ -7,7 +7,7 @@ For deltas Δ of one key, and relations B that deltas lead to:
     M(B₁, D(B₁, B₂)) = B₂                        merge and diff are inverse
     M(B, Δ₁, Δ₂) = M(M(B, Δ₁), Δ₂)               if merge takes several deltas; likewise chain
 
-as bags of rows, and each function gives the same rows for the same input, in any order of rows, and keeps the key.
+as bags of rows, and each function returns the same rows for the same input, in any order of rows, and keeps the key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PHASES = (Phase.generate, Phase.shrink)
 
 
 class _Broken(Exception):
-    """A law does not hold."""
+    """Violated law."""
 
 
 def check_encoding(
@@ -50,17 +50,17 @@ def check_encoding(
     """Check that the functions of a custom encoding obey the laws of encodings.
 
     Args:
-        functions: what is given to `kn.custom`.
+        functions: the argument of `kn.custom`.
         schema: the columns of the channel, in SQL.
         key: its key.
         delta: the columns of a delta, in SQL; by default those of the channel.
-        rows: rows that may stand in deltas, or a strategy of Hypothesis that makes them; by default any that the
-            columns allow, without nulls. The key's columns are set.
-        examples: how many cases to try for each law.
+        rows: rows that may occur in deltas, or a Hypothesis strategy for them; by default any that the
+            columns allow, without nulls. The key's columns are overwritten.
+        examples: number of cases to try for each law.
 
     Raises:
         EncodingError: a law does not hold; the message has the smallest case that was found.
-        DeclarationError: the columns do not fit, or rows of such a type cannot be made.
+        DeclarationError: the columns are invalid, or rows of such a type cannot be generated.
     """
     relation = parse_schema(schema)
     encoding = Custom(
@@ -101,7 +101,7 @@ def _violation(law: Callable[[list[Rows]], None], case: list[Rows]) -> str | Non
 
 
 class _Laws:
-    """The laws for one object; each takes deltas of one key and raises `_Broken`."""
+    """Laws for one object; each takes deltas of one key and raises `_Broken`."""
 
     def __init__(self, functions: Any, relation: Schema, encoding: Custom) -> None:
         self._functions = functions
@@ -109,7 +109,7 @@ class _Laws:
         self._key = encoding.key
 
     def all(self) -> Sequence[Callable[[list[Rows]], None]]:
-        """Return the laws that concern what the object has."""
+        """Return the laws that apply to the object's functions."""
         several = [law for name, law in (("merge", self._merges), ("chain", self._chains)) if self._many(name)]
         inverse = [self._inverse] if hasattr(self._functions, "diff") else []
         return [self._twice, self._associative, *inverse, *several]
@@ -192,10 +192,10 @@ class _Laws:
         return self._asked("chain", self._delta, first, second) if first and second else first or second
 
     def _asked(self, name: str, schema: Schema, *bags: Rows) -> Rows:
-        """What a function makes of some rows.
+        """Return a function's result for some rows.
 
         Raises:
-            _Broken: it raises, gives other rows for the same ones, or rows of another key or other columns.
+            _Broken: it raises, is not deterministic, or returns rows of another key or with other columns.
         """
         function = over_many(getattr(self._functions, name), deltas=name == "chain")
         said = f"{name}({', '.join(map(repr, bags))})"
@@ -238,10 +238,10 @@ def _rows(schema: Schema, given: Iterable[Row] | st.SearchStrategy[Row] | None) 
 
 
 def _values(type_: str, name: str) -> st.SearchStrategy[Any]:
-    """Values of a SQL type.
+    """Return a strategy for values of a SQL type.
 
     Raises:
-        DeclarationError: it has parts, or is unknown.
+        DeclarationError: the type is nested, or unknown.
     """
     if type_.startswith("decimal"):
         scale = int(type_.rstrip(")").rpartition(",")[2])

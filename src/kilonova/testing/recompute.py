@@ -1,9 +1,9 @@
-"""Recomputation: what every derived channel should hold, made from the sources with no incremental step.
+"""Recomputation: the expected content of every derived channel, from the sources, without incremental steps.
 
-Incremental equals recomputed means that a channel equals `recomputed` as a bag of rows. A task whose inputs
-moved on under it (an asynchronous lookup: its output's version is not the one that a single run would have) is
+Incremental equals recomputed means that a channel equals the result of `recompute` as a bag of rows. A task whose
+inputs changed without it (an asynchronous lookup: its output's version is not the one that a single run would have) is
 *replayed* instead, delta by delta, against the snapshots that its runs recorded as read. So is one that writes to a
-channel of several writers, whose deltas, and those from outside, are then merged in the order of their points.
+channel of several writers, whose deltas, and ingested ones, are then merged in the order of their points.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kilonova.catalog import history, runs
-from kilonova.catalog.observation import observe
-from kilonova.engine.invoke import checked, invoke
-from kilonova.model.channel import Chronicle
+from kilonova.catalog import run_queries, runs
+from kilonova.catalog.planner_input import load_planner_input
+from kilonova.engine.invocation import invoke, validate_output
+from kilonova.model.channel import ChannelState
 from kilonova.model.encoding import Changes, delta_schema
-from kilonova.model.run import Input
+from kilonova.model.run import RunInput
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Production, Query, Task, Variant
 from kilonova.model.version import Version
 from kilonova.schedule.layout import Strategy
-from kilonova.schedule.planning import Progress
+from kilonova.schedule.planning import TaskState
 from kilonova.service.project import Project
 from kilonova.warehouse.algebra import merge
 from kilonova.warehouse.blocks import column
@@ -33,29 +33,29 @@ from kilonova.warehouse.jobs import fetch
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """A derived channel made again: its rows, and whether its task was replayed rather than run once."""
+    """Recomputed derived channel: its rows, and whether its task was replayed rather than run once."""
 
     channel: str
     rows: DataFrame
     replayed: bool
 
 
-def recomputed(project: Project) -> Iterator[Recomputed]:
-    """Make every derived channel again from all the input, in the order of the tasks.
+def recompute(project: Project) -> Iterator[Recomputed]:
+    """Recompute every derived channel from all input, in the order of the tasks.
 
     Args:
-        project: the project; nothing in it is changed.
+        project: the project, which is not changed.
 
     Yields:
-        The channels; each is computed before it is given out.
+        The channels; each is computed before it is yielded.
     """
     with project.catalog.reading() as tx:
-        workflow, progress, chronicles = observe(tx)
-        past = history.runs(tx)[::-1]
+        workflow, progress, chronicles = load_planner_input(tx)
+        past = run_queries.runs(tx)[::-1]
         inputs = runs.inputs(tx, [run.number for run in past])
         outputs = runs.outputs(tx, [run.number for run in past])
     relations = {
-        name: project.warehouse.open(chronicle.snapshot(chronicle.readable))
+        name: project.warehouse.open(chronicle.snapshot(chronicle.latest_readable))
         for name, chronicle in chronicles.items()
         if not workflow.writers(name) and chronicle.channel.schema is not None
     }
@@ -87,8 +87,8 @@ def recomputed(project: Project) -> Iterator[Recomputed]:
                 yield Recomputed(channel, relations[channel], replayed)
 
 
-def differing(left: DataFrame, right: DataFrame) -> int:
-    """How many rows two bags differ in; columns may stand in another order."""
+def count_differences(left: DataFrame, right: DataFrame) -> int:
+    """Return the number of rows in which two bags differ; the order of columns may differ."""
     names = left.columns
     plus = left.withColumn("_weight", F.lit(1))
     minus = right.select(*map(column, names)).withColumn("_weight", F.lit(-1))
@@ -99,18 +99,18 @@ def differing(left: DataFrame, right: DataFrame) -> int:
 
 def from_nothing(
     project: Project,
-    known: Progress,
+    known: TaskState,
     variant: Variant,
-    chronicles: Mapping[str, Chronicle],
+    chronicles: Mapping[str, ChannelState],
     relations: Mapping[str, DataFrame],
 ) -> list[DataFrame]:
-    """What a variant makes of whole relations in one step from nothing, per channel written."""
+    """Return a variant's output from whole relations in one step from nothing, per channel written."""
     warehouse = project.warehouse
     frames: dict[str, DataFrame] = {}
     for port in variant.ports:
         chronicle = chronicles[port.channel]
         own = port.channel in known.task.writes
-        schema = chronicle.schema_at(chronicle.readable)
+        schema = chronicle.schema_at(chronicle.latest_readable)
         assert schema is not None
         if own or port.mode is Mode.OLD:
             frames[port.name] = warehouse.spark.createDataFrame([], schema.ddl)
@@ -134,35 +134,35 @@ def from_nothing(
     ]
 
 
-def _relation(project: Project, frame: DataFrame, chronicle: Chronicle, production: Production) -> DataFrame:
-    schema = checked(project.warehouse.schema_of(frame), chronicle.channel, production, None)
+def _relation(project: Project, frame: DataFrame, chronicle: ChannelState, production: Production) -> DataFrame:
+    schema = validate_output(project.warehouse.schema_of(frame), chronicle.channel, production, None)
     if production is Production.BASE:
         return frame.select(*map(column, schema.names))
     return project.warehouse.relation(frame, chronicle.channel.encoding, schema)
 
 
 def _is_view(task: Task) -> bool:
-    """Whether the output follows from the present inputs alone, however the task came there."""
+    """Return whether the output depends on the present inputs only, not on the history of runs."""
     return any(isinstance(variant.logic, Query) for variant in task.variants)
 
 
-def _in_one_step(known: Progress, chronicles: Mapping[str, Chronicle]) -> bool:
-    """Whether the outputs reflect just what one run over the present inputs would reflect."""
+def _in_one_step(known: TaskState, chronicles: Mapping[str, ChannelState]) -> bool:
+    """Return whether the outputs reflect exactly what one run over the present inputs would reflect."""
     whole = Version()
     for name in known.task.reads:
         chronicle = chronicles[name]
         whole = whole.joined(chronicle.version(known.cursor(name)).through(known.task.name, known.logic))
     outputs = [chronicles[name] for name in known.task.writes]
-    return all(output.version(output.readable) == whole for output in outputs)
+    return all(output.version(output.latest_readable) == whole for output in outputs)
 
 
 def _replay(
-    project: Project, known: Progress, chronicles: Mapping[str, Chronicle], read: list[tuple[int, Input]]
+    project: Project, known: TaskState, chronicles: Mapping[str, ChannelState], read: list[tuple[int, RunInput]]
 ) -> tuple[dict[str, DataFrame], dict[int, dict[str, DataFrame]]]:
-    """Run a task again delta by delta, as its runs recorded.
+    """Replay a task delta by delta, as its runs recorded.
 
     Returns:
-        What it alone writes, by channel; and what it made for channels of several writers, by run and channel.
+        The channels that only this task writes; and its output for channels of several writers, by run and channel.
     """
     warehouse, task = project.warehouse, known.task
     variant = next((item for item in task.variants if item.incremental), task.variants[0])
@@ -203,9 +203,9 @@ def _replay(
 
 
 def _together(
-    project: Project, chronicle: Chronicle, points: Iterable[int], brought: Mapping[int, DataFrame]
+    project: Project, chronicle: ChannelState, points: Iterable[int], brought: Mapping[int, DataFrame]
 ) -> DataFrame:
-    """What several writers have made of a channel, in the order of their points; what is not brought was ingested."""
+    """Merge the deltas of a channel's writers in the order of their points; points not in `brought` were ingested."""
     state = project.warehouse.spark.createDataFrame([], _schema(chronicle).ddl)
     for point in sorted(points):
         delta = brought.get(point)
@@ -215,13 +215,13 @@ def _together(
     return state
 
 
-def _merged(project: Project, state: DataFrame, frame: DataFrame, chronicle: Chronicle) -> DataFrame:
+def _merged(project: Project, state: DataFrame, frame: DataFrame, chronicle: ChannelState) -> DataFrame:
     encoding, schema = chronicle.channel.encoding, _schema(chronicle)
     delta = project.warehouse.completed(frame, encoding, schema).select(*delta_schema(encoding, schema).names)
     return merge(state, delta, encoding, schema, Strategy.SHUFFLED, project.warehouse.functions)
 
 
-def _schema(chronicle: Chronicle) -> Schema:
-    schema = chronicle.schema_at(chronicle.readable)
+def _schema(chronicle: ChannelState) -> Schema:
+    schema = chronicle.schema_at(chronicle.latest_readable)
     assert schema is not None
     return schema

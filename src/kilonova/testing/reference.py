@@ -1,14 +1,14 @@
-"""The executable definition of *correct*: encodings, channels and whole workflows in plain Python.
+"""Executable definition of *correct*: encodings, channels and whole workflows in plain Python.
 
-A relation is a bag of rows: a `Counter` of tuples in schema order. A delta is a mapping; what stands behind
-a row or a key depends on the encoding, and nothing in a delta is without meaning:
+A relation is a bag of rows: a `Counter` of tuples in schema order. A delta is a mapping; the value of a row or a key
+depends on the encoding, and every entry of a delta has a meaning:
 
     append      row → how often to add it, > 0
     upsert      key → the new row, or None: a tombstone
     changes     row → its weight, ≠ 0
     increment   key → the amounts to add, not all 0
-    columns     key → {column: new value}, key columns left out, or None: the key is to go
-    custom      row → how often the user's function is given it, > 0
+    columns     key → {column: new value}, without key columns, or None: the key is deleted
+    custom      row → how often the user's function receives it, > 0
 
 *A base is the delta that leads there from the empty relation*, and for all encodings but `custom` that makes
 chain the only function to define:
@@ -21,7 +21,7 @@ base B, strong delta Δ (`changes`) and weak delta δ (any encoding) follow from
     B → Δ  diff(Changes(), …)      B → δ  diff(encoding, …)      Δ → δ  weak(encoding, …)
     Δ → B  merge(Changes(), …)     δ → B  merge(encoding, …)     δ → Δ  strong(encoding, …)
 
-Values must be hashable, and measures not null. Everything is slow on purpose; nothing here is ever mutated
+Values must be hashable, and measures not null. Everything is deliberately slow; nothing here is ever mutated
 except `ReferenceChannel` and `ReferenceWorkflow`.
 """
 
@@ -32,7 +32,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, assert_never
 
-from kilonova.errors import DeclarationError, EncodingError, KeyViolation, UnknownName, closest
+from kilonova.errors import DeclarationError, EncodingError, KeyViolation, NotFound, closest_name
 from kilonova.model.channel import PointState
 from kilonova.model.encoding import (
     DELETED,
@@ -57,26 +57,26 @@ Bag = Counter[Row]
 Delta = Mapping[Row, Any]
 
 
-class PerKey(Protocol):
-    """The user's functions of a custom encoding: each takes and returns the rows of one key, in any order.
+class ReferencePerKey(Protocol):
+    """User functions of a custom encoding: each takes and returns the rows of one key, in any order.
 
-    It may also have `diff(old_rows, new_rows)`; without one, the encoding has no diff.
+    There may also be `diff(old_rows, new_rows)`; without it, the encoding has no diff.
     """
 
     def merge(self, base_rows: list[Record], delta_rows: list[Record]) -> list[Record]:
-        """The key's rows after the delta; `base_rows` is empty where the key is new."""
+        """Return the key's rows after the delta; `base_rows` is empty if the key is new."""
 
     def chain(self, first_rows: list[Record], second_rows: list[Record]) -> list[Record]:
-        """One delta that does what `first_rows` and then `second_rows` do."""
+        """Return one delta equivalent to `first_rows` followed by `second_rows`."""
 
 
 def relation_of(encoding: Encoding, schema: Schema, rows: Iterable[Record]) -> Bag:
-    """The relation that these rows make up, as a channel of this encoding can hold it.
+    """Return the relation with these rows, as a channel of this encoding can store it.
 
     A null amount is zero, and a key without any amount is absent.
 
     Raises:
-        KeyViolation: a key is null, or occurs twice where keys are unique.
+        KeyViolation: a key is null, or duplicate where keys are unique.
     """
     bag: Bag = Counter(_row(schema, record) for record in rows)
     match encoding:
@@ -91,22 +91,22 @@ def relation_of(encoding: Encoding, schema: Schema, rows: Iterable[Record]) -> B
 
 
 def records(schema: Schema, bag: Mapping[Row, int]) -> list[Record]:
-    """The rows of a bag by column name, each as often as it occurs."""
+    """Return the rows of a bag by column name, each as often as it occurs."""
     return [_named(schema.names, row) for row, n in bag.items() for _ in range(n)]
 
 
 def empty(encoding: Encoding) -> Delta:
-    """The delta that changes nothing."""
+    """Return the delta that changes nothing."""
     return Counter() if isinstance(encoding, Append | Custom) else {}
 
 
 def is_empty(delta: Delta) -> bool:
-    """Whether a delta says nothing. One that says something may still change nothing: see `effective`."""
+    """Return whether a delta has no entries. One that has entries may still change nothing: see `effective`."""
     return not delta
 
 
 def from_base(encoding: Encoding, schema: Schema, base: Bag) -> Delta:
-    """D(∅, base): what makes this relation of the empty one."""
+    """D(∅, base): the delta that creates this relation from the empty one."""
     match encoding:
         case Append():
             return base
@@ -128,11 +128,11 @@ def from_base(encoding: Encoding, schema: Schema, base: Bag) -> Delta:
 
 
 def to_base(encoding: Encoding, schema: Schema, delta: Delta) -> Bag:
-    """M(∅, delta): what the delta makes of the empty relation.
+    """M(∅, delta): the relation that the delta creates from the empty one.
 
     Raises:
-        EncodingError: the delta takes away more than there is.
-        KeyViolation: a key of a changes channel is null or occurs twice.
+        EncodingError: the delta removes more than there is.
+        KeyViolation: a key of a changes channel is null or duplicate.
     """
     match encoding:
         case Append():
@@ -156,12 +156,14 @@ def to_base(encoding: Encoding, schema: Schema, delta: Delta) -> Bag:
             assert_never(encoding)
 
 
-def merge(encoding: Encoding, schema: Schema, base: Bag, delta: Delta, *, function: PerKey | None = None) -> Bag:
+def merge(
+    encoding: Encoding, schema: Schema, base: Bag, delta: Delta, *, function: ReferencePerKey | None = None
+) -> Bag:
     """M(base, delta): the relation after the delta.
 
     Raises:
         EncodingError: the delta does not apply to this relation.
-        KeyViolation: the result would have a key twice.
+        KeyViolation: the result would have a duplicate key.
     """
     if isinstance(encoding, Custom):
         own = delta_schema(encoding, schema)
@@ -171,8 +173,10 @@ def merge(encoding: Encoding, schema: Schema, base: Bag, delta: Delta, *, functi
     return to_base(encoding, schema, chain(encoding, schema, from_base(encoding, schema, base), delta))
 
 
-def chain(encoding: Encoding, schema: Schema, first: Delta, second: Delta, *, function: PerKey | None = None) -> Delta:
-    """C(first, second): one delta that does what `first` and then `second` do."""
+def chain(
+    encoding: Encoding, schema: Schema, first: Delta, second: Delta, *, function: ReferencePerKey | None = None
+) -> Delta:
+    """C(first, second): one delta equivalent to `first` followed by `second`."""
     match encoding:
         case Append():
             return Counter(first) + Counter(second)
@@ -204,12 +208,12 @@ def chain(encoding: Encoding, schema: Schema, first: Delta, second: Delta, *, fu
             assert_never(encoding)
 
 
-def diff(encoding: Encoding, schema: Schema, old: Bag, new: Bag, *, function: PerKey | None = None) -> Delta:
+def diff(encoding: Encoding, schema: Schema, old: Bag, new: Bag, *, function: ReferencePerKey | None = None) -> Delta:
     """D(old, new): a delta that leads from one relation to the other.
 
     Raises:
-        EncodingError: the encoding cannot say it: rows vanish from an append channel, or the user gave
-            no diff.
+        EncodingError: the encoding cannot express it: rows are removed from an append channel, or the user's
+            functions have no diff.
     """
     match encoding:
         case Append():
@@ -238,21 +242,27 @@ def diff(encoding: Encoding, schema: Schema, old: Bag, new: Bag, *, function: Pe
             assert_never(encoding)
 
 
-def strong(encoding: Encoding, schema: Schema, delta: Delta, old: Bag, *, function: PerKey | None = None) -> Delta:
-    """δ → Δ: a weak delta on top of `old` as a strong one."""
+def strong(
+    encoding: Encoding, schema: Schema, delta: Delta, old: Bag, *, function: ReferencePerKey | None = None
+) -> Delta:
+    """δ → Δ: convert a weak delta to `old` into a strong one."""
     return diff(Changes(), schema, old, merge(encoding, schema, old, delta, function=function))
 
 
-def weak(encoding: Encoding, schema: Schema, strong_delta: Delta, old: Bag, *, function: PerKey | None = None) -> Delta:
-    """Δ → δ: a strong delta on top of `old` in an encoding."""
+def weak(
+    encoding: Encoding, schema: Schema, strong_delta: Delta, old: Bag, *, function: ReferencePerKey | None = None
+) -> Delta:
+    """Δ → δ: convert a strong delta to `old` into another encoding."""
     return diff(encoding, schema, old, merge(Changes(), schema, old, strong_delta), function=function)
 
 
-def effective(encoding: Encoding, schema: Schema, delta: Delta, old: Bag, *, function: PerKey | None = None) -> Delta:
-    """The part of a delta that changes `old`: whole keys are kept or dropped.
+def effective(
+    encoding: Encoding, schema: Schema, delta: Delta, old: Bag, *, function: ReferencePerKey | None = None
+) -> Delta:
+    """Return the part of a delta that changes `old`: whole keys are kept or dropped.
 
-    Drops upserts of equal rows, tombstones of absent keys, patches that change no column, and what a custom
-    function makes nothing of. Deltas of the other encodings say nothing that has no effect.
+    Drops upserts of equal rows, tombstones of absent keys, patches that change no column, and rows for which a custom
+    function returns nothing new. Deltas of the other encodings have no ineffective entries.
     """
 
     def changes(part: Delta) -> bool:
@@ -271,7 +281,7 @@ def effective(encoding: Encoding, schema: Schema, delta: Delta, old: Bag, *, fun
 
 
 def rows_of(encoding: Encoding, schema: Schema, delta: Delta) -> list[Record]:
-    """The rows of a block that holds this delta, control columns included."""
+    """Return the rows of a block that stores this delta, control columns included."""
     nulls = dict.fromkeys(schema.names)
     key_names, rest = key_of(encoding), _rest(encoding, schema)
     match encoding:
@@ -303,13 +313,13 @@ def rows_of(encoding: Encoding, schema: Schema, delta: Delta) -> list[Record]:
 
 
 def delta_of(encoding: Encoding, schema: Schema, rows: Iterable[Record]) -> Delta:
-    """The delta that the rows of a block hold; control columns may be left out.
+    """Return the delta that the rows of a block store; control columns are optional.
 
     Weights of one row and amounts of one key add up; a null amount adds nothing.
 
     Raises:
-        KeyViolation: a key is null, or occurs twice in an upsert or columns delta.
-        EncodingError: `_set` names what is no column, or a key column.
+        KeyViolation: a key is null, or duplicate in an upsert or columns delta.
+        EncodingError: `_set` names an unknown column, or a key column.
     """
     delta: dict[Row, Any] = dict(empty(encoding))
     schema = delta_schema(encoding, schema) if isinstance(encoding, Custom) else schema
@@ -346,7 +356,7 @@ def delta_of(encoding: Encoding, schema: Schema, rows: Iterable[Record]) -> Delt
 
 @dataclass(frozen=True)
 class Written:
-    """What became of a point: a whole relation, or a delta to the point before; neither if cancelled."""
+    """Content of a point: a whole relation, or a delta to the point before; neither if cancelled."""
 
     state: PointState
     whole: Bag | None = None
@@ -355,16 +365,16 @@ class Written:
 
 @dataclass
 class ReferenceChannel:
-    """A channel: what was written at points 1, 2, and so on."""
+    """Channel: the content of points 1, 2, and so on."""
 
     name: str
     schema: Schema
     encoding: Encoding
-    function: PerKey | None = None
+    function: ReferencePerKey | None = None
     points: list[Written] = field(default_factory=list)
 
     def reserve(self) -> int:
-        """Take the next point, to be written or cancelled later."""
+        """Reserve the next point, to be written or cancelled later."""
         self.points.append(Written(PointState.RESERVED))
         return len(self.points)
 
@@ -375,12 +385,12 @@ class ReferenceChannel:
 
     @property
     def readable(self) -> int:
-        """The newest point below all reserved ones."""
+        """Return the latest point below all reserved ones."""
         states = [written.state for written in self.points]
         return states.index(PointState.RESERVED) if PointState.RESERVED in states else len(states)
 
     def at(self, point: int) -> Bag:
-        """The relation at a point."""
+        """Return the relation at a point."""
         bag: Bag = Counter()
         for written in self.points[:point]:
             if written.whole is not None:
@@ -390,12 +400,12 @@ class ReferenceChannel:
         return bag
 
     def same(self, one: int, other: int) -> bool:
-        """Whether only cancelled points lie between two points."""
+        """Return whether only cancelled points lie between two points."""
         between = self.points[min(one, other) : max(one, other)]
         return all(written.state is PointState.CANCELLED for written in between)
 
     def delta(self, start: int, end: int) -> Delta:
-        """The change between two points: the chain of deltas, or the diff where a relation was written."""
+        """Return the change between two points: the chain of deltas, or the diff where a relation was written."""
         between = self.points[start:end]
         if any(written.whole is not None for written in between):
             return diff(self.encoding, self.schema, self.at(start), self.at(end), function=self.function)
@@ -406,10 +416,10 @@ class ReferenceChannel:
         return change
 
     def read(self, mode: Mode, start: int, end: int) -> Bag | Delta:
-        """What a port with this mode is fed, between a cursor and a point.
+        """Return the input of a port with this mode, between a cursor and a point.
 
         Raises:
-            EncodingError: INSERTS, and a row is taken away.
+            EncodingError: the mode is INSERTS, and a row is removed.
         """
         match mode:
             case Mode.ALL:
@@ -431,7 +441,7 @@ class ReferenceChannel:
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceTask:
-    """A task with one variant: a function of its ports, by name.
+    """Task with one variant: a function of its ports, by name.
 
     It returns a bag (BASE) or a delta in the channel's encoding (DELTA); with several outputs, a mapping from
     channel to those. Its productions are those of its outputs, in the order of `writes`.
@@ -444,12 +454,12 @@ class ReferenceTask:
     function: Callable[..., Any]
 
     def outputs(self, result: Any) -> dict[str, Any]:
-        """What the function returned, by channel."""
+        """Return the function's results, by channel."""
         return {self.writes[0]: result} if len(self.writes) == 1 else dict(result)
 
 
 class ReferenceWorkflow:
-    """Channels and tasks with their cursors; tasks are given in the order in which a run does them.
+    """Channels and tasks with their cursors; tasks are given in execution order.
 
     Args:
         channels: the channels.
@@ -462,17 +472,17 @@ class ReferenceWorkflow:
         self.cursors: dict[tuple[str, str], int] = {}
 
     def snapshot(self, channel: str) -> Bag:
-        """The relation at the newest readable point."""
+        """Return the relation at the latest readable point."""
         return self.channels[channel].at(self.channels[channel].readable)
 
     def ingest(self, channel: str, delta: Delta) -> bool:
-        """Insert a delta into a source channel; tells whether it changed anything."""
+        """Insert a delta into a source channel; return whether it changed anything."""
         if any(channel in task.writes for task in self.tasks.values()):
             raise DeclarationError("a task writes this channel", channel=channel)
         return self._publish(channel, Production.DELTA, delta)
 
     def due(self, task: ReferenceTask) -> bool:
-        """Whether an advancing port has something new; without such ports, whether any input has."""
+        """Return whether an advancing port has new input; without such ports, whether any input has changed."""
         inputs = [port for port in task.ports if port.channel not in task.writes]
         advancing = [port for port in inputs if port.mode.advances]
         return any(
@@ -481,14 +491,14 @@ class ReferenceWorkflow:
         )
 
     def run(self, tasks: Iterable[str] | None = None) -> list[str]:
-        """Run those of the tasks (all if None) that are due, as one atomic run; return which did.
+        """Run those of the tasks (all if None) that are due, as one atomic run; return the ones that ran.
 
-        A later task sees what an earlier one wrote. If one raises, nothing has happened.
+        A later task sees the output of an earlier one. If one raises, nothing is changed.
         """
         wanted = list(self.tasks) if tasks is None else list(tasks)
         for name in wanted:
             if name not in self.tasks:
-                raise UnknownName("there is no such task", task=name, hint=closest(name, list(self.tasks)))
+                raise NotFound("there is no such task", task=name, hint=closest_name(name, list(self.tasks)))
         cursors = dict(self.cursors)
         points = {name: list(channel.points) for name, channel in self.channels.items()}
         done: list[str] = []
@@ -505,7 +515,7 @@ class ReferenceWorkflow:
         return done
 
     def recomputed(self, task: str) -> dict[str, Bag]:
-        """What the task makes of today's inputs in one step from nothing, by channel written."""
+        """Return the task's output from the current inputs in one step from nothing, by channel written."""
         step = self.tasks[task]
         fresh = ReferenceWorkflow(
             [
@@ -518,7 +528,7 @@ class ReferenceWorkflow:
         return {name: fresh.snapshot(name) for name in step.writes}
 
     def rerun(self, task: str) -> None:
-        """Make a task's outputs anew from nothing; all of them is new to the task itself, if it reads them."""
+        """Recompute a task's outputs from nothing; if the task reads them, they are all new input to it."""
         step = self.tasks[task]
         for name, bag in self.recomputed(task).items():
             self._publish(name, Production.BASE, bag)
@@ -578,7 +588,7 @@ def _not_null(key: Row) -> Row:
 
 
 def _keyed(encoding: Encoding, schema: Schema, rows: Iterable[Row]) -> dict[Row, Row]:
-    """The rows by their key."""
+    """Return the rows by their key."""
     found: dict[Row, Row] = {}
     for row in rows:
         key = _not_null(_pick(schema, row, key_of(encoding)))
@@ -607,13 +617,13 @@ def _by_key(encoding: Custom, schema: Schema, bag: Mapping[Row, int]) -> dict[Ro
 def _asked(
     encoding: Custom,
     schemas: tuple[Schema, Schema, Schema],
-    function: PerKey | None,
+    function: ReferencePerKey | None,
     name: str,
     first: dict[Row, Bag],
     second: dict[Row, Bag],
     keys: list[Row],
 ) -> dict[Row, Bag]:
-    """What the user's merge, chain or diff makes of these keys; the schemas are those of its two sides and its result.
+    """Return the result of the user's merge, chain or diff for these keys; schemas: both sides and result.
 
     Raises:
         EncodingError: there is no such function, or it returned rows of another key.

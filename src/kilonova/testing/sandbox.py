@@ -1,4 +1,4 @@
-"""Workflows under test: a project that lives in a temporary directory, and the check of variants."""
+"""Workflows under test: a project in a temporary directory, and the check of variants."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kilonova.catalog.observation import observe
+from kilonova.catalog.planner_input import load_planner_input
 from kilonova.declare.workflow import Workflow
-from kilonova.errors import TaskFailed, UnknownName, closest
+from kilonova.errors import NotFound, TaskFailed, closest_name
 from kilonova.model.encoding import Append, Upsert
 from kilonova.model.task import Task
 from kilonova.service.project import Project, open_project
-from kilonova.testing.recompute import differing, from_nothing
+from kilonova.testing.recompute import count_differences, from_nothing
 from kilonova.warehouse.blocks import column
 
 Rows = DataFrame | Sequence[Mapping[str, Any]]
 
 
 class Sandbox:
-    """A workflow with channels of its own that are gone when the test is.
+    """Workflow in a temporary project that is deleted after the test.
 
     Args:
         project: the temporary project.
@@ -43,17 +43,17 @@ class Sandbox:
         self.project.ingest(channel, self._frame(channel, rows))
 
     def run(self, *tasks: str) -> dict[str, int | None]:
-        """Run the tasks that have something to do, or the named ones.
+        """Run the tasks that are due, or the named ones.
 
         Returns:
-            Rows written per channel; None where nothing changed; empty if there was nothing to do.
+            Rows written per channel; None where nothing changed; empty if nothing was due.
         """
         report = self.project.run(tasks or None)
         made = () if report is None else report.made
         return {item.channel: item.rows for item in made}
 
     def rows(self, channel: str) -> list[dict[str, Any]]:
-        """The rows of a channel, sorted, as dictionaries."""
+        """Return the rows of a channel, sorted, as dictionaries."""
         names, rows = self.project.rows(channel)
         return [dict(zip(names, row, strict=True)) for row in sorted(rows, key=repr)]
 
@@ -61,10 +61,10 @@ class Sandbox:
         if isinstance(rows, DataFrame):
             return rows
         with self.project.catalog.reading() as tx:
-            _, _, chronicles = observe(tx)
+            _, _, chronicles = load_planner_input(tx)
         known = chronicles.get(channel)
         if known is None or known.channel.schema is None:
-            raise UnknownName("there is no such channel", channel=channel, hint=closest(channel, list(chronicles)))
+            raise NotFound("there is no such channel", channel=channel, hint=closest_name(channel, list(chronicles)))
         control = {"_deleted": "boolean", "_weight": "bigint", "_set": "array<string>"}
         given = {name for row in rows for name in row}
         columns = [(item.name, item.type) for item in known.channel.schema.columns if item.name in given]
@@ -76,11 +76,11 @@ class Sandbox:
 
 @contextmanager
 def sandbox(workflow: Workflow, session: SparkSession | None = None) -> Iterator[Sandbox]:
-    """A workflow in a temporary project, for the time of a `with` block.
+    """Open a workflow in a temporary project, as a context manager.
 
     Args:
         workflow: the workflow.
-        session: a session to use; one is started if left out.
+        session: the session to use; by default one is started.
     """
     with (
         tempfile.TemporaryDirectory(prefix="kilonova-") as place,
@@ -103,28 +103,28 @@ def check_variants(
     """Check that all variants of a task agree: M(B(V₁), Δ(V₁→V₂)) = B(V₂) (logic evolution, section 2.4).
 
     The rows of every input arrive in random batches; some rows of keyed inputs arrive early, are deleted and
-    come back. After each batch the task runs as it would in service, and its output is compared with what
-    every variant makes of all that has arrived, in one step from nothing.
+    added again. After each batch the task runs as it would in service, and its output is compared with the output of
+    every variant for all rows that have arrived, in one step from nothing.
 
     Args:
         workflow: the workflow that declares the task.
         task: the task.
         data: the rows of each channel that the task reads.
-        batches: in how many batches they arrive.
-        seed: decides the batches.
-        session: a session to use; one is started if left out.
+        batches: number of batches in which they arrive.
+        seed: random seed of the batches.
+        session: the session to use; by default one is started.
 
     Raises:
-        UnknownName: there is no such task, or an input has no data.
-        TaskFailed: a variant disagrees; the message says which, and by how many rows.
+        NotFound: there is no such task, or an input has no data.
+        TaskFailed: a variant disagrees; the message names it, and the number of differing rows.
     """
     value = workflow.declared().workflow
     found = next((item for item in value.tasks if item.name == task), None)
     if found is None:
-        raise UnknownName("there is no such task", task=task, hint=closest(task, [t.name for t in value.tasks]))
+        raise NotFound("there is no such task", task=task, hint=closest_name(task, [t.name for t in value.tasks]))
     for channel in found.reads:
         if channel not in data:
-            raise UnknownName("the task reads the channel, and no data is given for it", channel=channel, task=task)
+            raise NotFound("the task reads the channel, and no data is given for it", channel=channel, task=task)
     with sandbox(workflow.only(task), session) as box:
         parts = {channel: _batches(box, channel, data[channel], batches, seed) for channel in found.reads}
         for number in range(batches):
@@ -136,10 +136,10 @@ def check_variants(
 
 
 def _batches(box: Sandbox, channel: str, rows: DataFrame, count: int, seed: int) -> list[list[DataFrame]]:
-    """The blocks of a channel per batch; for keyed channels with rows that go and come back."""
+    """Return the blocks of a channel per batch; for keyed channels with rows that are deleted and added again."""
     generator = random.Random(f"{seed} {channel}")
     with box.project.catalog.reading() as tx:
-        _, _, chronicles = observe(tx)
+        _, _, chronicles = load_planner_input(tx)
     encoding = chronicles[channel].channel.encoding
     order = F.pmod(F.xxhash64(F.lit(generator.getrandbits(40)), *map(column, rows.columns)), F.lit(count))
     dealt = rows.withColumn("_batch", order).localCheckpoint()
@@ -155,17 +155,17 @@ def _batches(box: Sandbox, channel: str, rows: DataFrame, count: int, seed: int)
 
 def _compare(project: Project, task: Task, batch: int) -> None:
     with project.catalog.reading() as tx:
-        _, progress, chronicles = observe(tx)
+        _, progress, chronicles = load_planner_input(tx)
     known = progress[task.name]
     if not known.started:
         return
     relations = {
-        name: project.warehouse.open(chronicles[name].snapshot(chronicles[name].readable)) for name in task.reads
+        name: project.warehouse.open(chronicles[name].snapshot(chronicles[name].latest_readable)) for name in task.reads
     }
     for variant in known.task.variants:
         made = from_nothing(project, known, variant, chronicles, relations)
         for channel, frame in zip(task.writes, made, strict=True):
-            count = differing(project.read(channel), frame)
+            count = count_differences(project.read(channel), frame)
             if count:
                 raise TaskFailed(
                     f"after batch {batch + 1} the channel {channel} differs in {count} rows from what the variant "

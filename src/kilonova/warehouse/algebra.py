@@ -1,7 +1,7 @@
 """Merge, chain, diff and the conversions on DataFrames, one rule per encoding (Nova, 2.1).
 
 Every function is lazy and equals the function of the same name in `kilonova.testing.reference`, as bags. A
-*chained* delta has one row per key (for keyed encodings) and no position any more.
+*chained* delta has one row per key (for keyed encodings) and no position.
 """
 
 from __future__ import annotations
@@ -19,58 +19,58 @@ from kilonova.errors import EncodingError
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert, delta_schema
 from kilonova.model.schema import Schema
 from kilonova.schedule.layout import Strategy
-from kilonova.warehouse.blocks import POSITION, column, shaped
+from kilonova.warehouse.blocks import POSITION, column, conform
 from kilonova.warehouse.cogroup import Rows, folded_per_key, over_many, per_key
 from kilonova.warehouse.equality import any_of, comparable, weights_added
 
 
 class PerKey(Protocol):
-    """The user's functions of a custom encoding, on the rows of one key (Nova, section 3, second template).
+    """User functions of a custom encoding, on the rows of one key (Nova, section 3, second template).
 
-    Both may take more deltas at once, in order.
+    `merge` and `chain` may accept several deltas at once, in order.
     """
 
     def merge(self, base: Rows, delta: Rows) -> Rows:
-        """The rows of the key after the delta."""
+        """Return the key's rows after the delta."""
 
     def chain(self, first: Rows, second: Rows) -> Rows:
-        """One delta that does what two do."""
+        """Return one delta equivalent to the two."""
 
     def diff(self, old: Rows, new: Rows) -> Rows:
-        """The delta that leads from old to new; it may be absent, and is not asked about equal rows."""
+        """Return the delta that leads from old to new; optional, and not called for equal rows."""
 
 
 Functions = Callable[[str], PerKey]
-"""Gives the per-key functions of a custom encoding by name."""
+"""Return the per-key functions of a custom encoding by name."""
 
 
 def chain(deltas: DataFrame, encoding: Encoding, schema: Schema, functions: Functions) -> DataFrame:
-    """C(Δ₁, Δ₂, …): delta rows with positions become one delta without.
+    """C(Δ₁, Δ₂, …): combine delta rows with positions into one delta without.
 
     Args:
         deltas: rows of delta blocks with their position.
-        encoding: how they read.
+        encoding: their encoding.
         schema: the relation's schema at the end.
         functions: the per-key functions of custom encodings.
     """
     match encoding:
         case Append():
-            return shaped(deltas, schema)
+            return conform(deltas, schema)
         case Upsert(key):
-            return shaped(_latest(deltas, key), schema, ["_deleted"])
+            return conform(_latest(deltas, key), schema, ["_deleted"])
         case Changes():
-            return weights_added(shaped(deltas, schema, ["_weight"]), schema.names, column("_weight"))
+            return weights_added(conform(deltas, schema, ["_weight"]), schema.names, column("_weight"))
         case Increment(key, _):
             measures = _others(schema, key)
-            summed = shaped(deltas, schema).groupBy(*map(column, key))
+            summed = conform(deltas, schema).groupBy(*map(column, key))
             sums = ((schema.type_of(name), name, F.sum(column(name))) for name in measures)
             added = summed.agg(*(F.coalesce(total.cast(kind), F.lit(0).cast(kind)).alias(n) for kind, n, total in sums))
-            return shaped(added.where(_any_nonzero(measures)), schema)
+            return conform(added.where(_any_nonzero(measures)), schema)
         case Columns(key):
             return _patched(deltas, key, schema)
         case Custom(key, name):
             wanted = delta_schema(encoding, schema)
-            rows = shaped(deltas, wanted, [POSITION])
+            rows = conform(deltas, wanted, [POSITION])
             return folded_per_key(rows, POSITION, key, wanted, over_many(functions(name).chain, deltas=True))
         case _:
             assert_never(encoding)
@@ -89,9 +89,9 @@ def merge(
     Args:
         base: rows of the relation before, with the columns of `schema`.
         delta: a chained delta; of a custom encoding, it may also be several with their positions.
-        encoding: how it reads.
+        encoding: its encoding.
         schema: the relation's schema after it.
-        strategy: how the two meet.
+        strategy: the join strategy.
         functions: the per-key functions of custom encodings.
     """
     names = schema.names
@@ -105,7 +105,7 @@ def merge(
             return repeated(weights_added(weighed, schema.names, column("_weight")), schema)
         case Upsert(key) if strategy is Strategy.BROADCAST:
             untouched = base.join(F.broadcast(delta.select(*map(column, key))), list(key), "left_anti")
-            return shaped(untouched, schema).unionByName(shaped(delta.where(~column("_deleted")), schema))
+            return conform(untouched, schema).unionByName(conform(delta.where(~column("_deleted")), schema))
         case Upsert(key):
             met = _met(base, delta, key, strategy)
             touched = column("_deleted", "d").isNotNull()
@@ -122,7 +122,7 @@ def merge(
                     for name in measures
                 ),
             )
-            return shaped(added.where(_any_nonzero(measures)), schema)
+            return conform(added.where(_any_nonzero(measures)), schema)
         case Columns(key):
             met = _met(base, delta, key, strategy).where(~F.coalesce(column("_deleted", "d"), F.lit(False)))
             return met.select(
@@ -149,12 +149,12 @@ def diff(old: DataFrame, new: DataFrame, encoding: Encoding, schema: Schema, fun
     Args:
         old: rows of the relation before, with the columns of `schema`.
         new: rows of the relation after.
-        encoding: how the delta shall read.
+        encoding: the encoding of the delta.
         schema: the relation's schema after.
         functions: the per-key functions of custom encodings.
 
     Raises:
-        EncodingError: the user gave a custom encoding no diff.
+        EncodingError: the custom encoding has no diff.
     """
     match encoding:
         case Append():
@@ -189,7 +189,7 @@ def diff(old: DataFrame, new: DataFrame, encoding: Encoding, schema: Schema, fun
                     for name in measures
                 ),
             )
-            return shaped(met.where(_any_nonzero(measures)), schema)
+            return conform(met.where(_any_nonzero(measures)), schema)
         case Columns(key):
             met = _both(old, new, key)
             gone, fresh = column("_in_d").isNull(), column("_in_b").isNull()
@@ -233,14 +233,14 @@ def strong(
     strategy: Strategy,
     functions: Functions,
 ) -> DataFrame:
-    """A chained weak delta as a strong one: what it replaces in the snapshot before, and by what.
+    """Convert a chained weak delta to a strong one: the rows that it removes from the snapshot before, and adds.
 
     Args:
         old: rows of the relation before, with the columns of `schema`.
         delta: a chained delta.
-        encoding: how it reads.
+        encoding: its encoding.
         schema: the relation's schema after it.
-        strategy: how the two meet; aligned is as shuffled.
+        strategy: the join strategy; ALIGNED is handled as SHUFFLED.
         functions: the per-key functions of custom encodings.
     """
     match encoding:
@@ -253,13 +253,13 @@ def strong(
             if isinstance(encoding, Custom):
                 keys = keys.distinct()
             match strategy:
-                case Strategy.TOGETHER:  # Spark would move a semi-join to where the rows are not yet together
+                case Strategy.TOGETHER:  # Spark would shuffle for a semi-join if the rows were not in one partition yet
                     touched = old.hint("merge").join(keys, list(key)).coalesce(1)
                 case Strategy.BROADCAST:
                     touched = old.join(F.broadcast(keys), list(key), "left_semi")
                 case Strategy.ALIGNED | Strategy.SHUFFLED:
                     touched = old.join(keys, list(key), "left_semi")
-            touched = shaped(touched, schema)
+            touched = conform(touched, schema)
             if isinstance(encoding, Custom):
                 return _difference(touched, merge(touched, delta, encoding, schema, strategy, functions), schema)
             return replaced(touched, delta, encoding, schema, together=strategy is Strategy.TOGETHER)
@@ -268,7 +268,7 @@ def strong(
 
 
 def counted(changes: DataFrame) -> DataFrame:
-    """How many rows a strong delta adds and removes, as one row."""
+    """Count the rows that a strong delta adds and removes, as one row."""
     added = F.sum(F.when(column("_weight") > 0, column("_weight"))).alias("added")
     return changes.agg(added, F.sum(F.when(column("_weight") < 0, -column("_weight"))).alias("removed"))
 
@@ -283,9 +283,9 @@ def upserted(
     broadcast: bool,
     single: bool,
 ) -> DataFrame:
-    """What an upsert does to the snapshot before it, counted as by `counted`, without making that snapshot.
+    """Count an upsert's effect on the snapshot before it, as `counted` does, without building that snapshot.
 
-    Only rows with the delta's keys are looked at.
+    Only rows with the delta's keys are read.
 
     Args:
         base: rows of the base, if there is one.
@@ -293,8 +293,8 @@ def upserted(
         delta: the upsert's rows.
         key: the key columns.
         schema: the relation's schema.
-        broadcast: whether the delta is small enough to be sent to every worker.
-        single: whether everything is so small that one worker does it soonest.
+        broadcast: whether the delta is small enough for a broadcast join.
+        single: whether the input is so small that a single task is fastest.
     """
     columns = [*map(column, schema.names), column("_deleted")]
     rows = delta.select(*columns, F.lit(None).cast("bigint").alias(POSITION))
@@ -305,7 +305,7 @@ def upserted(
         if before is not None:
             if not single:
                 before = before.join(F.broadcast(keys) if broadcast else keys, list(key), "left_semi")
-            rows = rows.unionByName(shaped(before, schema, ["_deleted", POSITION]))
+            rows = rows.unionByName(conform(before, schema, ["_deleted", POSITION]))
     if single:
         rows = rows.coalesce(1)
     packed = F.struct(*map(column, (*_others(schema, key), "_deleted")))
@@ -324,12 +324,12 @@ def upserted(
 def replaced(
     old: DataFrame, delta: DataFrame, encoding: Upsert | Increment | Columns, schema: Schema, *, together: bool
 ) -> DataFrame:
-    """As `strong`, where only rows with the delta's keys are left of the relation or Spark finds them soon enough.
+    """Convert to a strong delta, as `strong`, where `old` is restricted to the delta's keys or cheap to look up in.
 
     Args:
-        old: those rows.
+        old: the restricted rows.
         delta: a chained delta.
-        encoding: how it reads.
+        encoding: its encoding.
         schema: the relation's schema after it.
         together: whether both are in one partition.
     """
@@ -366,14 +366,14 @@ def replaced(
 
 
 def inserted(patches: DataFrame, encoding: Columns, schema: Schema) -> DataFrame:
-    """Return the rows that patches of absent keys make: null where a patch does not set a column.
+    """Return the rows that patches of absent keys insert: null where a patch does not set a column.
 
     Args:
-        patches: a columns delta with all its control columns, deletions left out.
-        encoding: how it reads.
+        patches: a columns delta with all its control columns, without deletions.
+        encoding: its encoding.
         schema: the relation's schema after it.
     """
-    whole = shaped(patches, schema, ["_set"])
+    whole = conform(patches, schema, ["_set"])
     return whole.select(
         *(
             column(n) if n in encoding.key else F.when(_sets(n), column(n)).cast(schema.type_of(n)).alias(n)
@@ -383,13 +383,13 @@ def inserted(patches: DataFrame, encoding: Columns, schema: Schema) -> DataFrame
 
 
 def among(rows: DataFrame, touched: DataFrame, names: Sequence[str], *, broadcast: bool) -> DataFrame:
-    """Return the rows that equal some touched ones in these columns.
+    """Return the rows that equal a touched row in the given columns.
 
     Args:
         rows: rows of a relation.
         touched: rows with the same columns.
-        names: the columns to compare by, nulls being equal.
-        broadcast: whether the touched rows are few enough to be sent to every worker.
+        names: the columns to compare by; nulls are equal.
+        broadcast: whether the touched rows are small enough for a broadcast join.
     """
     types = {field.name: field.dataType for field in rows.schema.fields}
     wanted = touched.select(*(comparable(column(n), types[n]).alias(f"_t{place}") for place, n in enumerate(names)))
@@ -398,7 +398,7 @@ def among(rows: DataFrame, touched: DataFrame, names: Sequence[str], *, broadcas
 
 
 def misapplied(before: DataFrame, delta: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
-    """Return what is wrong after a strong delta: rows of negative weight, and rows whose key is there more than once.
+    """Return the violations after a strong delta: rows of negative weight, and rows with a duplicate key.
 
     Args:
         before: the rows that the delta touches, with their weights.
@@ -406,7 +406,7 @@ def misapplied(before: DataFrame, delta: DataFrame, key: tuple[str, ...], schema
         key: the columns that are unique in every snapshot; empty if there are none.
         schema: the relation's schema after it.
     """
-    whole = before.unionByName(shaped(delta, schema, ["_weight"]))
+    whole = before.unionByName(conform(delta, schema, ["_weight"]))
     after = weights_added(whole, schema.names, column("_weight"))
     wrong = column("_weight") < 0
     if key:
@@ -416,20 +416,20 @@ def misapplied(before: DataFrame, delta: DataFrame, key: tuple[str, ...], schema
 
 
 def inserts(changes: DataFrame, schema: Schema) -> DataFrame:
-    """The rows of a strong delta that is known to take none away."""
+    """Return the rows of a strong delta that is known to remove none."""
     return repeated(changes.where(column("_weight") > 0), schema)
 
 
 def repeated(weighed: DataFrame, schema: Schema) -> DataFrame:
-    """Rows with weights as a bag: each as often as its weight says; a negative one is an error."""
+    """Expand rows with weights to a bag: each row as often as its weight; a negative weight is an error."""
     below = F.raise_error(F.lit("a row was retracted more often than it was there")).cast("int")
     often = F.when(column("_weight") < 0, below).otherwise(column("_weight").cast("int"))
     rows = weighed.withColumn("_weight", F.explode(F.sequence(F.lit(1), often)))
-    return shaped(rows, schema)
+    return conform(rows, schema)
 
 
 def amounted(rows: DataFrame, encoding: Increment) -> DataFrame:
-    """Rows of a relation whose amounts are added to: nulls are zero, and keys without any amount are absent."""
+    """Normalize rows of an increment relation: null amounts become zero, and keys without any amount are dropped."""
     types = {field.name: field.dataType for field in rows.schema.fields}
     filled = rows.withColumns({n: F.coalesce(column(n), F.lit(0).cast(types[n])) for n in encoding.measures})
     return filled.where(_any_nonzero(encoding.measures))
@@ -444,7 +444,7 @@ def _fields(schema: Schema, of: str) -> list[Column]:
 
 
 def overwritten(base: DataFrame, deltas: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
-    """M(B, C(Δ₁, Δ₂, …)) of upserts so small that their keys are sent to every worker.
+    """M(B, C(Δ₁, Δ₂, …)) of upserts that are small enough to broadcast their keys.
 
     Args:
         base: rows of the relation before, with the columns of `schema`.
@@ -454,18 +454,18 @@ def overwritten(base: DataFrame, deltas: DataFrame, key: tuple[str, ...], schema
     """
     keys = deltas.select(*map(column, key))
     untouched = base.join(F.broadcast(keys), list(key), "left_anti")
-    return shaped(untouched, schema).unionByName(shaped(_latest(deltas, key).where(~column("_deleted")), schema))
+    return conform(untouched, schema).unionByName(conform(_latest(deltas, key).where(~column("_deleted")), schema))
 
 
 def _latest(deltas: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """The last row per key; columns that nobody asks for are not read, as they would be in an aggregate of rows."""
+    """Return the last row per key; unused columns are not read, as they would be in an aggregate of rows."""
     newest = F.max(column(POSITION)).over(Window.partitionBy(*map(column, key)))
     return deltas.withColumn("_newest", newest).where(column(POSITION) == column("_newest"))
 
 
 def _patched(deltas: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
-    """The last value per key and column; a deletion sets every column to null."""
-    rows = shaped(deltas, schema, ["_deleted", "_set", POSITION])
+    """Return the last value per key and column; a deletion sets every column to null."""
+    rows = conform(deltas, schema, ["_deleted", "_set", POSITION])
     others = _others(schema, key)
     spoken = {name: column("_deleted") | F.array_contains(column("_set"), name) for name in others}
     folded = rows.groupBy(*map(column, key)).agg(
@@ -490,17 +490,17 @@ def _patched(deltas: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFra
 
 
 def _difference(old: DataFrame, new: DataFrame, schema: Schema) -> DataFrame:
-    """The strong delta between two bags."""
+    """Return the strong delta between two bags."""
     minus = old.withColumn("_weight", F.lit(-1).cast("bigint"))
     plus = new.withColumn("_weight", F.lit(1).cast("bigint"))
     return weights_added(plus.unionByName(minus), schema.names, column("_weight"))
 
 
 def as_upserts(rows: DataFrame) -> DataFrame:
-    """Rows of strong deltas over a unique key as those of upserts, of which there may be some among them.
+    """Convert rows of strong deltas over a unique key to upserts; some may be upserts already.
 
     Args:
-        rows: with weights, or whether they are deleted, and positions. What comes in a delta is after what goes.
+        rows: rows with weights, or deletion flags, and positions. Within a delta, additions follow removals.
     """
     given = rows.columns
     gone = column("_weight") < 0
@@ -513,7 +513,7 @@ def as_upserts(rows: DataFrame) -> DataFrame:
 
 
 def _as_upsert(delta: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
-    """A chained strong delta over a unique key as an upsert: the row added, else a tombstone."""
+    """Convert a chained strong delta over a unique key to an upsert: the added row, or a tombstone."""
     rows = delta.groupBy(*map(column, key)).agg(
         F.max_by(F.struct(*map(column, _others(schema, key))), column("_weight")).alias("_row")
         if _others(schema, key)
@@ -526,21 +526,21 @@ def _as_upsert(delta: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFr
 
 
 def _met(base: DataFrame, delta: DataFrame, key: tuple[str, ...], strategy: Strategy = Strategy.SHUFFLED) -> DataFrame:
-    """Every row of base `b` beside the row of delta `d` with its key, either possibly absent."""
+    """Full outer join of base `b` and delta `d` by key."""
     on = reduce(and_, (column(name, "b") == column(name, "d") for name in key))
     if strategy is Strategy.ALIGNED:
         base = base.hint("merge")
     met = base.alias("b").join(delta.alias("d"), on, "full_outer")
-    return met.coalesce(1) if strategy is Strategy.TOGETHER else met  # Spark forgets that it was one partition
+    return met.coalesce(1) if strategy is Strategy.TOGETHER else met  # Spark does not track that it was one partition
 
 
 def _both(old: DataFrame, new: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """As `_met`, with columns `_in_b` and `_in_d` that say which side is there."""
+    """Join as `_met`, with columns `_in_b` and `_in_d` that flag the sides that are present."""
     return _met(old.withColumn("_in_b", F.lit(1)), new.withColumn("_in_d", F.lit(1)), key)
 
 
 def _differ(names: tuple[str, ...], like: DataFrame) -> Column:
-    """Whether `b` and `d` differ in some column, whose types are as in `like`."""
+    """Return whether `b` and `d` differ in any of the columns, whose types are as in `like`."""
     types = {field.name: field.dataType for field in like.schema.fields}
     pairs = ((comparable(column(n, "b"), types[n]), comparable(column(n, "d"), types[n])) for n in names)
     return any_of(~left.eqNullSafe(right) for left, right in pairs)
@@ -555,7 +555,7 @@ def _sets(name: str, of: str | None = None) -> Column:
 
 
 def _zeroed(name: str, of: str, schema: Schema) -> Column:
-    """An amount, or zero of its type: beside a whole number, decimals give up digits after the point."""
+    """Return an amount, or zero of its type: next to an integer zero, decimals would lose fractional digits."""
     return F.coalesce(column(name, of), F.lit(0).cast(schema.type_of(name)))
 
 

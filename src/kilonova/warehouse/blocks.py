@@ -1,8 +1,8 @@
 """Blocks as lazy DataFrames.
 
-A base laid out in buckets is read through an external table, because only tables tell Spark about buckets;
-tables live in the database `kilonova` of the session's catalog, and dropping one touches no file. Where the
-session's catalog takes no such table the files are read plainly, and merges shuffle: slower, not different.
+A base laid out in buckets is read through an external table, because Spark knows buckets only of tables; the tables are
+in the database `kilonova` of the session's catalog, and dropping one deletes no file. If the session's catalog does not
+support them, the files are read directly, and merges shuffle: slower, with the same result.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from kilonova.warehouse.verification import Verification
 log = logging.getLogger(__name__)
 
 POSITION = "_position"
-"""Where in its chain a delta's row stands; internal to readings."""
+"""Column with a delta row's position in its chain; internal to reads."""
 
 NUMBER = "_block"
-"""Delta blocks keep their number beside every row, where it takes no space: far cheaper to read than file names."""
+"""Column with the block's number in delta blocks: it takes no space, and is far cheaper to read than file names."""
 
 
 def schema_of(struct: StructType) -> Schema:
-    """A DataFrame's schema in the model's terms."""
+    """Return a DataFrame's schema as a `Schema`."""
     return Schema.of(*((field.name, field.dataType.simpleString()) for field in struct.fields))
 
 
 def column(name: str, of: str | None = None) -> Column:
-    """A column by name, whatever characters it has, of an aliased DataFrame if one is given."""
+    """Return a column by name, with any characters, optionally of an aliased DataFrame."""
     return F.col(f"{of}.{quoted(name)}" if of else quoted(name))
 
 
-def shaped(frame: DataFrame, schema: Schema, extra: Sequence[str] = ()) -> DataFrame:
-    """The frame with exactly the columns of `schema`, absent ones null, and `extra` ones after them."""
+def conform(frame: DataFrame, schema: Schema, extra: Sequence[str] = ()) -> DataFrame:
+    """Return the frame with exactly the columns of `schema`, null if absent, followed by the `extra` ones."""
     names = frame.columns
     if names == [*schema.names, *extra]:
         return frame
@@ -58,17 +58,17 @@ def shaped(frame: DataFrame, schema: Schema, extra: Sequence[str] = ()) -> DataF
 
 
 class Blocks:
-    """Reads the blocks of one warehouse in one session.
+    """Reader of one warehouse's blocks in one session.
 
     Args:
         spark: the session.
-        storage: where the blocks are.
-        identity: tells the tables of this warehouse from those of others in one catalog.
-        external: gives the rows of a block that was registered in place, with its columns.
-        verification: refuses blocks that are not as they were written.
+        storage: the storage of the blocks.
+        identity: distinguishes this warehouse's tables from those of others in one catalog.
+        external: returns the rows of a block that was registered in place, with its columns.
+        verification: checks that blocks are as they were written.
 
     Attributes:
-        together: whether each block is read by one worker.
+        together: whether each block is read by a single task.
     """
 
     def __init__(
@@ -89,29 +89,29 @@ class Blocks:
         self.together = False
 
     def empty(self, schema: Schema) -> DataFrame:
-        """No rows."""
+        """Return an empty DataFrame."""
         return self.spark.createDataFrame([], schema.ddl)
 
     def where(self, condition: Column) -> Blocks:
-        """The same blocks with only the rows for which a condition holds; the files are skipped where it cannot."""
+        """Return the same blocks, filtered by a condition; files that cannot satisfy it are skipped."""
         restricted = copy.copy(self)
         restricted._condition = condition
         return restricted
 
     def on(self, spark: SparkSession) -> Blocks:
-        """The same blocks, read through another object of the same session."""
+        """Return the same blocks, read through another object of the same session."""
         other = copy.copy(self)
         other.spark = spark
         return other
 
     def by_one(self) -> Blocks:
-        """The same blocks, each read by one worker, so that merging them moves no rows."""
+        """Return the same blocks, each read by a single task, so that merging them does not shuffle."""
         alone = copy.copy(self)
         alone.together = True
         return alone
 
     def base(self, block: Block, schema: Schema) -> DataFrame:
-        """The rows of a base block, as stored; without columns that only have the names of those of the schema."""
+        """Return the rows of a base block, as stored; columns that match the schema's only by name are left out."""
         self._verification.check([block])
         block = block.seen_as(schema)
         if self.aligned(block):
@@ -119,11 +119,11 @@ class Blocks:
         return self._scan([block])
 
     def aligned(self, block: Block) -> bool:
-        """Whether Spark will read a base bucket by bucket."""
+        """Return whether Spark will read a base bucket by bucket."""
         return bool(block.buckets) and self._table(block)
 
     def deltas(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
-        """The rows of delta blocks, as `base`, with their position in the chain; one scan where they agree."""
+        """Return the rows of delta blocks, as `base`, with their position in the chain; one scan where they agree."""
         self._verification.check(blocks)
         blocks = [block.seen_as(schema) for block in blocks]
         if len(blocks) == 1:
@@ -137,16 +137,16 @@ class Blocks:
         return whole
 
     def plain(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
-        """The rows of blocks that only add, in one relation schema, without positions."""
+        """Return the rows of blocks that only add rows, in one relation schema, without positions."""
         self._verification.check(blocks)
-        frames = [shaped(self._scan(group), schema) for group in _alike([each.seen_as(schema) for each in blocks])]
+        frames = [conform(self._scan(group), schema) for group in _alike([each.seen_as(schema) for each in blocks])]
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.unionByName(frame)
         return whole
 
     def forget(self, blocks: Sequence[BlockName]) -> None:
-        """Drop the tables of blocks that go."""
+        """Drop the tables of deleted blocks."""
         self._verification.forget(blocks)
         for name in blocks:
             if self._tables.pop(name.number, False):
@@ -175,7 +175,7 @@ class Blocks:
         return frame.select(*map(column, blocks[0].columns.names), places[column(NUMBER)].alias(POSITION))
 
     def _table(self, block: Block) -> bool:
-        """Make sure that the block has a table; False where the session's catalog takes none."""
+        """Create the block's table unless it exists; return False if the session's catalog does not support it."""
         if block.number not in self._tables:
             key = ", ".join(map(quoted, key_of(block.encoding)))
             table = f"{self._prefix}{block.name.directory}"
@@ -197,7 +197,7 @@ class Blocks:
 
 
 def _alike(blocks: Sequence[Block]) -> list[list[Block]]:
-    """Return blocks in groups of those that one scan can read."""
+    """Group blocks that one scan can read."""
     groups: dict[tuple[Schema, int | None], list[Block]] = {}
     for block in blocks:
         groups.setdefault((block.columns, None if block.external is None else block.number), []).append(block)
@@ -205,5 +205,5 @@ def _alike(blocks: Sequence[Block]) -> list[list[Block]]:
 
 
 def _literal(text: str) -> str:
-    """Return a text as a literal of Spark SQL, whatever characters it has."""
+    """Return a text as a Spark SQL literal, with any characters escaped."""
     return exp.Literal.string(text).sql(dialect="spark")

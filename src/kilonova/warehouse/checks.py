@@ -1,7 +1,7 @@
-"""Checks on rows: what to observe of them, and which observations are violations.
+"""Checks on rows: the metrics to observe, and the violations to report.
 
-What a row alone must satisfy is observed by the job that writes it. That no two rows are the same in some columns
-takes a job of its own, over those columns only: what a delta touches, looked up in what is there.
+Row checks are observed by the job that writes the rows. Uniqueness across rows takes a separate job over the unique
+columns only: the values that a delta touches, looked up in the existing rows.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pyspark.sql import functions as F
 
 from kilonova.errors import CheckFailed, QueryError
 from kilonova.model.block import Base, Kind
-from kilonova.model.check import Accepted, Check, Condition, NotNull, RowCheck, Unique, described
+from kilonova.model.check import AcceptedValues, Check, NotNull, RowCheck, RowCondition, Unique, describe_check
 from kilonova.model.encoding import Changes, Encoding, Upsert
 from kilonova.model.schema import Schema
 from kilonova.warehouse.blocks import column
 
 _SHOWN = 300
-"""How many characters of an example are shown."""
+"""Maximum number of characters shown of an example."""
 
 
 def weight(kind: Kind, encoding: Encoding) -> Column:
-    """How often each row of a block is added to the relation: 0 for those that take rows away."""
+    """Return how often each row of a block is added to the relation: 0 for rows that are removed."""
     match encoding:
         case Upsert() if not isinstance(kind, Base):
             return F.when(column("_deleted"), F.lit(0)).otherwise(F.lit(1))
@@ -38,57 +38,57 @@ def weight(kind: Kind, encoding: Encoding) -> Column:
 
 
 def metrics(rows: DataFrame, checks: Sequence[RowCheck], schema: Schema, added: Column) -> dict[str, Column]:
-    """What to observe of rows: for each check how many violate it, and one that does.
+    """Return the metrics to observe: for each check the number of violating rows, and an example.
 
     Args:
         rows: the rows.
-        checks: what each must satisfy.
+        checks: the checks on each row.
         schema: the columns to show of an example.
         added: how often each row is added; see `weight`.
 
     Raises:
-        QueryError: Spark cannot make sense of a condition.
+        QueryError: Spark cannot analyze a condition.
     """
     shown = F.to_json(F.struct(*map(column, schema.names)), {"ignoreNullFields": "false"})
     found: dict[str, Column] = {}
     for number, check in enumerate(checks):
         bad = _violates(check, schema) & (added > 0)
-        if isinstance(check, Condition):
+        if isinstance(check, RowCondition):
             try:
                 _ = rows.select(bad).schema
             except PySparkException as error:
                 why = str(error).strip().splitlines()[0]
-                raise QueryError(f"Spark refused the condition: {why}", check=described(check)) from error
+                raise QueryError(f"Spark refused the condition: {why}", check=describe_check(check)) from error
         found[_count(number)] = F.sum(F.when(bad, added))
         found[_example(number)] = F.min(F.when(bad, shown))
     return found
 
 
-def refuse(seen: Mapping[str, Any], checks: Sequence[RowCheck]) -> None:
-    """Refuse rows of which violations were observed.
+def check_violations(seen: Mapping[str, Any], checks: Sequence[RowCheck]) -> None:
+    """Check that no violations were observed.
 
     Args:
         seen: the observed `metrics`.
         checks: the checks.
 
     Raises:
-        CheckFailed: there are any.
+        CheckFailed: there are violations.
     """
     violated = [(number, check) for number, check in enumerate(checks) if seen.get(_count(number))]
     for number, check in violated[:1]:
-        more = ", ".join(described(other) for _, other in violated[1:])
+        more = ", ".join(describe_check(other) for _, other in violated[1:])
         raise _failed(check, seen[_count(number)], seen[_example(number)], f"Also violated: {more}" if more else None)
 
 
-def refuse_repeated(check: Unique, found: Sequence[tuple[Any, ...]]) -> None:
-    """Refuse values that occur more than once.
+def check_repeated(check: Unique, found: Sequence[tuple[Any, ...]]) -> None:
+    """Check that no values occur more than once.
 
     Args:
         check: the check.
         found: the rows of `repeated`.
 
     Raises:
-        CheckFailed: there are any.
+        CheckFailed: there are repeated values.
     """
     number, example = found[0]
     if number:
@@ -96,12 +96,12 @@ def refuse_repeated(check: Unique, found: Sequence[tuple[Any, ...]]) -> None:
 
 
 def repeated(rows: DataFrame, check: Unique, touched: DataFrame | None) -> DataFrame:
-    """How many rows share their values in some columns with another, and an example.
+    """Count the rows that share their values in some columns with another, with an example.
 
     Args:
         rows: the relation.
         check: the columns.
-        touched: the values to look at, from `values`; None for all.
+        touched: the values to check, from `values`; None for all.
     """
     columns = [column(name) for name in check.columns]
     given = values(rows, check)
@@ -112,7 +112,7 @@ def repeated(rows: DataFrame, check: Unique, touched: DataFrame | None) -> DataF
 
 
 def values(rows: DataFrame, check: Unique) -> DataFrame:
-    """The values that must not be repeated, those with a null among them left out."""
+    """Return the values that must be unique, except those that contain a null."""
     columns = [column(name) for name in check.columns]
     return rows.where(reduce(and_, (item.isNotNull() for item in columns))).select(*columns)
 
@@ -121,11 +121,11 @@ def _violates(check: RowCheck, schema: Schema) -> Column:
     match check:
         case NotNull(name):
             return column(name).isNull()
-        case Accepted(name, accepted):
+        case AcceptedValues(name, accepted):
             kind = schema.type_of(name)
             among = reduce(or_, (column(name).eqNullSafe(F.lit(value).try_cast(kind)) for value in accepted))
             return column(name).isNotNull() & ~among
-        case Condition(text):
+        case RowCondition(text):
             return ~F.coalesce(F.expr(text), F.lit(True))
         case _:
             assert_never(check)
@@ -134,7 +134,7 @@ def _violates(check: RowCheck, schema: Schema) -> Column:
 def _failed(check: Check, number: int, example: str, more: str | None) -> CheckFailed:
     cut = example if len(example) <= _SHOWN else f"{example[:_SHOWN]}…"
     rows = "1 row violates it" if number == 1 else f"{number} rows violate it"
-    return CheckFailed(f"{rows}, for example {cut}", check=described(check), hint=more)
+    return CheckFailed(f"{rows}, for example {cut}", check=describe_check(check), hint=more)
 
 
 def _count(number: int) -> str:

@@ -1,4 +1,4 @@
-"""The user's per-key functions on Spark: cogroup by key, then apply (Nova, section 3, second template)."""
+"""Per-key user functions on Spark: cogroup by key, then apply (Nova, section 3, second template)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def per_key(
         right: rows.
         key: the key columns, which both have.
         schema: the columns of the result.
-        function: what becomes of the rows of one key: is given those on the left and, if there are any, those on the
-            right, as one list for each position in order.
-        position: the column on the right that says where in a chain a row stands; None if all stand alike.
+        function: the function of one key's rows: receives those on the left and, if there are any, those on the
+            right, as one list per position in order.
+        position: the column on the right with a row's position in the chain; None if all have the same.
     """
     lefts, rights, names = left.columns, [n for n in right.columns if n != position], list(schema.names)
     typed = (F.lit(None).cast(item.type).alias(f"_typed{place}") for place, item in enumerate(schema.columns))
@@ -57,14 +57,14 @@ def folded_per_key(
     schema: Schema,
     function: Callable[..., Rows],
 ) -> DataFrame:
-    """Make one list of rows of the rows of each key.
+    """Combine the rows of each key into one list of rows.
 
     Args:
         rows: rows with the columns of `schema` and a position.
-        position: the column that says where in the chain a row stands.
+        position: the column with a row's position in the chain.
         key: the key columns.
         schema: the columns of the result.
-        function: is given a list of rows for each position, in order.
+        function: receives one list of rows per position, in order.
     """
     names = [*schema.names, position]
 
@@ -78,11 +78,11 @@ def folded_per_key(
 
 
 def over_many(function: Callable[..., Rows], *, deltas: bool = False) -> Callable[..., Rows]:
-    """Return a function over any number of lists: itself if it takes as many, else a fold by the function of two.
+    """Return a function of any number of lists: itself if it is variadic, else a fold of the binary function.
 
     Args:
         function: a merge, or a chain.
-        deltas: whether it is a chain, which is not asked about deltas that have become empty.
+        deltas: whether it is a chain, which is not called for deltas that have become empty.
     """
     if takes_many(function):
         return function
@@ -92,7 +92,7 @@ def over_many(function: Callable[..., Rows], *, deltas: bool = False) -> Callabl
 
 
 def takes_many(function: Callable[..., Rows]) -> bool:
-    """Return whether a function takes any number of arguments."""
+    """Return whether a function is variadic."""
     kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
     return inspect.Parameter.VAR_POSITIONAL in kinds
 
@@ -107,7 +107,7 @@ def _in_order(rows: Rows, position: str | None) -> list[Rows]:
 
 
 def _plainly_named(frame: DataFrame, key: tuple[str, ...]) -> GroupedData:
-    """The frame by key, with numbers for names, because PySpark's grouped functions take no others."""
+    """Group a frame by key, with its columns renamed to c0, c1, …, as PySpark's grouped functions need plain names."""
     names = frame.columns
     return frame.toDF(*(f"c{place}" for place in range(len(names)))).groupBy(*(f"c{names.index(n)}" for n in key))
 
@@ -117,14 +117,14 @@ def _plain_ddl(schema: Schema) -> str:
 
 
 def _table(rows: Rows, types: Sequence[pa.DataType], names: list[str]) -> pa.Table:
-    """Rows as a table with plain names and the types of the columns that came."""
+    """Return rows as a table with plain column names and the types of the input columns."""
     ordered = [[row.get(name) for row in rows] for name in names]
     arrays = [pa.array(values, type=types[place]) for place, values in enumerate(ordered)]
     return pa.Table.from_arrays(arrays, names=[f"c{place}" for place in range(len(names))])
 
 
 def _same_key(made: Rows, given: Rows, key: tuple[str, ...]) -> Rows:
-    """What a function made, if it is of the key that it was given."""
+    """Return a function's result if all its rows have the input's key."""
     wanted = repr([given[0][name] for name in key]) if given else None
     for row in made:
         if wanted is not None and repr([row.get(name) for name in key]) != wanted:

@@ -1,7 +1,7 @@
-"""When two values are equal: as in the reference, nulls to each other, NaN to itself, maps whatever their order.
+"""Equality of values, as in the reference: nulls are equal, NaN equals NaN, and maps are equal in any order.
 
-Spark does not compare maps, and where it groups by them it takes a null value for zero (4.3, `array<map<…>>` and the
-like). So a map is compared as its entries in order.
+Spark does not compare maps, and grouping by them treats a null value as zero (Spark 4.3, `array<map<…>>` and similar
+types). So maps are compared as their sorted entries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kilonova.warehouse.blocks import column
 
 
 def comparable(value: Column, type_: DataType) -> Column:
-    """A value that Spark compares as the given one ought to be."""
+    """Return a value that Spark compares in the way that the given one should be compared."""
     if not _has_map(type_):
         return value
     match type_:
@@ -42,7 +42,7 @@ def comparable(value: Column, type_: DataType) -> Column:
 
 
 def any_of(conditions: Iterable[Column]) -> Column:
-    """Whether one of some conditions holds, as a tree that is not as deep as there are conditions."""
+    """Return whether any condition holds, as an expression tree of less depth than there are conditions."""
     level = list(conditions) or [F.lit(False)]
     while len(level) > 1:
         level = [reduce(or_, level[place : place + 2]) for place in range(0, len(level), 2)]
@@ -50,7 +50,7 @@ def any_of(conditions: Iterable[Column]) -> Column:
 
 
 def weights_added(rows: DataFrame, names: Sequence[str], weight: Column) -> DataFrame:
-    """The weights of equal rows added up, zero ones left out."""
+    """Sum the weights of equal rows; rows of weight zero are dropped."""
     types = {field.name: field.dataType for field in rows.schema.fields}
     maps = [name for name in names if _has_map(types[name])]
     plain = [column(name) for name in names if name not in maps]
@@ -65,10 +65,10 @@ def weights_added(rows: DataFrame, names: Sequence[str], weight: Column) -> Data
 
 
 def differ_at_end(rows: Iterable[tuple[Any, tuple[Any, ...] | None, int]]) -> bool:
-    """Whether the last rows of some keys differ from those before them.
+    """Return whether, for any key, the last row differs from the row before it.
 
     Args:
-        rows: rows of those keys as Spark gives them: the key, the row or None for a deletion, and the position.
+        rows: rows as fetched from Spark: the key, the row or None for a deletion, and the position.
     """
     before: dict[str, tuple[Any, ...] | None] = {}
     after: dict[str, tuple[Any, ...] | None] = {}

@@ -1,7 +1,7 @@
-"""Where Spark jobs start.
+"""Spark jobs: all of them start here.
 
-A block is written by one job; what must be known of its rows (null and duplicate keys, removals) is observed
-by that same job. Errors of Spark become Kilonova's own here.
+A block is written by one job; the required facts about its rows (null and duplicate keys, removals) are observed
+by that same job. Spark's errors are translated to Kilonova's here.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from kilonova.errors import (
     EncodingError,
+    InputError,
     KeyViolation,
     KilonovaError,
     SchemaMismatch,
     SettingsError,
     SparkUnavailable,
     StorageFailed,
-    UnreadableInput,
 )
 from kilonova.model.block import Base, Kind
 from kilonova.model.check import RowCheck
@@ -42,14 +42,14 @@ from kilonova.warehouse.equality import any_of, weights_added
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How a block's rows are spread over files.
+    """Distribution of a block's rows over files.
 
     Attributes:
-        key: by what they are grouped and sorted; empty for no order.
-        buckets: into how many files by hash of the key; 0 lets Spark choose.
-        single: whether everything goes into one file.
-        trusted: whether the keys are known to be there and unique, because the rows come from a snapshot.
-        arranged: whether the rows already stand in their buckets, task by task, in order.
+        key: the columns to group and sort by; empty for no order.
+        buckets: number of files by hash of the key; 0 lets Spark choose.
+        single: whether to write a single file.
+        trusted: whether the keys are known to be non-null and unique, because the rows come from a snapshot.
+        arranged: whether the rows are already in their buckets, task by task, in order.
     """
 
     key: tuple[str, ...]
@@ -60,12 +60,12 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What the job that wrote a block observed.
+class WrittenStatistics:
+    """Statistics observed by the job that wrote a block.
 
     Attributes:
-        removals: how many rows a strong delta takes away; None for other blocks.
-        misplaced: how many rows of a block in buckets stand in the wrong one.
+        removals: number of rows that a strong delta removes; None for other blocks.
+        misplaced: number of rows of a bucketed block that are in the wrong bucket.
     """
 
     removals: int | None
@@ -74,26 +74,26 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """How many rows a delta adds to the snapshot before it, and how many it takes away."""
+    """Numbers of rows that a delta adds to the snapshot before it and removes from it."""
 
     added: int
     removed: int
 
     @property
     def any(self) -> bool:
-        """Whether there are any."""
+        """Return whether any rows are added or removed."""
         return bool(self.added or self.removed)
 
 
 class Misplaced(Exception):
-    """Rows that were taken to stand in their buckets do not."""
+    """Rows that were assumed to be in their buckets are not."""
 
 
 _ELSEWHERE = "a row stands in the bucket of another key"
 
 
-def completed(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
-    """A delta as its maker gave it, with all control columns; weights are added up, zeros left out."""
+def with_control_columns(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
+    """Return a user's delta with all control columns; weights are summed, and zeros dropped."""
     present = set(frame.columns)
     match encoding:
         case Upsert() if "_deleted" in present:
@@ -125,7 +125,7 @@ def completed(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame
 
 
 def _settable(schema: Schema, key: tuple[str, ...]) -> Column:
-    """Return `_set` where it names columns that can be set, an error elsewhere."""
+    """Return `_set` where it names columns that can be set; raise an error elsewhere."""
     others = F.array(*(F.lit(name) for name in schema.names if name not in key)).cast("array<string>")
     unknown = F.element_at(F.array_except(column("_set"), others), 1)
     message = F.concat(F.lit(_CANNOT_SET), F.coalesce(unknown, F.lit("null")))
@@ -137,13 +137,13 @@ _CANNOT_SET = "_set must name columns other than the key's, which it does not do
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """What is seen of the keys of a delta when it is read.
+class ObservedKeys:
+    """Observation of the keys of a delta while it is read.
 
     Attributes:
         rows: the delta.
-        observation: what Spark saw of them.
-        again: the same, asked for by itself.
+        observation: Spark's observation of the rows.
+        again: the same metrics as a separate query.
     """
 
     rows: DataFrame
@@ -151,10 +151,10 @@ class Watched:
     again: DataFrame
 
     def seen(self) -> dict[str, Any]:
-        """What was seen, once a job has read the rows."""
+        """Return the observed metrics, after a job has read the rows."""
         try:
             return self.observation.get
-        except (PySparkException, Py4JJavaError):  # Spark leaves rows out whose absence it notices on its way
+        except (PySparkException, Py4JJavaError):  # Spark skips rows that it finds to be irrelevant while executing
             return self.again.collect()[0].asDict()
 
 
@@ -162,7 +162,7 @@ _KEY_VIOLATION = "a delta violates its key"
 
 
 def undeleted(delta: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """Rows of a delta that are not tombstones; keys that are null or occur twice, tombstones included, are an error."""
+    """Return the rows of a delta that are not tombstones; null or duplicate keys, tombstones included, are an error."""
     rows = delta.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*map(column, key))))
     absent = reduce(or_, (column(name).isNull() for name in key))
     told = F.concat(F.lit(f"{_KEY_VIOLATION}: "), F.to_json(F.struct(*map(column, key)), {"ignoreNullFields": "false"}))
@@ -170,12 +170,12 @@ def undeleted(delta: DataFrame, key: tuple[str, ...]) -> DataFrame:
     return rows.where(refused.otherwise(~column("_deleted"))).drop("_same")
 
 
-def watched(delta: DataFrame, key: tuple[str, ...]) -> Watched:
-    """A delta, the keys of which are seen when it is read: for `write`, if it writes what is made of the delta."""
+def observe_keys(delta: DataFrame, key: tuple[str, ...]) -> ObservedKeys:
+    """Observe the keys of a delta while it is read; for a `write` of rows derived from the delta."""
     rows = delta.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*map(column, key))))
     metrics = [seen.alias(name) for name, seen in (_absent(key) | _repeated(key)).items()]
     observation = Observation()
-    return Watched(rows.observe(observation, *metrics).drop("_same"), observation, rows.agg(*metrics))
+    return ObservedKeys(rows.observe(observation, *metrics).drop("_same"), observation, rows.agg(*metrics))
 
 
 def write(
@@ -185,29 +185,29 @@ def write(
     encoding: Encoding,
     schema: Schema,
     layout: Layout,
-    keys: Watched | None = None,
+    keys: ObservedKeys | None = None,
     checks: Sequence[RowCheck] = (),
-) -> Seen:
-    """Write the rows of a block, checking its keys and rows on the way.
+) -> WrittenStatistics:
+    """Write the rows of a block, and check its keys and rows in the same job.
 
     Args:
         frame: exactly the columns to store.
         path: the block's directory.
         kind: base or delta.
-        encoding: how the rows read.
+        encoding: the encoding of the rows.
         schema: the relation's schema.
-        layout: how the rows are spread over files.
-        keys: what is seen of the keys of a delta that the rows are made of.
-        checks: what each row that is added must satisfy.
+        layout: the distribution of the rows over files.
+        keys: the observed keys of the delta that the rows derive from.
+        checks: the conditions that each added row must satisfy.
 
     Returns:
-        What the job saw.
+        The observed statistics.
 
     Raises:
-        Misplaced: rows that were taken to stand in their buckets do not; the files are of no use then.
-        KeyViolation: keys are null or occur twice; the files are of no use then.
-        CheckFailed: rows violate a check; the files are of no use then.
-        UnreadableInput: an input file cannot be read.
+        Misplaced: rows that were assumed to be in their buckets are not; the files are invalid then.
+        KeyViolation: keys are null or duplicate; the files are invalid then.
+        CheckFailed: rows violate a check; the files are invalid then.
+        InputError: an input file cannot be read.
         StorageFailed: the files cannot be written.
     """
     key, columns = layout.key, frame.columns
@@ -231,38 +231,40 @@ def write(
     observation = Observation() if metrics else None
     if observation is not None:
         rows = rows.observe(observation, *(metric.alias(name) for name, metric in metrics.items()))
-    with translated(path):
+    with translate_errors(path):
         rows.select(*map(column, columns)).write.option("compression", "zstd").parquet(path)
         seen: dict[str, Any] = observation.get if observation is not None else {}
         _refuse(seen if keys is None else keys.seen(), key)
-        on.refuse(seen, checks)
-    return Seen(removals=int(seen["removals"] or 0) if strong else None, misplaced=int(seen.get("misplaced") or 0))
+        on.check_violations(seen, checks)
+    return WrittenStatistics(
+        removals=int(seen["removals"] or 0) if strong else None, misplaced=int(seen.get("misplaced") or 0)
+    )
 
 
 def inspect(
     frame: DataFrame, kind: Kind, encoding: Encoding, schema: Schema, checks: Sequence[RowCheck]
 ) -> tuple[int, int | None]:
-    """Read all rows of a block that is there already, in one job, and check its keys and rows as `write` does.
+    """Read all rows of an existing block in one job, and check its keys and rows as `write` does.
 
     Args:
         frame: the block's rows, control columns included.
         kind: base or delta.
-        encoding: how the rows read.
+        encoding: the encoding of the rows.
         schema: the relation's schema.
-        checks: what each row that is added must satisfy.
+        checks: the conditions that each added row must satisfy.
 
     Returns:
-        How many rows there are, and how many of them a strong delta takes away; None for other blocks.
+        The number of rows, and the number of rows that a strong delta removes; None for other blocks.
 
     Raises:
-        KeyViolation: keys are null or occur twice.
+        KeyViolation: keys are null or duplicate.
         CheckFailed: rows violate a check.
-        UnreadableInput: a file cannot be read.
+        InputError: a file cannot be read.
     """
     key = key_of(encoding)
     strong = isinstance(encoding, Changes) and not isinstance(kind, Base)
     values = F.to_json(F.struct(*map(column, frame.columns)))
-    metrics = {"rows": F.count(F.lit(1)), "_all": F.max(F.length(values))}  # so that no column is skipped
+    metrics = {"rows": F.count(F.lit(1)), "_all": F.max(F.length(values))}  # forces every column to be read
     metrics |= on.metrics(frame, checks, schema, on.weight(kind, encoding)) if checks else {}
     if key:
         metrics |= _absent(key)
@@ -274,7 +276,7 @@ def inspect(
     (row,) = fetch(frame.agg(*(metric.alias(name) for name, metric in metrics.items())))
     seen = dict(zip(metrics, row, strict=True))
     _refuse(seen, key)
-    on.refuse(seen, checks)
+    on.check_violations(seen, checks)
     return int(seen["rows"]), int(seen["removals"] or 0) if strong else None
 
 
@@ -283,7 +285,7 @@ def _absent(key: tuple[str, ...]) -> dict[str, Column]:
 
 
 def _repeated(key: tuple[str, ...]) -> dict[str, Column]:
-    """What is seen of rows beside `_same`, how many have their key."""
+    """Return the metrics of duplicate keys, for rows with `_same`, the number of rows that share their key."""
     example = F.min(F.when(column("_same") > 1, F.to_json(F.struct(*map(column, key)))))
     return {"duplicates": F.count_if(column("_same") > 1), "example": example}
 
@@ -304,7 +306,7 @@ def _refuse(seen: dict[str, Any], key: tuple[str, ...]) -> None:
 
 
 def _arranged(frame: DataFrame, layout: Layout, unique: bool) -> DataFrame:
-    """The rows spread and sorted as the layout says; with `unique`, beside how many have their key."""
+    """Distribute and sort rows as the layout specifies; if `unique`, add the number of rows with the same key."""
     if not layout.key:
         return frame.coalesce(1) if layout.single else frame
     if layout.arranged:
@@ -320,15 +322,15 @@ def _arranged(frame: DataFrame, layout: Layout, unique: bool) -> DataFrame:
 
 
 def effect(counted: DataFrame) -> Effect:
-    """Fetch the columns `added` and `removed` of the one row that says what a delta does."""
-    with translated(None):
+    """Fetch the columns `added` and `removed` of the single row that counts a delta's effect."""
+    with translate_errors(None):
         row = counted.collect()[0]
     return Effect(added=int(row["added"] or 0), removed=int(row["removed"] or 0))
 
 
 def fetch(frame: DataFrame, limit: int | None = None) -> list[tuple[Any, ...]]:
-    """The rows of a frame, at most `limit` of them."""
-    with translated(None):
+    """Return the rows of a frame, at most `limit`."""
+    with translate_errors(None):
         return [tuple(row) for row in (frame if limit is None else frame.limit(limit)).collect()]
 
 
@@ -338,13 +340,13 @@ def write_page(frame: DataFrame, file: str, key: Sequence[str], offset: int, lim
     Args:
         frame: the rows.
         file: the file.
-        key: the columns that order them; all that can be ordered where there are none.
-        offset: how many rows come before.
-        limit: how many rows are written at most.
+        key: the columns to order by; if empty, all orderable columns.
+        offset: number of rows to skip.
+        limit: maximum number of rows to write.
     """
     ordered = list(key) or [field.name for field in frame.schema if _orderable(field.dataType)]
     columns = [F.col(f"`{name}`") for name in ordered]
-    with translated(None):
+    with translate_errors(None):
         table = frame.orderBy(*columns).offset(offset).limit(limit).toArrow()
     with pa.OSFile(file, "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -364,12 +366,12 @@ def export(frame: DataFrame, target: str, format: str) -> None:
     """Write rows to a directory outside the warehouse.
 
     Raises:
-        SettingsError: there is something already.
+        SettingsError: the directory exists already.
         StorageFailed: the directory cannot be written.
     """
     writer = frame.coalesce(1).write.format(format)
     try:
-        with translated(target):
+        with translate_errors(target):
             (writer.option("header", "true") if format == "csv" else writer).save(target)
     except PySparkException as error:
         if error.getCondition() == "PATH_ALREADY_EXISTS":
@@ -382,16 +384,16 @@ _FILE = re.compile(r"(?:file|s3a?|gs|abfss?|hdfs):/[^\s'\"\])]+")
 
 
 @contextmanager
-def translated(path: str | None) -> Iterator[None]:
-    """Errors of Spark as Kilonova's own, where they are recognized.
+def translate_errors(path: str | None) -> Iterator[None]:
+    """Translate Spark's errors to Kilonova's, where they are recognized.
 
     Args:
-        path: where the rows go, if they are written.
+        path: the target path, if rows are written.
 
     Raises:
-        KilonovaError: what Spark's error means.
-        Misplaced: a row stands in the wrong bucket.
-        PySparkException: any other error of Spark; PySpark leaves some as they come from Java.
+        KilonovaError: the translated error.
+        Misplaced: a row is in the wrong bucket.
+        PySparkException: any other error of Spark, including those that PySpark leaves as Java errors.
     """
     try:
         yield
@@ -414,11 +416,11 @@ _OUT_OF_RANGE = "22003"
 
 
 def is_of_data(error: PySparkException) -> bool:
-    """Return whether an error of Spark comes from the rows and what a query wants of them, however it is executed.
+    """Return whether a Spark error is caused by the data or the query, however it is executed.
 
-    Those are the classes of SQLSTATE for the wrong number of rows, for values (a division by zero, a cast), for what a
-    function of the user raised, and for `raise_error`. A number out of range is none: sums of the same rows may be so
-    in one order and not in another.
+    These are the SQLSTATE classes for a wrong number of rows, for values (a division by zero, a cast), for exceptions
+    of user functions, and for `raise_error`. Numeric overflow is excluded: sums of the same rows may overflow in one
+    order and not in another.
     """
     state = error.getSqlState()
     if state is None and (found := _STATE.search(first_line(str(error)))):
@@ -427,11 +429,11 @@ def is_of_data(error: PySparkException) -> bool:
 
 
 _CAUSED = "Caused by: "
-_CAUSES = 20  # a chain of causes may be a circle
+_CAUSES = 20  # a chain of causes may be cyclic
 
 
 def _causes(error: PySparkException | Py4JJavaError) -> str:
-    """First lines of what an error and its causes say: not the plans and stacks below them."""
+    """Return the first lines of the messages of an error and its causes, without plans and stack traces."""
     thrown = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     lines = [] if isinstance(error, Py4JJavaError) else _said(str(error))
     for _ in range(_CAUSES):
@@ -443,7 +445,7 @@ def _causes(error: PySparkException | Py4JJavaError) -> str:
 
 
 def _said(text: str) -> list[str]:
-    """First line of a message, and those that begin a cause: of a task, or of a server, the causes are text."""
+    """Return a message's first line and the lines that begin a cause: causes in tasks or on a server are text."""
     first, *rest = text.splitlines() or [""]
     return [first, *(line.removeprefix(_CAUSED) for line in rest if line.startswith(_CAUSED))]
 
@@ -455,7 +457,7 @@ _GONE = ("SparkContext was shut down", "stopped SparkContext", "UNAVAILABLE")
 
 
 def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None:
-    """What an error of Spark means, from what it and its causes say; None if that cannot be told."""
+    """Return the Kilonova error for the messages of a Spark error and its causes; None if it is not recognized."""
     raised = "\n".join(line for line in text.splitlines() if "[USER_RAISED_EXCEPTION]" in line)
     if _ELSEWHERE in raised:
         return Misplaced()
@@ -474,7 +476,7 @@ def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None
         )
     if any(sign in text for sign in _UNREADABLE):
         found = _FILE.search(text)
-        return UnreadableInput(
+        return InputError(
             f"a file cannot be read: {first_line(text)}",
             path=found[0].rstrip(".") if found else None,
             hint="Mend or remove it; nothing was changed",
@@ -494,7 +496,7 @@ def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None
         )
     if any(sign in text for sign in _GONE):
         return SparkUnavailable("Spark stopped in the middle of the work", hint="Start again")
-    if path is not None and _VANISHED.search(text):  # seen with Spark Connect after a lost connection
+    if path is not None and _VANISHED.search(text):  # observed with Spark Connect after a lost connection
         return StorageFailed("the block's files vanished while they were written", path=path, hint="Start again")
     if path is not None and any(sign in text for sign in _UNWRITABLE):
         return StorageFailed(f"the block cannot be written: {first_line(text)}", path=path)
@@ -502,6 +504,6 @@ def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None
 
 
 def first_line(text: str) -> str:
-    """First line of a message that says something."""
+    """Return the first non-blank line of a message."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0][:300] if lines else "no reason given"

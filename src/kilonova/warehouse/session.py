@@ -1,11 +1,11 @@
-"""The Spark session: one that is there already, one of a cluster or a Connect server, or a local one.
+"""Spark session: an existing one, one on a cluster or a Connect server, or a local one.
 
-A session that is active when Kilonova starts belongs to whoever made it: it is used as it is but for
-`RELIED_ON`, and never stopped. Otherwise Kilonova opens one and stops it. The user's configuration goes
-before Kilonova's, except for `RELIED_ON`: without it merges of aligned blocks would shuffle and sort, and sums that are
-out of range would be null, which added to others counts as nothing.
+A session that is active when Kilonova starts belongs to its creator: it is used as it is except for `RELIED_ON`, and
+never stopped. Otherwise Kilonova opens one and stops it. The user's configuration takes precedence over Kilonova's,
+except for `RELIED_ON`: without it merges of aligned blocks would shuffle and sort, and sums that overflow would be
+null, which counts as nothing when added to others.
 
-Nothing is written to the working directory, and nothing to the terminal but errors.
+Nothing is written to the working directory, and only errors are printed to the terminal.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from kilonova.errors import SparkUnavailable
-from kilonova.warehouse import class_data
-from kilonova.warehouse.java import cache_directory, find_java, shim
+from kilonova.jvm import cds_archive
+from kilonova.jvm.runtime import cache_directory, find_java, shim
 
 RELIED_ON = {
     "spark.sql.legacy.bucketedTableScan.outputOrdering": "true",
@@ -39,26 +39,26 @@ RELIED_ON = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
 }
-"""Set on every session, whoever made it. All of them can be set while it runs."""
+"""Configuration set on every session, regardless of its creator; all of it can be set at runtime."""
 
-_REPEATING = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # kilobytes of what the exception says
+_REPEATING = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # kilobytes that repeat the exception
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # set where spark-submit started this process, and Java before it
 
 _CONNECT_PORT = 15002
-_CONNECT_PATIENCE = 10.0  # seconds; Spark's own client goes on for minutes
+_CONNECT_PATIENCE = 10.0  # seconds; Spark's own client keeps trying for minutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """Which Spark to use, and how.
+    """Settings of the Spark session.
 
     Attributes:
         master: a master's URL, such as `local[2]` or `spark://host:7077`; None leaves the choice to
-            spark-submit, and without one means this machine.
+            spark-submit, and without it means this machine.
         remote: a Connect server's URL, such as `sc://host:15002`; it excludes a master.
-        conf: configuration that goes before Kilonova's, as pairs of key and value.
-        class_data_archive: whether to use the class-data archive where there is one.
+        conf: configuration that takes precedence over Kilonova's, as pairs of key and value.
+        class_data_archive: whether to use the class-data archive if it exists.
     """
 
     master: str | None = None
@@ -72,10 +72,10 @@ class SparkSettings:
 
 
 def open_session(settings: SparkSettings) -> tuple[SparkSession, bool]:
-    """The session that is active, or a new one.
+    """Return the active session, or a new one.
 
     Returns:
-        The session, and whether it is new: a new one is the caller's to stop.
+        The session, and whether it is new: the caller must stop a new one.
 
     Raises:
         SparkUnavailable: Spark cannot be started or reached.
@@ -91,7 +91,7 @@ def open_session(settings: SparkSettings) -> tuple[SparkSession, bool]:
 
 
 def when_java_ends(call: Callable[[], object]) -> None:
-    """Call something, in a thread of its own, once the Java has ended that PySpark has started; never if it has not."""
+    """Call a function in a separate thread when the Java process that PySpark started ends; never if there is none."""
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         return
@@ -104,10 +104,10 @@ def when_java_ends(call: Callable[[], object]) -> None:
 
 
 def wait_for_java() -> None:
-    """Wait until the Java answers that PySpark has started: not at all if there is none, for ever if it is stopped."""
+    """Wait until PySpark's Java process responds: returns at once if there is none, never if it is suspended."""
     gateway = SparkContext._gateway
     if gateway is not None:
-        with suppress(Py4JError, OSError):  # its end is noticed elsewhere
+        with suppress(Py4JError, OSError):  # its end is detected elsewhere
             gateway.jvm.System.nanoTime()
 
 
@@ -130,7 +130,7 @@ def _connect(settings: SparkSettings) -> SparkSession:
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
-    except Exception as error:  # gRPC, TLS, authentication, PySpark itself: they have no class in common
+    except Exception as error:  # gRPC, TLS, authentication and PySpark errors have no common class
         raise SparkUnavailable(
             f"The Spark Connect server at {_address(url)} refused a session: {_first_line(error)}",
             hint="Its log says more; its version should be that of the installed PySpark",
@@ -152,7 +152,7 @@ def _host_and_port(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
     try:
         host, port = parts.hostname, parts.port or _CONNECT_PORT
-    except ValueError:  # the port is no number
+    except ValueError:  # the port is not a number
         host = None
     if parts.scheme != "sc" or host is None:
         raise SparkUnavailable(
@@ -162,7 +162,7 @@ def _host_and_port(url: str) -> tuple[str, int]:
 
 
 def _address(url: str) -> str:
-    """The URL without its parameters, one of which may be a token."""
+    """Return the URL without its parameters, one of which may be a token."""
     host, port = _host_and_port(url)
     return f"sc://{host}:{port}"
 
@@ -173,26 +173,26 @@ def _start(settings: SparkSettings) -> SparkSession:
     java, cache = find_java(os.environ), cache_directory()
     variables = {"JAVA_HOME": str(shim(java, cache))}
     if _is_local(settings) and "PYSPARK_PYTHON" not in os.environ:
-        variables["PYSPARK_PYTHON"] = sys.executable  # what is on PATH need not have our packages
+        variables["PYSPARK_PYTHON"] = sys.executable  # the Python on PATH may lack our packages
     with _environment(variables):
-        archive = class_data.archive_path(java, cache)
+        archive = cds_archive.archive_path(java, cache)
         if not settings.class_data_archive or not archive.is_file():
             return _build(settings, java_options=_quiet())
         try:
-            return _build(settings, java_options=f"{_quiet()} {class_data.using(java, archive)}")
+            return _build(settings, java_options=f"{_quiet()} {cds_archive.using_archive(java, archive)}")
         except SparkUnavailable:  # a damaged archive can crash Java before Spark is reached
-            class_data.discard(archive)
+            cds_archive.discard_archive(archive)
             return _build(settings, java_options=_quiet())
 
 
 def session_options(settings: SparkSettings, java_options: str) -> dict[str, str]:
-    """The configuration that a new classic session starts with; a pure function but for the memory's size."""
+    """Return the initial configuration of a new classic session; pure except for the memory size."""
     given = dict(settings.conf)
     options = {
         "spark.app.name": "kilonova",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-        "spark.scheduler.mode": "FAIR",  # several runs and tasks go on at once
-        "spark.sql.codegen.cache.maxEntries": "5000",  # a thousand are too few for a workflow of twenty tasks
+        "spark.scheduler.mode": "FAIR",  # several runs and tasks run concurrently
+        "spark.sql.codegen.cache.maxEntries": "5000",  # 1000 are too few for a workflow of twenty tasks
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
@@ -208,8 +208,8 @@ def session_options(settings: SparkSettings, java_options: str) -> dict[str, str
             "spark.sql.warehouse.dir": (cache_directory() / "spark-warehouse").as_uri(),
             "spark.ui.enabled": "false",
         }
-    if _is_local(settings) and "spark.driver.memory" not in given:  # Spark numbers 8192 pages at most for a task
-        options["spark.buffer.pageSize"] = "1m"  # else joins, sorts and groups of one task take 16 MB each of 1 GB
+    if _is_local(settings) and "spark.driver.memory" not in given:  # Spark limits a task to 8192 pages
+        options["spark.buffer.pageSize"] = "1m"  # else joins, sorts and groupings of one task take 16 MB each of 1 GB
     if java_options:
         defaults = given.pop("spark.driver.defaultJavaOptions", "")
         options["spark.driver.defaultJavaOptions"] = f"{java_options} {defaults}".strip()
@@ -217,7 +217,7 @@ def session_options(settings: SparkSettings, java_options: str) -> dict[str, str
 
 
 def _master(settings: SparkSettings) -> str | None:
-    """The master to ask for; None where spark-submit has chosen one."""
+    """Return the master to request; None if spark-submit has chosen one."""
     if settings.master is not None:
         return settings.master
     return dict(settings.conf).get("spark.master", None if _GATEWAY in os.environ else "local[*]")
@@ -236,7 +236,7 @@ def _build(settings: SparkSettings, *, java_options: str) -> SparkSession:
         with _submitted(options):
             SparkContext._ensure_initialized()
         return builder.getOrCreate()
-    except Exception as error:  # PySpark's errors and Py4J's have no class in common
+    except Exception as error:  # PySpark and Py4J errors have no common class
         raise SparkUnavailable(
             f"Spark did not start: {_first_line(error)}",
             hint="Spark's own messages are above; check JAVA_HOME, the master and Spark's settings",
@@ -249,7 +249,7 @@ def _quiet() -> str:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """These variables while Spark's launcher reads them; what this process starts later does not see them."""
+    """Set environment variables while Spark's launcher reads them; later child processes do not inherit them."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -264,8 +264,8 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _submitted(options: Mapping[str, str]) -> Iterator[None]:
-    """Give these options to the Java that PySpark starts: by a file, as everybody can read its command line."""
-    with tempfile.TemporaryDirectory(prefix="kilonova-spark-") as folder:  # which nobody else can open
+    """Pass options to PySpark's Java process in a file, because any user can read its command line."""
+    with tempfile.TemporaryDirectory(prefix="kilonova-spark-") as folder:  # readable by this user only
         file = Path(folder) / "options"
         file.write_text(properties(options), encoding="utf-8")
         given = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
@@ -275,7 +275,7 @@ def _submitted(options: Mapping[str, str]) -> Iterator[None]:
 
 
 def properties(options: Mapping[str, str]) -> str:
-    """Options as a properties file of Java, read as UTF-8."""
+    """Format options as a Java properties file, read as UTF-8."""
     return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in options.items())
 
 
@@ -287,7 +287,7 @@ def _escaped(text: str) -> str:
 
 
 def _driver_memory() -> int:
-    """Half of what this process may use, from 1 to 8 GiB: in a local session the driver does all the work."""
+    """Return half of this process's memory limit, from 1 to 8 GiB: in a local session the driver does all the work."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())

@@ -1,9 +1,10 @@
 """Directories and files of the warehouse, on any file system that fsspec and Spark share.
 
-A block is the directory `block_<number>_<suffix>`; the catalog gives both, and the suffix is random, so that no name is
-ever used twice (Nova, section 3). Beside its files, the manifest `_block.json` says what was written, and `_committed`
-stands where a catalog has published it. Nothing here reads more than a few rows. The logs of runs stand beside the
-blocks, by the day on which the run began: `_logs/<day>/run_<number>.log`; `_catalog.json` says whose blocks they are.
+A block is the directory `block_<number>_<suffix>`; the catalog assigns both parts, and the suffix is random, so that no
+name is ever reused (Nova, section 3). Next to its files, the manifest `_block.json` records what was written, and
+`_committed` marks blocks that a catalog has published. Nothing here reads more than a few rows. Run logs are next to
+the blocks, by the day on which the run began: `_logs/<day>/run_<number>.log`; `_catalog.json` names the catalog that
+owns the blocks.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from kilonova.errors import StorageFailed
 from kilonova.model.block import BlockName, StoredFile
 from kilonova.model.damage import MANIFEST
 
-COMMITTED = "_committed"  # Spark takes no notice of what begins so
+COMMITTED = "_committed"  # Spark ignores files whose names begin with an underscore
 OWNER = "_catalog.json"
 _LOGS = "_logs"
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}$")
 _PART = re.compile(r"part-(\d+)-")
 _CHECKSUM = "sha256"
 _AT_ONCE = 8
-"""How many files are read at the same time."""
+"""Number of files read concurrently."""
 
 
 class Storage:
-    """The files of one warehouse.
+    """Files of one warehouse.
 
     Args:
         url: a directory or a URL that both Spark and fsspec understand.
@@ -61,21 +62,21 @@ class Storage:
             ) from None
 
     def path(self, block: BlockName) -> str:
-        """The URL of a block's directory."""
+        """Return the URL of a block's directory."""
         return f"{self.url}/{block.directory}"
 
     def create(self) -> None:
-        """Make the warehouse's directory."""
+        """Create the warehouse's directory."""
         try:
             self._fs.makedirs(self._root, exist_ok=True)
         except OSError as error:
             raise StorageFailed(f"the warehouse cannot be made: {error}", path=self.url) from error
 
     def owner(self) -> str | None:
-        """The file that says to which catalog the warehouse belongs; None if there is none.
+        """Return the content of the file that names the warehouse's catalog; None if there is none.
 
         Raises:
-            StorageFailed: it cannot be read.
+            StorageFailed: the file cannot be read.
         """
         try:
             content: bytes = self._fs.cat_file(f"{self._root}/{OWNER}")
@@ -86,13 +87,13 @@ class Storage:
         return content.decode("utf-8", "replace")
 
     def claim(self, owner: str) -> None:
-        """Write the file that says to which catalog the warehouse belongs, unless there is one.
+        """Write the file that names the warehouse's catalog, unless it exists.
 
-        Of several processes that do so at once, the file of one stays, whole. An object store that cannot create a file
-        only where there is none keeps that of the last.
+        If several processes do so concurrently, one of the files is kept, complete. An object store without conditional
+        creation keeps the last one.
 
         Raises:
-            StorageFailed: it cannot be written.
+            StorageFailed: the file cannot be written.
         """
         place, content = f"{self._root}/{OWNER}", owner.encode()
         try:
@@ -115,10 +116,10 @@ class Storage:
             raise StorageFailed(f"the warehouse cannot be written: {error}", path=self.url) from error
 
     def hand_over(self, owner: str) -> None:
-        """Write the file that says to which catalog the warehouse belongs, in place of the one that is there.
+        """Replace the file that names the warehouse's catalog.
 
         Raises:
-            StorageFailed: it cannot be written.
+            StorageFailed: the file cannot be written.
         """
         try:
             self._replace(f"{self._root}/{OWNER}", owner.encode())
@@ -126,7 +127,7 @@ class Storage:
             raise StorageFailed(f"the warehouse cannot be written: {error}", path=self.url) from error
 
     def delete(self, blocks: Iterable[BlockName]) -> None:
-        """Delete the directories of blocks; those that are not there are deleted already."""
+        """Delete the directories of blocks; missing ones are ignored."""
         for block in blocks:
             place = self._place(block)
             try:
@@ -138,17 +139,17 @@ class Storage:
                 raise StorageFailed(f"the block cannot be deleted: {error}", path=self.path(block)) from error
 
     def blocks(self) -> list[BlockName]:
-        """The names of the blocks that have a directory."""
+        """Return the names of the blocks that have a directory."""
         if not self._fs.exists(self._root):
             return []
         names = (entry.rstrip("/").rsplit("/", 1)[-1] for entry in self._fs.ls(self._root, detail=False))
         return sorted(block for name in names if (block := BlockName.of(name)) is not None)
 
     def seal(self, block: BlockName, manifest: str) -> None:
-        """Put a manifest beside the files of a block, and have all of them outlast a loss of power.
+        """Write a manifest next to the files of a block and flush all of them to disk.
 
         Raises:
-            StorageFailed: it cannot be written, or there is one.
+            StorageFailed: the manifest cannot be written, or exists already.
         """
         place, content = self._place(block), manifest.encode()
         try:
@@ -166,10 +167,10 @@ class Storage:
             raise StorageFailed(f"the block's manifest cannot be written: {error}", path=self.path(block)) from error
 
     def manifest(self, block: BlockName) -> str | None:
-        """The manifest beside the files of a block; None if there is none.
+        """Return the manifest of a block; None if there is none.
 
         Raises:
-            StorageFailed: it cannot be read.
+            StorageFailed: the manifest cannot be read.
         """
         try:
             content: bytes = self._fs.cat_file(f"{self._place(block)}/{MANIFEST}")
@@ -180,10 +181,10 @@ class Storage:
         return content.decode("utf-8", "replace")
 
     def mark_committed(self, blocks: Iterable[BlockName]) -> None:
-        """Put a mark beside the manifests of blocks that a catalog has published.
+        """Mark blocks as published by a catalog.
 
         Raises:
-            StorageFailed: it cannot be written.
+            StorageFailed: the mark cannot be written.
         """
         for block in blocks:
             try:
@@ -192,26 +193,26 @@ class Storage:
                 raise StorageFailed(f"the block cannot be marked: {error}", path=self.path(block)) from error
 
     def is_committed(self, block: BlockName) -> bool:
-        """Return whether a block has the mark of one that a catalog has published."""
+        """Return whether a block is marked as published by a catalog."""
         return bool(self._fs.exists(f"{self._place(block)}/{COMMITTED}"))
 
     def keep_log(self, run: int, day: date, text: str) -> None:
-        """Write the log of a run that began on a day, in place of what is there."""
+        """Write the log of a run that began on the given day, replacing any earlier one."""
         place, content = self._log(run, day), text.encode("utf-8", "backslashreplace")
         try:
             try:
                 self._replace(place, content)
-            except FileNotFoundError:  # the first of its day
+            except FileNotFoundError:  # first log of this day
                 self._fs.makedirs(place.rpartition("/")[0], exist_ok=True)
                 self._replace(place, content)
         except OSError as error:
             raise StorageFailed(f"the log cannot be written: {error}", run=run, path=self.url) from error
 
     def log(self, run: int, day: date) -> str | None:
-        """The log of a run that began on a day; None if there is none.
+        """Return the log of a run that began on the given day; None if there is none.
 
         Raises:
-            StorageFailed: it cannot be read.
+            StorageFailed: the log cannot be read.
         """
         try:
             content: bytes = self._fs.cat_file(self._log(run, day))
@@ -222,7 +223,7 @@ class Storage:
         return content.decode()
 
     def delete_logs(self, before: date) -> None:
-        """Delete the logs of the runs that began before a day."""
+        """Delete the logs of runs that began before the given day."""
         place = f"{self._root}/{_LOGS}"
         try:
             if not self._fs.exists(place):
@@ -232,14 +233,14 @@ class Storage:
                 day = _DAY.search(folder.rstrip("/"))
                 if day is not None and date.fromisoformat(day[0]) < before:
                     self._fs.rm(folder, recursive=True)
-        except FileNotFoundError:  # somebody else is at it
+        except FileNotFoundError:  # another process is deleting them
             return
         except OSError as error:
             raise StorageFailed(f"logs cannot be deleted: {error}", path=self.url) from error
 
     def _replace(self, place: str, content: bytes) -> None:
-        """Write a file, so that what was there is there until all of it is written."""
-        if isinstance(self._fs, LocalFileSystem):  # object stores do so anyway
+        """Replace a file atomically: the old content stays until the new one is complete."""
+        if isinstance(self._fs, LocalFileSystem):  # object stores replace atomically
             self._fs.pipe_file(f"{place}.draft", content)
             os.replace(f"{place}.draft", place)
         else:
@@ -249,7 +250,7 @@ class Storage:
         return f"{self._root}/{_LOGS}/{day.isoformat()}/run_{run}.log"
 
     def found(self, block: BlockName) -> dict[str, int] | None:
-        """The sizes of the files in a block's directory by name, hidden ones left out; None if it has no directory.
+        """Return the sizes of the files in a block's directory by name, without hidden ones; None if it does not exist.
 
         Raises:
             StorageFailed: the directory cannot be read.
@@ -268,7 +269,7 @@ class Storage:
             raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
 
     def every_found(self) -> Callable[[BlockName], dict[str, int] | None]:
-        """Return what gives the same as `found`, for many blocks: of an object store by one listing of everything.
+        """Return a function equivalent to `found` for many blocks; an object store is listed only once.
 
         Raises:
             StorageFailed: the warehouse cannot be read.
@@ -287,7 +288,7 @@ class Storage:
         return lambda block: blocks.get(block.directory)
 
     def checksum(self, block: BlockName, file: str) -> str | None:
-        """The checksum of a file of a block, as `StoredFile` has it; None if there is no such file.
+        """Return the checksum of a block's file, as in `StoredFile`; None if there is no such file.
 
         Raises:
             StorageFailed: the warehouse cannot be reached.
@@ -301,10 +302,10 @@ class Storage:
             raise StorageFailed(f"a file of the block cannot be read: {error}", path=self.path(block)) from error
 
     def set_aside(self, block: BlockName, file: str) -> None:
-        """Give a file in a block's directory a name that Spark takes no notice of: `_foreign_` before its own.
+        """Quarantine a file in a block's directory: prefix its name with `_foreign_`, so that Spark ignores it.
 
         Raises:
-            StorageFailed: it cannot be renamed.
+            StorageFailed: the file cannot be renamed.
         """
         place = self._place(block)
         try:
@@ -313,7 +314,7 @@ class Storage:
             raise StorageFailed(f"a file cannot be set aside: {error}", path=self.path(block)) from error
 
     def recorded(self, block: BlockName) -> tuple[StoredFile, ...]:
-        """The files of a block that was just written, by name; local ones outlast a loss of power then.
+        """Return the files of a block that was just written, by name; local ones are flushed to disk.
 
         Raises:
             StorageFailed: a file cannot be read.
@@ -325,7 +326,7 @@ class Storage:
             raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
 
     def copy(self, block: BlockName, to: BlockName) -> None:
-        """Give another block the files of a block; those that go meanwhile are left out.
+        """Copy the files of one block to another; files deleted meanwhile are left out.
 
         Raises:
             StorageFailed: a file cannot be copied.
@@ -344,7 +345,7 @@ class Storage:
             raise StorageFailed(f"the block cannot be copied: {error}", path=self.path(to)) from error
 
     def first_rows(self, block: BlockName, columns: Sequence[str], count: int) -> list[dict[str, Any]]:
-        """Some columns of at most `count` rows of a block, those of one file that come first.
+        """Return some columns of at most `count` rows of a block, the first ones of one file.
 
         Raises:
             StorageFailed: a file cannot be read.
@@ -368,7 +369,7 @@ class Storage:
         return StoredFile(name=path.rpartition("/")[2], size=size, rows=rows, checksum=checksum)
 
     def name_buckets(self, block: BlockName, files: Iterable[StoredFile]) -> tuple[StoredFile, ...]:
-        """Give the files of a block, one per partition, the names by which Spark knows them as buckets.
+        """Rename the files of a block, one per partition, to the names by which Spark recognizes buckets.
 
         Returns:
             The files, with their new names.
@@ -376,7 +377,7 @@ class Storage:
         place, renamed = self._place(block), []
         for file in files:
             match = _PART.match(file.name)
-            assert match is not None  # it is one that Spark wrote
+            assert match is not None  # written by Spark
             stem, dot, rest = file.name.partition(".")
             name = f"{stem}_{int(match[1]):05d}{dot}{rest}"
             self._fs.mv(f"{place}/{file.name}", f"{place}/{name}")
@@ -386,11 +387,11 @@ class Storage:
         return tuple(renamed)
 
     def _place(self, block: BlockName) -> str:
-        """The path of a block's directory on its file system."""
+        """Return the path of a block's directory on its file system."""
         return f"{self._root}/{block.directory}"
 
     def _listed(self, block: BlockName) -> list[tuple[str, int]]:
-        """The paths of a block's files that Spark reads, and their sizes, in order."""
+        """Return the paths of a block's files that Spark reads, and their sizes, in order."""
         place = self._place(block)
         self._fs.invalidate_cache(place)
         try:
@@ -402,7 +403,7 @@ class Storage:
 
 
 def _flush_directory(path: str) -> None:
-    """Have a directory's entries outlast a loss of power."""
+    """Flush a directory's entries to disk."""
     directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)

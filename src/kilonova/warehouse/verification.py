@@ -1,8 +1,8 @@
-"""Verification of blocks when they are read: what is found must be what was written.
+"""Verification of blocks before reading: their files must be those that were written.
 
-Names and sizes are compared by one listing per block, in the driver, before Spark is asked. A process that has found a
-block whole believes it for `BELIEVED` seconds: runs that follow each other list what is new, and what they have not
-looked at for a while. Contents are read where that is asked for, each block's once per process.
+Names and sizes are compared by one listing per block, in the driver, before Spark is called. A process that has
+verified a block does not verify it again for `BELIEVED` seconds: successive runs list new blocks, and those not
+verified recently. Contents are read on request, each block's once per process.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kilonova.errors import BlockDamaged
 from kilonova.model.block import Block, BlockName
-from kilonova.model.damage import Damage, DamageKind, WrittenBlock, compare, written
+from kilonova.model.damage import Damage, DamageKind, WrittenBlock, compare, written_block
 from kilonova.warehouse.storage import Storage
 
 BELIEVED = 600.0
-"""For how many seconds a process believes a block that it has found whole."""
+"""Number of seconds for which a verified block is not verified again."""
 
 _AT_ONCE = 8
-"""How many blocks are looked at at the same time."""
+"""Number of blocks verified concurrently."""
 
 
 class Verification:
-    """What this process knows of the blocks of a warehouse.
+    """Verifier of a warehouse's blocks, with this process's earlier results.
 
     Args:
         storage: the files.
-        checksums: whether the contents of files are read before they are believed, rather than their sizes.
-        clock: tells the seconds.
+        checksums: whether to verify the contents of files rather than their sizes.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class Verification:
         self._read: set[BlockName] = set()
 
     def check(self, blocks: Iterable[Block], *, checksums: bool = False) -> None:
-        """Refuse blocks that are not as they were written.
+        """Check that blocks are as they were written.
 
         Args:
             blocks: the blocks.
-            checksums: whether the contents of their files are read, whatever is known of them.
+            checksums: whether to read the contents of their files, regardless of earlier results.
 
         Raises:
-            BlockDamaged: a file is missing, foreign, or not what was written.
+            BlockDamaged: a file is missing, foreign, or not as written.
             StorageFailed: the warehouse cannot be read.
         """
         until = self._clock() - BELIEVED
@@ -65,7 +65,7 @@ class Verification:
             return
 
         def look(block: Block) -> tuple[Damage, ...]:
-            known = written(block)
+            known = written_block(block)
             damages = compare(known, self._storage.found(block.name))
             if not damages and contents and (checksums or block.name not in self._read):
                 damages = changed_files(self._storage, known)
@@ -81,17 +81,17 @@ class Verification:
             self._read.update(block.name for block in asked)
 
     def forget(self, blocks: Iterable[BlockName]) -> None:
-        """Drop what is known of blocks that go."""
+        """Drop the results for deleted blocks."""
         for name in blocks:
             self._whole.pop(name, None)
             self._read.discard(name)
 
 
 def changed_files(storage: Storage, block: WrittenBlock) -> tuple[Damage, ...]:
-    """The files of a block whose contents are not what was written.
+    """Return the files of a block whose contents are not as written.
 
     Raises:
-        StorageFailed: one cannot be read.
+        StorageFailed: a file cannot be read.
     """
     return tuple(
         Damage(DamageKind.CHANGED, file.name)

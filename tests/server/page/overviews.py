@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from kilonova.catalog.overview import BindingGlance, ChannelGlance, Following, Overview, TaskGlance
+from kilonova.catalog.overview import BindingSummary, ChannelSummary, InputSummary, Overview, TaskSummary
 from kilonova.model.task import Mode, Production
 from tests.databases import NOON
 
 
-def channel_glance(name: str, *, point: int = 1, workflow: str = "w") -> ChannelGlance:
-    return ChannelGlance(
+def channel_glance(name: str, *, point: int = 1, workflow: str = "w") -> ChannelSummary:
+    return ChannelSummary(
         name=name,
         workflow=workflow,
         point=point,
@@ -32,9 +32,9 @@ def task_glance(
     binding: str = "",
     started: bool = False,
     lookups: Collection[str] = (),
-) -> TaskGlance:
+) -> TaskSummary:
     """A task; `reads` says how far it is behind in each channel."""
-    return TaskGlance(
+    return TaskSummary(
         name=name,
         workflow=workflow,
         binding=binding or name,
@@ -42,7 +42,7 @@ def task_glance(
         logic=0,
         started=started,
         reads=tuple(
-            Following(
+            InputSummary(
                 channel=channel,
                 modes=(Mode.ALL if channel in lookups else Mode.NEW,),
                 cursor=0,
@@ -60,7 +60,7 @@ def task_glance(
 
 
 def an_overview(
-    channels: Iterable[ChannelGlance], tasks: Iterable[TaskGlance], *, paused: Collection[str] = ()
+    channels: Iterable[ChannelSummary], tasks: Iterable[TaskSummary], *, paused: Collection[str] = ()
 ) -> Overview:
     """Channels and tasks; bindings that are not named as their task bind several."""
     every = {task.name: task for task in tasks}
@@ -69,7 +69,7 @@ def an_overview(
         channels={channel.name: channel for channel in channels},
         tasks=every,
         bindings={
-            name: BindingGlance(name=name, workflowette="", alone=by_itself, paused=name in paused, due=0)
+            name: BindingSummary(name=name, workflowette="", implicit=by_itself, paused=name in paused, due=0)
             for name, by_itself in alone.items()
         },
         running={},

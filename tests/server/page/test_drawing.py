@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kilonova.catalog.overview import Overview
-from kilonova.server.page.drawing import Drawing, drawn
-from kilonova.server.page.geometry import Point, Rectangle
-from kilonova.server.page.glances import around, part
+from kilonova.server.page.graph.drawing import Drawing, draw_graph
+from kilonova.server.page.graph.geometry import Point, Rectangle
+from kilonova.server.page.overview_cache import neighbourhood, select_part
 from tests.server.page.overviews import an_overview, channel_glance, task_glance
-from tests.server.page.test_placing import overlap
+from tests.server.page.test_placement import overlap
 
 
 @st.composite
@@ -62,7 +62,7 @@ def along(path: str) -> list[Point]:
 
 
 def check(overview: Overview) -> Drawing:
-    found = drawn(overview)
+    found = draw_graph(overview)
     assert found.channels.keys() == overview.channels.keys()
     assert found.tasks.keys() == overview.tasks.keys()
     boxes = [*found.channels.values(), *found.tasks.values()]
@@ -102,11 +102,11 @@ def within(x: float, y: float, box: Rectangle, slack: float = 2) -> bool:
 @given(overviews(), st.data())
 def test_everything_is_drawn_once(overview: Overview, data: st.DataObject) -> None:
     check(overview)
-    assert drawn(overview) == drawn(overview)
+    assert draw_graph(overview) == draw_graph(overview)
     names = sorted(overview.channels)
     if names:
-        check(around(overview, [data.draw(st.sampled_from(names))], data.draw(st.integers(1, 3))))
-        check(part(overview, data.draw(st.sets(st.sampled_from(names)))))
+        check(neighbourhood(overview, [data.draw(st.sampled_from(names))], data.draw(st.integers(1, 3))))
+        check(select_part(overview, data.draw(st.sets(st.sampled_from(names)))))
 
 
 @pytest.mark.parametrize("reads", [("a", "b"), ("b", "a")])
@@ -133,7 +133,7 @@ def test_a_line_back_leads_past_the_other_channels_of_its_task() -> None:
 
 
 def test_nothing_is_drawn_of_nothing() -> None:
-    found = drawn(an_overview([], []))
+    found = draw_graph(an_overview([], []))
     assert (found.width, found.height, found.channels, found.tasks, found.frames) == (0, 0, {}, {}, ())
 
 

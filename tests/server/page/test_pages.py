@@ -14,7 +14,7 @@ from httpx2 import Response
 
 import kilonova as kn
 from bench.crowd import fill, workflows
-from kilonova.catalog import chains, registry, runs
+from kilonova.catalog import channel_store, registry, runs
 from kilonova.model.block import Delta
 from kilonova.model.run import RunKind
 from kilonova.model.schema import Schema
@@ -25,7 +25,7 @@ from kilonova.service.project import Project, open_project
 from tests.catalog.building import LEASE, a_block, a_channel, a_task, an_output, begin
 from tests.databases import DIALECTS, empty_database
 from tests.server.conftest import OFTEN, opened_shop
-from tests.server.standing_in import Prompt
+from tests.server.fakes import Prompt
 
 HERE = "http://localhost:8620"
 LISTS = ("/", "/channels", "/tasks", "/runs", "/triggers", "/servers", "/events", "/sign-in")
@@ -92,7 +92,7 @@ def taken_in(shop: Project) -> None:
     with shop.catalog.writing() as tx:
         run, points = begin(tx, "clicks")
         point = points["clicks"]
-        made = replace(a_block(chains.new_block(tx, "clicks", run), Delta(point - 1, point)), schema=columns)
+        made = replace(a_block(channel_store.new_block(tx, "clicks", run), Delta(point - 1, point)), schema=columns)
         output = an_output("clicks", point, replace(made, columns=columns))
         runs.commit(tx, run, inputs=(), outputs=[output], advances=())
 
@@ -450,7 +450,7 @@ def test_a_defect_is_told_as_a_page(shop: Project, pages: TestClient, monkeypatc
     def broken(*_arguments: object) -> None:
         raise RuntimeError("<oh>")
 
-    monkeypatch.setattr(shop, "attendance", broken)
+    monkeypatch.setattr(shop, "servers", broken)
     answer = pages.get("/servers")
     read(answer, 500)
     assert "RuntimeError: &lt;oh&gt;" in answer.text

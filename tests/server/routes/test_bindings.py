@@ -71,7 +71,7 @@ def test_triggers_say_what_they_wait_for(client: TestClient, shop: Project) -> N
             "wake": None,
         }
     ]
-    assert (told["due"], told["last"]["state"]) == (1, "due")
+    assert (told["due"], told["last"]["state"]) == (1, "queued")
     assert client.get("/api/v1/triggers?after=per_user").json() == []
     assert client.get("/api/v1/triggers?binding=x").status_code == 404
 
@@ -79,13 +79,13 @@ def test_triggers_say_what_they_wait_for(client: TestClient, shop: Project) -> N
 def test_servers_say_what_they_have_taken_on(client: TestClient, shop: Project) -> None:
     client.post("/api/v1/bindings/per_user/fire")
     with shop.catalog.writing() as tx:
-        servers.enter(tx, "one", "1", LEASE)
+        servers.register(tx, "one", "1", LEASE)
         firings.claim(tx, "one", 1, None)
     [told] = client.get("/api/v1/servers").json()
     assert (told["name"], told["state"], told["runs"], told["outlets"]) == ("one", "alive", [], [])
     assert [firing["state"] for firing in told["firings"]] == ["claimed"]
     assert client.get("/api/v1/firings?state=claimed").json() == told["firings"]
-    assert client.get("/api/v1/firings?state=due").json() == []
+    assert client.get("/api/v1/firings?state=queued").json() == []
 
 
 def test_events_are_filtered_newest_first(client: TestClient, shop: Project) -> None:

@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 from kilonova.server.api import api
 from kilonova.service.project import Project, open_project
 from tests.catalog.building import ingested
-from tests.server.standing_in import Prompt
+from tests.server.fakes import Prompt
 
 
 def test_a_channel_is_shown_with_its_newest_point(client: TestClient, shop: Project) -> None:
@@ -58,8 +58,8 @@ def test_rows_go_in_by_upload(client: TestClient, prompt: Prompt) -> None:
 
 
 def test_rows_go_in_by_reference(client: TestClient) -> None:
-    assert client.post("/api/v1/channels/clicks/references?source=/some.csv").json() == {"run": 3, "repeated": False}
-    missing = client.post("/api/v1/channels/clicks/references?source=/nowhere.csv")
+    assert client.post("/api/v1/channels/clicks/ingests?source=/some.csv").json() == {"run": 3, "repeated": False}
+    missing = client.post("/api/v1/channels/clicks/ingests?source=/nowhere.csv")
     assert (missing.status_code, missing.json()["error"]) == (422, "unreadable")
 
 
@@ -88,11 +88,11 @@ def test_files_are_read_at_listed_places_alone(shop: Project, source: str, statu
     with open_project(shop.directory, serve=listed) as project:
         client = TestClient(api(Prompt(), project), base_url="http://localhost")
         place = source.format(place=shop.directory)
-        assert client.post(f"/api/v1/channels/clicks/references?source={place}").status_code == status
+        assert client.post(f"/api/v1/channels/clicks/ingests?source={place}").status_code == status
 
 
 def test_formats_that_are_not_of_files_are_read_if_they_are_listed(client: TestClient, shop: Project) -> None:
-    asked = "/api/v1/channels/clicks/references?source=/some&format="
+    asked = "/api/v1/channels/clicks/ingests?source=/some&format="
     assert [client.post(asked + format).status_code for format in ("orc", "jdbc", "org.apache.X")] == [200, 403, 403]
     with open_project(shop.directory, serve={"sources": ["/some"], "formats": ["avro"]}) as project:
         other = TestClient(api(Prompt(), project), base_url="http://localhost")
@@ -101,7 +101,7 @@ def test_formats_that_are_not_of_files_are_read_if_they_are_listed(client: TestC
 
 @pytest.mark.parametrize("option", ["path=/etc", "Paths=x", "fs.s3a.endpoint=evil", "spark.x=1"])
 def test_options_say_how_files_are_read_and_not_which(client: TestClient, option: str) -> None:
-    for place in ("blocks?", "references?source=/some&"):
+    for place in ("blocks?", "ingests?source=/some&"):
         answer = client.post(f"/api/v1/channels/clicks/{place}option={option}", content=b"")
         assert (answer.status_code, answer.json()["error"]) == (422, "settings")
 
@@ -111,7 +111,7 @@ def test_an_ingest_is_named_by_a_header(client: TestClient, prompt: Prompt, sent
     headers = {"Idempotency-Key": sent}
     for body in (b"{}", b"{}", b"[]"):
         assert client.post("/api/v1/channels/clicks/blocks", content=body, headers=headers).status_code == 200
-    client.post("/api/v1/channels/clicks/references?source=/some.csv", headers=headers)
+    client.post("/api/v1/channels/clicks/ingests?source=/some.csv", headers=headers)
     assert {arguments["idempotency_key"] for _, arguments in prompt.asked} == {"monday"}
     first, second, other, _ = (arguments.get("content_digest") for _, arguments in prompt.asked)
     assert first == second != other
@@ -121,7 +121,7 @@ def test_an_ingest_is_named_by_a_header(client: TestClient, prompt: Prompt, sent
 def test_a_name_that_cannot_be_is_refused_before_the_rows_are_taken(
     client: TestClient, prompt: Prompt, sent: str
 ) -> None:
-    for place in ("blocks", "references?source=/some.csv"):
+    for place in ("blocks", "ingests?source=/some.csv"):
         answer = client.post(f"/api/v1/channels/clicks/{place}", content=b"", headers={"Idempotency-Key": sent})
         assert (answer.status_code, answer.json()["error"]) == (422, "settings")
     assert prompt.asked == []
@@ -168,12 +168,12 @@ def test_a_channel_is_dropped_unless_it_is_read(client: TestClient, shop: Projec
 def test_garbage_is_told_before_it_goes(client: TestClient, shop: Project) -> None:
     ingested(shop.catalog, "clicks")
     ingested(shop.catalog, "clicks", base=True)
-    would = client.post("/api/v1/garbage?dry_run=true").json()
+    would = client.post("/api/v1/gc?dry_run=true").json()
     assert [(block["channel"], block["held_by"] is None) for block in would["looked_at"]] == [
         ("clicks", True), ("clicks", False),
     ]  # fmt: skip
     assert would["blocks"] == 1
-    assert client.post("/api/v1/garbage?channel=per_user").json()["blocks"] == 0
-    done = client.post("/api/v1/garbage?channel=clicks").json()
+    assert client.post("/api/v1/gc?channel=per_user").json()["blocks"] == 0
+    done = client.post("/api/v1/gc?channel=clicks").json()
     assert (done["blocks"], done["deleted"], len(done["looked_at"])) == (1, 1, 1)
-    assert client.post("/api/v1/garbage?channel=click").status_code == 404
+    assert client.post("/api/v1/gc?channel=click").status_code == 404

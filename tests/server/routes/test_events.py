@@ -6,7 +6,7 @@ import asyncio
 
 from anyio.from_thread import start_blocking_portal
 
-from kilonova.server.routes.events import Newest
+from kilonova.server.routes.events import NewestEventResponse
 from kilonova.service.project import Project
 
 
@@ -18,7 +18,7 @@ def test_however_many_listen_the_newest_event_is_looked_for_once(shop: Project) 
             looks.append(shop.newest_event())
             return looks[-1]
 
-    newest = Newest(Counted())  # type: ignore[arg-type]
+    newest = NewestEventResponse(Counted())  # type: ignore[arg-type]
 
     async def listeners() -> list[int]:
         return await asyncio.gather(*(newest() for _ in range(20)))

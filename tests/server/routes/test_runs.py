@@ -9,7 +9,7 @@ from kilonova.catalog import runs
 from kilonova.model.run import RunKind
 from kilonova.service.project import Project
 from tests.catalog.building import LEASE, begin, ingested
-from tests.server.standing_in import Prompt
+from tests.server.fakes import Prompt
 
 
 def test_runs_come_newest_first_and_page_by_page(client: TestClient, shop: Project) -> None:
@@ -75,11 +75,11 @@ def test_a_run_is_cancelled_and_retried_by_whoever_has_the_token(client: TestCli
     bearing = {"Authorization": f"Bearer {shop.create_token('ann', 'operate')}"}
     early = client.post(f"/api/v1/runs/{number}/retry", headers=bearing)
     assert (early.status_code, early.json()["error"], early.json()["run"]) == (422, "state", number)
-    cancelled = client.post(f"/api/v1/runs/{number}/cancellation", headers=bearing)
+    cancelled = client.post(f"/api/v1/runs/{number}/cancel", headers=bearing)
     assert cancelled.json() == client.get(f"/api/v1/runs/{number}", headers=bearing).json()
     run = cancelled.json()["run"]
     assert (run["state"], run["error"]) == ("cancelled", "cancelled by ann")
-    again = client.post(f"/api/v1/runs/{number}/cancellation", headers=bearing)
+    again = client.post(f"/api/v1/runs/{number}/cancel", headers=bearing)
     assert (again.status_code, again.json()["error"]) == (422, "state")
     assert "cancelled by ann" in again.json()["problem"]
     assert client.post(f"/api/v1/runs/{number}/retry", headers=bearing).json() == {"bindings": ["per_user"]}
@@ -89,7 +89,7 @@ def test_a_run_is_cancelled_and_retried_by_whoever_has_the_token(client: TestCli
 
 
 def test_without_tokens_it_is_the_user_of_the_server_who_cancels(client: TestClient, shop: Project) -> None:
-    answer = client.post(f"/api/v1/runs/{begun(shop)}/cancellation")
+    answer = client.post(f"/api/v1/runs/{begun(shop)}/cancel")
     assert answer.json()["run"]["error"] == f"cancelled by {getpass.getuser()}"
     for what in ("cancellation", "retry"):
         assert client.post(f"/api/v1/runs/7/{what}").status_code == 404

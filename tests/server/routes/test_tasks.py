@@ -3,7 +3,7 @@ from __future__ import annotations
 from fastapi.testclient import TestClient
 
 import kilonova as kn
-from kilonova.model.run import Way
+from kilonova.model.run import RefreshMethod
 from kilonova.service.project import Project
 from tests.catalog.building import ingested
 from tests.service.writing import Writing, wrote
@@ -32,29 +32,36 @@ def test_a_view_is_explained(client: TestClient) -> None:
 
 def test_a_task_says_what_it_would_do(client: TestClient, shop: Project) -> None:
     ingested(shop.catalog, "clicks")
-    outlook = client.get("/api/v1/tasks/per_user/outlook").json()
-    assert (outlook["due"], outlook["variant"], outlook["way"]) == ("its logic has not run yet", "full", "whole")
-    assert list(outlook["estimates"]) == ["whole"]
+    outlook = client.get("/api/v1/tasks/per_user/next-run").json()
+    assert (outlook["due"], outlook["variant"], outlook["way"]) == ("its logic has not run yet", "full", "full")
+    assert list(outlook["estimates"]) == ["full"]
     [read] = outlook["reads"]
     assert (read["port"], read["mode"], read["how"], read["rows"]) == ("clicks", "all", "snapshot", 1)
     assert [block["kind"] for block in read["blocks"]] == ["Δ0→1"]
 
 
 def test_a_task_tells_its_runs_page_by_page(client: TestClient, shop: Project) -> None:
-    estimates = {Way.INCREMENTAL: 0.5, Way.WHOLE: 2.0}
+    estimates = {RefreshMethod.INCREMENTAL: 0.5, RefreshMethod.FULL: 2.0}
     for point in (1, 2, 3):
         made = {"per_user": Writing(rows=point)}
-        wrote(shop.catalog, made, task="per_user", read=[("clicks", point)], way=Way.INCREMENTAL, estimates=estimates)
+        wrote(
+            shop.catalog,
+            made,
+            task="per_user",
+            read=[("clicks", point)],
+            way=RefreshMethod.INCREMENTAL,
+            estimates=estimates,
+        )
     first = client.get("/api/v1/tasks/per_user/runs?limit=2")
     second = client.get(first.links["next"]["url"])
     assert [[past["run"] for past in page.json()] for page in (first, second)] == [[3, 2], [1]]
     past = first.json()[0]
-    assert (past["way"], past["estimates"]) == ("incremental", {"incremental": 0.5, "whole": 2.0})
+    assert (past["way"], past["estimates"]) == ("incremental", {"incremental": 0.5, "full": 2.0})
     assert (past["channel"], past["point"], past["rows"], past["state"]) == ("per_user", 3, 3, "succeeded")
 
 
 def test_what_is_not_there_is_told(client: TestClient) -> None:
-    for path in ("tasks/per_usr", "tasks/per_usr/outlook", "tasks/per_usr/runs", "views/per_usr"):
+    for path in ("tasks/per_usr", "tasks/per_usr/next-run", "tasks/per_usr/runs", "views/per_usr"):
         answer = client.get(f"/api/v1/{path}")
         assert (answer.status_code, answer.json()["hint"]) == (404, "Did you mean per_user?")
 

@@ -4,7 +4,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from kilonova.service.project import Project
-from tests.server.standing_in import PLAN, Prompt
+from tests.server.fakes import PLAN, Prompt
 
 
 @pytest.fixture

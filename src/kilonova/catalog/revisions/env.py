@@ -1,4 +1,4 @@
-"""Where Alembic begins: the revisions run within the transaction that the catalog has opened."""
+"""Alembic entry point: revisions run within the transaction that the catalog has opened."""
 
 from alembic import context
 

@@ -1,1 +1,1 @@
-"""The web page: what people see of a project, and steer it by."""
+"""Web page: displays a project and controls it."""

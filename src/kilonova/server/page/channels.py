@@ -1,4 +1,4 @@
-"""Channels: all of them, and each with its points and blocks, its size, its readers and its rows."""
+"""Pages of channels: the list, and each with its points and blocks, its size, its readers and its rows."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import assert_never
 import pyarrow as pa
 from fastapi import APIRouter, Request, Response
 
-from kilonova.errors import UnknownName
+from kilonova.errors import NotFound
 from kilonova.model.channel import Channel
-from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh
-from kilonova.server.loop import Refused
+from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy
+from kilonova.server.loop import OperationFailed
 from kilonova.server.page.charts import Scale, Tick, steps, times
-from kilonova.server.page.glances import Glances, around
-from kilonova.server.page.picture import pictured
-from kilonova.server.page.rendering import Pages
+from kilonova.server.page.formatting import short, size
+from kilonova.server.page.graph.picture import graph_picture
+from kilonova.server.page.overview_cache import OverviewCache, neighbourhood
+from kilonova.server.page.rendering import PageRenderer
 from kilonova.server.page.timeline import timeline
-from kilonova.server.page.words import short, size
-from kilonova.server.routes.context import Before, Context, Number
-from kilonova.server.sampling import sampled
-from kilonova.service.growth import Size
+from kilonova.server.routes.context import Before, Number, RouteContext
+from kilonova.server.row_pages import row_page
+from kilonova.service.size_history import SizePoint
 
 _ROWS = 100
-"""How many rows a list has."""
+"""Number of rows of a list."""
 
 _POINTS = 40
-"""How many points are shown at once."""
+"""Number of points per page."""
 
 _SAMPLE = 20
-"""How many rows of a channel are shown at once."""
+"""Number of rows of a channel per page."""
 
 _LETTERS = 200
-"""How much of a value is shown."""
+"""Maximum number of characters shown of a value."""
 
 
-def channel_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
-    """The pages of channels."""
+def channel_pages(context: RouteContext, pages: PageRenderer, glances: OverviewCache) -> APIRouter:
+    """Return the routes of the pages of channels."""
     router = APIRouter()
     project = context.project
 
@@ -78,16 +78,16 @@ def channel_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
     def channel(request: Request, name: str, before: Before = None) -> Response:
         status = project.channel(name)
         every = glances.overview()
-        near = around(every, [name], 1)
-        chain = project.chain(name, before, _POINTS)
+        near = neighbourhood(every, [name], 1)
+        chain = project.channel_history(name, before, _POINTS)
         readers = project.readers(name)
-        sizes = project.growth(name)
+        sizes = project.size_history(name)
         chronicle = status.chronicle
         try:
-            assembly, unreadable = project.assembly(name), None
-        except UnknownName as error:
+            assembly, unreadable = project.snapshot_plan(name), None
+        except NotFound as error:
             assembly, unreadable = None, error
-        schema = chronicle.schema_at(chronicle.readable)
+        schema = chronicle.schema_at(chronicle.latest_readable)
         return pages.show(
             request,
             "channel.html",
@@ -106,24 +106,24 @@ def channel_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
             schema=schema,
             schemas=project.schemas(name),
             growth=_charts(sizes),
-            near=pictured(near, every),
+            near=graph_picture(near, every),
             inbox=_inbox(context, chronicle.channel),
         )
 
     @router.get("/channels/{name}/rows")
     async def rows(request: Request, name: str, at: str = "", since: str = "", offset: Number = 0) -> Response:
-        """A part of a page: some rows at a point, or of what changed after one."""
+        """Return a part of a page: some rows at a point, or of the changes after one."""
         try:
-            point, content = await sampled(
+            point, content = await row_page(
                 project,
-                context.errands,
+                context.operations,
                 name,
                 at=_point(at),
                 since=_point(since),
                 offset=offset,
                 limit=_SAMPLE + 1,
             )
-        except Refused as error:
+        except OperationFailed as error:
             return pages.show(request, "rows.html", problem=error.told)
         table = pa.ipc.open_stream(content).read_all()
         found = [[_shown(value) for value in row.values()] for row in table.slice(0, _SAMPLE).to_pylist()]
@@ -158,7 +158,7 @@ def _point(text: str) -> int | None:
 
 
 def _shown(value: object) -> str | None:
-    """A value of a row, or the beginning of it."""
+    """Return a row's value as text, shortened if it is long."""
     if value is None:
         return None
     text = value.hex() if isinstance(value, bytes) else str(value)
@@ -166,25 +166,25 @@ def _shown(value: object) -> str | None:
 
 
 def _chosen(policy: Policy) -> dict[str, object]:
-    """A policy as its form has it."""
+    """Return a compaction policy as the values of its form."""
     match policy:
-        case Weigh(waste=waste):
-            return {"rule": "weigh", "waste": waste, "deltas": None}
-        case AfterDeltas(deltas=deltas):
-            return {"rule": "after", "waste": None, "deltas": deltas}
-        case Never():
-            return {"rule": "never", "waste": None, "deltas": None}
+        case CostBased(max_amplification=most):
+            return {"rule": "cost-based", "max_amplification": most, "deltas": None}
+        case MaxDeltas(deltas=deltas):
+            return {"rule": "max-deltas", "max_amplification": None, "deltas": deltas}
+        case Manual():
+            return {"rule": "manual", "max_amplification": None, "deltas": None}
         case _:
             assert_never(policy)
 
 
-def _inbox(context: Context, channel: Channel) -> object:
-    """The files of the directory that the channel takes; None if it takes none."""
+def _inbox(context: RouteContext, channel: Channel) -> object:
+    """Return the files of the channel's watched directory; None if it has none."""
     return context.project.files(channel.name) if channel.watch is not None else None
 
 
-def _charts(sizes: tuple[Size, ...]) -> list[dict[str, object]]:
-    """Rows and bytes over time, each as a line."""
+def _charts(sizes: tuple[SizePoint, ...]) -> list[dict[str, object]]:
+    """Return line charts of rows and bytes over time."""
     if len(sizes) < 2:
         return []
     first, last = sizes[0].time, sizes[-1].time

@@ -1,7 +1,7 @@
-"""Where the marks of charts go, in percent of their width and pixels of their height: templates draw them as SVG.
+"""Positions of chart marks, in percent of the width and pixels of the height; templates draw them as SVG.
 
-So charts are as wide as there is room while their letters stay as large as they are, wear the colours of the page, and
-can be read by whoever cannot see them.
+So charts are as wide as the available space while their text keeps its size, use the colours of the page, and are
+accessible to screen readers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A place on an axis, and what is written there."""
+    """Position on an axis, with its label."""
 
     at: float
     label: str
@@ -22,13 +22,13 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Places values between two ends.
+    """Linear scale between two ends.
 
     Attributes:
         low: the value at the beginning.
         high: the value at the end.
-        start: the place of the beginning.
-        end: the place of the end.
+        start: the position of the beginning.
+        end: the position of the end.
     """
 
     low: float
@@ -37,7 +37,7 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """The place of a value.
+        """Return the position of a value.
 
         >>> Scale(0, 10, 100, 0)(2.5), Scale(3, 3, 0, 100)(3)
         (75.0, 0.0)
@@ -49,7 +49,7 @@ class Scale:
 
 
 def steps(high: float, count: int = 3, *, whole: bool = False) -> list[float]:
-    """Round values from 0 to at least `high`, about so many steps; of what is counted, whole numbers.
+    """Return round values from 0 to at least `high`, in about `count` steps; integers if `whole`.
 
     >>> steps(7), steps(0.9), steps(0)
     ([0.0, 5.0, 10.0], [0.0, 0.5, 1.0], [0.0, 1.0])
@@ -81,7 +81,7 @@ _TIMES = (
 
 
 def times(start: datetime, end: datetime, count: int = 6) -> list[Tick]:
-    """Round moments between two, at most about so many, in percent of the way.
+    """Return round times between two, about `count` at most, with positions in percent.
 
     >>> [tick.label for tick in times(datetime(2024, 1, 1, 9, tzinfo=UTC), datetime(2024, 1, 1, 12, tzinfo=UTC))]
     ['09:00', '10:00', '11:00', '12:00']
@@ -98,7 +98,7 @@ def times(start: datetime, end: datetime, count: int = 6) -> list[Tick]:
 
 
 def lanes(spans: Sequence[tuple[float, float]]) -> list[int]:
-    """For each of several spans, the first lane where it touches none that came before it.
+    """Return for each span the first lane where it overlaps no earlier one.
 
     >>> lanes([(0, 5), (1, 2), (3, 4), (5, 6)])
     [0, 1, 1, 0]

@@ -1,4 +1,4 @@
-"""Events as they happen."""
+"""Page of events, updated live."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request, Response
 
 from kilonova.model.event import EventKind
-from kilonova.server.page.glances import Glances
-from kilonova.server.page.rendering import Pages
-from kilonova.server.routes.context import Before, Context
+from kilonova.server.page.overview_cache import OverviewCache
+from kilonova.server.page.rendering import PageRenderer
+from kilonova.server.routes.context import Before, RouteContext
 
 _ROWS = 100
-"""How many events a page has."""
+"""Number of events per page."""
 
 
-def event_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
-    """The page of events."""
+def event_pages(context: RouteContext, pages: PageRenderer, _glances: OverviewCache) -> APIRouter:
+    """Return the route of the page of events."""
     router = APIRouter()
     project = context.project
 

@@ -1,4 +1,4 @@
-"""Pages from templates: what all of them have in common."""
+"""Rendering of pages from templates."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 
 from kilonova.model.block import Base
-from kilonova.model.encoding import described as encoding_described
+from kilonova.model.encoding import describe_encoding
 from kilonova.model.event import EventKind
 from kilonova.model.role import Role
-from kilonova.server.page import words
-from kilonova.server.page.coloured import coloured
-from kilonova.server.page.drawing import shortened
-from kilonova.server.page.glances import condition, told
+from kilonova.server.page import formatting
+from kilonova.server.page.graph.drawing import shorten
+from kilonova.server.page.highlighting import highlight_code
+from kilonova.server.page.overview_cache import channel_status, describe_channel
 
 POLICY = "; ".join(
     (
@@ -34,16 +34,16 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""What a page may load, as browsers are told: what this server has."""
+"""Content security policy of pages: they may load only from this server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """Who looks.
+    """User who views a page.
 
     Attributes:
         name: the token's name; None as long as there are no tokens.
-        role: what they may do.
+        role: the user's role.
     """
 
     name: str | None
@@ -51,16 +51,16 @@ class Viewer:
 
     @property
     def operates(self) -> bool:
-        """Whether they may start and steer things."""
+        """Return whether the user may start runs and control the project."""
         return self.role.may(Role.OPERATE)
 
 
-class Pages:
-    """Makes pages.
+class PageRenderer:
+    """Renderer of pages.
 
     Args:
-        project: the name of what they are about.
-        clock: the present moment, as the catalog has it.
+        project: the project's name.
+        clock: returns the current time of the catalog.
     """
 
     def __init__(self, project: str, clock: Callable[[], datetime]) -> None:
@@ -73,21 +73,21 @@ class Pages:
             lstrip_blocks=True,
         )
         self._templates.filters |= {
-            "number": words.number,
-            "size": words.size,
-            "seconds": words.seconds,
-            "exact": words.exact,
-            "shortened": shortened,
-            "coloured": coloured,
-            "encoding": encoding_described,
+            "number": formatting.number,
+            "size": formatting.size,
+            "seconds": formatting.seconds,
+            "exact": formatting.exact,
+            "shortened": shorten,
+            "coloured": highlight_code,
+            "encoding": describe_encoding,
         }
         self._templates.globals |= {
             "project": project,
-            "counted": words.counted,
-            "holding": words.holding,
-            "lasting": words.lasting,
-            "condition": condition,
-            "told": told,
+            "counted": formatting.counted,
+            "holding": formatting.holding,
+            "lasting": formatting.lasting,
+            "condition": channel_status,
+            "told": describe_channel,
             "event_kinds": ",".join(kind.value for kind in EventKind),
         }
         self._templates.tests |= {
@@ -95,13 +95,13 @@ class Pages:
         }
 
     def show(self, request: Request, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:
-        """A page.
+        """Render a page.
 
         Args:
-            request: what asks for it; its state says who looks, if they have signed in or need not.
-            template: the name of its template.
+            request: the request; its state has the viewer, if signed in or if no sign-in is required.
+            template: the name of the page's template.
             code: the HTTP status.
-            values: what the template shows.
+            values: the values of the template's variables.
         """
         now = self._clock()
         text = self._templates.get_template(template).render(
@@ -109,8 +109,8 @@ class Pages:
             path=request.url.path,
             event=getattr(request.state, "event", 0),
             now=now,
-            moment=partial(words.moment, now=now),
-            relative=partial(words.relative, now=now),
+            moment=partial(formatting.moment, now=now),
+            relative=partial(formatting.relative, now=now),
             stepped=lambda start: urlencode({**request.query_params, "start": start}),
             **values,
         )

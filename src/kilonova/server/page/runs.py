@@ -1,4 +1,4 @@
-"""Runs: those that have been, those that go on, and each with what it read, made, said and took."""
+"""Pages of runs: past and current ones, and each with its inputs, outputs, log and duration."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Request, Response
 
-from kilonova.errors import UnknownName
+from kilonova.errors import NotFound
 from kilonova.model.run import Run, RunKind, RunState
 from kilonova.server.page.charts import Scale, Tick, lanes, times
-from kilonova.server.page.glances import Glances
-from kilonova.server.page.rendering import Pages
-from kilonova.server.routes.context import Before, Context
+from kilonova.server.page.overview_cache import OverviewCache
+from kilonova.server.page.rendering import PageRenderer
+from kilonova.server.routes.context import Before, RouteContext
 
 _ROWS = 50
-"""How many runs a page has."""
+"""Number of runs per page."""
 
 _LETTERS = 200_000
-"""How much of a log is shown: its end."""
+"""Maximum number of characters shown of a log, from its end."""
 
 _AT_ONCE = 60
-"""How many runs of the same time are shown beside one."""
+"""Maximum number of concurrent runs shown next to one."""
 
 _LEAST = timedelta(seconds=10)
-"""How much time a chart of runs shows at least."""
+"""Minimum time span of a chart of runs."""
 
 RunNumber = Annotated[int, Path(ge=0, le=2**53)]
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A run in a chart: where it begins and how long it is, in percent; and its lane."""
+    """Run in a chart: its start and length, in percent, and its lane."""
 
     run: Run
     left: float
@@ -44,15 +44,15 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Gantt:
-    """Runs over time, those that went on at once one below the other."""
+    """Runs over time; concurrent ones are in different lanes."""
 
     bars: tuple[Bar, ...]
     ticks: tuple[Tick, ...]
     lanes: int
 
 
-def run_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
-    """The pages of runs."""
+def run_pages(context: RouteContext, pages: PageRenderer, _glances: OverviewCache) -> APIRouter:
+    """Return the routes of the pages of runs."""
     router = APIRouter()
     project = context.project
 
@@ -80,7 +80,7 @@ def run_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
                 task=task or None,
                 channel=channel or None,
             )
-        except UnknownName as error:
+        except NotFound as error:
             found, problem = [], error
         more = len(found) > _ROWS
         found = found[-_ROWS:] if after is not None else found[:_ROWS]
@@ -109,9 +109,9 @@ def run_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
         now = project.catalog.clock()
         try:
             log, unlogged = project.log(number).text, None
-        except UnknownName as error:
+        except NotFound as error:
             log, unlogged = "", error
-        near = project.concurrent(detail.run.started, detail.run.ended or now, _AT_ONCE)
+        near = project.runs_between(detail.run.started, detail.run.ended or now, _AT_ONCE)
         others = [each for each in near if each.number != number]
         return pages.show(
             request,
@@ -131,11 +131,11 @@ def run_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
 
 
 def gantt(runs: Sequence[Run], now: datetime) -> Gantt | None:
-    """A chart of runs.
+    """Return a chart of runs.
 
     Args:
-        runs: the runs; those that go on last until now.
-        now: the present moment.
+        runs: the runs; current ones last until now.
+        now: the current time.
     """
     if not runs:
         return None

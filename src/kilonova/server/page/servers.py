@@ -1,19 +1,19 @@
-"""The servers over the catalog: which are alive, what each has taken on, and what others took over."""
+"""Page of the catalog's servers: the ones alive, the work of each, and failovers."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from kilonova.server.page.glances import Glances
-from kilonova.server.page.rendering import Pages
-from kilonova.server.routes.context import Context
+from kilonova.server.page.overview_cache import OverviewCache
+from kilonova.server.page.rendering import PageRenderer
+from kilonova.server.routes.context import RouteContext
 
 _ROWS = 30
-"""How many servers, and take-overs, are shown."""
+"""Number of servers, and of failovers, shown."""
 
 
-def server_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter:
-    """The page of servers."""
+def server_pages(context: RouteContext, pages: PageRenderer, _glances: OverviewCache) -> APIRouter:
+    """Return the route of the page of servers."""
     router = APIRouter()
     project = context.project
 
@@ -22,8 +22,8 @@ def server_pages(context: Context, pages: Pages, _glances: Glances) -> APIRouter
         return pages.show(
             request,
             "servers.html",
-            found=project.attendance(_ROWS),
-            takeovers=project.takeovers(_ROWS),
+            found=project.servers(_ROWS),
+            takeovers=project.failovers(_ROWS),
             here=context.server.name,
             lease=project.settings.serve.lease,
         )

@@ -1,4 +1,4 @@
-"""The web page beside the API, in the same process, on the same functions of `kilonova.service`."""
+"""Web page next to the API, in the same process, based on the same functions of `kilonova.service`."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 
-from kilonova.errors import KilonovaError, UnknownName
+from kilonova.errors import KilonovaError, NotFound
 from kilonova.model.role import Role
-from kilonova.server.access import Access, Denied
-from kilonova.server.addresses import text_address
+from kilonova.server.auth import AccessDenied, Authenticator
 from kilonova.server.page.channels import channel_pages
-from kilonova.server.page.entry import entry
 from kilonova.server.page.events import event_pages
-from kilonova.server.page.glances import Glances
-from kilonova.server.page.rendering import Pages, Viewer
+from kilonova.server.page.overview_cache import OverviewCache
+from kilonova.server.page.rendering import PageRenderer, Viewer
 from kilonova.server.page.runs import run_pages
 from kilonova.server.page.servers import server_pages
+from kilonova.server.page.sign_in import sign_in_routes
 from kilonova.server.page.tasks import task_pages
 from kilonova.server.page.triggers import trigger_pages
 from kilonova.server.page.workflow import workflow_pages
-from kilonova.server.routes.context import Context
+from kilonova.server.routes.context import RouteContext
+from kilonova.server.url_validation import check_url
 
 _PAGES = (workflow_pages, channel_pages, task_pages, run_pages, trigger_pages, server_pages, event_pages)
 
 
-def site(context: Context, glances: Glances) -> FastAPI:
-    """The pages over a project.
+def site(context: RouteContext, glances: OverviewCache) -> FastAPI:
+    """Return the application with the pages of a project.
 
     Args:
-        context: what routes are over.
-        glances: looks at the project.
+        context: the context of the routes.
+        glances: the cache of the project's overview.
     """
     project = context.project
-    pages = Pages(project.directory.resolve().name, project.catalog.clock)
-    app = FastAPI(openapi_url=None, dependencies=[Depends(text_address)])
+    pages = PageRenderer(project.directory.resolve().name, project.catalog.clock)
+    app = FastAPI(openapi_url=None, dependencies=[Depends(check_url)])
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=3)
     app.mount("/static", _Files(packages=[("kilonova.server.page", "static")]))
-    app.include_router(entry(pages, context.access))
+    app.include_router(sign_in_routes(pages, context.access))
 
     def look(request: Request) -> None:
-        """Note who looks.
+        """Record the viewer in the request's state.
 
         Raises:
-            Denied: they may not.
+            AccessDenied: the user may not view the page.
         """
         holder = context.access.check(request, Role.READ)
         request.state.event = project.newest_event()
@@ -63,23 +63,23 @@ def site(context: Context, glances: Glances) -> FastAPI:
 
 
 class _Files(StaticFiles):
-    """Files that browsers ask for again, and are told that they are the same: pages and scripts go together."""
+    """Static files that browsers revalidate on each use: pages and scripts must match."""
 
     def file_response(self, *given: Any, **named: Any) -> Response:
-        """The file, or that it is the same."""
+        """Return the file, or that it has not changed."""
         answer = super().file_response(*given, **named)
         answer.headers["Cache-Control"] = "no-cache"
         return answer
 
 
-def _tell_errors(app: FastAPI, pages: Pages, access: Access) -> None:
-    """Let whatever goes wrong be a page."""
+def _tell_errors(app: FastAPI, pages: PageRenderer, access: Authenticator) -> None:
+    """Install error handlers that render errors as pages."""
 
     def told(request: Request, status: int, title: str, problem: str, hint: str | None) -> Response:
         return pages.show(request, "error.html", code=status, title=title, problem=problem, hint=hint)
 
-    @app.exception_handler(Denied)
-    def denied(request: Request, error: Denied) -> Response:
+    @app.exception_handler(AccessDenied)
+    def denied(request: Request, error: AccessDenied) -> Response:
         if error.status == 401:
             then = quote(f"{request.url.path}?{request.url.query}".rstrip("?"), safe="")
             response: Response = RedirectResponse(f"/sign-in?then={then}", 303)
@@ -94,7 +94,7 @@ def _tell_errors(app: FastAPI, pages: Pages, access: Access) -> None:
 
     @app.exception_handler(KilonovaError)
     def kilonova_error(request: Request, error: KilonovaError) -> Response:
-        if isinstance(error, UnknownName):
+        if isinstance(error, NotFound):
             return told(request, 404, "There is no such thing", error.problem, error.hint)
         return told(request, 503, "This cannot be shown now", error.problem, error.hint)
 

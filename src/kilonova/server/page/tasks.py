@@ -1,4 +1,4 @@
-"""Tasks and views: all of them, and each with its logic, what it would do now, and what its runs took."""
+"""Pages of tasks and views: the list, and each with its logic, its next run, and the durations of its runs."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from kilonova.catalog.past import Past
-from kilonova.errors import KilonovaError, UnknownName
+from kilonova.catalog.task_runs import TaskRun
+from kilonova.errors import KilonovaError, NotFound
 from kilonova.model.task import Function, Variant
 from kilonova.server.page.charts import Scale, Tick, steps
-from kilonova.server.page.glances import Glances, around, standing
-from kilonova.server.page.picture import pictured
-from kilonova.server.page.rendering import Pages
-from kilonova.server.page.words import seconds
-from kilonova.server.routes.context import Before, Context, Number
+from kilonova.server.page.formatting import seconds
+from kilonova.server.page.graph.picture import graph_picture
+from kilonova.server.page.overview_cache import OverviewCache, neighbourhood, task_status
+from kilonova.server.page.rendering import PageRenderer
+from kilonova.server.routes.context import Before, Number, RouteContext
 
 _ROWS = 100
-"""How many rows a list has."""
+"""Number of rows of a list."""
 
 _RUNS = 60
-"""How many runs are shown at once."""
+"""Number of runs per page."""
 
 _NAMED = 10
-"""How many runs are named under a chart."""
+"""Number of runs named below a chart."""
 
 
-def task_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
-    """The pages of tasks."""
+def task_pages(context: RouteContext, pages: PageRenderer, glances: OverviewCache) -> APIRouter:
+    """Return the routes of the pages of tasks."""
     router = APIRouter()
     project = context.project
 
     @router.get("/tasks")
     def tasks(request: Request, q: str = "", workflow: str = "", state: str = "", start: Number = 0) -> Response:
         every = glances.overview()
-        stands = {name: standing(task, every) for name, task in every.tasks.items()}
+        stands = {name: task_status(task, every) for name, task in every.tasks.items()}
         found = [
             task
             for name, task in every.tasks.items()
@@ -64,17 +64,17 @@ def task_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
         status = project.task(name)
         every = glances.overview()
         glance = every.tasks[name]
-        near = around(every, glance.writes, 1)
-        past = project.past(name, before, _RUNS)
-        last = past[:1] if before is None else project.past(name, None, 1)
+        near = neighbourhood(every, glance.writes, 1)
+        past = project.task_runs(name, before, _RUNS)
+        last = past[:1] if before is None else project.task_runs(name, None, 1)
         variants = status.registered.task.variants
         try:
-            outlook, unseen = project.outlook(name), None
-        except UnknownName as error:
+            outlook, unseen = project.task_preview(name), None
+        except NotFound as error:
             outlook, unseen = None, error
         try:
             kept = project.explain(name, 0) if glance.view else ()
-        except KilonovaError:  # what it reads has changed, so that its query does not fit it any more
+        except KilonovaError:  # its input has changed, so that the query is no longer valid
             kept = ()
         return pages.show(
             request,
@@ -83,7 +83,7 @@ def task_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
             registered=status.registered,
             lags=status.lags,
             glance=glance,
-            stands=standing(glance, every),
+            stands=task_status(glance, every),
             binding=every.bindings.get(glance.binding),
             outlook=outlook,
             unseen=unseen,
@@ -93,26 +93,26 @@ def task_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
             last=last[0] if last else None,
             before=before,
             chart=_chart(past),
-            near=pictured(near, every),
+            near=graph_picture(near, every),
         )
 
     return router
 
 
 def _source(variant: Variant) -> tuple[Variant, str, str]:
-    """A variant with its text and the language of that."""
+    """Return a variant with its source and the language of that."""
     logic = variant.logic
     return (variant, logic.source, "python") if isinstance(logic, Function) else (variant, logic.text, "sql")
 
 
-def _chart(past: Sequence[Past]) -> dict[str, Any] | None:
-    """What runs took, oldest first, beside what they were estimated to take."""
+def _chart(past: Sequence[TaskRun]) -> dict[str, Any] | None:
+    """Return a chart of the durations of runs, oldest first, with their estimates."""
     known = [each for each in reversed(past) if each.way is not None]
     if len(known) < 2:
         return None
     values = [each.seconds for each in known] + [value for each in known for value in each.estimates.values()]
     values.sort()
-    top = min(values[-1], 3 * values[int(len(values) * 0.9)])  # one bad time must not make all others invisible
+    top = min(values[-1], 3 * values[int(len(values) * 0.9)])  # a single outlier must not make all others invisible
     marks = steps(top)
     high, place = Scale(0, marks[-1], 100, 0), Scale(-0.5, len(known) - 0.5, 0, 100)
     return {

@@ -1,30 +1,30 @@
-"""The points and blocks of a channel, as a picture: what there is of each, and who has read up to where."""
+"""Timeline of a channel's points and blocks: the blocks of each, and how far each task has read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kilonova.catalog.points import BlockRecord, PointRecord
+from kilonova.catalog.point_history import BlockRecord, PointRecord
 from kilonova.model.block import Base
 from kilonova.model.run import RunKind
 from kilonova.server.page.charts import Scale
 from kilonova.service.reports import Lag
 
 _LANE = 18
-"""Pixels between deltas that overlap."""
+"""Pixels between overlapping deltas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A block in the picture.
+    """Block in the timeline.
 
     Attributes:
         block: the block.
-        left: where it begins, in percent.
-        width: how wide it is, in percent.
+        left: its beginning, in percent.
+        width: its width, in percent.
         top: in pixels.
-        look: what it looks like: "base" or "delta", "compacted", "collected", "writing".
+        look: its appearance: "base" or "delta", "compacted", "collected", "writing".
     """
 
     block: BlockRecord
@@ -36,10 +36,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """How far tasks have read.
+    """Point up to which tasks have read.
 
     Attributes:
-        at: in percent.
+        at: its position, in percent.
         point: the point.
         tasks: the tasks.
     """
@@ -51,14 +51,14 @@ class Flag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """Points from left to right, and blocks between them.
+    """Points from left to right, and the blocks between them.
 
     Attributes:
-        points: each with its place, in percent, oldest first.
+        points: each with its position, in percent, oldest first.
         marks: the blocks.
-        flags: how far tasks have read.
+        flags: the points up to which tasks have read.
         height: of all blocks, in pixels.
-        every: how many points there are from one whose number is written to the next.
+        every: number of points from one labelled point to the next.
     """
 
     points: tuple[tuple[PointRecord, float], ...]
@@ -69,11 +69,11 @@ class Timeline:
 
 
 def timeline(points: Sequence[PointRecord], readers: Sequence[Lag]) -> Timeline:
-    """Place points and blocks.
+    """Return the timeline of points and blocks.
 
     Args:
-        points: some points of a channel that follow each other, newest first.
-        readers: who reads it.
+        points: consecutive points of a channel, newest first.
+        readers: the channel's readers.
     """
     shown = list(reversed(points))
     if not shown:

@@ -1,24 +1,24 @@
-"""What runs by itself: the bindings, what starts each next and why, and what has fired."""
+"""Pages of bindings: their triggers and the status of each, the next times, and past firings."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
 from kilonova.catalog.overview import Overview
-from kilonova.server.page.glances import Glances, part
-from kilonova.server.page.picture import pictured
-from kilonova.server.page.rendering import Pages
-from kilonova.server.routes.context import Before, Context, Number
+from kilonova.server.page.graph.picture import graph_picture
+from kilonova.server.page.overview_cache import OverviewCache, select_part
+from kilonova.server.page.rendering import PageRenderer
+from kilonova.server.routes.context import Before, Number, RouteContext
 
 _ROWS = 50
-"""How many bindings, or firings, a page has."""
+"""Number of bindings, or firings, per page."""
 
 _NEXT = 8
-"""How many of the times that come next are shown."""
+"""Number of upcoming times shown."""
 
 
-def trigger_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter:
-    """The pages of bindings and their triggers."""
+def trigger_pages(context: RouteContext, pages: PageRenderer, glances: OverviewCache) -> APIRouter:
+    """Return the routes of the pages of bindings and their triggers."""
     router = APIRouter()
     project = context.project
 
@@ -31,14 +31,14 @@ def trigger_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
             if q.strip().lower() in name.lower()
             and (only != "paused" or each.paused)
             and (only != "due" or each.due)
-            and (only != "workflowettes" or not each.alone)
+            and (only != "workflowettes" or not each.implicit)
         ]
         return pages.show(
             request,
             "triggers.html",
             every=every,
-            found=project.prospects(names=names[start : start + _ROWS]),
-            upcoming=project.upcoming(_NEXT) if start == 0 else [],
+            found=project.binding_statuses(names=names[start : start + _ROWS]),
+            upcoming=project.upcoming_triggers(_NEXT) if start == 0 else [],
             count=len(names),
             start=start,
             size=_ROWS,
@@ -48,7 +48,7 @@ def trigger_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
 
     @router.get("/triggers/{name}")
     def binding(request: Request, name: str, before: Before = None) -> Response:
-        pending = project.prospects(names=[name])[0]
+        pending = project.binding_statuses(names=[name])[0]
         every = glances.overview()
         near = _of(every, pending.bound.binding.tasks)
         firings = project.firings(_ROWS + 1, name, before)
@@ -60,16 +60,16 @@ def trigger_pages(context: Context, pages: Pages, glances: Glances) -> APIRouter
             firings=firings[:_ROWS],
             before=before,
             more=len(firings) > _ROWS,
-            near=pictured(near, every),
+            near=graph_picture(near, every),
         )
 
     return router
 
 
 def _of(overview: Overview, tasks: tuple[str, ...]) -> Overview:
-    """Tasks with what they read and write."""
+    """Return the part of an overview with some tasks and their inputs and outputs."""
     mine = [overview.tasks[name] for name in tasks if name in overview.tasks]
     names = {channel for task in mine for channel in task.writes} | {
         each.channel for task in mine for each in task.reads
     }
-    return part(overview, names, tasks)
+    return select_part(overview, names, tasks)

@@ -1,4 +1,4 @@
-"""The workflow as a live graph."""
+"""Page of the workflow as a live graph."""
 
 from __future__ import annotations
 
@@ -11,21 +11,28 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from kilonova.catalog.overview import Overview
-from kilonova.server.page.glances import Glances, around, condition, part, standing, told
-from kilonova.server.page.picture import pictured
-from kilonova.server.page.rendering import Pages
-from kilonova.server.page.words import holding
-from kilonova.server.routes.context import Context
+from kilonova.server.page.formatting import holding
+from kilonova.server.page.graph.picture import graph_picture
+from kilonova.server.page.overview_cache import (
+    OverviewCache,
+    channel_status,
+    describe_channel,
+    neighbourhood,
+    select_part,
+    task_status,
+)
+from kilonova.server.page.rendering import PageRenderer
+from kilonova.server.routes.context import RouteContext
 
 _MATCHES = 12
-"""How many names are offered for what somebody types."""
+"""Maximum number of search results."""
 
 _DIGITS = 16
-"""No number of a run has so many."""
+"""Number of digits that no run number reaches."""
 
 
-def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRouter:
-    """The page of the workflow, and what keeps it up to date."""
+def workflow_pages(_context: RouteContext, pages: PageRenderer, glances: OverviewCache) -> APIRouter:
+    """Return the routes of the page of the workflow, and of its live updates."""
     router = APIRouter()
 
     @router.get("/")
@@ -42,7 +49,7 @@ def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRout
             "workflow.html",
             every=every,
             shown=shown,
-            picture=pictured(shown, every),
+            picture=graph_picture(shown, every),
             workflows=sorted({each.workflow for each in every.channels.values()}),
             workflow=workflow,
             focus=focus,
@@ -54,7 +61,7 @@ def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRout
 
     @router.get("/workflow/state")
     def state() -> Response:
-        """What changes on the picture, without the picture."""
+        """Return the variable part of the drawing: its status, without the layout."""
         every = glances.overview()
         return _fresh(
             {
@@ -63,10 +70,15 @@ def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRout
                 "tasks": {
                     name: [found.state, found.text]
                     for name, task in every.tasks.items()
-                    for found in (standing(task, every),)
+                    for found in (task_status(task, every),)
                 },
                 "channels": {
-                    name: [condition(each), holding(each.rows), each.time and each.time.isoformat(), told(each)]
+                    name: [
+                        channel_status(each),
+                        holding(each.rows),
+                        each.time and each.time.isoformat(),
+                        describe_channel(each),
+                    ]
                     for name, each in every.channels.items()
                 },
                 "behind": {
@@ -79,12 +91,12 @@ def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRout
 
     @router.get("/search")
     def search(q: str = "") -> Response:
-        """Channels, tasks and bindings whose names contain what somebody types."""
+        """Return the channels, tasks and bindings whose names contain the search text."""
         every, wanted = glances.overview(), q.strip().lower()
         names = [
             *(("task", name, f"/tasks/{name}") for name in every.tasks),
             *(("channel", name, f"/channels/{name}") for name in every.channels),
-            *(("binding", name, f"/triggers/{name}") for name, each in every.bindings.items() if not each.alone),
+            *(("binding", name, f"/triggers/{name}") for name, each in every.bindings.items() if not each.implicit),
         ]
         found = [each for each in names if wanted in each[1].lower()]
         found.sort(key=lambda each: (not each[1].lower().startswith(wanted), len(each[1]), each[1]))
@@ -95,33 +107,33 @@ def workflow_pages(_context: Context, pages: Pages, glances: Glances) -> APIRout
     return router
 
 
-def draw_ahead(glances: Glances) -> None:
-    """Draw the workflow before somebody asks for it, because the first time takes longest."""
+def draw_ahead(glances: OverviewCache) -> None:
+    """Draw the workflow before the first request, because the first time takes longest."""
     try:
         every = glances.overview()
-        pictured(every, every)
-    except Exception as error:  # whoever asks for it is told
+        graph_picture(every, every)
+    except Exception as error:  # reported to the requests that follow
         logging.getLogger(__name__).warning("the workflow was not drawn ahead: %s", error)
 
 
 def _fresh(content: object) -> JSONResponse:
-    """An answer that nobody keeps."""
+    """Return a JSON response that is not cached."""
     return JSONResponse(content, headers={"Cache-Control": "no-store"})
 
 
 def _narrowed(overview: Overview, workflow: str, focus: str, depth: int) -> Overview:
     if focus:
         task = overview.tasks.get(focus)
-        return around(overview, task.writes if task else [focus], depth)
+        return neighbourhood(overview, task.writes if task else [focus], depth)
     if workflow:
         mine = {name for name, each in overview.channels.items() if each.workflow == workflow}
         read = {each.channel for task in overview.tasks.values() if task.workflow == workflow for each in task.reads}
-        return part(overview, mine | read)
+        return select_part(overview, mine | read)
     return overview
 
 
 def _start(overview: Overview) -> str | None:
-    """Where somebody can put the first data, if there is none at all."""
+    """Return a source channel to ingest the first data into, if there is no data at all."""
     if any(each.point for each in overview.channels.values()):
         return None
     made = {channel for task in overview.tasks.values() for channel in task.writes}
@@ -129,13 +141,13 @@ def _start(overview: Overview) -> str | None:
 
 
 def _counts(overview: Overview) -> dict[str, int]:
-    """How many tasks stand how, those that want to be seen first."""
-    found = Counter(standing(task, overview).state for task in overview.tasks.values())
+    """Return the number of tasks by status, the most important first."""
+    found = Counter(task_status(task, overview).state for task in overview.tasks.values())
     return {state: found[state] for state in ("running", "failed", "due", "paused", "empty", "fresh")}
 
 
 def shape(overview: Overview) -> str:
-    """What differs if the picture has to be drawn anew: channels or tasks have come or gone, or read otherwise."""
+    """Return a hash that changes if the graph must be redrawn: if channels, tasks or their inputs change."""
     parts = [
         f"{task.workflow}.{task.binding}.{task.name}.{task.logic}:{','.join(each.channel for each in task.reads)}"
         for task in overview.tasks.values()

@@ -1,1 +1,1 @@
-"""The routes of the HTTP API: one module per thing that requests are about, each with what its answers look like."""
+"""The routes of the HTTP API: one module per resource, each with its response models."""

@@ -1,4 +1,4 @@
-"""Bindings: what runs by itself, what has fired, and who serves."""
+"""Routes of bindings, triggers, firings and servers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from kilonova.catalog.bindings import Bound
-from kilonova.catalog.prospects import Pending
-from kilonova.catalog.servers import Attending
+from kilonova.catalog.binding_status import BindingStatus
+from kilonova.catalog.bindings import RegisteredBinding
+from kilonova.catalog.servers import ServerStatus
 from kilonova.model.firing import Firing, FiringState
-from kilonova.model.trigger import described
-from kilonova.server.routes.context import After, Before, Context, Limit, Who, page
+from kilonova.model.trigger import describe_trigger
+from kilonova.server.routes.context import After, Before, Limit, RouteContext, Who, paginate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BindingShown:
+class BindingResponse:
     """A binding.
 
     Attributes:
@@ -26,9 +26,9 @@ class BindingShown:
         workflow: the workflow that declares it.
         workflowette: the workflowette that is bound; empty if none is.
         tasks: its tasks.
-        triggers: what starts it, in words.
-        priority: what is higher goes first.
-        paused: whether its triggers are held back.
+        triggers: its triggers, as text.
+        priority: its priority; higher ones go first.
+        paused: whether its triggers are paused.
     """
 
     name: str
@@ -41,16 +41,16 @@ class BindingShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AwaitedShown:
-    """What a simple trigger waits for.
+class ConditionResponse:
+    """State of a trigger's condition.
 
     Attributes:
-        trigger: the trigger, in words.
-        ready: whether it has come.
-        waits: how far that is, in words.
-        rows: how many rows have come, where it counts them and has not got all.
-        since: when the oldest came of what is new on its channel, where that is not enough.
-        wake: when it comes though nothing happens.
+        trigger: the condition, as text.
+        ready: whether it is met.
+        waits: its progress, as text.
+        rows: number of rows that have arrived, where it counts them and there are not enough yet.
+        since: arrival time of the oldest new input on its channel, where there is not enough yet.
+        wake: when it is met without further events.
     """
 
     trigger: str
@@ -62,58 +62,58 @@ class AwaitedShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TriggerShown:
-    """A trigger, and what it waits for.
+class TriggerResponse:
+    """State of a trigger and its conditions.
 
     Attributes:
-        trigger: the trigger, in words.
-        ready: whether it fires when a server looks at it next.
-        waits: how far it is, in words.
-        wake: when a server looks at it though nothing happens.
-        parts: the same of each simple trigger that it is made of.
+        trigger: the trigger, as text.
+        ready: whether it fires when a server evaluates it next.
+        waits: its progress, as text.
+        wake: when a server evaluates it without further events.
+        parts: the states of its conditions.
     """
 
     trigger: str
     ready: bool
     waits: str
     wake: datetime | None
-    parts: list[AwaitedShown]
+    parts: list[ConditionResponse]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingShown:
-    """What starts a binding next.
+class BindingStatusResponse:
+    """State of a binding's triggers.
 
     Attributes:
         binding: its name.
-        paused: whether its triggers are held back.
-        triggers: its triggers, and what each waits for.
-        next: when a server looks at the first of them though nothing happens.
+        paused: whether its triggers are paused.
+        triggers: the states of its triggers.
+        next: when a server evaluates the first of them without further events.
         last: its last firing.
-        due: how many of its firings have not ended.
+        due: number of its firings that have not ended.
     """
 
     binding: str
     paused: bool
-    triggers: list[TriggerShown]
+    triggers: list[TriggerResponse]
     next: datetime | None
     last: Firing | None
     due: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerShown:
-    """A server, and what it has taken on.
+class ServerResponse:
+    """A server and its current work.
 
     Attributes:
         name: unique among all that ever ran.
         release: the release that it runs.
         state: `alive`, `stopped` or `silent`.
         started: when it started.
-        lease_until: until when it is alive without another heartbeat.
+        lease_until: when its lease expires without another heartbeat.
         firings: the firings that it has claimed or runs.
-        runs: the runs of these firings that go on.
-        outlets: the outlets that it serves: webhooks, and OpenLineage.
+        runs: the runs of these firings that are running.
+        outlets: the subscriptions that it serves: webhooks, and OpenLineage.
     """
 
     name: str
@@ -126,20 +126,20 @@ class ServerShown:
     outlets: list[str]
 
 
-def binding_routes(context: Context) -> APIRouter:
-    """The routes of bindings."""
+def binding_routes(context: RouteContext) -> APIRouter:
+    """Return the routes of bindings."""
     router = APIRouter(tags=["bindings"])
     project = context.project
 
     @router.get("/bindings", dependencies=context.read)
-    def bindings(request: Request, response: Response, after: After = "", limit: Limit = 100) -> list[BindingShown]:
-        """The bindings by name, and what starts them."""
+    def bindings(request: Request, response: Response, after: After = "", limit: Limit = 100) -> list[BindingResponse]:
+        """List the bindings by name, with their triggers."""
         found = [_shown(bound) for bound in project.bindings(after, limit + 1)]
-        return page(request, response, found, limit, "after", lambda last: last.name)
+        return paginate(request, response, found, limit, "after", lambda last: last.name)
 
     @router.get("/bindings/{name}", dependencies=context.read)
-    def binding(name: str) -> BindingShown:
-        """A binding."""
+    def binding(name: str) -> BindingResponse:
+        """Return a binding."""
         return _shown(project.binding(name))
 
     @router.get("/triggers", dependencies=context.read)
@@ -151,10 +151,10 @@ def binding_routes(context: Context) -> APIRouter:
         ] = None,
         after: After = "",
         limit: Limit = 100,
-    ) -> list[PendingShown]:
-        """What the triggers of bindings wait for, how far that is, and what has fired last."""
-        found = [_pending(each) for each in project.prospects(after, limit + 1, binding)]
-        return found if binding else page(request, response, found, limit, "after", lambda last: last.binding)
+    ) -> list[BindingStatusResponse]:
+        """List the states of the triggers of bindings, and their last firings."""
+        found = [_pending(each) for each in project.binding_statuses(after, limit + 1, binding)]
+        return found if binding else paginate(request, response, found, limit, "after", lambda last: last.binding)
 
     def acting(action: Callable[[str, str | None], None], verb: str, what: str) -> None:
         def act(name: str, who: Who) -> dict[str, str]:
@@ -178,43 +178,43 @@ def binding_routes(context: Context) -> APIRouter:
         before: Before = None,
         limit: Limit = 100,
     ) -> list[Firing]:
-        """The firings, of all bindings or one, newest first."""
+        """List the firings, of all bindings or one, newest first."""
         found = project.firings(limit + 1, binding, before, state)
-        return page(request, response, found, limit, "before", lambda last: last.number)
+        return paginate(request, response, found, limit, "before", lambda last: last.number)
 
     @router.get("/servers", dependencies=context.read)
-    def servers(limit: Limit = 100) -> list[ServerShown]:
-        """The servers, those that started last first, and what each has taken on."""
-        return [_attending(each) for each in project.attendance(limit)]
+    def servers(limit: Limit = 100) -> list[ServerResponse]:
+        """List the servers, last started first, with the current work of each."""
+        return [_attending(each) for each in project.servers(limit)]
 
     return router
 
 
-def _shown(bound: Bound) -> BindingShown:
-    return BindingShown(
+def _shown(bound: RegisteredBinding) -> BindingResponse:
+    return BindingResponse(
         name=bound.binding.name,
         workflow=bound.workflow,
         workflowette=bound.binding.workflowette,
         tasks=list(bound.binding.tasks),
-        triggers=[described(trigger) for trigger in bound.binding.triggers],
+        triggers=[describe_trigger(trigger) for trigger in bound.binding.triggers],
         priority=bound.binding.priority,
         paused=bound.paused,
     )
 
 
-def _pending(pending: Pending) -> PendingShown:
-    return PendingShown(
+def _pending(pending: BindingStatus) -> BindingStatusResponse:
+    return BindingStatusResponse(
         binding=pending.bound.binding.name,
         paused=pending.bound.paused,
         triggers=[
-            TriggerShown(
+            TriggerResponse(
                 trigger=each.text,
                 ready=each.ready,
                 waits=each.waits,
                 wake=each.wake,
                 parts=[
-                    AwaitedShown(
-                        trigger=described(part.trigger),
+                    ConditionResponse(
+                        trigger=describe_trigger(part.trigger),
                         ready=part.ready,
                         waits=part.text,
                         rows=part.rows,
@@ -232,8 +232,8 @@ def _pending(pending: Pending) -> PendingShown:
     )
 
 
-def _attending(attending: Attending) -> ServerShown:
-    return ServerShown(
+def _attending(attending: ServerStatus) -> ServerResponse:
+    return ServerResponse(
         name=attending.server.name,
         release=attending.server.release,
         state=attending.server.state,

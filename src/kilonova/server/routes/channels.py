@@ -1,9 +1,10 @@
-"""Channels: what they are, their rows, and blocks that are put into them."""
+"""Routes of channels: their state, rows, ingests, compaction and exports."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -12,47 +13,46 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
 
-from kilonova.errors import SettingsError
-from kilonova.model.encoding import described
-from kilonova.model.file import FileState
-from kilonova.model.idempotency import refuse_unfit
-from kilonova.model.policy import AfterDeltas, Never, Policy, Weigh
-from kilonova.model.policy import described as policy_described
-from kilonova.server.receiving import received, sent_as
+from kilonova.errors import KilonovaError, SettingsError
+from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy, describe_policy
+from kilonova.model.encoding import describe_encoding
+from kilonova.model.idempotency import check_key
+from kilonova.model.watched_file import FileState
+from kilonova.server.allowed_sources import check_reader_options, check_source_allowed
 from kilonova.server.routes.context import (
     ACCEPTED,
     After,
-    Begun,
-    Context,
-    ErrandShown,
     Limit,
     Number,
+    OperationResponse,
+    RouteContext,
+    RunStartedResponse,
     Wait,
-    accepted,
-    page,
+    accepted_response,
+    paginate,
 )
-from kilonova.server.sampling import sampled
-from kilonova.server.sources import refuse_outside_reading, refuse_unlisted
-from kilonova.service.reports import ChannelStatus, Inbox
+from kilonova.server.row_pages import row_page
+from kilonova.server.uploads import receive_upload, sent_as
+from kilonova.service.reports import ChannelStatus, DirectoryStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelShown:
+class ChannelResponse:
     """A channel.
 
     Attributes:
         name: its name.
-        encoding: how its changes are written, in words.
-        columns: its columns and their types; none while they are not known.
-        point: the newest readable point.
-        rows: rows in the blocks of the newest snapshot.
-        bytes: their size.
-        blocks: how many there are.
-        description: what it holds.
-        version: what the newest point reflects.
-        reserved: how many points after it runs are writing.
+        encoding: its encoding, as text.
+        columns: its columns and their types; empty while they are not known.
+        point: the latest readable point.
+        rows: number of rows in the blocks of the latest snapshot.
+        bytes: size of these blocks.
+        blocks: number of these blocks.
+        description: its description.
+        version: the version vector of the latest readable point.
+        reserved: number of points after it that runs are writing.
         writers: the tasks that write it; none for a source.
-        several_writers: whether it may have several, and ingests beside them.
+        several_writers: whether it may have several writers, and ingests beside them.
     """
 
     name: str
@@ -70,18 +70,18 @@ class ChannelShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StretchShown:
-    """The newest base of a channel and what came after it.
+class DeltaStackResponse:
+    """The newest base of a channel and the deltas after it.
 
     Attributes:
         channel: the channel.
-        base: the bytes of the base.
-        deltas: how many deltas are after it.
-        bytes: their bytes.
-        readings: how often they were merged.
-        paid: what that has cost, in bytes.
-        price: what compacting costs, in bytes.
-        policy: when it is compacted by itself, in words.
+        base: size of the base in bytes.
+        deltas: number of deltas after it.
+        bytes: their size.
+        readings: number of times they were merged.
+        paid: cost of these merges, in bytes.
+        price: cost of compacting, in bytes.
+        policy: the compaction policy, as text.
     """
 
     channel: str
@@ -95,12 +95,12 @@ class StretchShown:
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
-    """An ingest that was carried out.
+class IngestResponse:
+    """A completed ingest.
 
     Attributes:
         run: the number of its run.
-        repeated: whether that was an earlier run, under the same idempotency key.
+        repeated: whether this is an earlier run with the same idempotency key.
     """
 
     run: int
@@ -131,27 +131,27 @@ _ROWS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def channel_routes(context: Context) -> APIRouter:
-    """The routes of channels."""
+def channel_routes(context: RouteContext) -> APIRouter:
+    """Return the routes of channels."""
     router = APIRouter(tags=["channels"])
     project = context.project
 
     async def ingested(
         request: Request, response: Response, wait: bool, then: Callable[[], None] = lambda: None, **arguments: Any
-    ) -> Ingested | ErrandShown:
+    ) -> IngestResponse | OperationResponse:
         if wait:
-            return Ingested(**await context.errands.done("ingest", then, client=request, **arguments))
-        return accepted(response, context.errands.ask("ingest", then, **arguments))
+            return IngestResponse(**await context.operations.done("ingest", then, client=request, **arguments))
+        return accepted_response(response, context.operations.ask("ingest", then, **arguments))
 
     @router.get("/channels", dependencies=context.read)
-    def channels(request: Request, response: Response, after: After = "", limit: Limit = 100) -> list[ChannelShown]:
-        """The channels by name."""
+    def channels(request: Request, response: Response, after: After = "", limit: Limit = 100) -> list[ChannelResponse]:
+        """List the channels by name."""
         found = [_shown(status) for status in project.channels(after, limit + 1)]
-        return page(request, response, found, limit, "after", lambda last: last.name)
+        return paginate(request, response, found, limit, "after", lambda last: last.name)
 
     @router.get("/channels/{name}", dependencies=context.read)
-    def channel(name: str) -> ChannelShown:
-        """A channel."""
+    def channel(name: str) -> ChannelResponse:
+        """Return a channel."""
         return _shown(project.channel(name))
 
     @router.get("/channels/{name}/rows", dependencies=context.read, response_class=Response, responses=_ROWS)
@@ -163,11 +163,13 @@ def channel_routes(context: Context) -> APIRouter:
         limit: Limit = 100,
         format: Literal["json", "arrow"] = "json",
     ) -> Response:
-        """A page of the rows of a channel at a point, or of what changed after one.
+        """Return a page of the rows of a channel at a point, or of the changes after one.
 
-        The header `Kilonova-Point` says the point: ask for it with `at`, and further pages are of the same.
+        The header `Kilonova-Point` is the point: pass it as `at` to get further pages of the same point.
         """
-        point, content = await sampled(project, context.errands, name, at=at, since=since, offset=offset, limit=limit)
+        point, content = await row_page(
+            project, context.operations, name, at=at, since=since, offset=offset, limit=limit
+        )
         headers = {"Kilonova-Point": str(point)}
         if format == "arrow":
             return Response(content, media_type=_ARROW, headers=headers)
@@ -189,26 +191,32 @@ def channel_routes(context: Context) -> APIRouter:
         replace: bool = False,
         wait: Wait = True,
         key: Key = None,
-    ) -> Ingested | ErrandShown:
+    ) -> IngestResponse | OperationResponse:
         """Insert the rows of the request's body into a source channel, as one block."""
         options, key = _pairs(option), _unquoted(key)
-        await run_in_threadpool(project.known_channel, name)
-        sent = await received(request, f"upload.{format}", project.settings.serve.upload)
-        return await ingested(
-            request,
-            response,
-            wait,
-            sent.discard,
-            channel=name,
-            source=str(sent.file),
-            format=format,
-            options=options,
-            replace=replace,
-            idempotency_key=key,
-            content_digest=sent.digest,
-        )
+        await run_in_threadpool(project.require_channel, name)
+        sent = await receive_upload(request, f"upload.{format}", project.settings.serve.upload)
+        arguments: dict[str, Any] = {
+            "channel": name,
+            "source": str(sent.file),
+            "format": format,
+            "options": options,
+            "replace": replace,
+            "idempotency_key": key,
+            "content_digest": sent.digest,
+        }
+        if wait and key is not None:  # a repeated request is answered though no worker is free
+            try:
+                earlier = await run_in_threadpool(partial(project.completed_ingest, **arguments))
+            except KilonovaError:
+                sent.discard()
+                raise
+            if earlier is not None:
+                sent.discard()
+                return IngestResponse(run=earlier.run, repeated=True)
+        return await ingested(request, response, wait, sent.discard, **arguments)
 
-    @router.post("/channels/{name}/references", dependencies=context.operate, responses=ACCEPTED)
+    @router.post("/channels/{name}/ingests", dependencies=context.operate, responses=ACCEPTED)
     async def refer(
         name: str,
         request: Request,
@@ -220,14 +228,14 @@ def channel_routes(context: Context) -> APIRouter:
         in_place: bool = False,
         wait: Wait = True,
         key: Key = None,
-    ) -> Ingested | ErrandShown:
-        """Insert the rows of files at a place that `serve.sources` lists into a source channel, as one block.
+    ) -> IngestResponse | OperationResponse:
+        """Insert the rows of files at a location that `serve.sources` lists into a source channel, as one block.
 
-        With `in_place` the files become the block where they lie, and must stay as they are until a compaction.
+        With `in_place` the files become the block without being copied, and must not change until a compaction.
         """
         options, key = _pairs(option), _unquoted(key)
-        await run_in_threadpool(refuse_unlisted, project.settings.serve, source, format)
-        await run_in_threadpool(project.known_channel, name)
+        await run_in_threadpool(check_source_allowed, project.settings.serve, source, format)
+        await run_in_threadpool(project.require_channel, name)
         return await ingested(
             request,
             response,
@@ -242,28 +250,28 @@ def channel_routes(context: Context) -> APIRouter:
         )
 
     @router.get("/channels/{name}/files", dependencies=context.read)
-    def files(name: str, limit: Limit = 100, state: FileState | None = None) -> Inbox:
-        """The files of a channel's watched directory: which are set aside, awaited and taken."""
+    def files(name: str, limit: Limit = 100, state: FileState | None = None) -> DirectoryStatus:
+        """List the files of a channel's watched directory: quarantined, settling and ingested ones."""
         return project.files(name, limit, state)
 
     @router.post("/channels/{name}/files/retry", dependencies=context.operate)
     def retry(name: str, path: str | None = None) -> dict[str, int]:
-        """Let files of a watched directory that are set aside be tried again: one, or all."""
+        """Retry quarantined files of a watched directory: one, or all."""
         return {"files": project.retry_files(name, path)}
 
     @router.post("/channels/{name}/compaction", dependencies=context.operate, responses=ACCEPTED)
     async def compact(
         name: str, request: Request, response: Response, wait: Wait = True, deltas: bool = False
-    ) -> Begun | ErrandShown:
-        """Write down the newest snapshot of a channel as a base, or put small neighbouring `deltas` together."""
-        await run_in_threadpool(project.known_channel, name)
+    ) -> RunStartedResponse | OperationResponse:
+        """Write the latest snapshot of a channel as a base, or merge small neighbouring `deltas`."""
+        await run_in_threadpool(project.require_channel, name)
         return await context.begun(request, response, wait, "compact", channel=name, deltas=deltas)
 
-    @router.get("/policies", dependencies=context.read)
-    def policies() -> list[StretchShown]:
-        """The channels with deltas to merge: what that has cost, what compacting costs, and when it is done."""
+    @router.get("/compaction-policies", dependencies=context.read)
+    def policies() -> list[DeltaStackResponse]:
+        """List the channels with deltas to merge: costs of merging and of compacting, and compaction policies."""
         return [
-            StretchShown(
+            DeltaStackResponse(
                 channel=each.channel,
                 base=each.base,
                 deltas=each.count,
@@ -271,26 +279,32 @@ def channel_routes(context: Context) -> APIRouter:
                 readings=len(each.readings),
                 paid=each.paid,
                 price=each.price,
-                policy=policy_described(each.policy),
+                policy=describe_policy(each.policy),
             )
-            for each in project.stretches()
+            for each in project.delta_stacks()
         ]
 
-    @router.put("/channels/{name}/policy", dependencies=context.operate)
+    @router.put("/channels/{name}/compaction-policy", dependencies=context.operate)
     def policy(
         name: str,
-        rule: Literal["weigh", "after", "never"],
-        waste: Annotated[float, Query(gt=0, description="How many times its base the deltas may take (weigh).")] = 1.0,
-        deltas: Annotated[int, Query(ge=1, lt=2**31, description="After how many deltas (after).")] = 1,
+        rule: Literal["cost-based", "max-deltas", "manual"],
+        max_amplification: Annotated[
+            float, Query(gt=0, description="Maximum size of the deltas, in sizes of the base (cost-based).")
+        ] = 1.0,
+        deltas: Annotated[int, Query(ge=1, lt=2**31, description="Maximum number of deltas (max-deltas).")] = 1,
     ) -> dict[str, str]:
-        """Say when a channel is compacted by itself."""
-        rules: dict[str, Policy] = {"weigh": Weigh(waste=waste), "after": AfterDeltas(deltas=deltas), "never": Never()}
+        """Set the compaction policy of a channel."""
+        rules: dict[str, Policy] = {
+            "cost-based": CostBased(max_amplification=max_amplification),
+            "max-deltas": MaxDeltas(deltas=deltas),
+            "manual": Manual(),
+        }
         project.set_policy(name, rules[rule])
-        return {"channel": name, "policy": policy_described(rules[rule])}
+        return {"channel": name, "policy": describe_policy(rules[rule])}
 
     @router.delete("/channels/{name}", dependencies=context.admin)
     def drop(name: str) -> dict[str, list[str]]:
-        """Take a channel and its data away, and the task that writes it out of service."""
+        """Drop a channel with its data, and the task that writes it."""
         return {"tasks": list(project.drop(name))}
 
     @router.post("/channels/{name}/exports", dependencies=context.admin, responses=ACCEPTED)
@@ -303,9 +317,9 @@ def channel_routes(context: Context) -> APIRouter:
         at: Point = None,
         since: Point = None,
         wait: Wait = True,
-    ) -> Begun | ErrandShown:
-        """Write the rows of a channel at a point, or what changed after one, to where the server can reach."""
-        await run_in_threadpool(project.known_channel, name)
+    ) -> RunStartedResponse | OperationResponse:
+        """Export the rows of a channel at a point, or the changes after one, to a location the server can reach."""
+        await run_in_threadpool(project.require_channel, name)
         return await context.begun(
             request, response, wait, "export", channel=name, target=target, format=format, at=at, since=since
         )
@@ -313,53 +327,53 @@ def channel_routes(context: Context) -> APIRouter:
     return router
 
 
-def _shown(status: ChannelStatus) -> ChannelShown:
+def _shown(status: ChannelStatus) -> ChannelResponse:
     chronicle = status.chronicle
-    schema = chronicle.schema_at(chronicle.readable)
-    blocks = chronicle.snapshot(chronicle.readable).blocks
-    return ChannelShown(
+    schema = chronicle.schema_at(chronicle.latest_readable)
+    blocks = chronicle.snapshot(chronicle.latest_readable).blocks
+    return ChannelResponse(
         name=chronicle.channel.name,
-        encoding=described(chronicle.channel.encoding),
+        encoding=describe_encoding(chronicle.channel.encoding),
         columns={column.name: column.type for column in schema.columns} if schema else {},
-        point=chronicle.readable,
+        point=chronicle.latest_readable,
         rows=sum(block.statistics.rows for block in blocks),
         bytes=sum(block.statistics.bytes for block in blocks),
         blocks=len(blocks),
         description=chronicle.channel.description,
-        version=str(chronicle.version(chronicle.readable)),
-        reserved=chronicle.newest - chronicle.readable,
+        version=str(chronicle.version(chronicle.latest_readable)),
+        reserved=chronicle.latest - chronicle.latest_readable,
         writers=list(status.writers),
         several_writers=status.chronicle.channel.several_writers,
     )
 
 
 def _unquoted(key: str | None) -> str | None:
-    r"""An idempotency key as it was sent: as it is, or in quotes, as the draft of its standard wants it.
+    r"""Return an idempotency key without quotes; the draft of its standard wants it sent in quotes.
 
     >>> _unquoted('"8e03978e"'), _unquoted("8e03978e"), _unquoted(None)
     ('8e03978e', '8e03978e', None)
 
     Raises:
-        SettingsError: it cannot be one.
+        SettingsError: it is not a valid key.
     """
     if key is None:
         return None
     if len(key) > 1 and key[0] == key[-1] == '"':
         key = key[1:-1].replace('\\"', '"').replace("\\\\", "\\")
-    refuse_unfit(key)
+    check_key(key)
     return key
 
 
 def _pairs(options: list[str] | None) -> dict[str, str]:
-    """Options for Spark's reader, each sent as `name=value`.
+    """Parse options for Spark's reader, each sent as `name=value`.
 
     Raises:
-        SettingsError: one is not, or says something else than how a file is read.
+        SettingsError: an option is malformed, or does not say how a file is read.
     """
     pairs = [item.partition("=") for item in options or ()]
     for name, equals, _ in pairs:
         if not (name and equals):
             raise SettingsError(f"the option {name!r} is not of the form name=value", hint="Send option=header=true")
     given = {name: value for name, _, value in pairs}
-    refuse_outside_reading(given)
+    check_reader_options(given)
     return given

@@ -1,4 +1,4 @@
-"""What all routes are given, and what they have in common."""
+"""Shared context, parameters and response models of the routes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fastapi import Query, Request, Response, Security
 from fastapi.params import Depends
 
 from kilonova.model.role import Role
-from kilonova.server.access import Access
-from kilonova.server.answers import Error
-from kilonova.server.errands import Asked, Errands
-from kilonova.server.loop import Refused, Server
+from kilonova.server.auth import Authenticator
+from kilonova.server.error_responses import ErrorResponse
+from kilonova.server.loop import OperationFailed, Server
+from kilonova.server.operations import Operation, Operations
 from kilonova.service.project import Project
 
 Item = TypeVar("Item")
@@ -22,7 +22,7 @@ Limit = Annotated[int, Query(ge=1, le=10_000, description="How many there are on
 Number = Annotated[int, Query(ge=0, le=2**31)]
 Before = Annotated[int | None, Query(ge=0, le=2**53, description="Those before this number.")]
 After = Annotated[str, Query(description="Those after this name.")]
-Wait = Annotated[bool, Query(description="Answer when it is done; false answers 202 at once, with an errand.")]
+Wait = Annotated[bool, Query(description="Answer when it is done; false answers 202 at once, with an operation.")]
 
 
 async def _holder(request: Request) -> str | None:
@@ -31,45 +31,45 @@ async def _holder(request: Request) -> str | None:
 
 
 Who = Annotated[str | None, Depends(_holder)]
-"""The name of the token that a request comes with; None if it comes without one."""
+"""The name of a request's token; None if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What routes are over.
+class RouteContext:
+    """Objects that routes work on.
 
     Attributes:
         project: the project.
-        server: does what needs Spark.
-        access: lets requests in.
-        errands: what the server was asked to do.
-        over: set once nobody is answered any more, so that what would go on for ever ends.
+        server: the server, which does what needs Spark.
+        access: the authenticator of requests.
+        operations: the operations of the server.
+        over: set when the HTTP server stops, so that endless streams end.
     """
 
     project: Project
     server: Server
-    access: Access
-    errands: Errands
+    access: Authenticator
+    operations: Operations
     over: Event
 
     @property
     def read(self) -> list[Depends]:
-        """The dependencies of a route for those who may look."""
+        """Dependencies of a route that needs the role read."""
         return self._needs(Role.READ)
 
     @property
     def operate(self) -> list[Depends]:
-        """The dependencies of a route for those who may start and steer things."""
+        """Dependencies of a route that needs the role operate."""
         return self._needs(Role.OPERATE)
 
     @property
     def admin(self) -> list[Depends]:
-        """The dependencies of a route for those who may do everything."""
+        """Dependencies of a route that needs the role admin."""
         return self._needs(Role.ADMIN)
 
     @property
     def trusted(self) -> list[Depends]:
-        """Those of a route for those who hold a token of the role admin, even as long as there are none."""
+        """Dependencies of a route that needs a token of the role admin even while there are no tokens."""
         return self._needs(Role.ADMIN, token=True)
 
     def _needs(self, role: Role, *, token: bool = False) -> list[Depends]:
@@ -77,89 +77,91 @@ class Context:
 
     async def begun(
         self, request: Request, response: Response, wait: bool, what: str, **arguments: Any
-    ) -> Begun | ErrandShown:
-        """Let a worker carry out a run, and wait for its end or not.
+    ) -> RunStartedResponse | OperationResponse:
+        """Start an operation that is a run, and wait for its end or not.
 
         Args:
-            request: whose it is: nothing is begun for a client that has gone.
-            response: the answer, whose status says whether the run has ended.
+            request: the request: nothing is begun for a client that has disconnected.
+            response: the response, whose status says whether the run has ended.
             wait: whether to wait.
-            what: see `kilonova.server.loop.Server.errand`.
+            what: see `kilonova.server.loop.Server.operation`.
             arguments: its arguments.
 
         Raises:
-            Refused: it could not be done.
-            Busy: too many errands wait already.
-            Cancelled: the client has gone.
+            OperationFailed: the operation failed.
+            Conflict: too many operations are waiting already.
+            Cancelled: the client has disconnected.
         """
         if wait:
-            return Begun(await self.errands.done(what, client=request, **arguments))
-        return accepted(response, self.errands.ask(what, **arguments))
+            return RunStartedResponse(await self.operations.done(what, client=request, **arguments))
+        return accepted_response(response, self.operations.ask(what, **arguments))
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A run that was carried out: its number, or None if there was nothing to do."""
+class RunStartedResponse:
+    """A completed run: its number, or None if there was nothing to do."""
 
     run: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrandShown:
-    """Something that a worker does for somebody who does not wait for it.
+class OperationResponse:
+    """A long-running operation, done by a worker.
 
     Attributes:
-        errand: the name by which to ask for it.
-        what: what is done.
-        state: whether a worker has begun, and how it has ended.
-        result: what it gave: a run's number, for an ingest with whether it is repeated, or plans.
-        error: why it has failed.
+        operation: the name by which to poll for it.
+        what: the kind of operation.
+        state: its state.
+        result: its result: a run's number, for an ingest with whether it is repeated, or plans.
+        error: the error if it has failed.
     """
 
-    errand: str
+    operation: str
     what: str
     state: Literal["waiting", "running", "done", "failed"]
     result: Any = None
-    error: Error | None = None
+    error: ErrorResponse | None = None
 
 
 ACCEPTED: dict[int | str, dict[str, Any]] = {
-    202: {"model": ErrandShown, "description": "It will be done; `Location` says where to ask what became of it."}
+    202: {"model": OperationResponse, "description": "It will be done; `Location` says where to ask what became of it."}
 }
-"""What a route may answer that need not wait."""
+"""Additional response of a route that need not wait."""
 
 
-def accepted(response: Response, asked: Asked) -> ErrandShown:
-    """The answer to somebody who does not wait."""
+def accepted_response(response: Response, asked: Operation) -> OperationResponse:
+    """Prepare the response to a client that does not wait."""
     response.status_code = 202
-    response.headers["Location"] = f"/api/v1/errands/{asked.name}"
-    return shown(asked)
+    response.headers["Location"] = f"/api/v1/operations/{asked.name}"
+    return operation_response(asked)
 
 
-def shown(asked: Asked) -> ErrandShown:
-    """How an errand stands."""
+def operation_response(asked: Operation) -> OperationResponse:
+    """Convert an operation to its response."""
     outcome = asked.outcome
     if not outcome.done():
-        return ErrandShown(errand=asked.name, what=asked.what, state="running" if outcome.running() else "waiting")
+        return OperationResponse(
+            operation=asked.name, what=asked.what, state="running" if outcome.running() else "waiting"
+        )
     match outcome.exception():
         case None:
-            return ErrandShown(errand=asked.name, what=asked.what, state="done", result=outcome.result())
-        case Refused(told=told):
-            return ErrandShown(errand=asked.name, what=asked.what, state="failed", error=Error(**told))
+            return OperationResponse(operation=asked.name, what=asked.what, state="done", result=outcome.result())
+        case OperationFailed(told=told):
+            return OperationResponse(operation=asked.name, what=asked.what, state="failed", error=ErrorResponse(**told))
         case error:
             raise error
 
 
-def page(request: Request, response: Response, found: list[Item], limit: int, name: str, place: Any) -> list[Item]:
-    """A page of what was found, of which one more than fits was asked for.
+def paginate(request: Request, response: Response, found: list[Item], limit: int, name: str, place: Any) -> list[Item]:
+    """Return a page of the items found, of which one more than fits was queried.
 
     Args:
-        request: whose it is.
-        response: the answer; if there is more, its header `Link` says where.
-        found: what was found.
-        limit: how many there are on a page.
+        request: the request.
+        response: the response; if there are more items, its header `Link` refers to the next page.
+        found: the items found.
+        limit: number of items on a page.
         name: the parameter that says where a page begins.
-        place: gives its value for the last item of the page before.
+        place: returns its value for the last item of the previous page.
     """
     if len(found) > limit:
         following = request.url.include_query_params(**{name: place(found[limit - 1])})

@@ -1,4 +1,4 @@
-"""What has happened, and what happens while somebody listens."""
+"""Routes of events: listing past ones and streaming new ones."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from kilonova.model.event import Event, EventKind
 from kilonova.model.role import Role
-from kilonova.server.access import Denied
-from kilonova.server.routes.context import Before, Context, Limit, Number, page
+from kilonova.server.auth import AccessDenied
+from kilonova.server.routes.context import Before, Limit, Number, RouteContext, paginate
 from kilonova.service.project import Project
 
 Kinds = Annotated[list[EventKind] | None, Query(description="Only events of these kinds.")]
@@ -30,11 +30,11 @@ class EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
 
-def event_routes(context: Context) -> APIRouter:
-    """The routes of events."""
+def event_routes(context: RouteContext) -> APIRouter:
+    """Return the routes of events."""
     router = APIRouter(tags=["events"])
     project = context.project
-    newest = Newest(project)
+    newest = NewestEventResponse(project)
 
     @router.get("/events", dependencies=context.read)
     def events(
@@ -47,16 +47,16 @@ def event_routes(context: Context) -> APIRouter:
         channel: Named = None,
         limit: Limit = 1000,
     ) -> list[Event]:
-        """What has happened after an event, in order; with `before` or what it is to concern, newest first."""
+        """List the events after an event, in order; with `before` or a filter, newest first."""
         if (before, kind, binding, channel) == (None, None, None, None):
             found = project.events(since, limit + 1)
-            return page(request, response, found, limit, "since", lambda last: last.number)
+            return paginate(request, response, found, limit, "since", lambda last: last.number)
         found = project.events_before(before, limit + 1, kind, binding, channel, since=since)
-        return page(request, response, found, limit, "before", lambda last: last.number)
+        return paginate(request, response, found, limit, "before", lambda last: last.number)
 
     @router.get("/events/stream", dependencies=context.read, response_class=EventStream)
     async def stream(request: Request, since: Annotated[int | None, Query(ge=0, le=2**31)] = None) -> Response:
-        """What happens, as server-sent events, from now on or after an event (also by the header `Last-Event-ID`)."""
+        """Stream events as server-sent events, from now on or after an event (also by the header `Last-Event-ID`)."""
         last = request.headers.get("last-event-id", "")
         seen = max(since or 0, int(last) if last.isdecimal() else 0)
         begin = seen or await run_in_threadpool(project.newest_event)
@@ -67,7 +67,7 @@ def event_routes(context: Context) -> APIRouter:
         def admitted() -> bool:
             try:
                 context.access.check(request, Role.READ)
-            except Denied:
+            except AccessDenied:
                 return False
             return True
 
@@ -77,18 +77,18 @@ def event_routes(context: Context) -> APIRouter:
 
 
 _LOOK = 0.2
-"""Seconds between looks for events to stream."""
+"""Seconds between checks for events to stream."""
 
 _ALIVE = 15.0
-"""Seconds after which a stream says that it is alive."""
+"""Seconds without events after which a stream sends a keep-alive comment."""
 
 
 _ADMIT = 5.0
-"""Seconds after which it is asked again whether somebody may listen: tokens are revoked."""
+"""Seconds between checks that a stream's client is still authorized: its token may be revoked."""
 
 
-class Newest:
-    """The number of the newest event, looked for once at a time however many listen.
+class NewestEventResponse:
+    """Cached number of the newest event: queried once per interval, however many streams there are.
 
     Args:
         project: the project.
@@ -100,9 +100,9 @@ class Newest:
         self._next = 0.0
 
     async def __call__(self) -> int:
-        """The number, as it was at most two looks ago; 0 if there is none, or nobody has looked yet."""
+        """Return the number, at most two intervals old; 0 if there is none, or it has not been queried yet."""
         if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _LOOK  # whoever asks meanwhile is told the last one
+            self._next = time.monotonic() + _LOOK  # concurrent callers get the previous number
             self._number = await run_in_threadpool(self._project.newest_event)
         return self._number
 

@@ -1,4 +1,4 @@
-"""Space: the blocks that nothing needs any more."""
+"""Route of garbage collection: deletes the blocks that are no longer needed."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from kilonova.engine.reclaim import Collected
-from kilonova.server.routes.context import Context
+from kilonova.engine.garbage import GCReport
+from kilonova.server.routes.context import RouteContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockShown:
-    """A block that garbage collection looked at.
+class GCDecisionResponse:
+    """Decision of garbage collection on a block.
 
     Attributes:
         channel: its channel.
         block: its number.
-        kind: which points it leads to.
-        rows: how many rows it holds.
+        kind: the points that it leads to.
+        rows: number of its rows.
         bytes: its size.
-        held_by: what needs it; None if it goes.
+        held_by: the reason why it is needed; None if it is deleted.
     """
 
     channel: str
@@ -33,50 +33,50 @@ class BlockShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectedShown:
-    """What garbage collection did, or would do.
+class GCResponse:
+    """Result of garbage collection, or of a dry run.
 
     Attributes:
-        blocks: how many blocks go.
+        blocks: number of blocks to delete.
         bytes: their size.
-        deleted: how many blocks' files were deleted, those of failed runs included.
-        strangers: directories in the warehouse that are not this catalog's; they are left alone.
-        looked_at: the blocks that go; with `dry_run`, those that stay as well.
+        deleted: number of blocks whose files were deleted, those of failed runs included.
+        strangers: directories in the warehouse that do not belong to this catalog; they are not touched.
+        looked_at: the decisions on blocks to delete; with `dry_run`, also on those that stay.
     """
 
     blocks: int
     bytes: int
     deleted: int
     strangers: list[str]
-    looked_at: list[BlockShown]
+    looked_at: list[GCDecisionResponse]
 
 
-def garbage_routes(context: Context) -> APIRouter:
-    """The routes of garbage."""
+def garbage_routes(context: RouteContext) -> APIRouter:
+    """Return the routes of garbage collection."""
     router = APIRouter(tags=["channels"])
 
-    @router.post("/garbage", dependencies=context.operate)
+    @router.post("/gc", dependencies=context.operate)
     def garbage(
         channel: Annotated[list[str] | None, Query()] = None,
         dry_run: bool = False,
         provenance: Literal["logical", "physical"] | None = None,
-    ) -> CollectedShown:
-        """Delete the blocks of channels, or all, that nothing needs any more; or say which, and what holds the rest."""
+    ) -> GCResponse:
+        """Delete the unneeded blocks of channels, or all; or list them, and the reasons to keep the others."""
         done = context.project.collect_garbage(channel, dry_run=dry_run, provenance=provenance)
         return _shown(done, everything=dry_run)
 
     return router
 
 
-def _shown(done: Collected, *, everything: bool) -> CollectedShown:
+def _shown(done: GCReport, *, everything: bool) -> GCResponse:
     going = [verdict for verdict in done.verdicts if verdict.goes]
-    return CollectedShown(
+    return GCResponse(
         blocks=len(going),
         bytes=sum(verdict.block.statistics.bytes for verdict in going),
         deleted=done.swept,
         strangers=list(done.strangers),
         looked_at=[
-            BlockShown(
+            GCDecisionResponse(
                 channel=verdict.channel,
                 block=verdict.block.number,
                 kind=str(verdict.block.kind),

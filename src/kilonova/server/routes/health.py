@@ -1,4 +1,4 @@
-"""Whether the server lives and can do something, for balancers; metrics for Prometheus."""
+"""Routes of health checks for load balancers, and of metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -6,31 +6,30 @@ from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from kilonova.errors import SparkUnavailable
 from kilonova.server.metrics import exposition
-from kilonova.server.routes.context import Context
+from kilonova.server.routes.context import RouteContext
 
 
-def health_routes(context: Context) -> APIRouter:
-    """The routes of health."""
+def health_routes(context: RouteContext) -> APIRouter:
+    """Return the routes of health checks and metrics."""
     router = APIRouter(tags=["health"])
 
     @router.get("/health")
     def health() -> dict[str, str]:
-        """Whether the process lives."""
+        """Return whether the process is alive."""
         return {"status": "alive"}
 
     @router.get("/ready")
     def ready() -> dict[str, str]:
-        """Whether the server can do something: the catalog answers, and a worker has started."""
+        """Return whether the server is ready: the catalog can be read and written, and a worker has started."""
         context.project.catalog.check()
-        if not context.server.ready:
-            raise SparkUnavailable("no worker is ready", hint="Wait until Spark has started")
+        if (impediment := context.server.impediment) is not None:
+            raise impediment
         return {"status": "ready"}
 
     @router.get("/metrics", dependencies=context.read, response_class=PlainTextResponse)
     def metrics() -> Response:
-        """Metrics for Prometheus."""
+        """Return the metrics in Prometheus's text format."""
         return Response(exposition(context.project), media_type=CONTENT_TYPE_LATEST)
 
     return router

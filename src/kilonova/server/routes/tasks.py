@@ -1,4 +1,4 @@
-"""Tasks, and how views are kept up to date."""
+"""Routes of tasks, and of the maintenance of views."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from datetime import datetime
 
 from fastapi import APIRouter, Request, Response
 
-from kilonova.catalog.past import Past
-from kilonova.model.run import Way
+from kilonova.catalog.task_runs import TaskRun
+from kilonova.model.run import RefreshMethod
 from kilonova.model.task import Mode
-from kilonova.server.routes.chains import PartShown, part_shown
-from kilonova.server.routes.context import After, Before, Context, Limit, page
-from kilonova.service.explanation import Kept
-from kilonova.service.outlook import Outlook
+from kilonova.server.routes.channel_history import BlockResponse, part_shown
+from kilonova.server.routes.context import After, Before, Limit, RouteContext, paginate
+from kilonova.service.explain_view import MaintainedRelation
+from kilonova.service.next_run import TaskPreview
 from kilonova.service.reports import TaskStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
-    """How far a task has read a channel: up to which point, of which that is the newest."""
+class CursorResponse:
+    """Cursor of a task on a channel: the point up to which it has read, and the channel's newest point."""
 
     point: int
     newest: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskShown:
+class TaskResponse:
     """A task.
 
     Attributes:
         name: its name.
         workflow: the workflow that declares it.
         logic: its logic version.
-        reads: the channels that it reads, up to which point it has, and which is the newest.
+        reads: the channels that it reads, with its cursors and their newest points.
         writes: the channels that it writes.
-        variants: the ways to do it.
-        due: why it has something to do; None if it has not.
-        waits_until: until when its schedule holds it back; None if it does not.
+        variants: the names of its variants.
+        due: the reason why it is due; None if it is not.
+        waits_until: the time until which its schedule delays it; None if it does not.
     """
 
     name: str
     workflow: str
     logic: int
-    reads: dict[str, Cursor]
+    reads: dict[str, CursorResponse]
     writes: list[str]
     variants: list[str]
     due: str | None
@@ -51,8 +51,8 @@ class TaskShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProspectShown:
-    """What a task would read through a port.
+class PortPreviewResponse:
+    """Preview of a port: the input that a task would read through it.
 
     Attributes:
         port: the port.
@@ -60,9 +60,9 @@ class ProspectShown:
         mode: how the port reads.
         start: the point up to which the task has read.
         end: the point up to which it would read.
-        how: what is put together of which blocks, in words.
-        blocks: the blocks.
-        rows: rows in them.
+        how: the read plan, as text.
+        blocks: the blocks to read.
+        rows: number of rows in them.
         bytes: their size.
     """
 
@@ -72,76 +72,78 @@ class ProspectShown:
     start: int
     end: int
     how: str
-    blocks: list[PartShown]
+    blocks: list[BlockResponse]
     rows: int
     bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutlookShown:
-    """What a task would do if it ran now.
+class TaskPreviewResponse:
+    """Preview of a task's next run, if it ran now.
 
     Attributes:
-        due: why it has something to do; None if it has not, or is held back by its schedule.
-        waits_until: until when its schedule holds it back; None if it does not.
+        due: the reason why it is due; None if it is not, or is delayed by its schedule.
+        waits_until: the time until which its schedule delays it; None if it does not.
         variant: the variant that would run.
-        way: the way it would be done.
-        reason: why so.
-        estimates: what that way and others that are open are estimated to take, in seconds.
-        reads: what it would read.
+        way: the refresh method that would be used.
+        reason: the reason for that choice.
+        estimates: estimated duration of that method and of the possible others, in seconds.
+        reads: the previews of its ports.
     """
 
     due: str | None
     waits_until: datetime | None
     variant: str
-    way: Way
+    way: RefreshMethod
     reason: str
-    estimates: dict[Way, float]
-    reads: list[ProspectShown]
+    estimates: dict[RefreshMethod, float]
+    reads: list[PortPreviewResponse]
 
 
-def task_routes(context: Context) -> APIRouter:
-    """The routes of tasks."""
+def task_routes(context: RouteContext) -> APIRouter:
+    """Return the routes of tasks and views."""
     router = APIRouter(tags=["tasks"])
     project = context.project
 
     @router.get("/tasks", dependencies=context.read)
-    def tasks(request: Request, response: Response, after: After = "", limit: Limit = 100) -> list[TaskShown]:
-        """The tasks by name, how far they have come, and which have something to do."""
+    def tasks(request: Request, response: Response, after: After = "", limit: Limit = 100) -> list[TaskResponse]:
+        """List the tasks by name, with their cursors and whether they are due."""
         found = [_shown(status) for status in project.tasks(after, limit + 1)]
-        return page(request, response, found, limit, "after", lambda last: last.name)
+        return paginate(request, response, found, limit, "after", lambda last: last.name)
 
     @router.get("/tasks/{name}", dependencies=context.read)
-    def task(name: str) -> TaskShown:
-        """A task."""
+    def task(name: str) -> TaskResponse:
+        """Return a task."""
         return _shown(project.task(name))
 
-    @router.get("/tasks/{name}/outlook", dependencies=context.read)
-    def outlook(name: str) -> OutlookShown:
-        """What a task would do if it ran now: in which way, and what it would read."""
-        return _outlook_shown(project.outlook(name))
+    @router.get("/tasks/{name}/next-run", dependencies=context.read)
+    def outlook(name: str) -> TaskPreviewResponse:
+        """Preview a task's run, if it ran now: the refresh method and the input."""
+        return _outlook_shown(project.task_preview(name))
 
     @router.get("/tasks/{name}/runs", dependencies=context.read)
-    def runs(name: str, request: Request, response: Response, before: Before = None, limit: Limit = 100) -> list[Past]:
-        """The last runs of a task, newest first: what each took, and what it was estimated to take."""
-        found = list(project.past(name, before, limit + 1))
-        return page(request, response, found, limit, "before", lambda last: last.run)
+    def runs(
+        name: str, request: Request, response: Response, before: Before = None, limit: Limit = 100
+    ) -> list[TaskRun]:
+        """List the last runs of a task, newest first, with actual and estimated durations."""
+        found = list(project.task_runs(name, before, limit + 1))
+        return paginate(request, response, found, limit, "before", lambda last: last.run)
 
     @router.get("/views/{name}", dependencies=context.read)
-    def view(name: str) -> list[Kept]:
-        """How a view is kept up to date, with what it keeps for that and what its last runs took."""
+    def view(name: str) -> list[MaintainedRelation]:
+        """Explain the maintenance of a view: the relations kept for it, and the durations of its last runs."""
         return list(project.explain(name))
 
     return router
 
 
-def _shown(status: TaskStatus) -> TaskShown:
+def _shown(status: TaskStatus) -> TaskResponse:
     known = status.registered
-    return TaskShown(
+    return TaskResponse(
         name=known.task.name,
         workflow=known.workflow,
         logic=known.logic,
-        reads={lag.channel: Cursor(point=lag.cursor, newest=lag.newest) for lag in status.lags},
+        reads={lag.channel: CursorResponse(point=lag.cursor, newest=lag.newest) for lag in status.lags},
         writes=list(known.task.writes),
         variants=[variant.name for variant in known.task.variants],
         due=status.due,
@@ -149,8 +151,8 @@ def _shown(status: TaskStatus) -> TaskShown:
     )
 
 
-def _outlook_shown(outlook: Outlook) -> OutlookShown:
-    return OutlookShown(
+def _outlook_shown(outlook: TaskPreview) -> TaskPreviewResponse:
+    return TaskPreviewResponse(
         due=outlook.due,
         waits_until=outlook.waits_until,
         variant=outlook.variant,
@@ -158,7 +160,7 @@ def _outlook_shown(outlook: Outlook) -> OutlookShown:
         reason=outlook.reason,
         estimates=dict(outlook.estimates),
         reads=[
-            ProspectShown(
+            PortPreviewResponse(
                 port=each.port,
                 channel=each.channel,
                 mode=each.mode,

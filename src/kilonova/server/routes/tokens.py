@@ -1,4 +1,4 @@
-"""Tokens, for those who may do everything. The first one is made on the command line."""
+"""Routes of tokens, for the role admin. The first token is created on the command line."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fastapi import APIRouter, Query, Response
 
 from kilonova.catalog.tokens import NAME, Token
 from kilonova.model.role import Role
-from kilonova.server.routes.context import Context
+from kilonova.server.routes.context import RouteContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenMade:
+class TokenResponse:
     """A new token.
 
     Attributes:
-        name: whose it is.
-        role: what it is good for.
+        name: its holder's name.
+        role: its role, which says what it permits.
         token: the secret, which is not shown again.
     """
 
@@ -27,25 +27,25 @@ class TokenMade:
     token: str
 
 
-def token_routes(context: Context) -> APIRouter:
-    """The routes of tokens."""
+def token_routes(context: RouteContext) -> APIRouter:
+    """Return the routes of tokens."""
     router = APIRouter(tags=["tokens"])
     project = context.project
 
     @router.get("/tokens", dependencies=context.trusted)
     def tokens() -> list[Token]:
-        """Whose tokens there are."""
+        """List the tokens, without their secrets."""
         return project.tokens()
 
     @router.post("/tokens", dependencies=context.trusted, status_code=201)
-    def create(response: Response, name: Annotated[str, Query(pattern=NAME)], role: Role = Role.READ) -> TokenMade:
-        """Make a token. It is shown once, here."""
+    def create(response: Response, name: Annotated[str, Query(pattern=NAME)], role: Role = Role.READ) -> TokenResponse:
+        """Create a token. Its secret is shown once, here."""
         response.headers["Cache-Control"] = "no-store"
-        return TokenMade(name=name, role=role, token=project.create_token(name, role.value))
+        return TokenResponse(name=name, role=role, token=project.create_token(name, role.value))
 
     @router.delete("/tokens/{name}", dependencies=context.trusted)
     def revoke(name: str) -> list[Token]:
-        """Make a token good for nothing; those that are left."""
+        """Revoke a token; return the remaining ones."""
         project.revoke_token(name)
         return project.tokens()
 

@@ -1,4 +1,4 @@
-"""The routes of webhooks. Who may only look sees where they go to, but not the whole URL: that may be a secret."""
+"""Routes of webhooks. The role read sees their origins, but not the whole URLs, which may be secret."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from datetime import datetime
 
 from fastapi import APIRouter
 
-from kilonova.catalog.outlets import Installed
-from kilonova.model.outlet import Webhook
-from kilonova.server.routes.context import Context
+from kilonova.catalog.subscriptions import RegisteredSubscription
+from kilonova.model.subscription import Webhook
+from kilonova.server.routes.context import RouteContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewWebhook:
-    """A webhook to be.
+class WebhookRequest:
+    """A webhook to add.
 
     Attributes:
         name: its name.
         url: where events are sent.
         on: the kinds of events.
-        binding: a binding, to tell of its events only.
+        binding: a binding, to send only its events.
         secret_env: the variable in the servers' environment that holds its secret.
     """
 
@@ -32,19 +32,19 @@ class NewWebhook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookShown:
+class WebhookResponse:
     """A webhook.
 
     Attributes:
         name: its name.
         origin: where events are sent, without the path.
         on: the kinds of events.
-        binding: the binding of whose events it is told; of all if None.
+        binding: the binding whose events are sent; None for all.
         signed: whether messages are signed.
-        delivered: when it took an event for the last time.
-        attempts: how often it has been told of the next event in vain.
-        retry: when that is tried again.
-        problem: what went wrong the last time that something did.
+        delivered: time of the last successful delivery.
+        attempts: number of failed attempts to deliver the next event.
+        retry: time of the next attempt.
+        problem: the last problem.
     """
 
     name: str
@@ -58,35 +58,35 @@ class WebhookShown:
     problem: str
 
 
-def webhook_routes(context: Context) -> APIRouter:
-    """The routes of webhooks."""
+def webhook_routes(context: RouteContext) -> APIRouter:
+    """Return the routes of webhooks."""
     router = APIRouter(tags=["webhooks"])
     project = context.project
 
     @router.get("/webhooks", dependencies=context.read)
-    def webhooks() -> list[WebhookShown]:
-        """The webhooks, and how far each has come."""
-        found = ((each.outlet, each) for each in project.outlets())
+    def webhooks() -> list[WebhookResponse]:
+        """List the webhooks, with the delivery state of each."""
+        found = ((each.outlet, each) for each in project.subscriptions())
         return [_shown(outlet, each) for outlet, each in found if isinstance(outlet, Webhook)]
 
     @router.post("/webhooks", dependencies=context.admin)
-    def add(webhook: NewWebhook) -> dict[str, str]:
-        """Tell an HTTP endpoint of chosen events from now on."""
+    def add(webhook: WebhookRequest) -> dict[str, str]:
+        """Add a webhook: an HTTP endpoint that is notified of chosen events from now on."""
         project.add_webhook(webhook.name, webhook.url, webhook.on, webhook.binding, webhook.secret_env)
         return {"webhook": webhook.name}
 
     @router.delete("/webhooks/{name}", dependencies=context.admin)
     def remove(name: str) -> dict[str, str]:
-        """Tell a webhook of nothing more."""
+        """Remove a webhook."""
         project.remove_webhook(name)
         return {"webhook": name}
 
     return router
 
 
-def _shown(webhook: Webhook, installed: Installed) -> WebhookShown:
+def _shown(webhook: Webhook, installed: RegisteredSubscription) -> WebhookResponse:
     standing = installed.standing
-    return WebhookShown(
+    return WebhookResponse(
         name=webhook.name,
         origin=webhook.origin,
         on=sorted(kind.value for kind in webhook.kinds),

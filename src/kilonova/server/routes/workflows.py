@@ -1,4 +1,4 @@
-"""Workflows that are sent: what registering them would change, and registering them."""
+"""Routes of uploaded workflows: planning and applying their registration."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from kilonova.server.receiving import received, sent_as
-from kilonova.server.routes.context import ACCEPTED, Context, ErrandShown, Wait, accepted
+from kilonova.server.routes.context import ACCEPTED, OperationResponse, RouteContext, Wait, accepted_response
+from kilonova.server.uploads import receive_upload, sent_as
 
 _MOST = 20
-"""How many megabytes are sent at most: it is text."""
+"""Maximum size of an upload in megabytes: it is text."""
 
 Action = Literal["add", "change", "keep", "drop"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelChange:
-    """What becomes of a channel."""
+class ChannelChangeResponse:
+    """Planned change of a channel."""
 
     channel: str
     action: Action
@@ -26,8 +26,8 @@ class ChannelChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskChange:
-    """What becomes of a task, and what its first run will read: see `kilonova.service.changes.TaskChange`."""
+class TaskChangeResponse:
+    """Planned change of a task, and the input of its first run: see `kilonova.service.workflow_plan.TaskChange`."""
 
     task: str
     action: Action
@@ -39,8 +39,8 @@ class TaskChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BindingChange:
-    """What becomes of a binding."""
+class BindingChangeResponse:
+    """Planned change of a binding."""
 
     binding: str
     action: Action
@@ -48,8 +48,8 @@ class BindingChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unseen:
-    """Part of a definition that is not compared with the registered one; see `kilonova.service.changes.Unseen`."""
+class UnseenResponse:
+    """Part of a definition that is not compared with the registered one."""
 
     kind: Literal["task", "channel"]
     name: str
@@ -57,28 +57,28 @@ class Unseen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanShown:
-    """What registering a workflow changes, or would change.
+class PlanResponse:
+    """Changes that registering a workflow makes, or would make.
 
     Attributes:
         workflow: its name.
         empty: whether nothing changes.
-        channels: what becomes of its channels.
-        tasks: what becomes of its tasks.
-        bindings: what becomes of its bindings.
+        channels: the changes of its channels.
+        tasks: the changes of its tasks.
+        bindings: the changes of its bindings.
         unseen: parts of definitions that are not compared with the registered ones.
     """
 
     workflow: str
     empty: bool
-    channels: list[ChannelChange]
-    tasks: list[TaskChange]
-    bindings: list[BindingChange]
-    unseen: list[Unseen]
+    channels: list[ChannelChangeResponse]
+    tasks: list[TaskChangeResponse]
+    bindings: list[BindingChangeResponse]
+    unseen: list[UnseenResponse]
 
 
-def workflow_routes(context: Context) -> APIRouter:
-    """The routes of workflows."""
+def workflow_routes(context: RouteContext) -> APIRouter:
+    """Return the routes of workflows."""
     router = APIRouter(tags=["workflows"])
 
     @router.post(
@@ -96,12 +96,12 @@ def workflow_routes(context: Context) -> APIRouter:
         ] = None,
         dry_run: Annotated[bool, Query(description="Only say what would change.")] = False,
         wait: Wait = True,
-    ) -> list[PlanShown] | ErrandShown:
+    ) -> list[PlanResponse] | OperationResponse:
         """Register the workflows that the body defines: a Python file, or a zip of Python files or a folder of SQL.
 
         The code runs on the server's machine, in a process of its own.
         """
-        sent = await received(request, f"workflow.{format}", _MOST)
+        sent = await receive_upload(request, f"workflow.{format}", _MOST)
         arguments: dict[str, Any] = {
             "file": str(sent.file),
             "format": format,
@@ -109,8 +109,8 @@ def workflow_routes(context: Context) -> APIRouter:
             "dry_run": dry_run,
         }
         if not wait:
-            return accepted(response, context.errands.ask("apply", sent.discard, **arguments))
-        plans: list[PlanShown] = await context.errands.done("apply", sent.discard, client=request, **arguments)
+            return accepted_response(response, context.operations.ask("apply", sent.discard, **arguments))
+        plans: list[PlanResponse] = await context.operations.done("apply", sent.discard, client=request, **arguments)
         return plans
 
     return router

@@ -240,7 +240,7 @@ function refused(error) {
 }
 
 // Waits for what a worker does, and says how it ends.
-async function errand(answer, what) {
+async function operation(answer, what) {
   let place = answer.headers.get("location");
   let found = await told(answer);
   const busy = notice(`${what}: begun`, { kind: "busy", gone: 0 });
@@ -266,7 +266,7 @@ async function ask(url, options, what) {
     return null;
   }
   if (answer.status === 401) { location.reload(); return null; }
-  if (answer.status === 202) return errand(answer, what);
+  if (answer.status === 202) return operation(answer, what);
   const found = await told(answer);
   if (!answer.ok) { refused(found); return null; }
   return found ?? {};

@@ -1,0 +1,97 @@
+"""Status of bindings and their triggers, and the next trigger checks: see `kilonova.schedule.trigger_status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select
+
+from kilonova.catalog import codec, firings, tables
+from kilonova.catalog.bindings import RegisteredBinding, bindings
+from kilonova.catalog.database import Transaction
+from kilonova.catalog.trigger_inputs import trigger_inputs
+from kilonova.model.firing import Firing
+from kilonova.model.trigger import describe_trigger
+from kilonova.schedule.trigger_status import TriggerStatus, trigger_status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingStatus:
+    """Binding with the status of its triggers and firings.
+
+    Attributes:
+        bound: the binding.
+        triggers: the status of its triggers.
+        next: the time of their next check without further events; None if there is none, or the binding is paused.
+        last: its last recorded firing; None if there is none.
+        due: the number of its firings that have not ended.
+    """
+
+    bound: RegisteredBinding
+    triggers: tuple[TriggerStatus, ...]
+    next: datetime | None
+    last: Firing | None
+    due: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpcomingTrigger:
+    """Trigger that will be checked at a known time without further events.
+
+    Attributes:
+        binding: the binding that it starts.
+        trigger: a description of the trigger, as text.
+        wake: the time of the check; it fires then unless other conditions are not met.
+    """
+
+    binding: str
+    trigger: str
+    wake: datetime
+
+
+def binding_statuses(tx: Transaction, names: Iterable[str]) -> list[BindingStatus]:
+    """Return the status of bindings, by name.
+
+    Raises:
+        NotFound: there is no binding of one of the names.
+    """
+    bound = bindings(tx, names)
+    binding, trigger = tables.binding, tables.trigger
+    rows = tx.connection.execute(
+        select(binding.c.name, trigger.c.definition, trigger.c.state)
+        .join(trigger, trigger.c.binding_id == binding.c.id)
+        .where(trigger.c.active, binding.c.name.in_(bound))
+        .order_by(trigger.c.id)
+    ).all()
+    armed = [(row.name, codec.trigger_from_json(row.definition), codec.state_from_json(row.state)) for row in rows]
+    news = trigger_inputs(tx, [(one, state) for _, one, state in armed])
+    armaments: dict[str, list[TriggerStatus]] = {}
+    for name, one, state in armed:
+        armaments.setdefault(name, []).append(trigger_status(one, state, news, tx.now))
+    last, due = firings.last(tx, bound), firings.unended(tx)
+    return [
+        BindingStatus(
+            bound=each,
+            triggers=(own := tuple(armaments.get(name, ()))),
+            next=None if each.paused else min((one.wake for one in own if one.wake is not None), default=None),
+            last=last.get(name),
+            due=due.get(name, 0),
+        )
+        for name, each in bound.items()
+    ]
+
+
+def upcoming_triggers(tx: Transaction, limit: int) -> list[UpcomingTrigger]:
+    """Return the triggers with the next checks, soonest first."""
+    table = tables.trigger
+    rows = tx.connection.execute(
+        firings.active_triggers().where(table.c.wake.is_not(None)).order_by(table.c.wake, table.c.id).limit(limit)
+    )
+    return [
+        UpcomingTrigger(
+            binding=row.name, trigger=describe_trigger(codec.trigger_from_json(row.definition)), wake=row.wake
+        )
+        for row in rows
+    ]

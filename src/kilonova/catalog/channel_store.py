@@ -1,0 +1,567 @@
+"""Channels in the catalog: declarations, points and live blocks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Row,
+    Select,
+    Text,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from kilonova.catalog import codec, tables
+from kilonova.catalog.database import Transaction, inserted_id, is_among
+from kilonova.catalog.read_cache import CachedChannel, ChannelFingerprint, NamedRows
+from kilonova.errors import LeaseLost, NotFound, closest_name
+from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
+from kilonova.model.channel import Channel, ChannelState, Point, PointState
+from kilonova.model.compaction_policy import Policy
+from kilonova.model.run import RunState
+from kilonova.model.schema import Schema
+from kilonova.model.version import Version
+
+LIVE, WRITING, DOOMED, GONE = "live", "writing", "doomed", "gone"
+"""States of a block: readable, being written by a run, marked for deletion, deleted."""
+
+_SUFFIX = 6
+"""Number of random bytes in the suffix of a block's name."""
+
+_STAMP = 8
+"""Number of random bytes in the stamp of a channel, which is unique among all of the channel's states."""
+
+_FEW = 1000
+"""Number of points of a channel up to which all of them are reread when one is new."""
+
+_Item = TypeVar("_Item")
+
+_RUNNING = RunState.RUNNING.value
+
+
+def channel_names(tx: Transaction, after: str = "", limit: int | None = None) -> list[str]:
+    """Return the names of the channels after a name, sorted, at most `limit`."""
+    name = tables.channel.c.name
+    return list(tx.connection.execute(select(name).where(name > after).order_by(name).limit(limit)).scalars())
+
+
+def channel_id(tx: Transaction, name: str) -> int:
+    """Return the id of a channel.
+
+    Raises:
+        NotFound: there is no such channel.
+    """
+    if name not in tx.channels:
+        found = tx.connection.execute(select(tables.channel.c.id).where(tables.channel.c.name == name)).scalar()
+        if found is None:
+            raise NotFound("there is no such channel", channel=name, hint=closest_name(name, channel_names(tx)))
+        tx.channels[name] = int(found)
+    return tx.channels[name]
+
+
+def channel(tx: Transaction, name: str) -> Channel:
+    """Return the declaration of a channel.
+
+    Raises:
+        NotFound: there is no such channel.
+    """
+    row = tx.connection.execute(select(tables.channel).where(tables.channel.c.id == channel_id(tx, name))).one()
+    return _channel(row)
+
+
+def _channel(row: Row[Any]) -> Channel:
+    return Channel(
+        name=row.name,
+        schema=None if row.schema is None else codec.schema_from_json(row.schema),
+        encoding=codec.encoding_from_json(row.encoding),
+        description=row.description or "",
+        checks=codec.checks_from_json(row.checks or []),
+        watch=None if row.watch is None else codec.directory_from_json(row.watch),
+        adopts=bool(row.adopts),
+        several_writers=bool(row.several_writers),
+    )
+
+
+def block_from(row: Row[Any]) -> Block:
+    """Return a block from its row."""
+    return Block(
+        number=row.id,
+        kind=kind_from(row),
+        schema=codec.schema_from_json(row.schema),
+        encoding=codec.encoding_from_json(row.encoding),
+        columns=codec.schema_from_json(row.columns),
+        buckets=row.buckets,
+        statistics=Statistics(rows=row.rows, bytes=row.bytes, files=row.files, removals=row.removals),
+        external=None if row.external is None else codec.external_from_json(row.external),
+        suffix=row.suffix or "",
+        stored=None if row.stored is None else codec.stored_from_json(row.stored),
+        manifest=row.manifest,
+    )
+
+
+def kind_from(row: Row[Any]) -> Kind:
+    """Return the kind of a block, with its points, from its row."""
+    return Base(row.end) if row.start is None else Delta(row.start, row.end)
+
+
+def channel_state(tx: Transaction, name: str) -> ChannelState:
+    """Return a channel with its points and live blocks.
+
+    Raises:
+        NotFound: there is no such channel.
+    """
+    return channel_states(tx, [name])[name]
+
+
+def channel_states(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, ChannelState]:
+    """Return channels by name, each with its points and live blocks; all channels if no names are given.
+
+    Raises:
+        NotFound: there is no channel of one of the names.
+    """
+    query = select(tables.channel).order_by(tables.channel.c.name)
+    wanted = None if names is None else list(dict.fromkeys(names))
+    if wanted is not None:
+        query = query.where(is_among(tx, tables.channel.c.name, wanted))
+    rows = {row.id: row for row in tx.connection.execute(query)}
+    found = {row.name for row in rows.values()}
+    for name in wanted or ():
+        if name not in found:
+            channel_id(tx, name)
+    past, read = _dropped(tx, found), _read_up_to(tx, rows)
+    known = {number: tx.read.chronicles.get(number) or tx.before.chronicles.get(number) for number in rows}
+    chronicles: dict[str, ChannelState] = {}
+    states: dict[int, ChannelFingerprint] = {}
+    changed: dict[int, Channel] = {}
+    for number, row in rows.items():
+        each = _channel(row)
+        states[number] = ChannelFingerprint(row.stamp, each, read.get(number), past.get(row.name, 0))
+        before = known[number]
+        if before is not None and before.state == states[number]:
+            chronicles[row.name] = before.chronicle
+        else:
+            changed[number] = each
+    since = dict.fromkeys(changed, 0)
+    points, blocks = _points(tx, changed, since), _live(tx, changed)
+    for number, each in changed.items():
+        state = states[number]
+        chronicles[each.name] = ChannelState(each, points[number], blocks[number], since[number], state.origin)
+        if state.stamp is not None:
+            tx.read.chronicles[number] = CachedChannel(state, chronicles[each.name])
+    return {row.name: chronicles[row.name] for row in rows.values()}
+
+
+def _read_up_to(tx: Transaction, channels: Collection[int]) -> dict[int, int]:
+    """Return the lowest cursor of any task on channels, by the channel's id."""
+    cursor = tables.cursor.c
+    oldest = select(cursor.channel_id, func.min(cursor.point).label("point")).where(cursor.channel_id.in_(channels))
+    return {row.channel_id: row.point for row in tx.connection.execute(oldest.group_by(cursor.channel_id))}
+
+
+def mark_changed(tx: Transaction, channels: Collection[int] | Select[Any]) -> None:
+    """Record that points or live blocks of channels have changed, which invalidates their cached state.
+
+    Args:
+        tx: a writing transaction.
+        channels: their ids, or a query for them.
+    """
+    here = tables.channel.c.id.in_(channels)
+    tx.connection.execute(update(tables.channel).where(here).values(stamp=secrets.token_hex(_STAMP)))
+
+
+def _live(tx: Transaction, channels: Collection[int]) -> dict[int, tuple[Block, ...]]:
+    """Return the live blocks of channels, by the channel's id; only blocks that are not cached are read."""
+    block = tables.block.c
+    name = cast(block.id, Text) + ":" + func.coalesce(block.suffix, "")
+    listed = (
+        select(block.channel_id, func.aggregate_strings(name, ",").label("names"))
+        .where(block.channel_id.in_(channels), block.state == LIVE)
+        .group_by(block.channel_id)
+    )
+    names = {row.channel_id: row.names for row in tx.connection.execute(listed)}
+    known = {number: _known(tx.before.blocks, tx.read.blocks, number) for number in names}
+    changed = {number: names[number].split(",") for number in names if names[number] != known[number].names}
+    new = [_numbered(each) for n, some in changed.items() for each in some if each not in known[n].items]
+    rows = {row.id: row for row in tx.connection.execute(select(tables.block).where(is_among(tx, block.id, new)))}
+    for number, some in changed.items():
+        before = known[number].items
+        items = {each: before.get(each) or block_from(rows[_numbered(each)]) for each in some}
+        ordered = tuple(sorted(items.values(), key=lambda each: each.number))
+        tx.read.blocks[number] = known[number] = NamedRows(names[number], items, ordered)
+    return {number: known[number].ordered if number in known else () for number in channels}
+
+
+def _points(tx: Transaction, channels: Mapping[int, Channel], since: dict[int, int]) -> dict[int, tuple[Point, ...]]:
+    """Return the needed points of channels, in order; only points that are not cached are read.
+
+    Args:
+        tx: an open transaction.
+        channels: the channels, by id.
+        since: receives the oldest listed point of each channel.
+    """
+    point, bounds = tables.point.c, needed(channels)
+    name = cast(point.number, Text) + ":" + point.state + ":" + cast(point.run_id, Text)
+    columns = (bounds.c.id, bounds.c.since, func.aggregate_strings(name, ",").label("names"))
+    names: dict[int, str] = {}
+    for row in tx.connection.execute(_listed(bounds, *columns).group_by(bounds.c.id, bounds.c.since)):
+        since[row.id], names[row.id] = row.since, row.names
+    known = {number: _known(tx.before.points, tx.read.points, number) for number in names}
+    several = {number for number in names if channels[number].several_writers}
+    changed = {n: names[n].split(",") for n in names if n in several or names[n] != known[n].names}
+    first = {
+        number: min(new)
+        for number, some in changed.items()
+        if (new := [_numbered(each) for each in some if number in several or each not in known[number].items])
+    }
+    rows: dict[tuple[int, int], Row[Any]] = {}
+    few = [number for number in first if len(known[number].items) <= _FEW]
+    for number in first.keys() - few:
+        query = select(tables.point).where(point.channel_id == number, point.number >= first[number])
+        rows |= {(number, row.number): row for row in tx.connection.execute(query)}
+    if few:
+        query = _listed(needed(few), tables.point)
+        rows |= {(row.channel_id, row.number): row for row in tx.connection.execute(query)}
+    for number, some in changed.items():
+        items = {}
+        for each in some:
+            fresh = rows.get((number, _numbered(each)))
+            items[each] = known[number].items[each] if fresh is None else _point(fresh)
+        ordered = tuple(sorted(items.values(), key=lambda each: each.number))
+        tx.read.points[number] = known[number] = NamedRows(names[number], items, ordered)
+    return {number: known[number].ordered if number in known else () for number in channels}
+
+
+def _known(
+    before: Mapping[int, NamedRows[_Item]], read: Mapping[int, NamedRows[_Item]], channel: int
+) -> NamedRows[_Item]:
+    """Return the cached rows of a channel."""
+    return read.get(channel) or before.get(channel) or NamedRows()
+
+
+def _numbered(name: str) -> int:
+    """Return the number in the name of a row."""
+    return int(name.partition(":")[0])
+
+
+def _point(row: Row[Any]) -> Point:
+    return Point(
+        number=row.number,
+        state=PointState(row.state),
+        version=codec.version_from_json(row.version),
+        time=row.time,
+        run=row.run_id,
+    )
+
+
+def _dropped(tx: Transaction, names: Collection[str]) -> dict[str, int]:
+    """Return the newest points of dropped channels with the given names, by name."""
+    rows = tx.connection.execute(select(tables.dropped))
+    return {row.name: row.point for row in rows if row.name in names}
+
+
+def _listed(bounds: CTE, *columns: Any) -> Select[Any]:
+    """Return a query for columns of the needed points of channels.
+
+    These are the points that are not cancelled, starting with the newest filled one that precedes all live blocks,
+    cursors and reserved points; and the newest point. Their number depends on what is retained or still to be read,
+    not on the length of the channel's history.
+    """
+    point = tables.point
+    return (
+        select(*columns)
+        .select_from(point)
+        .join(bounds, bounds.c.id == point.c.channel_id)
+        .where(
+            point.c.number >= bounds.c.since,
+            or_(point.c.state != PointState.CANCELLED.value, point.c.number == bounds.c.newest),
+        )
+    )
+
+
+def needed(channels: Collection[int] | None = None) -> CTE:
+    """Return the range of needed points per channel: `id`, the oldest needed point `since`, and `newest`.
+
+    Args:
+        channels: the ids of the channels; None for all.
+    """
+    block, cursor, here = tables.block, tables.cursor, tables.channel.c.id
+    point, older = tables.point.alias("ahead"), tables.point.alias("older")
+    kept = select(func.min(func.coalesce(block.c.start, block.c.end))).where(
+        block.c.channel_id == here, block.c.state == LIVE
+    )
+    read = select(func.min(cursor.c.point)).where(cursor.c.channel_id == here)
+    newest = select(func.max(point.c.number)).where(point.c.channel_id == here)
+    reserved = select(func.min(point.c.number)).where(
+        point.c.channel_id == here, point.c.state == PointState.RESERVED.value
+    )
+    ends = select(
+        here.label("id"),
+        kept.scalar_subquery().label("kept"),
+        read.scalar_subquery().label("read"),
+        reserved.scalar_subquery().label("reserved"),
+        newest.scalar_subquery().label("newest"),
+    )
+    lows = (ends if channels is None else ends.where(here.in_(channels))).cte("lows")
+    low = _lesser(_lesser(lows.c.read, lows.c.kept), lows.c.reserved)
+    since = select(func.max(older.c.number)).where(
+        older.c.channel_id == lows.c.id, older.c.state == PointState.FILLED.value, older.c.number <= low
+    )
+    bounds = select(lows.c.id, func.coalesce(since.scalar_subquery(), 0).label("since"), lows.c.newest)
+    return bounds.cte("needed").prefix_with("MATERIALIZED")  # otherwise it is recomputed for each point
+
+
+def _lesser(one: ColumnElement[Any], other: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the lesser of two numbers, either of which may be null."""
+    return case((one < other, one), else_=func.coalesce(other, one))
+
+
+def set_schema(tx: Transaction, name: str, schema: Schema) -> None:
+    """Record the schema of a channel that was declared without one."""
+    tx.connection.execute(
+        update(tables.channel).where(tables.channel.c.name == name).values(schema=codec.schema_to_json(schema))
+    )
+
+
+def newest(tx: Transaction, name: str) -> int:
+    """Return the newest readable filled point of a channel, without reading its blocks; 0 if there is none.
+
+    Raises:
+        NotFound: there is no such channel.
+    """
+    number, here = tables.point.c.number, tables.point.c.channel_id == channel_id(tx, name)
+    first = select(func.min(number)).where(here, tables.point.c.state == PointState.RESERVED.value)
+    filled = select(func.max(number)).where(here, tables.point.c.state == PointState.FILLED.value)
+    reserved = tx.connection.execute(first).scalar()
+    return tx.connection.execute(filled if reserved is None else filled.where(number < reserved)).scalar() or 0
+
+
+def policy(tx: Transaction, name: str) -> Policy:
+    """Return the policy for automatic compaction of a channel.
+
+    Raises:
+        NotFound: there is no such channel.
+    """
+    query = select(tables.channel.c.policy).where(tables.channel.c.id == channel_id(tx, name))
+    return codec.policy_from_json(tx.connection.execute(query).scalar())
+
+
+def set_policy(tx: Transaction, name: str, policy: Policy) -> None:
+    """Set the policy for automatic compaction of a channel.
+
+    Raises:
+        NotFound: there is no such channel.
+    """
+    number = channel_id(tx, name)
+    tx.connection.execute(
+        update(tables.channel).where(tables.channel.c.id == number).values(policy=codec.policy_to_json(policy))
+    )
+
+
+def reserve(tx: Transaction, name: str, run: int) -> int:
+    """Reserve the next point of a channel for a run (Nova, section 4, the data manager).
+
+    The points of a channel that is declared again after it was dropped continue the old numbering.
+
+    Returns:
+        The reserved point.
+    """
+    number = channel_id(tx, name)
+    newest = tx.connection.execute(
+        select(tables.point.c.number)
+        .where(tables.point.c.channel_id == number)
+        .order_by(tables.point.c.number.desc())
+        .limit(1)
+    ).scalar()
+    if newest is None:
+        newest = tx.connection.execute(select(tables.dropped.c.point).where(tables.dropped.c.name == name)).scalar()
+    reserved = (newest or 0) + 1
+    tx.connection.execute(
+        insert(tables.point).values(
+            channel_id=number, number=reserved, state=PointState.RESERVED.value, version=[], run_id=run
+        )
+    )
+    mark_changed(tx, [number])
+    return reserved
+
+
+def resolve_point(tx: Transaction, name: str, point: int, state: PointState, version: Version) -> None:
+    """Fill or cancel a reserved point.
+
+    In a channel of several writers, each of which reports only its own contribution, the version of a point includes
+    those of the points before it; later points that are already filled are updated accordingly.
+    """
+    if state is PointState.FILLED and channel(tx, name).several_writers:
+        here = tables.point.c.channel_id == channel_id(tx, name)
+        filled = select(tables.point.c.number, tables.point.c.version).where(
+            here, tables.point.c.state == PointState.FILLED.value
+        )
+        number = tables.point.c.number
+        for row in tx.connection.execute(filled.where(number > point)).all():
+            later = codec.version_from_json(row.version).beside(version)
+            tx.connection.execute(
+                update(tables.point).where(here, number == row.number).values(version=codec.version_to_json(later))
+            )
+        before = tx.connection.execute(filled.where(number < point).order_by(number.desc()).limit(1)).first()
+        version = version if before is None else codec.version_from_json(before.version).beside(version)
+    tx.connection.execute(
+        update(tables.point)
+        .where(tables.point.c.channel_id == channel_id(tx, name), tables.point.c.number == point)
+        .values(state=state.value, version=codec.version_to_json(version), time=tx.now)
+    )
+    mark_changed(tx, [channel_id(tx, name)])
+
+
+def new_block(tx: Transaction, name: str, run: int) -> BlockName:
+    """Register a block that a run is about to write, so that leftover files can be found later.
+
+    Returns:
+        The block's name, which is unique among all blocks of this and other catalogs.
+
+    Raises:
+        LeaseLost: the run has ended, because its lease expired or it was cancelled; files that it wrote now would not
+            be cleaned up.
+    """
+    if tx.connection.execute(select(tables.run.c.state).where(tables.run.c.id == run)).scalar() != _RUNNING:
+        raise LeaseLost(
+            "the run was taken over by another process",
+            run=run,
+            hint="Its tasks will run again; nothing was published",
+        )
+    suffix = secrets.token_hex(_SUFFIX)
+    result = tx.connection.execute(
+        insert(tables.block).values(channel_id=channel_id(tx, name), run_id=run, state=WRITING, suffix=suffix)
+    )
+    return BlockName(inserted_id(result), suffix)
+
+
+def publish(tx: Transaction, name: str, block: Block) -> None:
+    """Make a written block of a channel live.
+
+    Raises:
+        NotFound: the channel was dropped while the block was being written.
+    """
+    start = None if isinstance(block.kind, Base) else block.kind.start
+    result = tx.connection.execute(
+        update(tables.block)
+        .where(
+            tables.block.c.id == block.number,
+            tables.block.c.state == WRITING,
+            tables.block.c.channel_id == channel_id(tx, name),
+        )
+        .values(state=LIVE, start=start, **block_columns(block))
+    )
+    if not result.rowcount:
+        raise NotFound("the channel was dropped while it was being written", channel=name)
+    mark_changed(tx, [channel_id(tx, name)])
+
+
+def mark_merged(tx: Transaction, deltas: Sequence[int], into: int) -> None:
+    """Record that deltas were merged: sums over blocks count only the merged delta.
+
+    Args:
+        tx: a writing transaction.
+        deltas: their numbers.
+        into: the number of the merged delta.
+    """
+    some = is_among(tx, tables.block.c.id, deltas)
+    tx.connection.execute(update(tables.block).where(some).values(merged_into=into))
+
+
+def block_columns(block: Block) -> dict[str, Any]:
+    """Return the columns of the row of a written block: all except its state, name and start point."""
+    return {
+        "end": block.end,
+        "schema": codec.schema_to_json(block.schema),
+        "encoding": codec.encoding_to_json(block.encoding),
+        "columns": codec.schema_to_json(block.columns),
+        "buckets": block.buckets,
+        "rows": block.statistics.rows,
+        "bytes": block.statistics.bytes,
+        "files": block.statistics.files,
+        "removals": block.statistics.removals,
+        "external": None if block.external is None else codec.external_to_json(block.external),
+        "stored": None if block.stored is None else codec.stored_to_json(block.stored),
+        "manifest": block.manifest,
+    }
+
+
+def mark_for_deletion(tx: Transaction, numbers: Iterable[int]) -> None:
+    """Mark blocks for deletion: they are no longer readable; their files are deleted after this transaction commits."""
+    _mark(tx, numbers, DOOMED)
+
+
+def pinned(tx: Transaction) -> dict[int, list[str]]:
+    """Return the holders of pins, by block number."""
+    found: dict[int, list[str]] = {}
+    for row in tx.connection.execute(select(tables.pin).where(tables.pin.c.until >= tx.now)):
+        for number in codec.numbers_from_json(row.blocks):
+            found.setdefault(number, []).append(row.holder)
+    return found
+
+
+def marked_for_deletion(tx: Transaction) -> list[BlockName]:
+    """Return the blocks marked for deletion that are not pinned, as those of a dropped channel may still be."""
+    query = select(tables.block.c.id, tables.block.c.suffix).where(tables.block.c.state == DOOMED)
+    rows = tx.connection.execute(query.order_by(tables.block.c.id)).all()
+    read = pinned(tx) if rows else {}
+    return [BlockName(row.id, row.suffix or "") for row in rows if row.id not in read]
+
+
+def mark_deleted(tx: Transaction, numbers: Iterable[int]) -> None:
+    """Record that the files of blocks that were marked for deletion have been deleted."""
+    _mark(tx, numbers, GONE)
+
+
+def _mark(tx: Transaction, numbers: Iterable[int], state: str) -> None:
+    """Set the state of blocks."""
+    some = is_among(tx, tables.block.c.id, numbers)
+    tx.connection.execute(update(tables.block).where(some).values(state=state))
+    mark_changed(tx, select(tables.block.c.channel_id).where(some))
+
+
+def block_states(tx: Transaction, names: Sequence[BlockName] | None = None) -> dict[BlockName, str]:
+    """Return the states of blocks that this catalog has registered; of all its blocks if no names are given."""
+    query = select(tables.block.c.id, tables.block.c.suffix, tables.block.c.state)
+    if names is None:
+        return {BlockName(row.id, row.suffix or ""): row.state for row in tx.connection.execute(query)}
+    these = query.where(is_among(tx, tables.block.c.id, [name.number for name in names]))
+    found = {BlockName(row.id, row.suffix or ""): row.state for row in tx.connection.execute(these)}
+    return {name: found[name] for name in names if name in found}
+
+
+def drop_channel(tx: Transaction, name: str) -> None:
+    """Drop a channel with its points, cursors, files and ingest keys; its blocks are marked for deletion."""
+    number, newest = channel_id(tx, name), channel_state(tx, name).latest
+    connection = tx.connection
+    connection.execute(delete(tables.dropped).where(tables.dropped.c.name == name))
+    connection.execute(insert(tables.dropped).values(name=name, point=newest))
+    for table in (
+        tables.run_output,
+        tables.run_input,
+        tables.cursor,
+        tables.point,
+        tables.file,
+        tables.ingest_key,
+    ):
+        connection.execute(delete(table).where(table.c.channel_id == number))
+    connection.execute(
+        update(tables.block)
+        .where(tables.block.c.channel_id == number, tables.block.c.state == GONE)
+        .values(channel_id=None)
+    )
+    connection.execute(
+        update(tables.block).where(tables.block.c.channel_id == number).values(channel_id=None, state=DOOMED)
+    )
+    connection.execute(delete(tables.channel).where(tables.channel.c.id == number))
+    del tx.channels[name]

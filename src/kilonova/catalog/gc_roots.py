@@ -1,0 +1,70 @@
+"""Roots of garbage collection: everything that keeps blocks in the warehouse, read in one transaction.
+
+`kilonova.schedule.garbage` decides what is collected.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from kilonova.catalog import tables
+from kilonova.catalog.channel_store import channel_states, needed, pinned
+from kilonova.catalog.database import Transaction
+from kilonova.catalog.registry import tasks
+from kilonova.model.task import Mode
+from kilonova.schedule.garbage import Consumer, GCRoots, Provenance, Reference
+
+
+def gc_roots(tx: Transaction, provenance: Provenance) -> GCRoots:
+    """Return every channel with its consumers, pins and the provenance references of the given level."""
+    consumers: dict[str, list[Consumer]] = {}
+    running = set(
+        tx.connection.execute(
+            select(tables.task.c.name).join(tables.claim, tables.claim.c.task_id == tables.task.c.id)
+        ).scalars()
+    )
+    for registered in tasks(tx).values():
+        for channel in {port.channel for variant in registered.task.variants for port in variant.ports}:
+            modes = {
+                port.mode for variant in registered.task.variants for port in variant.ports if port.channel == channel
+            }
+            if any(mode.advances for mode in modes):
+                consumers.setdefault(channel, []).append(
+                    Consumer(
+                        task=registered.task.name,
+                        cursor=registered.cursor(channel),
+                        started=registered.started,
+                        beginning=not registered.started and registered.task.name in running,
+                        needs_snapshot=bool(modes & {Mode.OLD, Mode.CHANGES, Mode.INSERTS}),
+                    )
+                )
+    inputs = tables.run_input_block
+    output = tables.run_output
+    made = (
+        select(inputs.c.block_id, output.c.block_id.label("made"))
+        .join(output, (output.c.run_id == inputs.c.run_id) & (output.c.task == inputs.c.task))
+        .join(tables.block, tables.block.c.id == output.c.block_id)
+        .where(tables.block.c.state == "live")
+    )
+    physical = tx.connection.execute(made).all() if provenance is Provenance.PHYSICAL else []
+    names = {row.id: row.name for row in tx.connection.execute(select(tables.channel))}
+    bounds = needed()
+    logical = tx.connection.execute(
+        select(tables.run_input, output.c.channel_id.label("made_on"), output.c.point)
+        .join(
+            output,
+            (output.c.run_id == tables.run_input.c.run_id) & (output.c.task == tables.run_input.c.task),
+        )
+        .join(bounds, (bounds.c.id == output.c.channel_id) & (output.c.point >= bounds.c.since))
+        .where(output.c.block_id.is_not(None))
+    )
+    return GCRoots(
+        chronicles=channel_states(tx),
+        consumers={channel: tuple(found) for channel, found in consumers.items()},
+        pins={block: tuple(holders) for block, holders in pinned(tx).items()},
+        physical=frozenset((row.block_id, row.made) for row in physical),
+        logical=frozenset(
+            Reference(of=names[row.made_on], at=row.point, channel=names[row.channel_id], point=row.end)
+            for row in logical
+        ),
+    )

@@ -1,0 +1,66 @@
+"""Metrics of a catalog, counted by the database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Column, func, select
+
+from kilonova.catalog import tables
+from kilonova.catalog.channel_store import LIVE
+from kilonova.catalog.database import Transaction
+from kilonova.model.channel import PointState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogMetrics:
+    """Metrics for monitoring.
+
+    Attributes:
+        runs: number of runs by state.
+        firings: number of firings by state.
+        servers: number of servers by state.
+        rows: rows in live blocks by channel.
+        bytes: bytes in live blocks by channel.
+        points: the newest filled point by channel.
+    """
+
+    runs: Mapping[str, int]
+    firings: Mapping[str, int]
+    servers: Mapping[str, int]
+    rows: Mapping[str, int]
+    bytes: Mapping[str, int]
+    points: Mapping[str, int]
+
+
+def catalog_metrics(tx: Transaction) -> CatalogMetrics:
+    """Return the metrics of the catalog."""
+
+    def by(state: Column[str]) -> dict[str, int]:
+        query = select(state.label("state"), func.count().label("times")).group_by(state)
+        return {row.state: row.times for row in tx.connection.execute(query)}
+
+    block, channel, point = tables.block, tables.channel, tables.point
+    live = tx.connection.execute(
+        select(channel.c.name, func.sum(block.c.rows).label("rows"), func.sum(block.c.bytes).label("bytes"))
+        .join(block, block.c.channel_id == channel.c.id)
+        .where(block.c.state == LIVE)
+        .group_by(channel.c.name)
+    ).all()
+    last = (  # by the primary key of points: one row is read per channel
+        select(point.c.number)
+        .where(point.c.channel_id == channel.c.id, point.c.state == PointState.FILLED.value)
+        .order_by(point.c.number.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    newest = tx.connection.execute(select(channel.c.name, last.label("number")))
+    return CatalogMetrics(
+        runs=by(tables.run.c.state),
+        firings=by(tables.firing.c.state),
+        servers=by(tables.server.c.state),
+        rows={row.name: int(row.rows) for row in live},
+        bytes={row.name: int(row.bytes) for row in live},
+        points={row.name: row.number for row in newest if row.number is not None},
+    )

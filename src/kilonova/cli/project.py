@@ -1,0 +1,183 @@
+"""Commands that create and change projects, workflows and channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kilonova.cli import render
+from kilonova.cli.options import NOTHING_TO_DO, ChannelName, JsonFlag, common, project
+from kilonova.cli.progress import CountDisplay
+from kilonova.service.project import open_project
+from kilonova.service.settings import FILE
+from kilonova.service.workflow_plan import Action, WorkflowPlan
+
+if TYPE_CHECKING:
+    from kilonova.service.recovery import Recovery
+
+Workflows = Annotated[list[Path], typer.Argument(help="Python files that define workflows, or folders of SQL files.")]
+
+commands = typer.Typer()
+
+
+@commands.command()
+def init(
+    directory: Annotated[Path | None, typer.Argument(help="Where; the project's directory if left out.")] = None,
+) -> None:
+    """Create a project: kilonova.toml, an empty catalog and a warehouse. Also upgrades an older catalog."""
+    place = directory or common.directory
+    place.mkdir(parents=True, exist_ok=True)
+    file = place / FILE
+    if not file.exists():
+        file.write_text(_SETTINGS)
+    with open_project(place, **common.given) as opened:
+        opened.create()
+        render.out.print(f"The project in {place.resolve()} is ready.", soft_wrap=True)
+
+
+_SETTINGS = """\
+# Settings of this Kilonova project; paths are relative to this file.
+# Every one can also be given in the environment, such as KILONOVA_CATALOG or KILONOVA_SPARK__MASTER.
+
+catalog = ".kilonova/catalog.db"      # or "postgresql://user:password@host/database"
+warehouse = ".kilonova/warehouse"     # or "s3://bucket/path", wherever Spark and fsspec can both go
+
+# [spark]
+# master = "local[*]"
+"""
+
+
+@commands.command()
+def recover(json: JsonFlag = False) -> None:
+    """Rebuild a catalog that was lost, or restored from an old backup, from the blocks of its warehouse.
+
+    Stop all servers and runs before. Nothing in the warehouse is deleted. Apply the workflows again afterwards: their
+    tasks are recomputed at the next run.
+    """
+    with (
+        CountDisplay("reading manifests", quiet=common.quiet or json or common.json) as counter,
+        project() as opened,
+    ):
+        done = opened.recover(counter)
+    if json or common.json:
+        render.as_json(
+            {
+                "run": done.run,
+                "blocks": done.blocks,
+                "added": done.added,
+                "lost": done.lost,
+                "channels": [
+                    {
+                        "channel": each.name,
+                        "points": len(each.points),
+                        "newest": each.newest,
+                        "rows": each.rows,
+                        "doubts": [{"what": doubt.what, "why": doubt.why} for doubt in each.doubts],
+                    }
+                    for each in done.channels
+                ],
+                "doubts": [{"what": doubt.what, "why": doubt.why} for doubt in done.doubts],
+            }
+        )
+        return
+    _show_recovery(done)
+
+
+def _show_recovery(done: Recovery) -> None:
+    rows = [(each.name, len(each.points), each.newest, render.number(each.rows)) for each in done.channels]
+    render.table("", ("channel", "points", "newest", "rows in blocks"), rows)
+    doubts = [(each.name, doubt.what, doubt.why) for each in done.channels for doubt in each.doubts]
+    doubts += [("", doubt.what, doubt.why) for doubt in done.doubts]
+    if doubts:
+        render.table("missing or not used", ("channel", "what", "why"), doubts)
+    if done.run is None:
+        render.out.print("The catalog knows all blocks that can be used; nothing has changed.")
+        return
+    render.out.print(
+        f"Recovered {done.added} of {done.blocks} blocks, in run {done.run}; {done.lost} known ones are gone."
+    )
+    render.out.print("Apply the workflows now: kilonova apply FILES. Files of watched directories are taken again.")
+
+
+def load_all(files: list[Path]) -> list[Any]:
+    """Load the workflows that files and folders define."""
+    from kilonova.declare.load import load
+
+    return [workflow for file in files for workflow in load(file)]
+
+
+@commands.command()
+def plan(
+    files: Workflows,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 3 if anything would change.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Show the changes that registering workflows would make, and their cost."""
+    with project() as opened:
+        plans = opened.plan_all(load_all(files))
+    show_plans(plans, json)
+    if check and not all(item.empty for item in plans):
+        raise typer.Exit(NOTHING_TO_DO)
+
+
+@commands.command()
+def apply(files: Workflows, json: JsonFlag = False) -> None:
+    """Register workflows. Tasks whose definition changed are recomputed at the next run."""
+    with project() as opened:
+        plans = opened.apply_all(load_all(files))
+    show_plans(plans, json)
+
+
+_MARKS = {Action.ADD: "+", Action.CHANGE: "~", Action.KEEP: " ", Action.DROP: "-"}
+
+
+def show_plans(plans: Sequence[WorkflowPlan], json: bool) -> None:
+    """Print the changes that registering workflows makes."""
+    if json or common.json:
+        render.as_json([item.told for item in plans])
+        return
+    for item in plans:
+        _show_plan(item)
+        for part in item.unseen:
+            render.out.print(f"A change of this is not noticed, in the {part.kind} {part.name}: {part.what}.")
+
+
+def _show_plan(item: WorkflowPlan) -> None:
+    if item.empty:
+        render.out.print(f"{item.workflow}: nothing changes.")
+        return
+    rows: list[tuple[object, ...]] = [
+        (_MARKS[c.action], "channel", c.channel.name, c.detail, "")
+        for c in item.channels
+        if c.action is not Action.KEEP
+    ]
+    changing = {t.task.name for t in item.tasks if t.action is not Action.KEEP}
+    rows += [
+        (_MARKS[b.action], "binding", b.binding.name, b.detail, "")
+        for b in item.bindings
+        if b.action is not Action.KEEP and not (b.binding.implicit and b.binding.name in changing)
+    ]
+    for t in item.tasks:
+        if t.action is Action.KEEP:
+            continue
+        cost = f"reads {render.number(t.rows)} rows, {render.size(t.bytes)}" if t.rows else ""
+        after = f"; then {', '.join(t.downstream)}" if t.downstream and t.action is Action.CHANGE else ""
+        rows.append((_MARKS[t.action], "task", t.task.name, t.detail, cost + after))
+    render.table(item.workflow, ("", "", "name", "change", "cost of the first run"), rows)
+
+
+@commands.command()
+def drop_channel(
+    channel: ChannelName,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Drop a channel with its data and the task that writes it."""
+    if not yes:
+        typer.confirm(f"Delete the channel {channel} and all of its data?", abort=True)
+    with project() as opened:
+        tasks = opened.drop(channel)
+    with_it = f", and the task {', '.join(tasks)}" if tasks else ""
+    render.out.print(f"Dropped the channel {channel}{with_it}.")

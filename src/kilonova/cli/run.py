@@ -1,0 +1,413 @@
+"""Commands that write, verify and delete blocks: ingests, runs, compaction, fsck and garbage collection."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kilonova.cli import render
+from kilonova.cli.options import NOTHING_TO_DO, TRY_LATER, ChannelName, JsonFlag, common, project
+from kilonova.cli.progress import CountDisplay
+from kilonova.cli.project import load_all, show_plans
+from kilonova.errors import Conflict, SettingsError
+from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy, describe_policy
+from kilonova.service.project import Project
+from kilonova.service.reports import DirectoryIngestReport, RunReport, RunsReport
+
+if TYPE_CHECKING:
+    from kilonova.service.fsck import FsckReport
+
+commands = typer.Typer()
+
+
+@commands.command()
+def ingest(
+    channel: ChannelName,
+    source: Annotated[str, typer.Argument(help="A file, a directory or a URL.")],
+    format: Annotated[
+        str | None,
+        typer.Option(help="parquet, csv, json (lines), or any that Spark reads; told from the names."),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", help="An option for Spark's reader, as name=value.")
+    ] = None,
+    replace: Annotated[bool, typer.Option(help="The rows are the whole relation, not what is new.")] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Read the files where they lie, until the channel is compacted.")
+    ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of this ingest: given again with the same files and options, they are not inserted twice."
+        ),
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Insert a block into a channel: all files or, if anything is wrong with one, none."""
+    pairs = [item.partition("=") for item in option or ()]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise SettingsError(f"the option {name!r} is not of the form name=value")
+    with project(watched=True) as opened:
+        report = opened.ingest(
+            channel,
+            source,
+            format=format,
+            options={name: value for name, _, value in pairs},
+            replace=replace,
+            in_place=in_place,
+            idempotency_key=key,
+        )
+    if report.repeated and not (json or common.json):
+        render.err.print(f"Nothing was inserted: run {report.run} has done so, under the same key.", style="dim")
+    _show_report(report, json)
+
+
+@commands.command()
+def scan(
+    channels: Annotated[
+        list[str] | None, typer.Argument(help="The channels; all that are watched if left out.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Scan watched directories now, and ingest new files. Exit code 3 means that there were none."""
+    with project(watched=True) as opened:
+        done = opened.ingest_directories(channels or None)
+    _show_scanned(done, json)
+    if not done.runs:
+        if not (json or common.json):
+            render.out.print("There are no new files to take, or another run is taking them.")
+        raise typer.Exit(NOTHING_TO_DO)
+
+
+def _show_scanned(done: DirectoryIngestReport, json: bool) -> None:
+    if json or common.json:
+        render.as_json(done)
+        return
+    for report in done.runs:
+        _show_report(report, json)
+    for name, why in done.unseen.items():
+        render.err.print(f"{name}: {why}", style="red", markup=False, soft_wrap=True)
+    for name in done.settling:
+        render.err.print(f"{name}: some files may still be being written.", style="dim")
+    for name, count in done.aside.items():
+        render.err.print(f"{name}: {count} quarantined; kilonova files list {name} says why.", style="red")
+
+
+@commands.command()
+def run(
+    tasks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="The tasks; all with new input if left out. Python files and folders (models/) are applied first."
+        ),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until interrupted, running what has news.")] = False,
+    every: Annotated[float, typer.Option(help="With --watch: seconds between looks.")] = 2.0,
+    all_or_nothing: Annotated[
+        bool, typer.Option("--all-or-nothing", help="One run for all: everything is published, or nothing.")
+    ] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Run the tasks that have new input: each binding as a run of its own, whose failure does not affect the others.
+
+    New files of watched directories are ingested first, unless tasks are given. Exit code 3 means that there was
+    nothing to do, 1 that a binding failed, 75 that all bindings which did not run are busy.
+    """
+    with project(watched=True) as opened:
+        places = [word for word in tasks or () if _is_place(word, opened)]
+        tasks = [word for word in tasks or () if word not in places]
+        plans = opened.apply_all(load_all([Path(place) for place in places])) if places else ()
+        if not (json or common.json):
+            show_plans([item for item in plans if not item.empty], json)
+        taken = False if tasks else _scan(opened, json)
+        if all_or_nothing:
+            done = opened.run(tasks or None, all_or_nothing=True) or RunsReport()
+        else:
+            done = opened.run_each(tasks or None)
+        _show_runs(done, json)
+        if watch:
+            _watch(opened, done, tasks or None, every, all_or_nothing, json)
+            return
+    if done.failed:
+        raise typer.Exit(TRY_LATER if all(error.code == Conflict.code for error in done.failed.values()) else 1)
+    if not done.runs:
+        if not (json or common.json):
+            render.out.print("Nothing to do: no task has new input.")
+        raise typer.Exit(0 if taken else NOTHING_TO_DO)
+
+
+def _scan(opened: Project, json: bool) -> bool:
+    """Ingest new files of the directories that are due for a scan; return whether there were some."""
+    done = opened.ingest_directories(early=False)
+    if done != DirectoryIngestReport() and not (json or common.json):
+        _show_scanned(done, json)
+    return bool(done.runs)
+
+
+def _is_place(word: str, opened: Project) -> bool:
+    """Return whether a word names files to apply rather than a task; a task precedes a folder of its name."""
+    if "/" in word or word == "." or word.endswith(".py"):
+        return True
+    return Path(word).is_dir() and word not in opened.status(0).tasks
+
+
+def _watch(
+    opened: Project, done: RunsReport, tasks: list[str] | None, every: float, all_or_nothing: bool, json: bool
+) -> None:
+    """Run the tasks that have new input until interrupted; failed bindings are retried once there is new input."""
+    failed, seen = set(done.failed), opened.due(tasks)
+    try:
+        while True:
+            time.sleep(every)
+            if not tasks:
+                _scan(opened, json)
+            due = opened.due(tasks)
+            failed, seen = failed if due == seen else set(), due
+            names = [name for name in tasks if opened.due([name])] if tasks else None
+            done = RunsReport()
+            with suppress(Conflict):
+                if due and all_or_nothing:
+                    done = opened.run(names, all_or_nothing=True) or done
+                elif due:
+                    done = opened.run_each(names, but=failed)
+            failed |= done.failed.keys()
+            if done != RunsReport():
+                _show_runs(done, json)
+    except KeyboardInterrupt:
+        render.err.print("Stopped.", style="dim")
+
+
+def _show_runs(done: RunsReport, json: bool) -> None:
+    if json or common.json:
+        failed = {name: error.as_dict for name, error in done.failed.items()}
+        render.as_json({"runs": done.runs, "failed": failed})
+        return
+    for report in done.runs:
+        _show_report(report, json)
+    for name, error in done.failed.items():
+        render.err.print(f"Error: {error.with_context(binding=name)}", style="red", markup=False, soft_wrap=True)
+
+
+def _show_report(report: RunReport, json: bool) -> None:
+    if json or common.json:
+        render.as_json(report)
+        return
+    rows = [
+        (
+            made.channel,
+            made.point if made.block is not None else "",
+            render.number(made.rows) if made.block is not None else "no change",
+            render.size(made.bytes),
+            f"{made.seconds:.1f} s",
+            made.reason,
+        )
+        for made in report.made
+    ]
+    render.table(
+        f"Run {report.run}",
+        ("channel", "point", "rows written", "size", "time", "how"),
+        rows,
+        right=("point", "rows written", "size", "time"),
+    )
+
+
+@commands.command()
+def compact(
+    channels: Annotated[list[str], typer.Argument(help="The channels.")],
+    deltas: Annotated[
+        bool, typer.Option("--deltas", help="Put small neighbouring deltas together instead, where they only add rows.")
+    ] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Write the latest snapshot of channels as a base, so that reads need not merge."""
+    with project(watched=True) as opened:
+        for name in channels:
+            report = opened.compact(name, deltas=deltas)
+            if report is not None:
+                _show_report(report, json)
+            elif not (json or common.json):
+                render.out.print(f"{name}: nothing to merge.")
+
+
+@commands.command()
+def compaction_policy(
+    channel: Annotated[str | None, typer.Argument(help="A channel; shows all if left out.")] = None,
+    cost_based: Annotated[
+        bool, typer.Option("--cost-based", help="Compact it when merging has cost as much; the default.")
+    ] = False,
+    max_amplification: Annotated[
+        float, typer.Option(help="With --cost-based: maximum size of the deltas, in sizes of the base.")
+    ] = 1.0,
+    max_deltas: Annotated[int | None, typer.Option(help="Compact it once there are this many deltas.")] = None,
+    manual: Annotated[bool, typer.Option("--manual", help="Compact it only on request.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Show or set the policies by which servers compact channels automatically."""
+    chosen: list[Policy] = []
+    chosen += [CostBased(max_amplification=max_amplification)] if cost_based else []
+    chosen += [] if max_deltas is None else [MaxDeltas(deltas=max_deltas)]
+    chosen += [Manual()] if manual else []
+    if (channel is None) is not (not chosen) or len(chosen) > 1:
+        hint = "Give a channel with one of --cost-based, --max-deltas, --manual"
+        raise SettingsError("a policy is for one channel", hint=hint)
+    with project() as opened:
+        if channel is not None:
+            opened.set_policy(channel, chosen[0])
+            render.out.print(f"{channel} is compacted {describe_policy(chosen[0])}.")
+            return
+        found = opened.delta_stacks()
+    if json or common.json:
+        render.as_json(found)
+        return
+    render.table(
+        "",
+        ("channel", "base", "deltas", "size", "readings", "paid for merging", "compacting costs", "is compacted"),
+        [
+            (
+                item.channel,
+                render.size(item.base),
+                item.count,
+                render.size(item.deltas),
+                len(item.readings),
+                render.size(round(item.paid)),
+                render.size(round(item.price)),
+                describe_policy(item.policy),
+            )
+            for item in found
+        ],
+        right=("base", "deltas", "size", "readings", "paid for merging", "compacting costs"),
+    )
+
+
+@commands.command()
+def fsck(
+    channels: Annotated[list[str] | None, typer.Argument(help="The channels; all if left out.")] = None,
+    checksums: Annotated[
+        bool, typer.Option("--checksums", help="Compare contents, besides names and sizes of files.")
+    ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Recompute damaged channels that are derived from whole ones.")
+    ] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Compare the blocks in the warehouse with what was written; exit with 1 if anything is damaged."""
+    with (
+        CountDisplay("verifying blocks", quiet=common.quiet or json or common.json) as counter,
+        project() as opened,
+    ):
+        found = opened.fsck(channels or None, checksums=checksums, repair=repair, progress=counter)
+    if json or common.json:
+        render.as_json(
+            {
+                "blocks": found.blocks,
+                "files": found.files,
+                "bytes": found.bytes,
+                "damaged": [
+                    {
+                        "channel": each.block.channel,
+                        "block": each.block.written.name.directory,
+                        "kind": str(each.block.kind),
+                        "damages": [{"file": one.file, "damage": one.kind.value} for one in each.damages],
+                    }
+                    for each in found.damaged
+                ],
+                "remedies": [
+                    {"channel": each.channel, "remedy": str(each), "mended": each.channel in found.mended}
+                    for each in found.remedies
+                ],
+                "unreferenced": found.unreferenced,
+            }
+        )
+    else:
+        _show_verified(found)
+    if not found.is_whole:
+        raise typer.Exit(1)
+
+
+def _show_verified(found: FsckReport) -> None:
+    if found.damaged:
+        render.table(
+            "",
+            ("channel", "block", "", "damage"),
+            [
+                (each.block.channel, each.block.written.name.directory, str(each.block.kind), str(damage))
+                for each in found.damaged
+                for damage in each.damages
+            ],
+        )
+        render.table(
+            "",
+            ("channel", "remedy"),
+            [(each.channel, "mended" if each.channel in found.mended else str(each)) for each in found.remedies],
+        )
+    render.out.print(
+        f"{render.number(found.blocks)} blocks with {render.number(found.files)} files, {render.size(found.bytes)}:"
+        f" {len(found.damaged) or 'none'} damaged."
+    )
+    if found.unreferenced:
+        render.out.print(f"{len(found.unreferenced)} directories in the warehouse are no blocks of this catalog.")
+    if any(each.is_automatic and each.channel not in found.mended for each in found.remedies):
+        render.out.print("Mend what can be mended without new rows with: kilonova fsck --repair")
+
+
+@commands.command()
+def gc(
+    channels: Annotated[list[str] | None, typer.Argument(help="The channels; all if left out.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and why the rest stays.")] = False,
+    provenance: Annotated[
+        str | None, typer.Option(help="Which references hold blocks back: logical or physical.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Delete the blocks that no cursor, reader, pin or provenance needs."""
+    if provenance not in (None, "logical", "physical"):
+        raise SettingsError(f"there is no provenance {provenance!r}", hint="Use logical or physical")
+    with project() as opened:
+        done = opened.collect_garbage(channels or None, dry_run=dry_run, provenance=provenance)
+    if json or common.json:
+        render.as_json(
+            {
+                "blocks": [
+                    {
+                        "channel": v.channel,
+                        "block": v.block.number,
+                        "kind": str(v.block.kind),
+                        "rows": v.block.statistics.rows,
+                        "bytes": v.block.statistics.bytes,
+                        "held_by": v.held_by,
+                    }
+                    for v in done.verdicts
+                ],
+                "deleted": done.swept,
+                "strangers": done.strangers,
+            }
+        )
+        return
+    going = [v for v in done.verdicts if v.goes]
+    if dry_run:
+        render.table(
+            "",
+            ("channel", "block", "", "rows", "size", "why it stays"),
+            [
+                (
+                    v.channel,
+                    v.block.number,
+                    str(v.block.kind),
+                    render.number(v.block.statistics.rows),
+                    render.size(v.block.statistics.bytes),
+                    v.held_by or "would go",
+                )
+                for v in done.verdicts
+            ],
+            right=("block", "rows", "size"),
+        )
+    freed = render.size(sum(v.block.statistics.bytes for v in going))
+    verb = "would go" if dry_run else "went"
+    render.out.print(f"{len(going)} of {len(done.verdicts)} blocks {verb}, {freed}.")
+    if done.strangers:
+        render.out.print(f"{len(done.strangers)} directories in the warehouse are not this catalog's; left alone.")

@@ -1,0 +1,248 @@
+"""Commands for servers, triggers, runs, tokens and webhooks."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import asdict
+from typing import Annotated, Any, assert_never
+
+import typer
+
+from kilonova.cli import render
+from kilonova.cli.options import TRY_LATER, JsonFlag, common, project
+from kilonova.errors import KilonovaError
+from kilonova.model.subscription import Lineage, Subscription, Webhook
+from kilonova.model.trigger import describe_trigger
+from kilonova.service.project import open_project
+
+commands = typer.Typer()
+
+
+@commands.command()
+def serve(
+    workers: Annotated[int | None, typer.Option(help="How many runs it carries out at once.")] = None,
+    host: Annotated[str | None, typer.Option(help="The address that it listens on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port that it listens on; 0 is any.")] = None,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="Stop once nothing is due and nothing runs.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Log JSON, an object per line.")] = False,
+) -> None:
+    """Run a server until interrupted: fire triggers, start due bindings, serve the page. Many can share a catalog."""
+    from kilonova.server.http_server import serve_http
+    from kilonova.server.logs import log, logging_to, say
+    from kilonova.server.loop import Server
+
+    mine = {"workers": workers, "host": host, "port": port}
+    given = common.given | {"serve": {name: value for name, value in mine.items() if value is not None}}
+    server: Server | None = None
+    as_json = json or common.json
+    with logging_to(sys.stdout, lambda: "" if server is None else server.name, as_json=as_json):
+        try:
+            server = begun = Server(common.directory, given, say, until_idle=until_idle)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: begun.stop())
+            server.attend()
+            with open_project(common.directory, **given) as opened, serve_http(server, opened) as address:
+                say(f"the page is at {address}, the API at {address}/api/docs", None)
+                server.run()
+        except KilonovaError as error:
+            if not as_json:
+                raise
+            log.error("%s", error)
+            raise typer.Exit(TRY_LATER if error.code == "busy" else 1) from None
+
+
+BindingName = Annotated[str, typer.Argument(help="The binding: a workflowette, or a task or view that is in none.")]
+
+
+@commands.command()
+def fire(binding: BindingName) -> None:
+    """Let a server start a binding now."""
+    with project() as opened:
+        opened.fire(binding)
+    render.out.print(f"{binding} is due; a server will start it.")
+
+
+@commands.command()
+def pause(binding: BindingName) -> None:
+    """Pause the triggers of a binding."""
+    with project() as opened:
+        opened.pause(binding)
+    render.out.print(f"The triggers of {binding} are held back until: kilonova resume {binding}")
+
+
+@commands.command()
+def resume(binding: BindingName) -> None:
+    """Resume the triggers of a binding."""
+    with project() as opened:
+        opened.resume(binding)
+    render.out.print(f"The triggers of {binding} are let go.")
+
+
+RunNumber = Annotated[int, typer.Argument(help="The run, as kilonova runs shows it.")]
+
+
+@commands.command()
+def cancel(run: RunNumber) -> None:
+    """Cancel a running run, on whatever machine it runs: nothing of it is published."""
+    with project() as opened:
+        opened.cancel(run)
+    render.out.print(f"Run {run} is cancelled; its process stops within seconds.")
+
+
+@commands.command()
+def retry(run: RunNumber) -> None:
+    """Let a server retry the work of a run that was cancelled or has failed."""
+    with project() as opened:
+        names = opened.retry_run(run)
+    render.out.print(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} due; a server will do it.")
+
+
+@commands.command()
+def triggers(
+    binding: Annotated[str | None, typer.Argument(help="A binding; all if left out.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="At most this many firings and servers.")] = 10,
+    json: JsonFlag = False,
+) -> None:
+    """Show the triggers of each binding, the last firings, and the servers."""
+    with project() as opened:
+        found = opened.operation(limit, binding)
+    bound = [item for name, item in sorted(found.bindings.items()) if binding in (None, name)]
+    if json or common.json:
+        render.as_json({"bindings": bound, "firings": found.firings, "servers": found.servers})
+        return
+    render.table(
+        "",
+        ("binding", "tasks", "is started when", ""),
+        [
+            (
+                item.binding.name,
+                ", ".join(item.binding.tasks),
+                "; or ".join(map(describe_trigger, item.binding.triggers)) or "somebody starts it",
+                "paused" if item.paused else "",
+            )
+            for item in bound
+        ],
+    )
+    if found.firings:
+        render.table(
+            "last firings",
+            ("binding", "for", "at", "is", "run"),
+            [
+                (item.binding, item.occurrence, f"{item.time:%Y-%m-%d %H:%M:%S}", item.state.value, item.run or "")
+                for item in found.firings
+            ],
+            right=("run",),
+        )
+    if found.servers and binding is None:
+        render.table(
+            "servers",
+            ("server", "release", "is", "since"),
+            [(item.name, item.release, item.state, f"{item.started:%Y-%m-%d %H:%M:%S}") for item in found.servers],
+        )
+
+
+token_app = typer.Typer(help="Tokens for the HTTP API.", no_args_is_help=True)
+commands.add_typer(token_app, name="token")
+TokenName = Annotated[str, typer.Argument(help="Whose token it is.")]
+
+
+@token_app.command("create")
+def create_token(
+    name: TokenName,
+    role: Annotated[str, typer.Option(help="What it is good for: read, operate or admin.")] = "read",
+) -> None:
+    """Create a token and print it, once."""
+    with project() as opened:
+        secret = opened.create_token(name, role)
+    sys.stdout.write(secret + "\n")
+    render.err.print("Keep it; it is not shown again.", style="dim")
+
+
+@token_app.command("revoke")
+def revoke_token(name: TokenName) -> None:
+    """Revoke a token."""
+    with project() as opened:
+        opened.revoke_token(name)
+    render.out.print(f"The token {name} is good for nothing now.")
+
+
+@token_app.command("list")
+def list_tokens(json: JsonFlag = False) -> None:
+    """List the tokens."""
+    with project() as opened:
+        found = opened.tokens()
+    if json or common.json:
+        render.as_json(found)
+        return
+    rows = [(item.name, item.role.value, f"{item.created:%Y-%m-%d %H:%M:%S}") for item in found]
+    render.table("", ("token", "role", "made"), rows)
+
+
+webhook_app = typer.Typer(help="HTTP endpoints that servers tell of events.", no_args_is_help=True)
+commands.add_typer(webhook_app, name="webhook")
+WebhookName = Annotated[str, typer.Argument(help="The webhook.")]
+
+
+@webhook_app.command("add")
+def add_webhook(
+    name: WebhookName,
+    url: Annotated[str, typer.Argument(help="Where events are sent.")],
+    on: Annotated[list[str], typer.Option(help="A kind of events, such as failed or stuck; may be repeated.")],
+    binding: Annotated[str | None, typer.Option(help="Tell of the events of this binding only.")] = None,
+    secret_env: Annotated[
+        str | None, typer.Option(help="The variable in the servers' environment with the secret by which to sign.")
+    ] = None,
+) -> None:
+    """Add a webhook: an HTTP endpoint that servers notify of chosen events from now on."""
+    with project() as opened:
+        opened.add_webhook(name, url, on, binding, secret_env)
+    render.out.print(f"{name} is told of what happens from now on; try it with: kilonova webhook test {name}")
+
+
+@webhook_app.command("remove")
+def remove_webhook(name: WebhookName) -> None:
+    """Remove a webhook."""
+    with project() as opened:
+        opened.remove_webhook(name)
+    render.out.print(f"{name} is told of nothing more.")
+
+
+@webhook_app.command("test")
+def try_webhook(name: WebhookName) -> None:
+    """Send a test message to a webhook, from this machine and with its environment."""
+    with project() as opened:
+        opened.try_webhook(name)
+    render.out.print(f"{name} has taken a message.")
+
+
+@webhook_app.command("list")
+def list_webhooks(json: JsonFlag = False) -> None:
+    """Show the webhooks and other subscriptions, and their delivery state."""
+    with project() as opened:
+        found = opened.subscriptions()
+    if json or common.json:
+        render.as_json([{"name": each.outlet.name, **_aimed(each.outlet), **asdict(each.standing)} for each in found])
+        return
+    rows = []
+    for each in found:
+        aimed, standing = _aimed(each.outlet), each.standing
+        failing = f"{standing.attempts} since {render.moment(standing.failing)}" if standing.attempts else ""
+        told = ", ".join(aimed["on"])
+        delivered = render.moment(standing.delivered)
+        rows.append((each.outlet.name, aimed["url"], told, aimed["binding"], delivered, failing, standing.problem))
+    render.table("", ("webhook", "url", "is told of", "in", "last delivery", "failures", "last problem"), rows)
+
+
+def _aimed(outlet: Subscription) -> dict[str, Any]:
+    """Describe a subscription's URL, events, binding and secret."""
+    match outlet:
+        case Webhook(url=url, kinds=kinds, binding=binding, secret=secret):
+            told = sorted(kind.value for kind in kinds)
+            return {"url": url, "on": told, "binding": binding, "secret_env": secret}
+        case Lineage():
+            return {"url": None, "on": ["runs"], "binding": None, "secret_env": None}
+        case _:
+            assert_never(outlet)

@@ -1,0 +1,541 @@
+"""Execution of a run of tasks: each runs after those it reads from, and sees what they wrote in the same run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, assert_never
+
+from pyspark.errors import PySparkException
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    sleep_using_event,
+    stop_after_attempt,
+    stop_when_event_set,
+    wait_exponential,
+)
+
+from kilonova.catalog.runs import Advance
+from kilonova.engine.compilation import compile_variant, with_current_schema
+from kilonova.engine.interfaces import WarehouseInterface
+from kilonova.engine.invocation import attribute_errors, invoke, may_succeed_in_full, summarize_error, validate_output
+from kilonova.engine.run_events import (
+    RunStarted,
+    StepCopied,
+    StepEnded,
+    StepRecomputed,
+    StepRetried,
+    StepSkipped,
+    StepStarted,
+)
+from kilonova.engine.run_monitor import check_running
+from kilonova.engine.run_protocol import ActiveRun, Fallback, RunEnvironment, RunResults, execute_run
+from kilonova.engine.run_request import RunFirings, RunReason, RunRequest, TaskPlan, plan_run, skip_firings
+from kilonova.engine.shared_steps import Blocks, SharedSteps, StepOutput
+from kilonova.errors import BlockDamaged, KilonovaError, NotFound, SparkUnavailable, is_transient
+from kilonova.model.block import Base, Block, BlockName, Delta, Kind
+from kilonova.model.channel import Channel, ChannelState
+from kilonova.model.encoding import Custom, key_of
+from kilonova.model.read_plan import SnapshotRead
+from kilonova.model.run import InputSize, RunInput, RunOutput
+from kilonova.model.schema import Schema
+from kilonova.model.task import Mode, Production, Query, Task, Variant
+from kilonova.schedule.planning import (
+    PortInput,
+    TaskState,
+    VariantChoice,
+    advanced_cursors,
+    check_rewritable,
+    choose,
+    due_reason,
+    full_refresh_choice,
+    input_size,
+    is_rewritten,
+    output_version,
+    port_inputs,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """Retry policy for transient failures.
+
+    Attributes:
+        attempts: total number of attempts per step.
+        wait: seconds before the second attempt; doubled before each further attempt.
+    """
+
+    attempts: int = 3
+    wait: float = 1.0
+
+
+def run_tasks(
+    workplace: RunEnvironment, warehouse: WarehouseInterface[Any], occasion: RunRequest, retries: RetryPolicy
+) -> tuple[int, RunResults] | None:
+    """Run tasks as one run.
+
+    Args:
+        workplace: the environment of the run.
+        warehouse: the blocks.
+        occasion: the request, which determines the tasks.
+        retries: the retry policy for transient failures.
+
+    Returns:
+        The run's number and what it published; None if there was nothing to do.
+
+    Raises:
+        NotFound: there is no such task.
+        Conflict: another run has one of the tasks.
+        Cancelled: the run was cancelled.
+        TaskFailed: a task's code raised, or returned a wrong result.
+        SchemaMismatch: its rows do not fit their channel.
+        KeyViolation: its keys are null or occur twice.
+    """
+
+    def work(begun: ActiveRun[TaskPlan]) -> RunResults:
+        begun.tell(RunStarted(run=begun.run, steps=tuple(p.task.name for p, _ in begun.plan.steps)))
+        joint = occasion.joint if isinstance(occasion, RunFirings) else None
+        return _Execution(warehouse, begun, retries, joint).all()
+
+    return execute_run(workplace, partial(plan_run, occasion=occasion), work, partial(skip_firings, occasion=occasion))
+
+
+AT_ONCE = 4
+"""Maximum number of tasks of a run that execute concurrently, if they do not wait for each other."""
+
+
+def _depends_on(one: Task, other: Task) -> bool:
+    """Return whether a task reads what another writes."""
+    return bool(set(one.writes) & set(other.reads))
+
+
+def _reason(choice: VariantChoice, why: str) -> str:
+    return f"{choice.way.value}: {why}; {choice.reason}"
+
+
+class _Execution:
+    """Execution of the tasks of one run; tasks that do not wait for each other execute concurrently."""
+
+    def __init__(
+        self,
+        warehouse: WarehouseInterface[Any],
+        begun: ActiveRun[TaskPlan],
+        retries: RetryPolicy,
+        joint: SharedSteps | None,
+    ) -> None:
+        self._warehouse = warehouse
+        self._begun = begun
+        self._retries = retries
+        self._joint = joint
+        self._chronicles = dict(begun.plan.chronicles)
+        self._inputs: list[RunInput] = []
+        self._outputs: list[RunOutput] = []
+        self._advances: list[Advance] = []
+        self._fallbacks: list[Fallback] = []
+        self._lock = threading.Lock()
+        writes = [(channel, p.task.name) for p, _ in begun.plan.steps for channel in p.task.writes]
+        self._points = {
+            (channel, task): begun.points[channel] + [name for other, name in writes if other == channel].index(task)
+            for channel, task in writes
+        }
+
+    def all(self) -> RunResults:
+        """Execute the tasks, each once those whose output it reads have ended."""
+        waiting = {progress.task.name: (progress, need) for progress, need in self._begun.plan.steps}
+        running: dict[Future[None], Task] = {}
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"run-{self._begun.run}") as pool:
+            try:
+                while waiting or running:
+                    for name, (progress, need) in list(waiting.items()):
+                        unended = [*(item.task for item, _ in waiting.values()), *running.values()]
+                        if not any(self._precedes(other, progress.task) for other in unended if other.name != name):
+                            del waiting[name]
+                            running[pool.submit(self._step, progress, need)] = progress.task
+                    ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in ended:
+                        del running[future]
+                        future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        return RunResults(
+            inputs=tuple(self._inputs),
+            outputs=tuple(self._outputs),
+            advances=tuple(self._advances),
+            fallbacks=tuple(self._fallbacks),
+        )
+
+    def _step(self, progress: TaskState, need: RunReason) -> None:
+        """Execute a task, unless it turns out to have no new input."""
+        name = progress.task.name
+        due = due_reason(progress, self._chronicles)
+        why = due
+        match need:
+            case RunReason.NEWS:
+                pass
+            case RunReason.ASKED if self._has_input(progress):
+                why = due or "asked for"
+            case RunReason.ASKED:
+                pass
+            case RunReason.COLUMNS:
+                why = due or "its columns are needed"
+            case _:
+                assert_never(need)
+        if why is None:
+            with self._lock:
+                self._skip(progress)
+            self._begun.tell(StepSkipped(run=self._begun.run, step=name))
+            return
+        choice = choose(progress, self._chronicles)
+        self._begun.tell(StepStarted(run=self._begun.run, step=name, reason=_reason(choice, why)))
+        began = time.monotonic()
+        try:
+            with self._begun.step(name), attribute_errors(name):
+                rows = self._task(progress, choice, why)
+        except KilonovaError as error:
+            raise error.with_context(task=name) from error.__cause__
+        self._begun.tell(StepEnded(run=self._begun.run, step=name, rows=rows, seconds=time.monotonic() - began))
+
+    def _has_input(self, progress: TaskState) -> bool:
+        return any(self._chronicles[name].latest_distinct for name in progress.task.reads)
+
+    def _precedes(self, one: Task, other: Task) -> bool:
+        """Return whether a task must end before another, which reads its output or writes a later point, begins."""
+        common = set(one.writes) & set(other.writes)
+        before = any(self._points[channel, one.name] < self._points[channel, other.name] for channel in common)
+        return before or _depends_on(one, other)
+
+    def _cancelled(self, channel: str, task: str) -> None:
+        """Make visible to later tasks that a task has not written to a channel with several writers."""
+        if self._chronicles[channel].channel.several_writers:
+            point = self._points[channel, task]
+            self._chronicles[channel] = self._chronicles[channel].with_cancelled(point, self._begun.run)
+
+    def _skip(self, progress: TaskState) -> None:
+        for channel in progress.task.writes:
+            self._cancelled(channel, progress.task.name)
+            self._outputs.append(
+                RunOutput(
+                    channel=channel,
+                    point=self._points[channel, progress.task.name],
+                    block=None,
+                    version=self._chronicles[channel].version(self._chronicles[channel].latest_readable),
+                    task=progress.task.name,
+                    reason="nothing new to read",
+                    seconds=0.0,
+                )
+            )
+
+    def _task(self, progress: TaskState, choice: VariantChoice, why: str) -> int | None:
+        """Execute a task as chosen; if incremental maintenance of a view fails, recompute the view."""
+        try:
+            return self._done(progress, choice, why)
+        except Exception as error:
+            instead = full_refresh_choice(progress, choice) if may_succeed_in_full(error) else None
+            if instead is None or self._begun.stopped.is_set():
+                raise
+            problem = (
+                summarize_error(error) if isinstance(error, PySparkException) else str(error) or type(error).__name__
+            )
+        self._begun.tell(StepRecomputed(run=self._begun.run, step=progress.task.name, error=problem))
+        rows = self._done(progress, replace(instead, reason=f"its change failed: {problem}"), why)
+        with self._lock:
+            self._fallbacks.append(Fallback(progress.task.name, progress.task.writes, problem))
+        return rows
+
+    def _done(self, progress: TaskState, choice: VariantChoice, why: str) -> int | None:
+        began = time.monotonic()
+        check_rewritable(choice, progress, self._chronicles)
+        fed = port_inputs(choice, progress, self._chronicles)
+        unknown = [feed.port.channel for feed in fed if feed.reading.schema is None]
+        if unknown:
+            raise NotFound(
+                "the channel has no schema yet, because nothing was written to it",
+                channel=unknown[0],
+                hint="Declare its schema, or run the task that writes it first",
+            )
+        blocks, copied = self._once(progress, choice, fed)
+        reason = _reason(choice, why)
+        if copied:
+            reason = f"{reason}; a run that was merged with this one did the same"
+        seconds = time.monotonic() - began
+        size = input_size(progress, self._chronicles)
+        with self._lock:
+            self._record(progress, choice, fed, blocks, reason, seconds, size)
+        written = [block for block in blocks.values() if block is not None]
+        return sum(block.statistics.rows for block in written) if written else None
+
+    def _record(
+        self,
+        progress: TaskState,
+        choice: VariantChoice,
+        fed: tuple[PortInput, ...],
+        blocks: dict[str, Block | None],
+        reason: str,
+        seconds: float,
+        size: InputSize,
+    ) -> None:
+        """Record the inputs and outputs of a task, and make them visible to later tasks."""
+        for channel, block in blocks.items():
+            version = output_version(choice, progress, fed, self._chronicles, channel)
+            self._outputs.append(
+                RunOutput(
+                    channel=channel,
+                    point=self._points[channel, progress.task.name],
+                    block=block,
+                    version=version,
+                    task=progress.task.name,
+                    reason=reason,
+                    seconds=seconds,
+                    way=choice.way,
+                    extent=size,
+                    estimates=choice.estimates,
+                )
+            )
+        self._note_inputs(choice, progress, fed)
+        for output in self._outputs[-len(blocks) :]:
+            before = self._chronicles[output.channel]
+            if output.block is None:
+                self._cancelled(output.channel, progress.task.name)
+                continue
+            several = before.channel.several_writers
+            version = before.committed.beside(output.version) if several else output.version
+            self._chronicles[output.channel] = before.with_block(output.block, version, self._begun.run)
+
+    def _note_inputs(self, choice: VariantChoice, progress: TaskState, fed: tuple[PortInput, ...]) -> None:
+        name = progress.task.name
+        for feed in fed:
+            self._inputs.append(
+                RunInput(
+                    task=name,
+                    port=feed.port.name,
+                    channel=feed.port.channel,
+                    start=feed.start,
+                    end=feed.end,
+                    blocks=tuple(block.number for block in feed.reading.blocks),
+                )
+            )
+        points = advanced_cursors(choice, progress, self._chronicles)
+        self._advances.append(Advance(task=name, logic=progress.logic, points=points))
+
+    def _once(
+        self, progress: TaskState, choice: VariantChoice, fed: tuple[PortInput, ...]
+    ) -> tuple[dict[str, Block | None], bool]:
+        """Execute a task, unless a run merged with this one executes the same step: then copy its output."""
+        task = progress.task
+        if self._joint is None:
+            return self._attempted(progress, choice, fed), False
+        targets = [self._target(channel, choice, task) for channel in task.writes]
+        name = self._joint.name(choice.variant, [feed.reading for feed in fed], targets)
+        if name is None:
+            return self._attempted(progress, choice, fed), False
+
+        def do() -> Blocks:
+            made = self._attempted(progress, choice, fed)
+            return tuple(made[channel] for channel in task.writes)
+
+        def copy(blocks: Blocks) -> Blocks | None:
+            copies = [self._copied(*pair, task.name) for pair in zip(blocks, task.writes, strict=True)]
+            gone = any(copy is None and block is not None for copy, block in zip(copies, blocks, strict=True))
+            return None if gone else tuple(copies)
+
+        blocks, copied = self._joint.done(name, do, copy)
+        if copied:
+            self._begun.tell(StepCopied(run=self._begun.run, step=task.name))
+        return dict(zip(task.writes, blocks, strict=True)), copied
+
+    def _target(self, channel: str, choice: VariantChoice, task: Task) -> StepOutput:
+        chronicle, point = self._chronicles[channel], self._points[channel, task.name]
+        empty = chronicle.latest_readable == point - 1 and chronicle.latest_distinct == 0
+        return StepOutput(
+            channel=self._channel(channel), anew=is_rewritten(choice, task, chronicle.channel), empty=empty
+        )
+
+    def _copied(self, block: Block | None, channel: str, task: str) -> Block | None:
+        if block is None:
+            return None
+        point = self._points[channel, task]
+        kind = Base(point) if isinstance(block.kind, Base) else Delta(point - 1, point)
+        return self._warehouse.copied(block, self._begun.name_block(channel), kind)
+
+    def _attempted(
+        self, progress: TaskState, choice: VariantChoice, fed: tuple[PortInput, ...]
+    ) -> dict[str, Block | None]:
+        def retrying(state: RetryCallState) -> None:
+            error = state.outcome.exception() if state.outcome else None
+            self._begun.tell(
+                StepRetried(
+                    run=self._begun.run,
+                    step=progress.task.name,
+                    attempt=state.attempt_number,
+                    error=str(error),
+                )
+            )
+
+        for attempt in Retrying(
+            stop=stop_after_attempt(self._retries.attempts) | stop_when_event_set(self._begun.stopped),
+            sleep=sleep_using_event(self._begun.stopped),
+            wait=wait_exponential(multiplier=self._retries.wait, max=60),
+            retry=retry_if_exception(_may_pass_here),
+            before_sleep=retrying,
+            reraise=True,
+        ):
+            with attempt:
+                return self._attempt(progress, choice, fed)
+        raise AssertionError("unreachable")
+
+    def _attempt(
+        self, progress: TaskState, choice: VariantChoice, fed: tuple[PortInput, ...]
+    ) -> dict[str, Block | None]:
+        check_running(self._begun.stopped, self._begun.run)
+        task = progress.task
+        sizes, followed = self._warehouse.sizes, self._begun.plan.followed
+        spelled = compile_variant(
+            progress, choice, fed, self._chronicles, sizes, strong=not followed.isdisjoint(task.writes)
+        )
+        if spelled is None:
+            return dict.fromkeys(task.writes)
+        logic, reads = spelled
+        by_port = {feed.port.name: feed for feed in fed}
+        frames = {name: self._frame(by_port[read.port], choice.variant, read.weighed) for name, read in reads.items()}
+        results = invoke(self._warehouse, task, logic, frames)
+        derived = isinstance(choice.variant.logic, Query)
+        declared = [self._channel(name) if derived else self._chronicles[name].channel for name in task.writes]
+        schemas = [
+            channel.schema
+            if derived and channel.schema is not None
+            else validate_output(self._warehouse.schema_of(frame), channel, production, task.name)
+            for frame, channel, production in zip(results, declared, choice.variant.productions, strict=True)
+        ]
+        telling = [f for f in fed if f.port.mode.advances and f.port.mode is not Mode.OLD] if derived else fed
+        expected = sum({block.number: block.statistics.bytes for f in telling for block in f.reading.blocks}.values())
+        name_block = partial(self._begun.name_block, task.writes[0])
+        with self._warehouse.evaluated_once(results, frames.values(), name_block) as agreeing:
+            return {
+                channel.name: self._write(
+                    frame, task, channel, schema, production, is_rewritten(choice, task, channel), expected, derived
+                )
+                for frame, channel, schema, production in zip(
+                    agreeing, declared, schemas, choice.variant.productions, strict=True
+                )
+            }
+
+    def _channel(self, name: str) -> Channel:
+        return with_current_schema(self._chronicles[name])
+
+    def _frame(self, feed: PortInput, variant: Variant, weighed: bool) -> Any:
+        reading = feed.reading
+        try:
+            if isinstance(variant.logic, Query):
+                return self._warehouse.shared(
+                    reading.complete if isinstance(reading, SnapshotRead) else reading, weighed
+                )
+            frame = self._warehouse.open(reading)
+        except BlockDamaged as error:
+            raise error.with_context(channel=feed.port.channel) from None
+        if feed.port.mode is Mode.INSERTS:
+            assert reading.schema is not None
+            return self._warehouse.inserts(frame, reading.schema)
+        return frame
+
+    def _write(
+        self,
+        frame: Any,
+        task: Task,
+        channel: Channel,
+        schema: Schema,
+        production: Production,
+        whole: bool,
+        expected: int,
+        derived: bool,
+    ) -> Block | None:
+        try:
+            return write_output(
+                self._warehouse,
+                frame,
+                chronicle=self._chronicles[channel.name],
+                schema=schema,
+                production=production,
+                whole=whole,
+                point=self._points[channel.name, task.name],
+                name=self._begun.name_block(channel.name),
+                expected=expected,
+                strong=channel.name in self._begun.plan.followed,
+                derived=derived,
+            )
+        except KilonovaError as error:
+            raise error.with_context(channel=channel.name) from error.__cause__
+
+
+def write_output(
+    warehouse: WarehouseInterface[Any],
+    frame: Any,
+    *,
+    chronicle: ChannelState,
+    schema: Schema,
+    production: Production,
+    whole: bool,
+    point: int,
+    name: BlockName,
+    expected: int | None,
+    strong: bool,
+    derived: bool = False,
+) -> Block | None:
+    """Write the output of a task or an ingest at a reserved point.
+
+    A delta to the empty relation is written as the resulting base, so that keyed channels are laid out by key from the
+    beginning; except in a custom encoding, because the delta cannot be reconstructed from the base.
+
+    Args:
+        warehouse: the blocks.
+        frame: rows of the relation, or a delta in the channel's encoding.
+        chronicle: the channel before.
+        schema: the relation's schema after.
+        production: BASE if `frame` holds the relation, DELTA if it is a delta.
+        whole: whether the result replaces the existing relation.
+        point: the reserved point.
+        name: the block's name.
+        expected: estimated size in bytes; None if unknown.
+        strong: whether the channel's changes are read.
+        derived: whether the rows are a delta that is known to have each key once, and no rows without effect.
+
+    Returns:
+        The block, or None if nothing changes.
+    """
+    encoding = chronicle.channel.encoding
+    settled = chronicle.latest_readable == point - 1
+    empty = settled and chronicle.latest_distinct == 0
+    kind: Kind = Delta(point - 1, point)
+    kept = empty and isinstance(encoding, Custom) and production is Production.DELTA
+    if not kept and (whole or (empty and key_of(encoding) and not derived)):
+        kind = Base(point)
+        if production is Production.DELTA:
+            frame = warehouse.relation(frame, encoding, schema)
+    old = chronicle.snapshot(chronicle.latest_readable) if settled and not isinstance(kind, Base) else None
+    largest = max((block.statistics.bytes for block in chronicle.blocks), default=0)
+    block = warehouse.write(
+        frame,
+        name=name,
+        kind=kind,
+        schema=schema,
+        encoding=encoding,
+        expected=max(expected or 0, largest) or None if isinstance(kind, Base) else expected,
+        old=old,
+        strong=strong,
+        derived=derived,
+        checks=chronicle.channel.checks,
+    )
+    told = chronicle.channel.schema is not None  # else even an empty base records the columns
+    if block is not None and isinstance(kind, Base) and empty and told and block.statistics.rows == 0:
+        return None
+    return block
+
+
+def _may_pass_here(error: BaseException) -> bool:
+    """Return whether a retry in this process may succeed: not if its Spark session is gone."""
+    return is_transient(error) and not isinstance(error, SparkUnavailable)

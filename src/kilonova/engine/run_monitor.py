@@ -1,0 +1,228 @@
+"""Background monitor of a run: persists its log and reports progress.
+
+The monitor cannot make the run fail, and delays it only by the last write of its log. It runs in a thread of its own,
+which polls once a second; shorter runs are not polled at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
+from types import TracebackType
+
+from kilonova.catalog import runs
+from kilonova.catalog.database import Catalog
+from kilonova.engine.interfaces import BlockStore, Counting, JobHandle
+from kilonova.engine.output_capture import capture_output, install_capture, without_capture
+from kilonova.engine.run_events import (
+    Listener,
+    ProgressUpdated,
+    RunNotification,
+    RunStarted,
+    StepEnded,
+    StepFailed,
+    StepSkipped,
+)
+from kilonova.engine.run_log import RunLogEntries, format_error, format_notification
+from kilonova.errors import Cancelled, LeaseLost
+from kilonova.model.progress import RunProgress, StepProgress, TaskCount
+
+_logger = logging.getLogger(__name__)
+
+_FIRST = 0.2
+"""Seconds until the log is written for the first time."""
+
+_LOOK = 1.0
+"""Seconds between polls of Spark's progress."""
+
+_NOTE = 2.0
+"""Seconds between updates of the progress in the catalog."""
+
+_KEEP = 3.0
+"""Seconds between writes of the log."""
+
+
+class RunMonitor:
+    """Context manager that monitors a run within a `with` block.
+
+    Args:
+        catalog: the catalog in which its progress is recorded.
+        files: the store of its log.
+        counting: tracks Spark jobs.
+        listener: receives its notifications.
+        run: the run.
+        began: time at which it began.
+
+    Attributes:
+        stopped: set once the run was ended elsewhere, so that no more work is needed for it.
+    """
+
+    def __init__(
+        self, catalog: Catalog, files: BlockStore, counting: Counting, listener: Listener, run: int, began: datetime
+    ) -> None:
+        self._catalog = catalog
+        self._files = files
+        self._counting = counting
+        self._listener = listener
+        self._run = run
+        self._began = began
+        self._log = RunLogEntries()
+        self._kept = 0
+        self._complained = False
+        self._steps = 0
+        self._ended = 0
+        self._going: dict[str, JobHandle] = {}
+        self._told: list[BaseException] = []
+        self._lock = threading.Lock()
+        self.stopped = threading.Event()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._attend, name=f"attendance-{run}", daemon=True)
+        self._listening = ExitStack()
+
+    def __enter__(self) -> RunMonitor:
+        self._listening.enter_context(install_capture())
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        self._listening.close()
+
+    def note(self, text: str) -> None:
+        """Add an entry about the run as a whole to its log."""
+        self._log.add(self._catalog.clock(), "run", text)
+
+    def tell(self, telling: RunNotification) -> None:
+        """Send a notification to the log and to the listener."""
+        if (words := format_notification(telling)) is not None:
+            self._log.add(self._catalog.clock(), *words)
+        with self._lock:
+            if isinstance(telling, RunStarted):
+                self._steps = len(telling.steps)
+            elif isinstance(telling, StepEnded | StepSkipped):
+                self._ended += 1
+        with without_capture():
+            self._listener(telling)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Attribute the output, Spark jobs and errors of this thread within the block to a step.
+
+        Raises:
+            LeaseLost: the run was ended elsewhere.
+        """
+        check_running(self.stopped, self._run)
+
+        def heard(source: str, text: str) -> None:
+            self._log.add(self._catalog.clock(), name, text, source)
+
+        with self._counting(f"run {self._run}: {name}") as jobs, capture_output(heard):
+            with self._lock:
+                self._going[name] = jobs
+            try:
+                yield
+            except BaseException as error:
+                if not (self.stopped.is_set() or isinstance(error, LeaseLost)):  # else the step did not fail
+                    self._told.append(error)
+                    with suppress(Exception):
+                        self.tell(StepFailed(run=self._run, step=name, error=format_error(error)))
+                raise
+            finally:
+                with self._lock:
+                    del self._going[name]
+
+    def stop(self) -> None:
+        """Prevent further steps and interrupt the Spark jobs of running ones, because the run was ended elsewhere."""
+        self.stopped.set()
+        with self._lock:
+            going = list(self._going.values())
+        for jobs in going:
+            with suppress(Exception):
+                jobs.interrupt()
+
+    def end(self, error: BaseException | None) -> None:
+        """Log how the run ended, and write the log for the last time."""
+        if error is None:
+            self.note("succeeded")
+        elif isinstance(error, Cancelled):
+            self.note("stopped")  # readers of the log get from the catalog who cancelled it
+        elif any(error is each for each in self._told):
+            self.note(f"failed: {error!s}")
+        else:
+            self.note(f"failed: {format_error(error)}")
+        self._keep()
+
+    def _headway(self) -> RunProgress | None:
+        """Return the run's progress; None before its steps are known."""
+        with self._lock:
+            steps, ended, going = self._steps, self._ended, dict(self._going)
+        if not steps:
+            return None
+        return RunProgress(
+            steps=steps, ended=ended, going=tuple(StepProgress(name, _asked(each)) for name, each in going.items())
+        )
+
+    def _attend(self) -> None:
+        if self._over.wait(_FIRST):
+            return
+        self._keep()
+        told: RunProgress | None = None
+        noted: RunProgress | None = None
+        note_at = keep_at = 0.0
+        while not self._over.wait(_LOOK):
+            now, headway = time.monotonic(), self._headway()
+            if headway is not None and headway != told:
+                told = headway
+                with suppress(Exception):  # a failing listener must not end the monitor
+                    self.tell(ProgressUpdated(run=self._run, headway=headway))
+            if headway is not None and headway != noted and now >= note_at:
+                noted, note_at = headway, now + _NOTE
+                self._note_progress(headway)
+            if now >= keep_at:
+                keep_at = now + _KEEP
+                self._keep()
+
+    def _note_progress(self, headway: RunProgress) -> None:
+        try:
+            with self._catalog.writing() as tx:
+                runs.note_progress(tx, self._run, headway)
+        except Exception as error:
+            _logger.debug("the progress of run %s was not noted: %s", self._run, error)
+
+    def _keep(self) -> None:
+        """Write the log, if entries were added."""
+        count = self._log.count
+        if count == self._kept:
+            return
+        try:
+            self._files.keep_log(self._run, self._began.date(), self._log.text())
+            self._kept = count
+        except Exception as error:
+            if not self._complained:
+                _logger.warning("the log of run %s cannot be kept: %s", self._run, error)
+            self._complained = True
+
+
+def check_running(stopped: threading.Event, run: int) -> None:
+    """Check that a run was not ended elsewhere, before more work begins for it.
+
+    Raises:
+        LeaseLost: the run was ended elsewhere.
+    """
+    if stopped.is_set():
+        raise LeaseLost("the run has ended elsewhere", run=run)
+
+
+def _asked(jobs: JobHandle) -> TaskCount:
+    """Return the number of Spark tasks done and known; zero if Spark does not answer."""
+    try:
+        return jobs.amount()
+    except Exception:
+        return TaskCount()

@@ -1,0 +1,134 @@
+"""Steps shared by the runs of a merged batch: executed once, and their blocks copied (Nova, section 4.2).
+
+Two steps are the same if their definitions are equal to the byte, they read the same, and their outputs are declared
+alike and do not depend on the previous relation. To read the same is to read the same blocks, or blocks that were
+written by steps that are the same. So copies of a workflowette that read one channel cost little more than one.
+
+If a run waits for the step of another run, which then fails or is cancelled, it executes the step itself; likewise if
+its copy fails, as the other run's blocks are deleted when that run fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import assert_never
+
+from kilonova.errors import KilonovaError
+from kilonova.model.block import Block
+from kilonova.model.channel import Channel
+from kilonova.model.check import Unique
+from kilonova.model.encoding import Append, key_of
+from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
+from kilonova.model.task import Query, Variant
+
+Blocks = tuple[Block | None, ...]
+"""Blocks that a step has written, per output; None where nothing changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOutput:
+    """Output of a step.
+
+    Attributes:
+        channel: the channel, with its current schema.
+        anew: whether the whole relation is rewritten.
+        empty: whether the relation was empty before.
+    """
+
+    channel: Channel
+    anew: bool
+    empty: bool
+
+    @property
+    def free(self) -> bool:
+        """Return whether the output does not depend on the previous relation."""
+        added = isinstance(self.channel.encoding, Append)
+        alone = added and not any(isinstance(one, Unique) for one in self.channel.checks)
+        return self.anew or alone or (self.empty and bool(key_of(self.channel.encoding)))
+
+
+class SharedSteps:
+    """The finished and running steps of the runs of one batch; shared by their threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._steps: dict[str, Future[Blocks]] = {}
+        self._origins: dict[int, str] = {}
+
+    def name(self, variant: Variant, readings: Sequence[ReadPlan], targets: Sequence[StepOutput]) -> str | None:
+        """Return the name of a step, equal for steps that are the same; None if it cannot be shared.
+
+        Args:
+            variant: the variant that it executes.
+            readings: the read plans of its ports, in order.
+            targets: its outputs, in order.
+        """
+        if isinstance(variant.logic, Query) or not all(target.free for target in targets):
+            return None  # queries of views are compiled for their own channels
+        ports = [
+            (port.name, port.mode, self._told(reading)) for port, reading in zip(variant.ports, readings, strict=True)
+        ]
+        outputs = [
+            (target.channel.schema, target.channel.encoding, target.channel.checks, target.anew, target.empty)
+            for target in targets
+        ]
+        what = (variant.logic, variant.fingerprint, variant.productions, ports, outputs)
+        return hashlib.sha256(repr(what).encode()).hexdigest()
+
+    def _told(self, reading: ReadPlan) -> object:
+        match reading:
+            case SnapshotRead(base=base, deltas=deltas):
+                blocks = [None if base is None else self._origin(base), *map(self._origin, deltas)]
+                return "snapshot", reading.schema, reading.encoding, blocks
+            case DeltaRead(deltas=deltas):
+                return "chain", reading.schema, reading.encoding, [self._origin(block) for block in deltas]
+            case DiffRead(old=old, new=new):
+                return "diff", reading.encoding, self._told(old), self._told(new)
+            case ChangesRead(old=old, delta=delta):
+                return "strong", self._told(old), self._told(delta)
+            case _:
+                assert_never(reading)
+
+    def _origin(self, block: Block) -> str:
+        """Return an identifier of a block, equal for its copies."""
+        with self._lock:
+            return self._origins.get(block.number, str(block.number))
+
+    def done(self, name: str, do: Callable[[], Blocks], copy: Callable[[Blocks], Blocks | None]) -> tuple[Blocks, bool]:
+        """Execute a step once: the first run that reaches it executes it, others copy its blocks.
+
+        Args:
+            name: the step's name.
+            do: executes the step.
+            copy: copies the blocks of another run; returns None if they no longer exist.
+
+        Returns:
+            The blocks, and whether they are copies.
+        """
+        with self._lock:
+            theirs = self._steps.get(name)
+            mine: Future[Blocks] = Future()
+            if theirs is None:
+                self._steps[name] = mine
+        blocks, copied = None, False
+        if theirs is not None:
+            with suppress(KilonovaError):
+                blocks = copy(theirs.result())
+            copied = blocks is not None
+        try:
+            blocks = do() if blocks is None else blocks
+        except BaseException as error:
+            told = error if isinstance(error, KilonovaError) else KilonovaError(f"the run that did it ended: {error!r}")
+            mine.set_exception(told)
+            raise
+        with self._lock:
+            for index, block in enumerate(blocks):
+                if block is not None:
+                    self._origins[block.number] = f"{name} {index}"
+        mine.set_result(blocks)
+        return blocks, copied

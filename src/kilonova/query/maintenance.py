@@ -1,0 +1,275 @@
+"""Maintenance of a materialized relation: its change as a query that gives a delta in the relation's encoding.
+
+The query reads the channels after the change, before it and the change itself; and, for recomputed groups, the
+relation's own rows of those groups, to find those that really differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from kilonova.model.encoding import Append, Changes, Upsert
+from kilonova.query.decimals import digits
+from kilonova.query.delta_rules import delta_of_tree, touched
+from kilonova.query.expression import Scalar, and_, column, null_safe_eq, or_, parse
+from kilonova.query.key_restriction import restrict_to_keys
+from kilonova.query.materialization import ROWS, MaterializedRelation, grouping, shown
+from kilonova.query.properties import Known, types
+from kilonova.query.tree import (
+    WEIGHT,
+    Aggregate,
+    At,
+    Explode,
+    Filter,
+    Item,
+    Join,
+    Kind,
+    Node,
+    Projection,
+    Scan,
+    Side,
+    Top,
+    Union,
+    Unit,
+    Window,
+    inputs,
+    kept,
+    names,
+)
+from kilonova.query.zset import consolidate, union_changes, with_weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceContext:
+    """State of a materialized relation and its inputs at the start of a run.
+
+    Attributes:
+        moved: the channels that have changed.
+        sizes: sizes of the channels, in bytes.
+        layered: the channels, including the relation's own, that have strong deltas after their base.
+        few: whether the changes are small enough for a broadcast join.
+        alone: whether everything is small enough to be computed in one partition.
+        large: whether the relation has so many more rows than the changes that it is restricted to the touched keys.
+        strong: whether the delta must include the rows it replaces, for readers of changes, whatever the encoding.
+        again: whether groups that the change touches are recomputed, even where it could be added to their sums.
+    """
+
+    moved: frozenset[str]
+    sizes: Mapping[str, int]
+    layered: frozenset[str] = frozenset()
+    few: bool = True
+    alone: bool = False
+    large: bool = False
+    strong: bool = False
+    again: bool = False
+
+
+def maintenance_delta(item: MaterializedRelation, known: Known, found: MaintenanceContext) -> Node | None:
+    """Return the delta of a materialized relation.
+
+    Args:
+        item: the relation.
+        known: the channels that it reads.
+        found: their state at the start of the run.
+
+    Returns:
+        A tree with the columns of a delta in the relation's encoding, or a strong one; None if nothing changes.
+    """
+    if item.sums and not found.again:
+        return _summed(item, known, found)
+    changed = _own_groups(item, found.moved, known) or delta_of_tree(item.tree, found.moved, known)
+    if changed is None:
+        return None
+    return consolidate(changed) if found.strong or item.sums else _encoded(item, changed)
+
+
+def _summed(item: MaterializedRelation, known: Known, found: MaintenanceContext) -> Node | None:
+    """Return the change of groups stored with their sums, by adding to the sums; always a strong delta."""
+    group, above = grouping(item.tree)
+    changed = delta_of_tree(group.input, found.moved, known)
+    if changed is None:
+        return None
+    keys_, sums = (tuple(each.name for each in items) for items in (group.keys, group.calls))
+    old, new = (tuple(f"{name}__{when}" for name in sums) for when in ("old", "new"))
+    coming = _amounts(group, new, changed)
+    scanned = Scan(item.channel, tuple((shown(name, above)[0], name) for name in (*keys_, *sums)), At.OLD)
+    there: Node = scanned
+    if found.large and keys_:
+        keys, wanted = touched(group.input, tuple(key.value for key in group.keys), found.moved, known)
+        own = tuple((column(name), key) for name, (_, key) in zip(keys_, wanted, strict=True))
+        there = restrict_to_keys(scanned, own, keys)
+    weight = column(WEIGHT).sql
+    signed = {n: Scalar(f"CASE WHEN {weight} > 0 THEN {column(n).sql} ELSE -{column(n).sql} END") for n in sums}
+    nothing, one, none = Scalar("NULL"), Scalar("1L"), Scalar("0L")
+    adding = Projection(
+        coming,
+        (
+            *kept(keys_),
+            *(Item(name, nothing) for name in old),
+            *kept(new),
+            Item("_was", none),
+            Item("_touched", one),
+        ),
+    )
+    being = Projection(
+        with_weight(there, 1),
+        (
+            *kept(keys_),
+            *(Item(name, signed[source]) for name, source in zip(old, sums, strict=True)),
+            *(Item(name, signed[source]) for name, source in zip(new, sums, strict=True)),
+            Item("_was", column(WEIGHT)),
+            Item("_touched", none),
+        ),
+    )
+    both_ = Union((adding, being), names(adding))
+    kinds = types(group, known)
+    typed = zip((*old, *new), sums * 2, strict=True)
+    totals = (
+        *(Item(name, _total(name, kinds[source])) for name, source in typed),
+        *(Item(name, _total(name, None)) for name in ("_was", "_touched")),
+    )
+    differs = or_(tuple(Scalar(f"NOT ({column(a).sql} <=> {column(b).sql})") for a, b in zip(old, new, strict=True)))
+    met_groups = Filter(Aggregate(both_, kept(keys_), totals), Scalar(f"`_touched` > 0 AND ({differs.sql})"))
+    rows = next(name for name in sums if ROWS in shown(name, above))
+    is_there = f"{column(f'{rows}__new').sql} > 0" if keys_ else "TRUE"
+    each = Explode(met_groups, Scalar("EXPLODE(ARRAY(-1L, 1L))"), False, (WEIGHT,))
+    pair = Filter(each, Scalar(f"CASE WHEN {weight} < 0 THEN `_was` > 0 ELSE {is_there} END"))
+    chosen = tuple(
+        Item(n, Scalar(f"CASE WHEN {weight} < 0 THEN {column(before).sql} ELSE {column(after).sql} END"))
+        for n, before, after in zip(sums, old, new, strict=True)
+    )
+    made: Node = Projection(pair, (*kept(keys_), *chosen, *kept((WEIGHT,))))
+    for project in reversed(above):
+        made = Projection(made, (*project.items, *kept((WEIGHT,))))
+    return made
+
+
+def _total(name: str, kind: str | None) -> Scalar:
+    """Return the sum of amounts, cast to the type of the sum that they change: a sum of sums has a wider one."""
+    total = f"SUM({column(name).sql})"
+    return Scalar(total if kind is None or digits(kind) is None else f"CAST({total} AS {kind.upper()})")
+
+
+def _amounts(group: Aggregate, columns: tuple[str, ...], changed: Node) -> Node:
+    """Return the amounts that each row of a change adds to sums, each row repeated and signed by its weight."""
+    weight = column(WEIGHT).sql
+    each = Explode(changed, Scalar(f"EXPLODE(SEQUENCE(1, CAST(ABS({weight}) AS INT)))"), False, ("_each",))
+    amounts = tuple(Item(name, _signed(call.value)) for name, call in zip(columns, group.calls, strict=True))
+    return Projection(each, (*group.keys, *amounts))
+
+
+def _signed(call: Scalar) -> Scalar:
+    """Return the amount that a row adds to `COUNT(x)` or `COALESCE(SUM(x), zero)`, negative if it is removed."""
+    weight = column(WEIGHT).sql
+    node = call.node
+    if isinstance(node, exp.Count):
+        counted = node.this.sql("spark")
+        if isinstance(node.this, exp.Star) or counted == "1":
+            return parse(f"CASE WHEN {weight} > 0 THEN 1L ELSE -1L END")
+        return parse(f"CASE WHEN ({counted}) IS NULL THEN 0L WHEN {weight} > 0 THEN 1L ELSE -1L END")
+    value = node.this.this.sql("spark")
+    zero = node.expressions[0].sql("spark")
+    return parse(f"COALESCE(CASE WHEN {weight} > 0 THEN {value} ELSE -({value}) END, {zero})")
+
+
+def _own_groups(item: MaterializedRelation, moved: frozenset[str], known: Known) -> Node | None:
+    """Return the change of an aggregate by recomputing the touched groups and subtracting their stored rows.
+
+    None if the relation does not consist of groups with their keys among its columns.
+    """
+    group = item.tree
+    while isinstance(group, Projection | Filter):
+        group = group.input
+    if isinstance(group, Aggregate):
+        values = tuple(key.value for key in group.keys)
+        own = tuple(column(key.name) for key in group.keys)
+    elif isinstance(group, Window):
+        values = own = group.partition
+    elif not isinstance(group, Top):
+        return None
+    else:
+        values = own = ()
+    if not moved & set(item.reads):
+        return None
+    if not own:  # one group, or the first of all rows
+        kept_all = Scan(item.channel, tuple((name, name) for name in names(item.tree)), At.OLD)
+        return union_changes([with_weight(item.tree, 1), with_weight(kept_all, -1)], names(item.tree))
+    outside = _outside(item.tree, own)
+    if outside is None:
+        return None
+    keys, wanted = touched(group.input, values, moved, known)
+    there = tuple((expression, key) for expression, (_, key) in zip(outside, wanted, strict=True))
+    new = restrict_to_keys(item.tree, there, keys)
+    columns = names(item.tree)
+    kept_rows = Scan(item.channel, tuple((name, name) for name in columns), At.OLD)
+    condition = and_(tuple(null_safe_eq(expression, column(key)) for expression, key in there))
+    old = Join(kept_rows, Projection(keys.node, kept(tuple(key for _, key in there))), Kind.SEMI, condition, Side.RIGHT)
+    return union_changes([with_weight(new, 1), with_weight(old, -1)], columns)
+
+
+def _outside(node: Node, values: tuple[Scalar, ...]) -> tuple[Scalar, ...] | None:
+    """Return expressions over groups as columns of the tree above them; None if they are not among those."""
+    if not isinstance(node, Projection | Filter):
+        return values
+    below = _outside(node.input, values)
+    if below is None or isinstance(node, Filter):
+        return below
+    found = []
+    for value in below:
+        name = next((item.name for item in node.items if item.value == value), None)
+        if name is None:
+            return None
+        found.append(column(name))
+    return tuple(found)
+
+
+def _encoded(item: MaterializedRelation, changed: Node) -> Node:
+    """Return a weighted change in the relation's encoding."""
+    columns = names(item.tree)
+    weight = column(WEIGHT).sql
+    match item.encoding:
+        case Append():
+            changed = changed if _only_adds(item.tree) else consolidate(changed)
+            rows = Explode(changed, Scalar(f"EXPLODE(SEQUENCE(1, CAST({weight} AS INT)))"), False, ("_each",))
+            return Projection(rows, kept(columns))
+        case Upsert(key):
+            effective = consolidate(changed)
+            best = Scalar(f"MAX({weight}) OVER (PARTITION BY {', '.join(column(name).sql for name in key)})")
+            ranked = Window(effective, tuple(map(column, key)), (Item("_best", best),))
+            chosen = Filter(ranked, Scalar(f"{weight} > 0 OR `_best` < 0"))
+            gone = Item("_deleted", Scalar(f"{weight} < 0"))
+            return Projection(chosen, (*kept(columns), gone))
+        case Changes():
+            return consolidate(changed)
+        case _:
+            raise AssertionError(f"a view is never written as {item.encoding}")
+
+
+def _only_adds(node: Node) -> bool:
+    """Return whether a tree's change has no removals, not even transient ones, if its channels' changes have none."""
+    plain = isinstance(node, Scan | Unit | Projection | Filter | Union | Explode)
+    inner = isinstance(node, Join) and node.kind is Kind.INNER
+    return (plain or inner) and all(_only_adds(below) for below in inputs(node))
+
+
+def refresh_method_of_tree(item: MaterializedRelation) -> str:
+    """Return a text that says how a relation is kept up to date."""
+    if item.whole is not None:
+        return f"made anew at each run: {item.whole}"
+    if item.sums:
+        return "the change is added to sums"
+    group = item.tree
+    while isinstance(group, Projection | Filter):
+        group = group.input
+    match group:
+        case Aggregate(keys=()):
+            return "the one row is computed again"
+        case Aggregate() | Window():
+            return "groups that the change touches are computed again"
+        case Top():
+            return "the first rows are looked for again"
+        case _:
+            return "rows are added" if isinstance(item.encoding, Append) else "the change is passed on"

@@ -1,0 +1,161 @@
+"""Tasks of stored relations: each is fully recomputed from whole channels, or updated by its change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from kilonova.model.channel import Channel
+from kilonova.model.encoding import Append, Changes, Custom, delta_schema
+from kilonova.model.schema import Schema, quoted
+from kilonova.model.task import Mode, Port, Production, Query, Sql, Task, Variant
+from kilonova.query.column_pruning import narrow_to
+from kilonova.query.join_ordering import order_joins, without_hints
+from kilonova.query.maintenance import MaintenanceContext, maintenance_delta, refresh_method_of_tree
+from kilonova.query.materialization import MaterializedRelation, load_relation
+from kilonova.query.parsing import parse_query
+from kilonova.query.properties import Known, RelationFacts, single
+from kilonova.query.redundant_equalities import drop_redundant_equalities
+from kilonova.query.rendering import render
+from kilonova.query.tree import WEIGHT, At, Node, Scan, names, scans
+from kilonova.query.weighted_reads import read_with_weights
+
+FULL, INCREMENTAL = "full", "incremental"
+"""Names of the variants of a stored relation's task."""
+
+
+def facts(channel: Channel) -> RelationFacts:
+    """Return the properties of a channel that queries may rely on."""
+    types = {} if channel.schema is None else {column.name: column.type for column in channel.schema.columns}
+    key = () if isinstance(channel.encoding, Custom) else channel.key
+    return RelationFacts(types=types, key=key, grows=isinstance(channel.encoding, Append))
+
+
+def task_of(item: MaterializedRelation, *, always: bool = False) -> Task:
+    """Return the task that maintains a stored relation.
+
+    Args:
+        item: the relation.
+        always: whether the incremental variant is preferred even where full recomputation is cheaper; it is then first.
+    """
+    text = render(item.tree, lambda scan: quoted(scan.channel))
+    whole = Variant(
+        name=FULL,
+        ports=tuple(Port(name, name, Mode.ALL) for name in item.reads),
+        productions=(Production.BASE,),
+        logic=Sql(text=_with_ports(item.tree, lambda scan: scan.channel)),
+        fingerprint=text,
+    )
+    if item.whole is not None:
+        return Task(name=item.channel, writes=(item.channel,), variants=(whole,), note=refresh_method_of_tree(item))
+    change = Mode.INSERTS if isinstance(item.encoding, Append) else Mode.CHANGES
+    ports = [
+        Port(_port(name, at), name, mode)
+        for name in item.reads
+        for at, mode in ((At.CHANGE, change), (At.OLD, Mode.OLD), (At.NEW, Mode.ALL))
+    ]
+    incremental = Variant(
+        name=INCREMENTAL,
+        ports=(*ports, Port(_port(item.channel, At.OLD), item.channel, Mode.ALL)),
+        productions=(Production.DELTA,),
+        logic=Query(text=text),
+        fingerprint=text,
+    )
+    variants = (incremental, whole) if always else (whole, incremental)
+    return Task(name=item.channel, writes=(item.channel,), variants=variants, note=refresh_method_of_tree(item))
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaQuery:
+    """Query that updates a relation in one run.
+
+    Attributes:
+        sql: the query, with the names of its inputs in braces.
+        reads: the ports that are read, by those names.
+    """
+
+    sql: str
+    reads: Mapping[str, ColumnRead]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRead:
+    """Port as read by a query.
+
+    Attributes:
+        port: the port.
+        weighed: whether weighted rows are read, which add up to the port's rows.
+    """
+
+    port: str
+    weighed: bool = False
+
+
+def delta_of(
+    text: str, channel: Channel, complete: Schema, known: Known, found: MaintenanceContext
+) -> DeltaQuery | None:
+    """Return the query that updates a stored relation.
+
+    Args:
+        text: the relation's query.
+        channel: the channel that holds it.
+        complete: its columns, including those stored in addition.
+        known: the channels that it reads.
+        found: their state at the start of the run.
+
+    Returns:
+        The query; None if nothing changes.
+    """
+    item = load_relation(channel.name, text, channel.encoding, known, facts(channel))
+    item = replace(item, tree=narrow_to(order_joins(item.tree, found.moved, found.sizes, known)))
+    tree = maintenance_delta(item, known, found)
+    if tree is None:
+        return None
+    tree = drop_redundant_equalities(read_with_weights(tree, found.layered), known)
+    sql = _with_ports(tree if found.few else without_hints(tree), _name, alone=found.alone)
+    wanted = delta_schema(Changes() if WEIGHT in names(tree) else channel.encoding, complete)
+    reads = {_name(scan): ColumnRead(_port(scan.channel, scan.at), scan.weighed) for scan in scans(tree)}
+    return DeltaQuery(_cast(sql, wanted), reads)
+
+
+def has_one_row(text: str, known: Known) -> bool:
+    """Return whether a query is known to give at most one row; for the parameters see `delta_of`."""
+    return single(parse_query(text, known), known)
+
+
+def refresh_method_of(text: str, channel: Channel, known: Known) -> str:
+    """Return a text that says how a stored relation is updated; for the parameters see `delta_of`."""
+    return refresh_method_of_tree(load_relation(channel.name, text, channel.encoding, known, facts(channel)))
+
+
+def _cast(sql: str, wanted: Schema) -> str:
+    """Return a query whose columns are cast to exactly these types."""
+    columns = ", ".join(f"CAST({quoted(c.name)} AS {c.type}) AS {quoted(c.name)}" for c in wanted.columns)
+    return f"SELECT {columns} FROM ({sql})"
+
+
+def _port(channel: str, at: At) -> str:
+    return f"{channel}__{at.value}"
+
+
+def _name(scan: Scan) -> str:
+    return f"{_port(scan.channel, scan.at)}{'__weighed' if scan.weighed else ''}"
+
+
+_LEFT, _RIGHT = "\x02", "\x03"
+
+
+def _with_ports(tree: Node, port: Callable[[Scan], str], *, alone: bool = False) -> str:
+    """Render a tree as SQL with ports in braces, its own braces doubled."""
+    sql = render(tree, lambda scan: f"{_LEFT}{port(scan)}{_RIGHT}", alone=alone)
+    return sql.replace("{", "{{").replace("}", "}}").replace(_LEFT, "{").replace(_RIGHT, "}")
+
+
+def known_of(channels: Mapping[str, Channel], single: Collection[str] = ()) -> Known:
+    """Return the properties of channels that queries may rely on.
+
+    Args:
+        channels: the channels by name.
+        single: those expected to have at most one row, before a change and after it.
+    """
+    return {name: replace(facts(channel), single=name in single) for name, channel in channels.items()}

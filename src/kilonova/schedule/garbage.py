@@ -1,0 +1,225 @@
+"""Garbage collection decisions: the blocks that may be deleted, and what retains the rest (logic evolution, A.2).
+
+A block may be deleted iff
+
+1. it is *subsumed*: there is another base of the channel at its end or later, or a delta that was merged from it
+   and its neighbours covers it;
+2. no future run reads it: no cursor lies before its end with the block on the path from there to the newest
+   point, no OLD or CHANGES reader needs it for the snapshot at its cursor, and it is not pinned;
+3. no retained block has a provenance reference to it: logical references (a base to the base of an input
+   that it reflects) always count, physical ones (from a block to any block read to write it) if the user asks for
+   them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+
+from kilonova.errors import NotFound
+from kilonova.model.block import Base, Block, Delta
+from kilonova.model.channel import ChannelState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """Task that reads a channel by cursor.
+
+    Attributes:
+        task: its name.
+        cursor: the point up to which it has read.
+        started: whether its present logic has run; if not, it will start from a snapshot.
+        beginning: whether its first run is in progress; its next run will need the deltas since then.
+        needs_snapshot: whether it will read the snapshot at its cursor (OLD, or CHANGES of a weak delta).
+    """
+
+    task: str
+    cursor: int
+    started: bool
+    beginning: bool
+    needs_snapshot: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Logical reference: the point `at` of channel `of` was computed from `channel` up to `point`."""
+
+    of: str
+    at: int
+    channel: str
+    point: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GCRoots:
+    """Everything that may retain blocks, at one moment.
+
+    Attributes:
+        chronicles: the state of every channel.
+        consumers: the tasks that read each channel by cursor.
+        pins: the holders of pins on each block.
+        physical: pairs (block read, block written from it).
+        logical: points and the points that they reflect.
+    """
+
+    chronicles: Mapping[str, ChannelState]
+    consumers: Mapping[str, tuple[Consumer, ...]]
+    pins: Mapping[int, tuple[str, ...]]
+    physical: frozenset[tuple[int, int]]
+    logical: frozenset[Reference]
+
+
+class Provenance(enum.Enum):
+    """Kind of provenance references that retain blocks."""
+
+    LOGICAL = "logical"
+    PHYSICAL = "physical"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GCDecision:
+    """Decision about a block: `held_by` is what retains it; None if it may be deleted."""
+
+    channel: str
+    block: Block
+    held_by: str | None
+
+    @property
+    def goes(self) -> bool:
+        """Return whether the block may be deleted."""
+        return self.held_by is None
+
+
+def decide_collection(
+    holdings: GCRoots, channels: tuple[str, ...] | None = None, provenance: Provenance = Provenance.LOGICAL
+) -> tuple[GCDecision, ...]:
+    """Decide for every block whether it may be deleted.
+
+    Args:
+        holdings: everything that may retain blocks.
+        channels: the channels to collect; None for all.
+        provenance: which references count.
+
+    Returns:
+        A decision per block of those channels, by channel and block number.
+    """
+    chosen = sorted(holdings.chronicles) if channels is None else list(channels)
+    held = {name: _held(name, holdings) for name in chosen}
+    going = {
+        block.number for name in chosen for block in holdings.chronicles[name].blocks if block.number not in held[name]
+    }
+    referred = _held_by_provenance(going, holdings, provenance)
+    return tuple(
+        GCDecision(channel=name, block=block, held_by=held[name].get(block.number) or referred.get(block.number))
+        for name in chosen
+        for block in sorted(holdings.chronicles[name].blocks, key=lambda block: block.number)
+    )
+
+
+def _held(name: str, holdings: GCRoots) -> dict[int, str]:
+    """Return why blocks of a channel are retained, by number, in time linear in its blocks for each distinct cursor."""
+    chronicle = holdings.chronicles[name]
+    newest, blocks = chronicle.latest_readable, chronicle.blocks
+    held = {b.number: f"pinned by {', '.join(holdings.pins[b.number])}" for b in blocks if b.number in holdings.pins}
+
+    def hold(numbers: Iterable[int], reason: str) -> None:
+        for number in numbers:
+            held.setdefault(number, reason)
+
+    hold(_unsubsumed(blocks), "no later base or longer delta holds its rows")
+    hold((b.number for b in chronicle.snapshot(newest).blocks), f"part of the newest snapshot, at point {newest}")
+    if chronicle.latest > newest:
+        hold((block.number for block in blocks if block.end > newest), "not readable yet")
+
+    @cache
+    def unread(cursor: int) -> tuple[int, ...]:
+        return tuple(block.number for block in chronicle.delta(cursor, newest).blocks)
+
+    @cache
+    def read(cursor: int) -> tuple[int, ...]:
+        return tuple(block.number for block in chronicle.snapshot(cursor).blocks)
+
+    for consumer in holdings.consumers.get(name, ()):
+        if not consumer.started:
+            if consumer.beginning:
+                deltas = (block.number for block in blocks if isinstance(block.kind, Delta))
+                hold(deltas, f"{consumer.task} is running for the first time")
+            continue
+        with suppress(NotFound):
+            hold(unread(consumer.cursor), f"{consumer.task} has read up to point {consumer.cursor} only")
+            if consumer.needs_snapshot:
+                reason = f"{consumer.task} reads the snapshot at its cursor, point {consumer.cursor}"
+                hold(read(consumer.cursor), reason)
+    return held
+
+
+def _unsubsumed(blocks: Sequence[Block]) -> list[int]:
+    """Return the blocks that are not subsumed by another base at their end or later, or by a longer delta.
+
+    Of two bases at one point one is retained.
+    """
+    bases = [block for block in blocks if isinstance(block.kind, Base)]
+    last = max((base.end for base in bases), default=-1)
+    newest = (base for base in bases if base.end == last)
+    kept = min(newest, key=lambda base: (base.external is not None, base.number), default=None)
+    covered = _covered(blocks)
+    return [block.number for block in blocks if (block.end > last and block.number not in covered) or block is kept]
+
+
+def _covered(blocks: Sequence[Block]) -> set[int]:
+    """Return the deltas that are covered by another one."""
+    deltas = [block for block in blocks if isinstance(block.kind, Delta)]
+    covered: set[int] = set()
+    longest: Block | None = None
+    for block in sorted(deltas, key=lambda block: (block.start, -block.end, block.number)):
+        if (
+            longest is not None
+            and block.end <= longest.end
+            and (block.start, block.end) != (longest.start, longest.end)
+        ):
+            covered.add(block.number)
+        else:
+            longest = block
+    return covered
+
+
+def _held_by_provenance(going: set[int], holdings: GCRoots, provenance: Provenance) -> dict[int, str]:
+    """Return why candidate blocks are retained: a retained block refers to them, directly or transitively."""
+    references = _physical(holdings) if provenance is Provenance.PHYSICAL else _logical(holdings)
+    held: dict[int, str] = {}
+    stays = [number for number in references if number not in going]
+    while stays:
+        for number, reason in references.get(stays.pop(), ()):
+            if number in going and number not in held:
+                held[number] = reason
+                stays.append(number)
+    return held
+
+
+def _physical(holdings: GCRoots) -> Mapping[int, list[tuple[int, str]]]:
+    """Return the blocks that each block was written from."""
+    references: dict[int, list[tuple[int, str]]] = {}
+    for read, made in sorted(holdings.physical):
+        references.setdefault(made, []).append((read, f"block {made} was made of it"))
+    return references
+
+
+def _logical(holdings: GCRoots) -> Mapping[int, list[tuple[int, str]]]:
+    """Return the bases of other channels that each base reflects."""
+    bases: dict[tuple[str, int], list[int]] = {}
+    for name, chronicle in holdings.chronicles.items():
+        for block in chronicle.blocks:
+            if isinstance(block.kind, Base):
+                bases.setdefault((name, chronicle.settled(block.end)), []).append(block.number)
+    references: dict[int, list[tuple[int, str]]] = {}
+    for item in holdings.logical:
+        if item.of == item.channel:
+            continue
+        reason = f"the base of {item.of} at point {item.at} reflects it"
+        reflected = bases.get((item.channel, holdings.chronicles[item.channel].settled(item.point)), ())
+        for made in bases.get((item.of, holdings.chronicles[item.of].settled(item.at)), ()):
+            references.setdefault(made, []).extend((number, reason) for number in reflected)
+    return references

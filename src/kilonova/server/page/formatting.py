@@ -1,0 +1,129 @@
+"""Formatting of numbers and times for people: with units, times relative and the exact ones on hover."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from markupsafe import Markup
+
+_STEPS = ((60, "s"), (60, "min"), (24, "h"), (7, "d"))
+
+
+def number(count: float | None) -> str:
+    """Format a count with separators.
+
+    >>> number(1234567), number(None)
+    ('1,234,567', '–')
+    """
+    return "–" if count is None else f"{count:,.0f}"
+
+
+def short(count: float) -> str:
+    """Format a count in few characters.
+
+    >>> short(999), short(12_430), short(3_500_000)
+    ('999', '12.4 k', '3.5 M')
+    """
+    for unit in ("", " k", " M", " G"):
+        if abs(count) < 1000:
+            return f"{count:.0f}{unit}" if unit == "" or count >= 100 else f"{count:.1f}{unit}"
+        count /= 1000
+    return f"{count:.0f} T"
+
+
+def size(count: float | None) -> str:
+    """Format a number of bytes.
+
+    >>> size(3_500_000), size(12), size(None)
+    ('3.5 MB', '12 B', '–')
+    """
+    if count is None:
+        return "–"
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def seconds(count: float | None) -> str:
+    """Format a duration in seconds.
+
+    >>> seconds(0), seconds(0.034), seconds(3.21), seconds(75), seconds(3 * 3600 + 60)
+    ('0 s', '34 ms', '3.2 s', '1 min 15 s', '3 h 1 min')
+    """
+    if count is None:
+        return "–"
+    if not count:
+        return "0 s"
+    if count < 0.0995:
+        return f"{count * 1000:.0f} ms"
+    if count < 59.95:
+        return f"{count:.1f} s"
+    whole = round(count)
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def lasting(start: datetime, end: datetime) -> float:
+    """Return the seconds between two times."""
+    return (end - start).total_seconds()
+
+
+def relative(time: datetime, now: datetime) -> str:
+    """Format a time relative to another.
+
+    >>> from datetime import timedelta
+    >>> now = datetime(2024, 1, 2, tzinfo=UTC)
+    >>> relative(now - timedelta(minutes=3), now), relative(now + timedelta(hours=5), now), relative(now, now)
+    ('3 min ago', 'in 5 h', 'now')
+    """
+    away = abs((now - time).total_seconds())
+    if away < 1:
+        return "now"
+    amount, name = away, "d"
+    for step, unit in _STEPS:
+        if amount < step or unit == "d":
+            name = unit
+            break
+        amount /= step
+    text = f"{int(amount)} {name}"
+    return f"{text} ago" if time <= now else f"in {text}"
+
+
+def exact(time: datetime) -> str:
+    """Format a time in UTC, to the second."""
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def moment(time: datetime | None, now: datetime) -> Markup:
+    """Return a time as an HTML element, which the page keeps up to date."""
+    if time is None:
+        return Markup('<span class="nothing">–</span>')
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        time.astimezone(UTC).isoformat(), exact(time), relative(time, now)
+    )
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Format a count with its noun.
+
+    >>> counted(1, "run"), counted(1200, "run"), counted(2, "query", "queries")
+    ('1 run', '1,200 runs', '2 queries')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def holding(rows: int) -> str:
+    """Describe a channel's content in a few words.
+
+    >>> holding(12_430), holding(0)
+    ('12.4 k rows', 'no rows')
+    """
+    return f"{short(rows)} rows" if rows else "no rows"

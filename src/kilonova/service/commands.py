@@ -1,0 +1,266 @@
+"""Commands on a project that need only its catalog: for servers, webhooks, triggers, runs and tokens."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Collection, Iterable
+from datetime import timedelta
+
+from kilonova.catalog import (
+    bindings,
+    channel_store,
+    events,
+    files,
+    firings,
+    ingest_keys,
+    runs,
+    servers,
+    subscriptions,
+    tokens,
+)
+from kilonova.catalog.database import Transaction
+from kilonova.errors import DeclarationError, InvalidState, NotFound, closest_name
+from kilonova.model.compaction_policy import Policy
+from kilonova.model.event import EventKind
+from kilonova.model.role import Role
+from kilonova.model.run import Run, RunKind, RunState
+from kilonova.model.subscription import Webhook
+from kilonova.model.watched_file import FileState, WatchedFile
+from kilonova.service.queries import ProjectReader
+from kilonova.service.settings import Settings
+
+_KEYS_KEPT = timedelta(days=7)
+"""Minimum retention of idempotency keys of ingests."""
+
+
+class ProjectOperator(ProjectReader):
+    """Operator of a project: its commands are recorded in the catalog, where servers read them."""
+
+    settings: Settings
+
+    def forget(self, age: timedelta) -> None:
+        """Delete events, ended firings, stopped servers and idempotency keys of ingests older than an age.
+
+        Keys of ingests are kept for at least a week.
+        """
+        with self.catalog.writing() as tx:
+            for forget in (events.forget, firings.forget, servers.forget):
+                forget(tx, tx.now - age)
+            ingest_keys.forget(tx, tx.now - max(age, _KEYS_KEPT))
+
+    def add_webhook(
+        self, name: str, url: str, on: Iterable[str], binding: str | None = None, secret: str | None = None
+    ) -> None:
+        """Add a webhook, to which servers send events from now on.
+
+        Args:
+            name: the webhook's name.
+            url: where events are sent.
+            on: the kinds of events, such as `failed`.
+            binding: a binding, to send only its events.
+            secret: the variable in the servers' environment that holds the signing secret; None for unsigned messages.
+
+        Raises:
+            DeclarationError: there is already a webhook of that name, or it is invalid.
+            NotFound: there is no such kind or binding.
+        """
+        self.catalog.check()
+        kinds = frozenset(map(_kind, on))
+        webhook = Webhook(name=name, url=url, kinds=kinds, binding=binding, secret=secret)
+        with self.catalog.writing() as tx:
+            subscriptions.add(tx, webhook)
+
+    def remove_webhook(self, name: str) -> None:
+        """Remove a webhook.
+
+        Raises:
+            NotFound: there is no such webhook.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            subscriptions.remove(tx, name)
+
+    def try_webhook(self, name: str) -> None:
+        """Send a test message to a webhook from this process.
+
+        Raises:
+            NotFound: there is no such webhook.
+            DeliveryError: it was not accepted.
+        """
+        from kilonova.service.webhooks import send, test_message
+
+        catalog = self.catalog.check()
+        with self.catalog.reading() as tx:
+            webhook, now = subscriptions.webhook(tx, name), tx.now
+        send(webhook, test_message(catalog, now), now, os.environ, self.settings.serve.webhooks)
+
+    def set_policy(self, channel: str, policy: Policy) -> None:
+        """Set a channel's policy of automatic compaction.
+
+        Raises:
+            NotFound: there is no such channel.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            channel_store.set_policy(tx, channel, policy)
+
+    def retry_files(self, channel: str, path: str | None = None) -> int:
+        """Retry quarantined files.
+
+        Args:
+            channel: the channel.
+            path: the file; None for all.
+
+        Returns:
+            The number of files to retry.
+
+        Raises:
+            NotFound: there is no such channel, or the file is not quarantined.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            count = files.retry_files(tx, channel, path)
+            if path is not None and not count:
+                raise _not_aside(files.file_record(tx, channel, path), channel, path)
+            return count
+
+    def fire(self, binding: str, who: str | None = None) -> None:
+        """Fire a binding manually: a server starts it, as if one of its triggers had fired.
+
+        Args:
+            binding: the binding.
+            who: the user to record; None for the user of this process, here and below.
+
+        Raises:
+            NotFound: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            firings.fire_manually(tx, binding, f"by hand, {who or getpass.getuser()}")
+
+    def pause(self, binding: str, who: str | None = None) -> None:
+        """Pause the triggers of a binding until `resume`; input that arrives meanwhile is evaluated then.
+
+        Raises:
+            NotFound: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            bindings.pause(tx, binding, True, who or getpass.getuser())
+
+    def resume(self, binding: str, who: str | None = None) -> None:
+        """Resume the triggers of a binding.
+
+        Raises:
+            NotFound: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            bindings.pause(tx, binding, False, who or getpass.getuser())
+
+    def cancel(self, run: int, who: str | None = None) -> None:
+        """Cancel a running run; its process notices and stops, and nothing of it is published.
+
+        Raises:
+            NotFound: there is no such run.
+            InvalidState: it has ended.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            runs.cancel(tx, run, who or getpass.getuser())
+
+    def retry_run(self, run: int, who: str | None = None) -> tuple[str, ...]:
+        """Retry a run that has not succeeded: a server starts its bindings again.
+
+        Returns:
+            The bindings of its tasks, which are due now.
+
+        Raises:
+            NotFound: there is no such run.
+            InvalidState: it is running or has succeeded, is no run of tasks, or its tasks no longer exist.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            found = runs.find_run(tx, run)
+            names = bindings.of_tasks(tx, found.tasks)
+            _check_retryable(tx, found, names)
+            for name in names:
+                firings.fire_manually(tx, name, f"run {run} again, {who or getpass.getuser()}")
+        return names
+
+    def create_token(self, name: str, role: str) -> str:
+        """Create a token for the HTTP API.
+
+        Args:
+            name: the name of the token.
+            role: its role: `read`, `operate` or `admin`.
+
+        Returns:
+            The secret, which is not stored.
+
+        Raises:
+            DeclarationError: there is already a token of that name, or there is no such role.
+        """
+        self.catalog.check()
+        roles = [each.value for each in Role]
+        if role not in roles:
+            raise DeclarationError(f"there is no role {role}", hint=closest_name(role, roles))
+        with self.catalog.writing() as tx:
+            return tokens.create(tx, name, Role(role))
+
+    def revoke_token(self, name: str) -> None:
+        """Revoke a token.
+
+        Raises:
+            NotFound: there is no such token.
+        """
+        self.catalog.check()
+        with self.catalog.writing() as tx:
+            tokens.revoke(tx, name)
+
+
+def _kind(name: str) -> EventKind:
+    """Return the kind of events of a name."""
+    names = [kind.value for kind in EventKind]
+    if name not in names:
+        raise NotFound(f"there are no events {name}", hint=closest_name(name, names))
+    return EventKind(name)
+
+
+def _check_retryable(tx: Transaction, run: Run, names: Collection[str]) -> None:
+    """Check that the state and kind of a run allow a retry.
+
+    Raises:
+        InvalidState: they do not.
+    """
+    match run.kind, run.state:
+        case _, RunState.RUNNING:
+            problem, hint = "the run goes on", f"Wait until it has ended, or: kilonova cancel {run.number}"
+        case _, RunState.SUCCEEDED:
+            problem, hint = "the run has succeeded", "To start it anew nevertheless: kilonova fire BINDING"
+        case RunKind.INGEST, _:
+            watched = [each for each in runs.written_by(tx, run.number) if files.watched_directories(tx, each)]
+            again = [f"kilonova scan {each} takes its files, as servers do" for each in watched]
+            problem, hint = "it was an ingest", "; ".join(again) or "Ingest the file again"
+        case RunKind.COMPACTION, _:
+            problem, hint = "it was a compaction", "Compact the channel again: kilonova compact CHANNEL"
+        case RunKind.TASKS, _ if not names:
+            problem, hint = "its tasks are not there any more", f"They were {', '.join(run.tasks)}"
+        case _:
+            return
+    raise InvalidState(f"the run cannot be retried: {problem}", run=run.number, hint=hint)
+
+
+def _not_aside(file: WatchedFile | None, channel: str, path: str) -> NotFound:
+    if file is None:
+        return NotFound(
+            "there is no such file",
+            channel=channel,
+            path=path,
+            hint=f"kilonova files list {channel} shows which there are",
+        )
+    taken = file.state is FileState.INGESTED
+    hint = f"To take it again nevertheless: kilonova ingest {channel} {path}" if taken else "It is going to be taken"
+    where = f"was taken by run {file.run}" if taken else f"is {file.state.value}"
+    return NotFound(f"the file {where}", channel=channel, path=path, hint=hint)

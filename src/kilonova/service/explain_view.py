@@ -1,0 +1,191 @@
+"""Explanation of how a view is maintained: its relations, their queries, and the costs of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
+
+from kilonova.catalog import bindings, registry
+from kilonova.catalog import runs as records
+from kilonova.catalog.database import Transaction
+from kilonova.catalog.planner_input import load_planner_input
+from kilonova.catalog.registry import RegisteredTask
+from kilonova.engine.compilation import has_at_most_one_row, with_current_schema
+from kilonova.errors import NotFound, closest_name
+from kilonova.model.channel import Channel, ChannelState
+from kilonova.model.check import describe_check
+from kilonova.model.encoding import describe_encoding
+from kilonova.model.schedule import describe_schedule
+from kilonova.model.task import Query, Sql
+from kilonova.query.maintenance import MaintenanceContext
+from kilonova.query.properties import Known
+from kilonova.query.rendering import render_pretty
+from kilonova.query.syntax import UnsupportedSql
+from kilonova.query.view_tasks import delta_of, known_of, refresh_method_of
+from kilonova.schedule.costs import fit
+from kilonova.schedule.planning import TaskState, choose, due_reason, input_size
+from kilonova.schedule.query_shape import shape_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintainedRelation:
+    """Relation that is maintained for a view.
+
+    Attributes:
+        channel: the channel that holds it.
+        encoding: the encoding of its changes, as text.
+        reads: the channels that it reads.
+        way: the refresh method, as text.
+        query: its query, as SQL.
+        change: its delta query if all its inputs change, as SQL over `<channel>__new`, `__old` and `__change`; None if
+            it is recomputed, or has not run yet.
+        runs: the outputs of its last runs, newest first.
+        outlook: the method of a run now, with its estimates; None if there is no new input.
+        crossover: the share of new data from which recomputing it is estimated to be cheaper; None if it never is, or
+            if there is no choice.
+        description: the description of the channel.
+        checks: the checks of its rows, as text.
+        schedule: its schedule, as text; None if it runs whenever there is new input.
+    """
+
+    channel: str
+    encoding: str
+    reads: tuple[str, ...]
+    way: str
+    query: str
+    change: str | None
+    runs: tuple[records.OutputRecord, ...]
+    outlook: str | None = None
+    crossover: float | None = None
+    description: str = ""
+    checks: tuple[str, ...] = ()
+    schedule: str | None = None
+
+
+def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[MaintainedRelation, ...]:
+    """Return the relations that are maintained for a view, in the order of their computation; the view itself is last.
+
+    Args:
+        tx: an open transaction.
+        name: the name of the view.
+        runs: how many of the last runs to include.
+
+    Raises:
+        NotFound: there is no such view.
+    """
+    names = registry.task_names(tx)
+    if name not in names:
+        raise NotFound("there is no such view", task=name, hint=closest_name(name, names))
+    tasks = parts(tx, name)
+    if _text(tasks[name]) is None:
+        raise NotFound("the task is not a view", task=name, hint="What views do can be explained, because it is SQL")
+    _, progress, chronicles = load_planner_input(tx, tasks)
+    channels = {each: with_current_schema(chronicle) for each, chronicle in chronicles.items()}
+    return tuple(
+        _kept(
+            tasks[each],
+            progress[each],
+            channels,
+            chronicles,
+            tuple(records.last_outputs(tx, each, runs)),
+        )
+        for each in tasks
+    )
+
+
+def parts(tx: Transaction, name: str) -> dict[str, RegisteredTask]:
+    """Return a task, preceded, if it is a view, by the tasks that maintain the relations that it needs; by name.
+
+    Raises:
+        NotFound: there is no such task.
+    """
+    found = registry.tasks(tx, [name])
+    active = set(registry.task_names(tx)) if found[name].task.written else set()
+    wanted = [name]
+    while wanted:
+        read = {each for one in wanted for each in found[one].task.reads} & active - found.keys()
+        kept = {each: known for each, known in registry.tasks(tx, read).items() if _keeps(known, name)}
+        found |= kept
+        wanted = list(kept)
+    order = TopologicalSorter({each: (set(known.task.reads) & found.keys()) - {each} for each, known in found.items()})
+    return {each: found[each] for each in order.static_order()}
+
+
+def tasks_named(tx: Transaction, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the tasks of names of tasks, bindings and views; for a view also those that maintain what it needs.
+
+    Raises:
+        NotFound: there is no such task.
+    """
+    found = [task for name in names for task in bindings.tasks_of(tx, name) or parts(tx, name)]
+    return tuple(dict.fromkeys(found))
+
+
+def _keeps(known: RegisteredTask, view: str) -> bool:
+    """Return whether a task maintains a relation for a view: its query is derived, and named after the view."""
+    return _text(known) is not None and not known.task.written and known.task.name.startswith(f"{view}__")
+
+
+def _text(known: RegisteredTask) -> str | None:
+    """Return the query of a view's relation; None for other tasks."""
+    for variant in known.task.variants:
+        if isinstance(variant.logic, Query):
+            return variant.logic.text
+    only = known.task.variants[0]
+    return only.fingerprint if isinstance(only.logic, Sql) and only.name == "full" else None
+
+
+def _kept(
+    known: RegisteredTask,
+    progress: TaskState,
+    channels: dict[str, Channel],
+    chronicles: Mapping[str, ChannelState],
+    made: tuple[records.OutputRecord, ...],
+) -> MaintainedRelation:
+    task, text = known.task, _text(known)
+    assert text is not None
+    channel = channels[task.name]
+    derived = any(isinstance(variant.logic, Query) for variant in task.variants)
+    single = [
+        each
+        for each in task.reads
+        if has_at_most_one_row([chronicles[each].snapshot(chronicles[each].latest_readable)])
+    ]
+    facts = known_of({each: channels[each] for each in (*task.reads, task.name)}, single)
+    change = None
+    complete = chronicles[task.name].stored_schema
+    if derived and complete is not None:
+        sizes = {each: chronicles[each].size for each in task.reads}
+        delta = delta_of(text, channel, complete, facts, MaintenanceContext(moved=frozenset(task.reads), sizes=sizes))
+        change = render_pretty(delta.sql.replace("{", "").replace("}", "")) if delta is not None else None
+    due, chosen = due_reason(progress, chronicles), choose(progress, chronicles)
+    choice = derived and isinstance(task.variants[0].logic, Sql)
+    return MaintainedRelation(
+        channel=task.name,
+        encoding=describe_encoding(channel.encoding),
+        reads=task.reads,
+        way=_way(text, channel, facts) if derived else "made anew at each run",
+        query=render_pretty(text),
+        change=change,
+        runs=made,
+        outlook=None if due is None else f"{chosen.way.value}: {due}; {chosen.reason}",
+        crossover=_crossover(progress, chronicles) if choice else None,
+        description=channel.description,
+        checks=tuple(map(describe_check, channel.checks)),
+        schedule=None if task.schedule is None else describe_schedule(task.schedule),
+    )
+
+
+def _crossover(progress: TaskState, chronicles: Mapping[str, ChannelState]) -> float | None:
+    """Return the share of new data, in as many relations as have some now (at least one), to recompute it instead."""
+    size = input_size(progress, chronicles)
+    return fit(progress.taken, shape_of(progress.task)).crossover(replace(size, moved=max(1, size.moved)))
+
+
+def _way(text: str, channel: Channel, facts: Known) -> str:
+    """Return the refresh method of a relation, as text, as far as it is known before its inputs have run."""
+    try:
+        return refresh_method_of(text, channel, facts)
+    except UnsupportedSql as error:
+        return f"not known yet: it reads {error}"

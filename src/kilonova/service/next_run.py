@@ -1,0 +1,172 @@
+"""Preview of the next run of a task, as if it ran now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import assert_never
+
+from kilonova.catalog import registry
+from kilonova.catalog.database import Transaction
+from kilonova.catalog.planner_input import load_planner_input
+from kilonova.engine.compilation import compile_variant
+from kilonova.errors import NotFound
+from kilonova.model.block import Block
+from kilonova.model.channel import ChannelState
+from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
+from kilonova.model.run import RefreshMethod
+from kilonova.model.task import Mode, Port, Query
+from kilonova.schedule.layout import LayoutThresholds
+from kilonova.schedule.planning import PortInput, TaskState, VariantChoice, choose, due_reason, port_input
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortPreview:
+    """Preview of the input of a port.
+
+    Attributes:
+        port: the port.
+        channel: the channel.
+        mode: the read mode of the port.
+        start: the point up to which the task has read.
+        end: the point up to which it would read.
+        how: how the blocks are combined, as text; why they cannot be, if some were garbage collected.
+        blocks: the blocks.
+        rows: rows in them.
+        bytes: their size.
+    """
+
+    port: str
+    channel: str
+    mode: Mode
+    start: int
+    end: int
+    how: str
+    blocks: tuple[Block, ...]
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPreview:
+    """Preview of the next run of a task.
+
+    Attributes:
+        due: why it is due; None if it is not, or if its schedule delays it.
+        waits_until: the time until which its schedule delays it; None if it does not.
+        variant: the variant that would run.
+        way: the refresh method.
+        reason: the reason for it.
+        estimates: the estimated seconds of that method and of the alternatives; empty for `FRESH`.
+        reads: the ports that it would read; of a view, those that its query reads, and those read by cursor.
+    """
+
+    due: str | None
+    waits_until: datetime | None
+    variant: str
+    way: RefreshMethod
+    reason: str
+    estimates: Mapping[RefreshMethod, float]
+    reads: tuple[PortPreview, ...]
+
+
+def task_preview(tx: Transaction, task: str) -> TaskPreview:
+    """Return a preview of the next run of a task.
+
+    Args:
+        tx: an open transaction.
+        task: its name.
+
+    Raises:
+        NotFound: there is no such task.
+    """
+    _, observed, chronicles = load_planner_input(tx, [task])
+    progress = observed[task]
+    choice = choose(progress, chronicles)
+    fed = [_fed(port, choice, progress, chronicles) for port in choice.variant.ports]
+    read = _read(tx, choice, progress, [each for each in fed if isinstance(each, PortInput)], chronicles)
+    return TaskPreview(
+        due=due_reason(progress, chronicles),
+        waits_until=progress.waits_until,
+        variant=choice.variant.name,
+        way=choice.way,
+        reason=choice.reason,
+        estimates=choice.estimates,
+        reads=tuple(
+            each if isinstance(each, PortPreview) else _prospect(each)
+            for port, each in zip(choice.variant.ports, fed, strict=True)
+            if port.name in read
+        ),
+    )
+
+
+def _fed(
+    port: Port, choice: VariantChoice, progress: TaskState, chronicles: Mapping[str, ChannelState]
+) -> PortInput | PortPreview:
+    """Return the input of a port; if it can no longer be read, its preview with the reason."""
+    try:
+        return port_input(port, choice, progress, chronicles)
+    except NotFound as error:
+        return PortPreview(
+            port=port.name,
+            channel=port.channel,
+            mode=port.mode,
+            start=progress.cursor(port.channel),
+            end=chronicles[port.channel].latest_readable,
+            how=error.problem,
+            blocks=(),
+            rows=0,
+            bytes=0,
+        )
+
+
+def _read(
+    tx: Transaction,
+    choice: VariantChoice,
+    progress: TaskState,
+    fed: Sequence[PortInput],
+    chronicles: Mapping[str, ChannelState],
+) -> set[str]:
+    """Return the names of the ports to report: of a view's change, only those that it needs to read."""
+    ports, logic = choice.variant.ports, choice.variant.logic
+    known = len(fed) == len(ports) and all(feed.reading.schema is not None for feed in fed)
+    if not isinstance(logic, Query) or not known:
+        return {port.name for port in ports}
+    strong = bool(registry.followed_channels(tx, progress.task.writes))
+    spelled = compile_variant(progress, choice, tuple(fed), chronicles, LayoutThresholds(), strong=strong)
+    looked_up = {read.port for read in spelled[1].values()} if spelled is not None else set()
+    return looked_up | {port.name for port in ports if port.mode.advances}
+
+
+def _prospect(feed: PortInput) -> PortPreview:
+    blocks = feed.reading.blocks
+    return PortPreview(
+        port=feed.port.name,
+        channel=feed.port.channel,
+        mode=feed.port.mode,
+        start=feed.start,
+        end=feed.end,
+        how=_how(feed.reading),
+        blocks=blocks,
+        rows=sum(block.statistics.rows for block in blocks),
+        bytes=sum(block.statistics.bytes for block in blocks),
+    )
+
+
+def _how(reading: ReadPlan) -> str:
+    if not reading.blocks:
+        return "nothing"
+    match reading:
+        case SnapshotRead():
+            return "snapshot"
+        case DeltaRead(deltas=(_,)):
+            return "delta"
+        case DeltaRead():
+            return "chained deltas"
+        case ChangesRead():
+            return "deltas, with what they replace"
+        case DiffRead(old=old):
+            return "difference of two snapshots" if old.blocks else "snapshot"
+        case _:
+            assert_never(reading)

@@ -1,0 +1,581 @@
+"""Read-only queries of a project, which need only its catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from kilonova.catalog import (
+    binding_status,
+    bindings,
+    channel_store,
+    events,
+    files,
+    firings,
+    metrics,
+    point_history,
+    registry,
+    run_queries,
+    schema_history,
+    servers,
+    subscriptions,
+    tokens,
+)
+from kilonova.catalog import runs as records
+from kilonova.catalog.binding_status import BindingStatus, UpcomingTrigger
+from kilonova.catalog.compaction_stats import delta_stacks
+from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.metrics import CatalogMetrics
+from kilonova.catalog.overview import Overview, overview, progress_of_runs
+from kilonova.catalog.planner_input import load_planner_input
+from kilonova.catalog.run_inputs import port_reads
+from kilonova.catalog.task_runs import TaskRun, task_runs
+from kilonova.errors import NotFound
+from kilonova.model.compaction_policy import Policy
+from kilonova.model.event import Event, EventKind
+from kilonova.model.firing import Firing, FiringState
+from kilonova.model.progress import RunProgress
+from kilonova.model.run import Run, RunInput, RunKind, RunState
+from kilonova.model.task import Task
+from kilonova.model.watched_file import FileState
+from kilonova.schedule.compaction import DeltaStack
+from kilonova.schedule.planning import due_reason
+from kilonova.service.reports import (
+    ChannelHistory,
+    ChannelRead,
+    ChannelStatus,
+    ChannelWritten,
+    DirectoryStatus,
+    Lag,
+    RunDetail,
+    RunLineage,
+    RunSummary,
+    ServingStatus,
+    Status,
+    Step,
+    TaskStatus,
+)
+from kilonova.service.size_history import SizePoint, size_history
+from kilonova.service.snapshot_plan import SnapshotPlan, snapshot_plan
+
+if TYPE_CHECKING:
+    from kilonova.service.explain_view import MaintainedRelation
+    from kilonova.service.next_run import TaskPreview
+
+
+class ProjectReader:
+    """Reader of a project's state, as recorded in the catalog.
+
+    Args:
+        catalog: the catalog.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+
+    def due(self, among: Iterable[str] | None = None) -> dict[str, str]:
+        """Return the tasks that are due, each with the reason.
+
+        Args:
+            among: names of tasks, views or bindings, to return only their tasks; None for all.
+
+        Raises:
+            NotFound: there is no such task.
+        """
+        from kilonova.service.explain_view import tasks_named
+
+        with self.catalog.reading() as tx:
+            _, progress, chronicles = load_planner_input(tx, None if among is None else tasks_named(tx, among))
+        return {name: why for name, item in progress.items() if (why := due_reason(item, chronicles))}
+
+    def status(self, limit: int = 5) -> Status:
+        """Return channels, tasks, cursors, lags and the last runs."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            _, progress, chronicles = load_planner_input(tx)
+            tasks = registry.tasks(tx)
+            runs = _summaries(tx, run_queries.runs(tx, limit))
+        lags = tuple(
+            Lag(task=name, channel=channel, cursor=known.cursor(channel), newest=chronicles[channel].latest_distinct)
+            for name, known in tasks.items()
+            for channel in known.task.reads
+        )
+        return Status(
+            channels=chronicles,
+            tasks=tasks,
+            due={name: why for name, item in progress.items() if (why := due_reason(item, chronicles))},
+            lags=lags,
+            runs=tuple(runs),
+            waits={name: item.waits_until for name, item in progress.items() if item.waits_until is not None},
+        )
+
+    def channel(self, name: str) -> ChannelStatus:
+        """Return the status of a channel.
+
+        Raises:
+            NotFound: there is no such channel.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return _channels(tx, [name])[0]
+
+    def channels(self, after: str = "", limit: int | None = None) -> list[ChannelStatus]:
+        """Return the status of channels, by name: those after a name, at most `limit`."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return _channels(tx, channel_store.channel_names(tx, after, limit))
+
+    def task(self, name: str) -> TaskStatus:
+        """Return the status of a task.
+
+        Raises:
+            NotFound: there is no such task.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return _tasks(tx, [name])[0]
+
+    def tasks(self, after: str = "", limit: int | None = None) -> list[TaskStatus]:
+        """Return the status of tasks, by name: those after a name, at most `limit`."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return _tasks(tx, registry.task_names(tx, after, limit))
+
+    def channel_history(self, channel: str, before: int | None = None, limit: int = 100) -> ChannelHistory:
+        """Return the points of a channel and their history, newest first.
+
+        Args:
+            channel: the channel.
+            before: only those before this number; None for all.
+            limit: the maximum number.
+
+        Raises:
+            NotFound: there is no such channel.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return ChannelHistory(
+                points=point_history.point_records(tx, channel, before, limit),
+                first=point_history.first_retained(tx, channel),
+            )
+
+    def size_history(self, channel: str, limit: int = 200) -> tuple[SizePoint, ...]:
+        """Return the size of a channel at its last filled points, at most `limit`, oldest first.
+
+        Raises:
+            NotFound: there is no such channel.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return size_history(tx, channel, limit)
+
+    def schemas(self, channel: str, limit: int = 20) -> tuple[schema_history.SchemaRecord, ...]:
+        """Return the last changes of a channel's schema, at most `limit`, newest first.
+
+        Raises:
+            NotFound: there is no such channel.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return schema_history.schemas(tx, channel, limit)
+
+    def readers(self, channel: str) -> tuple[Lag, ...]:
+        """Return the tasks that read a channel and do not write it, by name, with the lag of each.
+
+        Raises:
+            NotFound: there is no such channel.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            newest = channel_store.newest(tx, channel)
+            return tuple(
+                Lag(task=name, channel=channel, cursor=known.cursor(channel), newest=newest)
+                for name, known in registry.readers(tx, channel).items()
+            )
+
+    def snapshot_plan(self, channel: str, at: int | None = None) -> SnapshotPlan:
+        """Return how a snapshot of a channel would be assembled now, and at what cost.
+
+        Args:
+            channel: the channel.
+            at: the point; None for the newest.
+
+        Raises:
+            NotFound: there is no such channel, or the point is not readable, or has been collected.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return snapshot_plan(tx, channel, at)
+
+    def task_preview(self, task: str) -> TaskPreview:
+        """Return a preview of a task's next run, as if it ran now.
+
+        Raises:
+            NotFound: there is no such task.
+        """
+        from kilonova.service.next_run import task_preview
+
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return task_preview(tx, task)
+
+    def task_runs(self, task: str, before: int | None = None, limit: int = 100) -> tuple[TaskRun, ...]:
+        """Return the last runs of a task that wrote output or found nothing changed, newest first.
+
+        Args:
+            task: the task.
+            before: only those before this number; None for all.
+            limit: the maximum number.
+
+        Raises:
+            NotFound: there is no such task.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return task_runs(tx, task, before, limit)
+
+    def binding(self, name: str) -> bindings.RegisteredBinding:
+        """Return a binding.
+
+        Raises:
+            NotFound: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return bindings.bindings(tx, [name])[name]
+
+    def bindings(self, after: str = "", limit: int | None = None) -> list[bindings.RegisteredBinding]:
+        """Return the bindings by name: those after a name, at most `limit`."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return list(bindings.bindings(tx, bindings.binding_names(tx, after, limit)).values())
+
+    def binding_statuses(
+        self, after: str = "", limit: int | None = None, names: Iterable[str] | None = None
+    ) -> list[BindingStatus]:
+        """Return the status of the triggers of bindings, by name.
+
+        Args:
+            after: only bindings after this name.
+            limit: the maximum number.
+            names: these bindings, instead of a page of all.
+
+        Raises:
+            NotFound: a name is not that of a binding.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return binding_status.binding_statuses(
+                tx, bindings.binding_names(tx, after, limit) if names is None else names
+            )
+
+    def upcoming_triggers(self, limit: int) -> list[UpcomingTrigger]:
+        """Return the triggers with the next scheduled times, soonest first, at most `limit`."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return binding_status.upcoming_triggers(tx, limit)
+
+    def firings(
+        self, limit: int, binding: str | None = None, before: int | None = None, state: FiringState | None = None
+    ) -> list[Firing]:
+        """Return firings, of all bindings or one, newest first: those before a number or in a state, at most `limit`.
+
+        Raises:
+            NotFound: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return firings.firings(tx, limit, binding, before, state)
+
+    def servers(self, limit: int) -> list[servers.ServerStatus]:
+        """Return the servers, live ones first, each with what it has claimed."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return servers.server_statuses(tx, limit)
+
+    def failovers(self, limit: int) -> list[Event]:
+        """Return the events of servers that went silent or runs that were abandoned, newest first."""
+        return self.events_before(None, limit, (EventKind.SERVER_SILENT, EventKind.ABANDONED))
+
+    def operation(self, limit: int = 20, binding: str | None = None) -> ServingStatus:
+        """Return the status of automatic operation: bindings, firings and servers.
+
+        Args:
+            limit: how many of the last firings and servers to return.
+            binding: a binding, to return only it and its firings.
+
+        Raises:
+            NotFound: there is no such binding.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return ServingStatus(
+                bindings=bindings.bindings(tx, None if binding is None else [binding]),
+                firings=tuple(firings.firings(tx, limit, binding)),
+                servers=tuple(servers.servers(tx, limit)),
+            )
+
+    def metrics(self) -> CatalogMetrics:
+        """Return counts of the catalog's contents, for monitoring."""
+        with self.catalog.reading() as tx:
+            return metrics.catalog_metrics(tx)
+
+    def require_channel(self, name: str) -> None:
+        """Check that a channel exists.
+
+        Raises:
+            NotFound: there is no such channel.
+        """
+        with self.catalog.reading() as tx:
+            channel_store.channel_id(tx, name)
+
+    def newest_event(self) -> int:
+        """Return the number of the last event; 0 if there is none."""
+        with self.catalog.reading() as tx:
+            return events.newest(tx)
+
+    def events(self, since: int = 0, limit: int | None = None) -> list[Event]:
+        """Return the events after an event, in order."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return events.since(tx, since, limit)
+
+    def overview(self) -> Overview:
+        """Return an overview of all channels and tasks."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return overview(tx)
+
+    def running(self) -> dict[int, RunProgress | None]:
+        """Return the running runs with their progress, if that is known."""
+        with self.catalog.reading() as tx:
+            return progress_of_runs(tx)
+
+    def events_before(
+        self,
+        before: int | None,
+        limit: int,
+        kinds: Collection[EventKind] | None = None,
+        binding: str | None = None,
+        channel: str | None = None,
+        *,
+        since: int = 0,
+    ) -> list[Event]:
+        """Return events, newest first.
+
+        Args:
+            before: only events before this one; None for the newest.
+            limit: the maximum number.
+            kinds: only events of these kinds.
+            binding: only those that concern this binding.
+            channel: only those that concern this channel, among the 5,000 newest that the other filters leave.
+            since: only events after this one.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return events.before(tx, before, limit, kinds=kinds or (), binding=binding, channel=channel, since=since)
+
+    def explain(self, view: str, runs: int = 5) -> tuple[MaintainedRelation, ...]:
+        """Explain how a view is maintained: see `kilonova.service.explain_view`.
+
+        Args:
+            view: its name.
+            runs: how many of its last runs to include.
+
+        Raises:
+            NotFound: there is no such view.
+        """
+        from kilonova.service.explain_view import explain
+
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return explain(tx, view, runs)
+
+    def runs(
+        self,
+        limit: int,
+        before: int | None = None,
+        *,
+        after: int | None = None,
+        state: RunState | None = None,
+        kind: RunKind | None = None,
+        binding: str | None = None,
+        task: str | None = None,
+        channel: str | None = None,
+    ) -> list[RunSummary]:
+        """Return runs, newest first, with their outputs.
+
+        Args:
+            limit: the maximum number.
+            before: only those before this number.
+            after: only those after this number, the oldest of them if there are more than `limit`.
+            state: only those in this state.
+            kind: only those of this kind.
+            binding: only those that were started for this binding.
+            task: only those of this task, whatever their outcome.
+            channel: only those that wrote this channel or were to write it, and its compactions.
+
+        Raises:
+            NotFound: there is no such binding, task or channel.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            page = run_queries.runs(
+                tx, limit, before, after=after, state=state, kind=kind, binding=binding, task=task, channel=channel
+            )
+            return _summaries(tx, page)
+
+    def runs_between(self, first: datetime, last: datetime, limit: int = 500) -> list[Run]:
+        """Return the runs that were running between two times, by start time."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return run_queries.runs_between(tx, first, last, limit)
+
+    def run_detail(self, number: int) -> RunDetail:
+        """Return a run with its inputs, outputs, holdings and firings.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            run = records.find_run(tx, number)
+            earlier, later = run_queries.beside(tx, number)
+            return RunDetail(
+                run=run,
+                inputs=tuple(port_reads(tx, run)),
+                made=tuple(records.outputs(tx, [number])),
+                holdings=records.run_holdings(tx, number),
+                firings=tuple(firings.of_run(tx, number)),
+                earlier=earlier,
+                later=later,
+            )
+
+    def run_lineage(self, number: int) -> RunLineage:
+        """Return a run with what its tasks read and wrote; as declared, for those that have published nothing.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        catalog = self.catalog.check()
+        with self.catalog.reading() as tx:
+            run = records.find_run(tx, number)
+            made = records.outputs(tx, [number])
+            read = [item for _, item in records.inputs(tx, [number])]
+            reserved = records.written_by(tx, number)
+            try:
+                declared = {name: known.task for name, known in registry.tasks(tx, run.tasks).items()}
+            except NotFound:  # a task was dropped in the meantime
+                declared = {}
+            steps = tuple(_step(task, made, read, declared.get(task or ""), reserved) for task in run.tasks or (None,))
+            named = {each.channel for step in steps for each in step.read}
+            named |= {each.channel for step in steps for each in step.written}
+            present = named & set(channel_store.channel_names(tx))
+            schemas = {name: channel_store.channel(tx, name).schema for name in present}
+        known = {name: schema for name, schema in schemas.items() if schema is not None}
+        return RunLineage(catalog=catalog, run=run, steps=steps, schemas=known)
+
+    def subscriptions(self) -> list[subscriptions.RegisteredSubscription]:
+        """Return the webhooks, and OpenLineage if servers have sent it events, with the delivery state of each."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return subscriptions.subscriptions(tx)
+
+    def policy(self, channel: str) -> Policy:
+        """Return a channel's policy of automatic compaction.
+
+        Raises:
+            NotFound: there is no such channel.
+        """
+        with self.catalog.reading() as tx:
+            return channel_store.policy(tx, channel)
+
+    def delta_stacks(self) -> list[DeltaStack]:
+        """Return the channels that have deltas after their newest base, by name, with the cost of merging them."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return sorted(delta_stacks(tx), key=lambda each: each.channel)
+
+    def files(self, channel: str, limit: int = 20, state: FileState | None = None) -> DirectoryStatus:
+        """Return the files of a watched directory.
+
+        Args:
+            channel: the channel.
+            limit: the maximum number.
+            state: only those in this state.
+
+        Raises:
+            NotFound: there is no such channel.
+        """
+        self.catalog.check()
+        order = (FileState.QUARANTINED, FileState.SETTLING, FileState.READY, FileState.INGESTED)
+        with self.catalog.reading() as tx:
+            watched = files.watched_directories(tx, channel)
+            found = [file for each in order if state in (None, each) for file in files.files(tx, channel, each, limit)]
+        return DirectoryStatus(watched=watched[0] if watched else None, files=tuple(found[:limit]))
+
+    def tokens(self) -> list[tokens.Token]:
+        """Return the tokens, by name, without their secrets."""
+        self.catalog.check()
+        with self.catalog.reading() as tx:
+            return tokens.tokens(tx)
+
+
+def _summaries(tx: Transaction, runs: Sequence[Run]) -> list[RunSummary]:
+    made: dict[int, list[records.OutputRecord]] = {run.number: [] for run in runs}
+    for item in records.outputs(tx, made):
+        made[item.run].append(item)
+    return [RunSummary(run=run, made=tuple(made[run.number])) for run in runs]
+
+
+def _channels(tx: Transaction, names: Sequence[str]) -> list[ChannelStatus]:
+    found, writers = channel_store.channel_states(tx, names), registry.writers(tx, names)
+    return [ChannelStatus(chronicle=found[name], writers=writers[name]) for name in names]
+
+
+def _tasks(tx: Transaction, names: Sequence[str]) -> list[TaskStatus]:
+    _, progress, chronicles = load_planner_input(tx, names)
+    known = registry.tasks(tx, names)
+    return [
+        TaskStatus(
+            registered=known[name],
+            due=due_reason(progress[name], chronicles),
+            lags=tuple(
+                Lag(
+                    task=name,
+                    channel=channel,
+                    cursor=known[name].cursor(channel),
+                    newest=chronicles[channel].latest_distinct,
+                )
+                for channel in known[name].task.reads
+            ),
+            waits_until=progress[name].waits_until,
+        )
+        for name in names
+    ]
+
+
+def _step(
+    task: str | None,
+    made: Sequence[records.OutputRecord],
+    read: Sequence[RunInput],
+    declared: Task | None,
+    reserved: Sequence[str],
+) -> Step:
+    """Return what a task of a run read and wrote, as recorded; as declared, where nothing is recorded."""
+    points = {item.channel: item.end for item in read if item.task == task}
+    written = {
+        item.channel: ChannelWritten(channel=item.channel, point=item.point, rows=item.rows, bytes=item.bytes)
+        if item.block is not None
+        else ChannelWritten(channel=item.channel)
+        for item in made
+        if item.task == task
+    }
+    reads = list(points) or list(declared.reads if declared else ())
+    writes = list(written) or (list(declared.writes if declared else ()) if task is not None else reserved)
+    return Step(
+        task=task,
+        read=tuple(ChannelRead(channel=name, point=points.get(name)) for name in reads),
+        written=tuple(written.get(name, ChannelWritten(channel=name)) for name in writes),
+    )

@@ -1,0 +1,616 @@
+"""Plan of registering a workflow, as a value: `plan` shows it, `apply` executes it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, assert_never
+
+from kilonova.catalog import bindings, channel_store, events, registry
+from kilonova.catalog.database import Transaction
+from kilonova.errors import Conflict, DeclarationError
+from kilonova.model.binding import Binding, validate_bindings
+from kilonova.model.channel import Channel, ChannelState
+from kilonova.model.check import Check, describe_check
+from kilonova.model.encoding import Custom, Encoding, describe_encoding
+from kilonova.model.event import EventKind
+from kilonova.model.schedule import Cron, Every, Schedule, describe_schedule
+from kilonova.model.schema import identified
+from kilonova.model.task import Function, Task
+from kilonova.model.trigger import describe_trigger
+from kilonova.model.watched_directory import describe_directory
+from kilonova.model.workflow import WorkflowDefinition
+
+
+class Action(enum.Enum):
+    """Action of a plan on a channel, a task or a binding."""
+
+    ADD = "add"
+    CHANGE = "change"
+    KEEP = "keep"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelChange:
+    """Planned change of a channel.
+
+    Attributes:
+        channel: the channel as declared.
+        action: the action.
+        detail: the changes, as text for users.
+        reshaped: whether its schema or encoding changes, so that the output of its task is recomputed.
+        unseen: the checks that have not been run on the existing rows.
+    """
+
+    channel: Channel
+    action: Action
+    detail: str
+    reshaped: bool = False
+    unseen: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskChange:
+    """Planned change of a task.
+
+    Attributes:
+        task: the task as declared.
+        action: the action.
+        logic: the logic version after the change.
+        detail: the changes, as text for users.
+        rows: input rows to process again because of it; 0 if nothing is recomputed.
+        bytes: the same in bytes.
+        downstream: the tasks whose input will change with its output.
+        anew: whether its output is recomputed from scratch.
+    """
+
+    task: Task
+    action: Action
+    logic: int
+    detail: str
+    rows: int
+    bytes: int
+    downstream: tuple[str, ...]
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingChange:
+    """Planned change of a binding.
+
+    Attributes:
+        binding: the binding as declared.
+        action: the action.
+        detail: the changes, as text for users.
+    """
+
+    binding: Binding
+    action: Action
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """Part of a definition that is not compared with the registered one, so that a change of it is not detected.
+
+    Attributes:
+        kind: `task`, or `channel` for one with a custom encoding.
+        name: the name of the task or channel.
+        what: the part, as text.
+    """
+
+    kind: str
+    name: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowPlan:
+    """Plan of registering a workflow: all changes that it would make."""
+
+    workflow: str
+    channels: tuple[ChannelChange, ...]
+    tasks: tuple[TaskChange, ...]
+    bindings: tuple[BindingChange, ...]
+    functions: Mapping[str, Function]
+    unseen: tuple[Unseen, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Return whether nothing would change."""
+        actions = [item.action for part in (self.channels, self.tasks, self.bindings) for item in part]
+        return all(action is Action.KEEP for action in actions)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Plan as a dictionary for serialization."""
+        return {
+            "workflow": self.workflow,
+            "empty": self.empty,
+            "channels": [
+                {"channel": item.channel.name, "action": item.action.value, "detail": item.detail}
+                for item in self.channels
+            ],
+            "tasks": [
+                {
+                    "task": item.task.name,
+                    "action": item.action.value,
+                    "logic": item.logic,
+                    "detail": item.detail,
+                    "rows": item.rows,
+                    "bytes": item.bytes,
+                    "downstream": list(item.downstream),
+                }
+                for item in self.tasks
+            ],
+            "bindings": [
+                {"binding": item.binding.name, "action": item.action.value, "detail": item.detail}
+                for item in self.bindings
+            ],
+            "unseen": [{"kind": item.kind, "name": item.name, "what": item.what} for item in self.unseen],
+        }
+
+
+def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mapping[str, Function]) -> WorkflowPlan:
+    """Compare a declared workflow with what is registered, and return the plan.
+
+    Tasks of the same workflow that are no longer declared are dropped; their output is retained, as a channel that
+    can be dropped manually.
+
+    Raises:
+        DeclarationError: another workflow owns a channel or task of that name, another task writes a channel,
+            a channel that holds rows would get a key, encoding or type that does not fit them, or tasks of several
+            workflows form a cycle.
+    """
+    registered = registry.tasks(tx)
+    chronicles = channel_store.channel_states(tx)
+    owners = {
+        name: workflow.name if owner == registry.RECOVERED else owner
+        for name, owner in registry.channel_owners(tx).items()
+    }
+    for name, known in registered.items():
+        for channel in known.task.writes:
+            writers = workflow.writers(channel)
+            if writers and known.workflow != workflow.name and not workflow.channel(channel).several_writers:
+                raise DeclarationError(
+                    f"the channel is written by the task {name} of the workflow {known.workflow}",
+                    channel=channel,
+                    task=writers[0].name,
+                    hint="A channel is written by one task, unless it is declared with several_writers=True",
+                )
+    for task in workflow.tasks:
+        owner = registered[task.name].workflow if task.name in registered else workflow.name
+        if owner != workflow.name:
+            raise DeclarationError(
+                f"the workflow {owner} has a task of that name", task=task.name, hint="Choose another name"
+            )
+    _refuse_cycles(workflow, registered, chronicles)
+    bound = bindings.bindings(tx)
+    _refuse_bindings(workflow, registered, chronicles, bound)
+    channels = tuple(
+        _channel_change(channel, workflow, chronicles.get(channel.name), owners.get(channel.name))
+        for channel in workflow.channels
+    )
+    channels += tuple(
+        _unwatched(chronicles[name].channel)
+        for name, owner in owners.items()
+        if owner == workflow.name
+        and name not in {channel.name for channel in workflow.channels}
+        and chronicles[name].channel.watch is not None
+    )
+    altered = {change.channel.name for change in channels if change.reshaped and not change.channel.several_writers}
+    tasks = [_task_change(task, workflow, registered, chronicles, altered) for task in workflow.tasks]
+    kept = {task.name for task in workflow.tasks}
+    for name, known in registered.items():
+        if known.workflow == workflow.name and name not in kept:
+            tasks.append(
+                TaskChange(
+                    task=known.task,
+                    action=Action.DROP,
+                    logic=known.logic,
+                    detail="no longer declared; its output stays as it is",
+                    rows=0,
+                    bytes=0,
+                    downstream=(),
+                )
+            )
+    anew = {name for item in tasks if item.anew for name in item.task.writes}
+    channels = tuple(replace(item, unseen=()) if item.channel.name in anew else item for item in channels)
+    return WorkflowPlan(
+        workflow=workflow.name,
+        channels=channels,
+        tasks=tuple(tasks),
+        bindings=tuple(_binding_changes(workflow, bound)),
+        functions=functions,
+        unseen=tuple(_unseen(workflow, functions)),
+    )
+
+
+def _unseen(workflow: WorkflowDefinition, functions: Mapping[str, Function]) -> Iterable[Unseen]:
+    for task in workflow.tasks:
+        for variant in task.variants:
+            if isinstance(variant.logic, Function):
+                for what in variant.logic.unseen:
+                    yield Unseen(kind="task", name=task.name, what=what)
+    for channel in workflow.channels:
+        if isinstance(channel.encoding, Custom) and channel.encoding.function in functions:
+            for what in functions[channel.encoding.function].unseen:
+                yield Unseen(kind="channel", name=channel.name, what=what)
+
+
+def unseen_definitions(plan: WorkflowPlan, notes: Mapping[str, str]) -> WorkflowPlan:
+    """Return a plan with notes added to the details of some tasks, by their names."""
+    tasks = (
+        replace(item, detail=f"{item.detail}; {notes[item.task.name]}") if item.task.name in notes else item
+        for item in plan.tasks
+    )
+    return replace(plan, tasks=tuple(tasks))
+
+
+def check_all_seen(tx: Transaction, plan: WorkflowPlan, seen: Mapping[str, int]) -> None:
+    """Check that a plan's added checks were run on all rows that exist now.
+
+    Args:
+        tx: the transaction in which the plan was made.
+        plan: the plan.
+        seen: the point of each channel at which its rows were found to satisfy the plan's checks.
+
+    Raises:
+        Conflict: a run has written a channel in between, or is writing it.
+    """
+    for change in plan.channels:
+        if change.unseen:
+            chronicle = channel_store.channel_state(tx, change.channel.name)
+            if chronicle.latest_readable < chronicle.latest or not chronicle.is_equivalent(
+                seen.get(change.channel.name, 0), chronicle.latest_readable
+            ):
+                raise Conflict(
+                    "a run is writing the channel, whose rows are to be checked",
+                    channel=change.channel.name,
+                    hint="Apply again when it has ended",
+                )
+
+
+def others(tx: Transaction, workflow: str) -> tuple[Channel, ...]:
+    """Return the registered channels of other workflows, which this one may read."""
+    owners = registry.channel_owners(tx)
+    return tuple(item.channel for name, item in channel_store.channel_states(tx).items() if owners[name] != workflow)
+
+
+def _refuse_cycles(
+    workflow: WorkflowDefinition,
+    registered: Mapping[str, registry.RegisteredTask],
+    chronicles: Mapping[str, ChannelState],
+) -> None:
+    """Check that all registered and declared tasks together form one valid workflow: a run sees all of them."""
+    own = {channel.name for channel in workflow.channels}
+    elsewhere = [known.task for known in registered.values() if known.workflow != workflow.name]
+    WorkflowDefinition(
+        name="all",
+        channels=(*workflow.channels, *(item.channel for name, item in chronicles.items() if name not in own)),
+        tasks=(*workflow.tasks, *elsewhere),
+    )
+
+
+def _refuse_bindings(
+    workflow: WorkflowDefinition,
+    registered: Mapping[str, registry.RegisteredTask],
+    chronicles: Mapping[str, ChannelState],
+    known: Mapping[str, bindings.RegisteredBinding],
+) -> None:
+    """Check that all registered and declared bindings together can run automatically."""
+    elsewhere = [bound.binding for bound in known.values() if bound.workflow != workflow.name]
+    mine = {binding.name for binding in workflow.bindings}
+    for bound in known.values():
+        if bound.workflow != workflow.name and bound.binding.name in mine:
+            raise DeclarationError(
+                f"the workflow {bound.workflow} has a binding of that name",
+                binding=bound.binding.name,
+                hint="Choose another name",
+            )
+    tasks = [
+        *workflow.tasks,
+        *(item.task for item in registered.values() if item.workflow != workflow.name),
+    ]
+    validate_bindings(
+        (*workflow.bindings, *elsewhere),
+        {*chronicles, *(channel.name for channel in workflow.channels)},
+        {task.name: task.writes for task in tasks},
+    )
+
+
+def _channel_change(
+    channel: Channel, workflow: WorkflowDefinition, chronicle: ChannelState | None, owner: str | None
+) -> ChannelChange:
+    derived = bool(workflow.writers(channel.name)) and not channel.several_writers
+    if chronicle is None:
+        told = [describe_check(check) for check in channel.checks]
+        told += [_watching(channel)] if channel.watch is not None else []
+        told += [f"“{channel.description}”"] if channel.description else []
+        return ChannelChange(channel=channel, action=Action.ADD, detail="; ".join((_shown(channel), *told)))
+    old = chronicle.channel
+    if channel.schema is not None:
+        channel = replace(channel, schema=identified(channel.schema, old.schema, chronicle.latest))
+    if owner != workflow.name and (channel.schema, channel.encoding) != (old.schema, old.encoding):
+        raise DeclarationError(
+            f"the workflow {owner} declares the channel otherwise: {_shown(old)}",
+            channel=channel.name,
+            hint="Declare it in the same way, or choose another name",
+        )
+    if owner != workflow.name and channel.checks not in ((), old.checks):
+        raise DeclarationError(
+            f"the channel belongs to the workflow {owner}, which says what is checked",
+            channel=channel.name,
+            hint="Declare the checks there, or on a view of it",
+        )
+    if owner != workflow.name and (channel.watch not in (None, old.watch) or (derived and old.watch is not None)):
+        raise DeclarationError(
+            f"the channel belongs to the workflow {owner}, which says whose files it takes",
+            channel=channel.name,
+            hint="Change it there",
+        )
+    if owner != workflow.name and channel.several_writers != old.several_writers:
+        raise DeclarationError(
+            f"the channel belongs to the workflow {owner}, which says whether it has several writers",
+            channel=channel.name,
+            hint="Declare it in the same way",
+        )
+    if old.several_writers and not channel.several_writers and chronicle.latest_distinct:
+        raise DeclarationError(
+            "the channel holds rows of several writers, which one would erase",
+            channel=channel.name,
+            hint="Leave it with several_writers=True, or drop it first",
+        )
+    reshaped = channel.encoding != old.encoding or channel.schema not in (None, old.schema)
+    found = _retold(old, channel) if owner == workflow.name else []
+    if not reshaped and not found:
+        return ChannelChange(channel=channel, action=Action.KEEP, detail=_shown(old))
+    if reshaped and chronicle.latest_distinct and not derived:
+        _refuse_misfit(channel, old)
+    if reshaped and chronicle.latest_distinct and not derived and channel.encoding != old.encoding:
+        found = ["deltas that are there keep the functions that they came with", *found]
+    detail = ", ".join([*([_altered(old, channel)] if reshaped else []), *found])
+    unseen = tuple(check for check in channel.checks if check not in old.checks)
+    return ChannelChange(channel=channel, action=Action.CHANGE, detail=detail, reshaped=reshaped, unseen=unseen)
+
+
+def _retold(old: Channel, new: Channel) -> list[str]:
+    """Return the changes of a channel's metadata, as text."""
+    found = [] if old.description == new.description else ["its description changes"]
+    if old.several_writers != new.several_writers:
+        found.append("may have several writers" if new.several_writers else "has one writer")
+    found += [] if old.watch == new.watch else [_watching(new)]
+    found += [f"the check {describe_check(check)} comes" for check in new.checks if check not in old.checks]
+    return found + [f"the check {describe_check(check)} goes" for check in old.checks if check not in new.checks]
+
+
+def _watching(channel: Channel) -> str:
+    """Return the watched directory of a channel, as text."""
+    if channel.watch is None:
+        return "takes no more files"
+    return f"takes the files of {describe_directory(channel.watch)}"
+
+
+def _unwatched(channel: Channel) -> ChannelChange:
+    """Return the change of a channel that its workflow no longer declares."""
+    detail = "no longer declared: takes no more files; its rows stay as they are"
+    return ChannelChange(channel=replace(channel, watch=None), action=Action.CHANGE, detail=detail)
+
+
+def _refuse_misfit(channel: Channel, old: Channel) -> None:
+    """Check that a source channel with rows gets no other key, encoding or type; columns and functions may change."""
+    if not _same_but_functions(old.encoding, channel.encoding):
+        raise DeclarationError(
+            f"the channel holds rows as {describe_encoding(old.encoding)}, "
+            f"which cannot become {describe_encoding(channel.encoding)}",
+            channel=channel.name,
+            hint="Declare a new channel, or drop this one first",
+        )
+    types = {column.name: column.type for column in (old.schema.columns if old.schema else ())}
+    for column in channel.schema.columns if channel.schema else ():
+        if types.get(column.name, column.type) != column.type:
+            raise DeclarationError(
+                f"the channel holds the column as {types[column.name]}, which cannot become {column.type}",
+                channel=channel.name,
+                column=column.name,
+                hint="Add a column with another name, or drop the channel first",
+            )
+
+
+def _same_but_functions(old: Encoding, new: Encoding) -> bool:
+    """Return whether two encodings read deltas alike, apart from the functions of a custom one."""
+    if isinstance(old, Custom) and isinstance(new, Custom):
+        return (old.key, old.delta) == (new.key, new.delta)
+    return old == new
+
+
+def _shown(channel: Channel) -> str:
+    if channel.schema is None:
+        return f"{describe_encoding(channel.encoding)}, columns as first written"
+    count = len(channel.schema.columns)
+    return f"{describe_encoding(channel.encoding)}, {count} column{'s' if count > 1 else ''}"
+
+
+def _altered(old: Channel, new: Channel) -> str:
+    """Return the differences between two declarations of a channel, as text."""
+    found = (
+        []
+        if old.encoding == new.encoding
+        else [f"{describe_encoding(old.encoding)} becomes {describe_encoding(new.encoding)}"]
+    )
+    before = {column.name: column.type for column in (old.schema.columns if old.schema else ())}
+    after = {column.name: column.type for column in (new.schema.columns if new.schema else ())}
+    found += [f"column {name} {kind} comes" for name, kind in after.items() if name not in before]
+    found += [f"column {name} goes" for name in before if name not in after]
+    found += [
+        f"column {name} {before[name]} becomes {kind}" for name, kind in after.items() if before.get(name, kind) != kind
+    ]
+    return ", ".join(found) or "the columns' order changes"
+
+
+def _task_change(
+    task: Task,
+    workflow: WorkflowDefinition,
+    registered: Mapping[str, registry.RegisteredTask],
+    chronicles: Mapping[str, ChannelState],
+    altered: set[str],
+) -> TaskChange:
+    downstream = tuple(other.name for other in workflow.downstream(task))
+    known = registered.get(task.name)
+    if known is None:
+        action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
+        if task.schedule is not None:
+            detail += f"; runs {_timed(task.schedule)}"
+    elif known.task.fingerprint == task.fingerprint and not altered & set(task.writes):
+        timed = _retimed(known.task, task)
+        action = Action.CHANGE if timed else Action.KEEP
+        return TaskChange(
+            task=task, action=action, logic=known.logic, detail=timed, rows=0, bytes=0, downstream=(), anew=False
+        )
+    else:
+        action, logic = Action.CHANGE, known.logic + 1
+        detail = f"logic version {known.logic} → {logic}: {_difference(known.task, task, altered)}"
+        if known.has_run:
+            detail += "; recomputed at the next run"
+        detail = "; ".join(filter(None, (detail, _retimed(known.task, task))))
+    _refuse_mixture(task, workflow, chronicles)
+    read = [chronicles[name].snapshot(chronicles[name].latest_readable) for name in task.reads if name in chronicles]
+    blocks = [block for snapshot in read for block in snapshot.blocks]
+    return TaskChange(
+        task=task,
+        action=action,
+        logic=logic,
+        detail=detail,
+        rows=sum(block.statistics.rows for block in blocks),
+        bytes=sum(block.statistics.bytes for block in blocks),
+        downstream=downstream,
+        anew=True,
+    )
+
+
+def _refuse_mixture(task: Task, workflow: WorkflowDefinition, chronicles: Mapping[str, ChannelState]) -> None:
+    """Check that a task to be recomputed has not written rows that cannot be distinguished from those of other writers.
+
+    Raises:
+        DeclarationError: it has written to a channel of several writers.
+    """
+    for name in task.writes:
+        several = workflow.channel(name).several_writers
+        if several and name in chronicles and chronicles[name].committed.by(task.name).entries:
+            raise DeclarationError(
+                "the task is new or has changed, but what it made so far cannot be replaced: others write there too",
+                channel=name,
+                task=task.name,
+                hint="Leave it as it was, or drop the channel and apply again: then all its writers begin from nothing",
+            )
+
+
+def _retimed(old: Task, new: Task) -> str:
+    """Return the change of a task's schedule, as text; empty if there is none."""
+    if old.schedule == new.schedule:
+        return ""
+    return f"runs {_timed(new.schedule)} instead of {_timed(old.schedule)}"
+
+
+def _timed(schedule: Schedule | None) -> str:
+    match schedule:
+        case None:
+            return "whenever something is new"
+        case Every():
+            return describe_schedule(schedule)
+        case Cron():
+            return f"at {describe_schedule(schedule)}"
+        case _:
+            assert_never(schedule)
+
+
+def _binding_changes(
+    workflow: WorkflowDefinition, known: Mapping[str, bindings.RegisteredBinding]
+) -> Iterable[BindingChange]:
+    declared = {binding.name: binding for binding in workflow.bindings}
+    for name, binding in declared.items():
+        old = known.get(name)
+        if old is None:
+            yield BindingChange(binding=binding, action=Action.ADD, detail=_starts(binding))
+        elif _same(old.binding, binding):
+            yield BindingChange(binding=binding, action=Action.KEEP, detail=_starts(binding))
+        else:
+            yield BindingChange(binding=binding, action=Action.CHANGE, detail=_rebound(old.binding, binding))
+    for name, bound in known.items():
+        if bound.workflow == workflow.name and name not in declared:
+            yield BindingChange(binding=bound.binding, action=Action.DROP, detail="no longer declared")
+
+
+def _same(one: Binding, other: Binding) -> bool:
+    """Return whether two bindings are the same, regardless of the order of their tasks and triggers."""
+    sets = (set(one.tasks), set(one.triggers)) == (set(other.tasks), set(other.triggers))
+    return sets and replace(one, tasks=other.tasks, triggers=other.triggers) == other
+
+
+def _starts(binding: Binding) -> str:
+    """Return the triggers of a binding, as text."""
+    return "; or ".join(map(describe_trigger, binding.triggers)) or "by hand"
+
+
+def _rebound(old: Binding, new: Binding) -> str:
+    """Return the differences between two declarations of a binding, as text."""
+    found = []
+    if set(old.tasks) != set(new.tasks):
+        found.append("its tasks change")
+    if set(old.triggers) != set(new.triggers):
+        found.append(f"{_starts(new)} instead of {_starts(old)}")
+    if old.priority != new.priority:
+        found.append(f"priority {new.priority} instead of {old.priority}")
+    return ", ".join(found) or "it is declared otherwise"
+
+
+def _difference(old: Task, new: Task, altered: set[str]) -> str:
+    """Return the differences between two definitions of a task, as text."""
+    found = []
+    if old.writes != new.writes:
+        found.append("it writes other channels")
+    found += [f"the channel {name} is declared otherwise" for name in new.writes if name in altered]
+    before = {variant.name: variant for variant in old.variants}
+    for variant in new.variants:
+        earlier = before.pop(variant.name, None)
+        if earlier is None:
+            found.append(f"variant {variant.name} is new")
+        elif earlier.fingerprint != variant.fingerprint:
+            found.append(f"the code of {variant.name} changed")
+        elif (earlier.ports, earlier.productions) != (variant.ports, variant.productions):
+            found.append(f"the ports or result of {variant.name} changed")
+    found += [f"variant {name} is gone" for name in before]
+    return ", ".join(found)
+
+
+def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
+    """Apply a plan, in the transaction in which it was made."""
+    for name, function in plan.functions.items():
+        registry.put_function(tx, name, function)
+    registry.add_channels(tx, (c.channel for c in plan.channels if c.action is Action.ADD), plan.workflow)
+    for change in plan.channels:
+        if change.reshaped:
+            registry.change_channel(tx, change.channel)
+        elif change.action is Action.CHANGE:
+            registry.update_channel_metadata(tx, change.channel)
+    declared = {change.channel.name: change.channel for change in plan.channels}
+    registry.adopt_recovered(tx, declared, plan.workflow)
+    registry.put_tasks(tx, (item.task for item in plan.tasks if item.action is Action.ADD), plan.workflow)
+    registry.update_view_sources(tx, (item.task for item in plan.tasks if item.action is Action.KEEP))
+    for item in plan.tasks:
+        if item.action is Action.CHANGE:
+            registry.put_task(tx, item.task, plan.workflow, renew=item.anew)
+        if item.action in (Action.ADD, Action.CHANGE):
+            for name in item.task.writes:
+                if item.anew and declared[name].schema is None:
+                    registry.change_channel(tx, declared[name])
+        elif item.action is Action.DROP:
+            registry.drop_task(tx, item.task.name)
+    bindings.reset_triggers(tx, [item.task.name for item in plan.tasks if item.anew])
+    if any(item.action is not Action.KEEP for item in plan.bindings):
+        wanted = (item.binding for item in plan.bindings if item.action is not Action.DROP)
+        bindings.put(tx, plan.workflow, wanted)
+    elif not plan.empty:
+        events.record(tx, EventKind.APPLIED, said=plan.workflow)

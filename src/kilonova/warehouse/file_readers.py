@@ -1,0 +1,390 @@
+"""Readers of files: Parquet, ORC, CSV, JSON lines, and any other format that Spark reads.
+
+Given a schema, Spark fills columns that a file lacks with nulls and ignores extra ones; here both are errors. Headers
+and footers are checked before Spark begins; JSON's fields while it reads.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+from fsspec.core import url_to_fs
+from pyarrow import orc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from kilonova.errors import InputError, SchemaMismatch
+from kilonova.model.block import Base, Block, External, FileGroup
+from kilonova.model.channel import Channel
+from kilonova.model.encoding import delta_schema, optional_columns
+from kilonova.model.schema import Schema
+from kilonova.model.task import Production
+from kilonova.model.watched_file import Fingerprint
+from kilonova.warehouse.file_fingerprints import fingerprint_of
+
+SUFFIXES = {
+    ".parquet": "parquet",
+    ".orc": "orc",
+    ".csv": "csv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSet:
+    """Files of one format.
+
+    Attributes:
+        urls: the files, sorted.
+        format: a format that Spark reads.
+        bytes: their total size.
+        options: options for Spark's reader.
+        seen: the fingerprint of each file, if known.
+    """
+
+    urls: tuple[str, ...]
+    format: str
+    bytes: int
+    options: Mapping[str, str]
+    seen: Mapping[str, Fingerprint] = field(default_factory=dict)
+
+
+def _literal(urls: Iterable[str]) -> list[str]:
+    """Escape file names so that Spark does not take them for glob patterns."""
+    return [_PATTERN.sub(r"\\\g<0>", url) for url in urls]
+
+
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
+"""Characters that Spark interprets as part of a glob pattern."""
+
+
+def find_files(path: str, format: str | None, options: Mapping[str, str]) -> FileSet:
+    """Find the files at a path: one file, or those of one format in a directory and its subdirectories.
+
+    Args:
+        path: a path or URL.
+        format: a format that Spark reads; None infers it from the file names.
+        options: options for Spark's reader.
+
+    Raises:
+        InputError: there are no files, or their format is unknown or not the same.
+    """
+    try:
+        fs, root = url_to_fs(path if "://" in path else str(Path(path).absolute()))
+        there = fs.exists(root)
+    except (ImportError, OSError, ValueError) as error:
+        raise InputError(
+            f"the place cannot be reached: {type(error).__name__}", path=path, hint="Check the path or URL"
+        ) from error
+    if not there:
+        raise InputError("there is no such file or directory", path=path, hint="Check the path")
+    if fs.isdir(root):
+        found = fs.find(root, detail=True)
+        names = {
+            name: fingerprint_of(entry)
+            for name, entry in found.items()
+            if not any(part.startswith((".", "_")) for part in name[len(root) :].split("/") if part)
+        }
+    else:
+        names = {root: fingerprint_of(fs.info(root))}
+    if format is None:
+        formats = {format_of(name) for name in names}
+        if not names:
+            raise InputError("the directory holds no files", path=path, hint="Put the files there first")
+        if len(formats) > 1 or None in formats:
+            raise InputError("the format cannot be told from the files' names", path=path, hint="Name it with --format")
+        (format,) = formats
+    assert format is not None
+    return FileSet(
+        urls=tuple(fs.unstrip_protocol(name) for name in sorted(names)),
+        format=format,
+        bytes=sum(seen.size for seen in names.values()),
+        options=dict(options),
+        seen={fs.unstrip_protocol(name): seen for name, seen in names.items()},
+    )
+
+
+def format_of(name: str) -> str | None:
+    """Return the format of a file by its name; None if it is unknown.
+
+    >>> format_of("day.csv.gz")
+    'csv'
+    """
+    return SUFFIXES.get(Path(name.removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")).suffix.lower())
+
+
+def read(spark: SparkSession, files: FileSet, channel: Channel, production: Production) -> DataFrame:
+    """Return the rows of files, with a channel's columns.
+
+    Args:
+        spark: the session.
+        files: the files.
+        channel: the channel that defines the columns.
+        production: whether the rows are a delta in the channel's encoding or the whole relation.
+
+    Raises:
+        SchemaMismatch: a file lacks a column, has an extra one, or has an incompatible type.
+        InputError: a file cannot be read.
+    """
+    wanted, optional = _expected(channel, production)
+    if files.format not in IN_PLACE:
+        return spark.read.format(files.format).options(**files.options).schema(wanted.ddl).load(_literal(files.urls))
+    return _loaded(spark, files.format, files.options, _grouped(files, wanted, optional), wanted, optional)
+
+
+IN_PLACE = ("parquet", "orc", "csv", "json")
+"""File formats that can be registered in place as a block: their columns are checked beforehand."""
+
+
+def external_files(files: FileSet, channel: Channel, production: Production) -> External:
+    """Return files as the content of an external block of a channel.
+
+    Raises:
+        SchemaMismatch: a file lacks a column, has an extra one, or has an incompatible type.
+        InputError: a file cannot be read, or its format cannot be registered in place.
+    """
+    if files.format not in IN_PLACE:
+        raise InputError(
+            f"files of the format {files.format} cannot be read in place", hint=f"Use {', '.join(IN_PLACE)}"
+        )
+    groups = _grouped(files, *_expected(channel, production))
+    return External(
+        format=files.format,
+        options=tuple(files.options.items()),
+        groups=tuple(
+            FileGroup(columns=columns, files=tuple((url, files.seen[url]) for url in urls)) for columns, urls in groups
+        ),
+    )
+
+
+def read_external(spark: SparkSession, block: Block) -> DataFrame:
+    """Return the rows of a block that was registered in place, as stored in its files.
+
+    Raises:
+        InputError: a file has changed since, or no longer exists.
+    """
+    assert block.external is not None
+    check_files_unchanged(block.external)
+    wanted, optional = block.schema, _NONE
+    if not isinstance(block.kind, Base):
+        wanted, optional = delta_schema(block.encoding, wanted), optional_columns(block.encoding, wanted)
+    groups = [(group.columns, [url for url, _ in group.files]) for group in block.external.groups]
+    return _loaded(spark, block.external.format, dict(block.external.options), groups, wanted, optional)
+
+
+def check_files_unchanged(external: External) -> None:
+    """Check that files have not changed since they were registered.
+
+    Raises:
+        InputError: a file has changed, or no longer exists.
+    """
+
+    def look(file: tuple[str, Fingerprint]) -> None:
+        url, seen = file
+        fs, name = url_to_fs(url)
+        try:
+            fs.invalidate_cache()
+            now = fingerprint_of(fs.info(name))
+        except FileNotFoundError:
+            raise InputError(
+                "the file is gone, which a block that was registered in place consists of",
+                path=url,
+                hint="Put it back, or replace the relation with kilonova ingest --replace",
+            ) from None
+        except OSError as error:
+            raise InputError(f"the file cannot be reached: {error}", path=url) from error
+        if now != seen:
+            raise InputError(
+                "the file has changed since it was registered in place",
+                path=url,
+                hint="Put the old one back, or replace the relation with kilonova ingest --replace",
+            )
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(look, external.files))
+
+
+_NONE: tuple[str, ...] = ()
+
+
+def _expected(channel: Channel, production: Production) -> tuple[Schema, tuple[str, ...]]:
+    """Return the columns that files for a channel may have, and those of them that are optional."""
+    if channel.schema is None:
+        raise SchemaMismatch("the channel has no schema yet", channel=channel.name, hint="Declare it with its columns")
+    if production is Production.BASE:
+        return channel.schema, _NONE
+    return delta_schema(channel.encoding, channel.schema), optional_columns(channel.encoding, channel.schema)
+
+
+_Groups = Sequence[tuple[Schema, Sequence[str]]]
+
+
+def _grouped(files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> _Groups:
+    """Group files by the columns with which they are read."""
+    match files.format:
+        case "csv":
+            return _csv_groups(files, wanted, optional)
+        case "json":
+            return [(wanted, files.urls)]
+        case _:
+            return [(_columnar(files, wanted, optional), files.urls)]
+
+
+def _loaded(
+    spark: SparkSession,
+    format: str,
+    options: Mapping[str, str],
+    groups: _Groups,
+    wanted: Schema,
+    optional: tuple[str, ...],
+) -> DataFrame:
+    """Read files with known columns; columns that some of them lack are null there."""
+    frames = []
+    for columns, urls in groups:
+        if format == "json":
+            frames.append(_json(spark, _literal(urls), options, wanted, optional))
+            continue
+        defaults = _CSV if format == "csv" else {}
+        reader = spark.read.format(format).options(**{**defaults, **options})
+        frames.append(reader.schema(columns.ddl).load(_literal(urls)))
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+_CSV = {"header": "true", "escape": '"', "mode": "FAILFAST"}
+
+
+def _present(names: Sequence[str], wanted: Schema, optional: tuple[str, ...], url: str) -> Schema:
+    """Check a file's column names, and return the expected columns that it has."""
+    by_name = {name.lower(): name for name in names}
+    for column in wanted.columns:
+        if column.name.lower() not in by_name and column.name not in optional:
+            raise SchemaMismatch(
+                f"the file lacks the column (it has: {', '.join(names)})", column=column.name, path=url
+            )
+    known = {column.name.lower() for column in wanted.columns}
+    for name in names:
+        if name.lower() not in known:
+            raise SchemaMismatch(
+                "the file has a column that the channel does not",
+                column=name,
+                path=url,
+                hint=f"Remove it, or declare it; the columns are: {', '.join(wanted.names)}",
+            )
+    return Schema(tuple(column for column in wanted.columns if column.name.lower() in by_name))
+
+
+def _each(files: FileSet, look: object) -> list[object]:
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(look, files.urls))  # type: ignore[arg-type]
+
+
+_ARROW = {
+    "tinyint": pa.types.is_int8,
+    "smallint": lambda t: pa.types.is_int8(t) or pa.types.is_int16(t),
+    "int": lambda t: pa.types.is_int8(t) or pa.types.is_int16(t) or pa.types.is_int32(t),
+    "bigint": pa.types.is_integer,
+    "float": pa.types.is_float32,
+    "double": lambda t: pa.types.is_float32(t) or pa.types.is_float64(t),
+    "boolean": pa.types.is_boolean,
+    "string": lambda t: pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_dictionary(t),
+    "binary": lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t),
+    "date": pa.types.is_date32,
+    "timestamp": pa.types.is_timestamp,
+    "timestamp_ntz": pa.types.is_timestamp,
+}
+"""Parquet types that can be read as each Spark type without loss."""
+
+
+def _columnar(files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> Schema:
+    """Return the columns of Parquet or ORC files; those that some of them lack are null there."""
+
+    def look(url: str) -> pa.Schema:
+        fs, name = url_to_fs(url)
+        try:
+            with fs.open(name, "rb") as file:
+                return parquet.read_schema(file) if files.format == "parquet" else orc.ORCFile(file).schema
+        except (OSError, pa.ArrowException) as error:
+            known = "Parquet" if files.format == "parquet" else "ORC"
+            raise InputError(f"the file is not {known}: {error}", path=url) from error
+
+    schemas: set[Schema] = set()
+    for url, found in zip(files.urls, _each(files, look), strict=True):
+        assert isinstance(found, pa.Schema)
+        present = _present(found.names, wanted, optional, url)
+        schemas.add(present)
+        kinds = {field.name.lower(): field.type for field in found}
+        for column in present.columns:
+            fits = _ARROW.get(column.type)
+            kind = kinds[column.name.lower()]
+            if (fits is not None and not fits(kind)) or (fits is None and not _nested_fits(column.type, kind)):
+                raise SchemaMismatch(
+                    f"the file holds {kind}, which does not fit {column.type}", column=column.name, path=url
+                )
+    order = max(schemas, key=lambda schema: len(schema.columns))
+    names = {column for schema in schemas for column in schema.columns}
+    return Schema((*order.columns, *(column for column in wanted.columns if column in names - {*order.columns})))
+
+
+def _nested_fits(type_: str, kind: pa.DataType) -> bool:
+    if type_.startswith("decimal"):
+        precision, scale = map(int, type_[8:-1].split(","))
+        return bool(pa.types.is_decimal(kind) and kind.scale == scale and kind.precision <= precision)
+    if type_.startswith("array"):
+        return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+    if type_.startswith("struct"):
+        return bool(pa.types.is_struct(kind))
+    return bool(pa.types.is_map(kind)) if type_.startswith("map") else True
+
+
+def _csv_groups(files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> _Groups:
+    """Group CSV files by their header."""
+    options = {**_CSV, **files.options}
+    separator = options.get("sep", options.get("delimiter", ","))
+    if options["header"].lower() != "true":
+        return [(wanted.only(tuple(name for name in wanted.names if name not in optional)), files.urls)]
+
+    def look(url: str) -> list[str]:
+        fs, name = url_to_fs(url)
+        try:
+            with fs.open(name, "rt", compression="infer", encoding=options.get("encoding", "utf-8-sig")) as file:
+                return next(csv.reader(file, delimiter=separator), [])
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise InputError(f"the file is not CSV: {error}", path=url) from error
+
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for url, found in zip(files.urls, _each(files, look), strict=True):
+        assert isinstance(found, list)
+        _present(found, wanted, optional, url)
+        groups.setdefault(tuple(found), []).append(url)
+    types = {column.name.lower(): column for column in wanted.columns}
+    return [(Schema(tuple(types[name.lower()] for name in header)), urls) for header, urls in groups.items()]
+
+
+def _json(
+    spark: SparkSession, paths: list[str], given: Mapping[str, str], wanted: Schema, optional: tuple[str, ...]
+) -> DataFrame:
+    options = {"mode": "FAILFAST", **given}
+    lines = spark.read.text(paths).where(F.length(F.trim("value")) > 0)
+    parsed = F.from_json("value", wanted.ddl, options).alias("row")
+    keys = F.json_object_keys("value")
+    names = [name for name in wanted.names if name not in optional]
+    required = F.array(*map(F.lit, names)).cast("array<string>")
+    known = F.array(*map(F.lit, wanted.names)).cast("array<string>")
+    extra, lacking = F.array_except(keys, known), F.array_except(required, keys)
+    problem = F.when(F.size(extra) > 0, F.concat(F.lit("JSON has a column too many: "), extra[0])).when(
+        F.size(lacking) > 0, F.concat(F.lit("JSON lacks the column: "), lacking[0])
+    )
+    checked = lines.select(
+        F.when(problem.isNotNull(), F.raise_error(problem).cast("boolean")).alias("_problem"), parsed
+    )
+    return checked.where(F.col("_problem").isNull()).select("row.*")

@@ -1,0 +1,223 @@
+"""Watched directories on real files and Spark: each file once, whatever is wrong with others."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+import kilonova as kn
+from kilonova.engine.directory_scan import DirectoryListing
+from kilonova.errors import DeclarationError, NotFound
+from kilonova.model.event import EventKind
+from kilonova.model.watched_directory import WatchedDirectory
+from kilonova.model.watched_file import FileState
+from kilonova.service.project import Project
+from kilonova.service.reports import DirectoryIngestReport
+
+
+def watching(project: Project, **given: object) -> None:
+    shop = kn.Workflow("shop")
+    options = {"pattern": "**/*", "settle": "0 seconds", **given}
+    shop.channel("orders", "id bigint, customer string", watch=kn.directory("inbox", **options))  # type: ignore[arg-type]
+    shop.channel("people", "name string, town string", key="name", watch=kn.directory("people", settle="0 seconds"))
+    project.apply(shop)
+
+
+@pytest.fixture
+def drop(project: Project, tmp_path: Path) -> Callable[..., None]:
+    """Drops a file, one second after the one before."""
+    watching(project)
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "people").mkdir()
+    moment = int(time.time()) - 100
+
+    def drop(name: str, text: str) -> None:
+        nonlocal moment
+        moment += 1
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text)
+        os.utime(path, (moment, moment))
+
+    return drop
+
+
+def ids(project: Project) -> list[int]:
+    return sorted(row[0] for row in project.rows("orders")[1])
+
+
+def states(project: Project, channel: str = "orders") -> dict[str, str]:
+    return {file.path: file.state.value for file in project.files(channel).files}
+
+
+def blocks(done: DirectoryIngestReport) -> list[int | None]:
+    return [made.rows for report in done.runs for made in report.made]
+
+
+def orders(*ids: int) -> str:
+    return "id,customer\n" + "".join(f"{number},ann\n" for number in ids)
+
+
+def test_each_file_is_taken_once_whatever_its_name_and_format(
+    project: Project, drop: Callable[..., None], tmp_path: Path
+) -> None:
+    drop("inbox/a.csv", orders(1, 2))
+    drop("inbox/day=1/b [1] {x} 100%20 é'\\*.csv", orders(3))
+    drop("inbox/c.jsonl", json.dumps({"id": 4, "customer": "bob"}) + "\n")
+    parquet.write_table(pa.table({"id": [5], "customer": ["cat"]}), tmp_path / "inbox" / "d.parquet")
+    for name in ("_SUCCESS", ".a.csv.swp", "e.csv.part", "_tmp/f.csv"):
+        drop(f"inbox/{name}", orders(99))
+    os.symlink(tmp_path / "inbox", tmp_path / "inbox" / "loop")
+    assert blocks(project.ingest_directories()) == [5]
+    assert ids(project) == [1, 2, 3, 4, 5]
+    assert project.ingest_directories() == DirectoryIngestReport()
+    (tmp_path / "inbox" / "a.csv").unlink()
+    project.ingest_directories()
+    drop("inbox/a.csv", orders(7, 7, 7))
+    drop("inbox/g.csv", orders(6))
+    assert blocks(project.ingest_directories()) == [1]
+    assert ids(project) == [1, 2, 3, 4, 5, 6]
+    assert set(states(project).values()) == {"ingested"}
+    late = [event.text for event in project.events() if event.kind is EventKind.FILE_CHANGED]
+    assert late == ["orders: inbox/a.csv: changed after it was taken, which is not taken again"]
+
+
+def test_a_bad_file_holds_nothing_up_and_is_tried_again_once_it_is_mended(
+    project: Project, drop: Callable[..., None], tmp_path: Path
+) -> None:
+    drop("inbox/1.csv", orders(1))
+    drop("inbox/2.csv", "id\n2\n")
+    drop("inbox/3.csv", orders(3))
+    drop("inbox/4.csv", "id,customer\nfour,ann\n")
+    drop("inbox/5.csv", orders(5))
+    drop("inbox/6.what", "?")
+    drop("inbox/7.csv", "")
+    done = project.ingest_directories()
+    assert blocks(done) == [3]
+    assert done.aside == {"orders": 4}
+    assert ids(project) == [1, 3, 5]
+    aside = {file.path: file.error or "" for file in project.files("orders", state=FileState.QUARANTINED).files}
+    assert aside.keys() == {"inbox/2.csv", "inbox/4.csv", "inbox/6.what", "inbox/7.csv"}
+    assert "customer" in aside["inbox/2.csv"]
+    assert "format" in aside["inbox/6.what"]
+    assert len([event for event in project.events() if event.kind is EventKind.FILE_QUARANTINED]) == 4
+    assert project.ingest_directories() == DirectoryIngestReport()
+    drop("inbox/2.csv", orders(2))
+    (tmp_path / "inbox/6.what").unlink()
+    assert blocks(project.ingest_directories()) == [1]
+    assert project.retry_files("orders", "inbox/4.csv") == 1
+    assert project.ingest_directories().aside == {"orders": 1}
+    assert states(project) == {
+        "inbox/4.csv": "quarantined",
+        "inbox/7.csv": "quarantined",
+        **{f"inbox/{number}.csv": "ingested" for number in (1, 2, 3, 5)},
+    }
+    for path, said in (("inbox/1.csv", "taken by run 1"), ("inbox/8.csv", "no such file")):
+        with pytest.raises(NotFound, match=said):
+            project.retry_files("orders", path)
+
+
+def test_files_of_one_key_become_blocks_one_after_the_other(project: Project, drop: Callable[..., None]) -> None:
+    for number in range(4):
+        drop(f"people/{9 - number}.csv", f"name,town\nann,T{number}\nbob{number},B\n")
+    drop("people/0.csv", "name,town\nann,A\nann,B\n")
+    drop("people/1.csv", "name,town\ncat,C\n")
+    done = project.ingest_directories(["people"])
+    assert done.aside == {"people": 1}
+    assert states(project, "people")["people/0.csv"] == "quarantined"
+    found = {tuple(row) for row in project.rows("people")[1]}
+    assert found == {("ann", "T3"), ("cat", "C"), *((f"bob{number}", "B") for number in range(4))}
+
+
+def test_what_changes_while_it_is_read_is_not_taken(project: Project, drop: Callable[..., None]) -> None:
+    drop("inbox/a.csv", orders(1))
+    drop("inbox/b.csv", orders(2))
+    project.scan_directory("orders", early=True)
+    drop("inbox/b.csv", orders(2, 3))
+    assert blocks(DirectoryIngestReport(runs=project.ingest_ready_files("orders"))) == [1]
+    assert ids(project) == [1]
+    project.ingest_directories()
+    assert ids(project) == [1, 2, 3]
+
+
+def test_what_is_still_being_written_is_awaited(project: Project, tmp_path: Path) -> None:
+    watching(project, settle="2 seconds")
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "inbox" / "a.csv").write_text(orders(1))
+    looked = project.scan_directory("orders", early=True)
+    assert looked is not None
+    assert (looked.ready, looked.settles is not None) == (False, True)
+    assert project.ingest_ready_files("orders") == ()
+    assert blocks(project.ingest_directories()) == [1]
+
+
+def test_a_block_has_so_many_files_at_most(project: Project, drop: Callable[..., None]) -> None:
+    for number in range(5):
+        drop(f"inbox/{number}.csv", orders(number))
+    project.settings = project.settings.model_copy(
+        update={"gather": project.settings.gather.model_copy(update={"files": 2, "bytes": 1 << 20})}
+    )
+    assert blocks(project.ingest_directories()) == [2, 2, 1]
+
+
+def test_a_directory_that_is_not_there_is_told_of_once(project: Project, tmp_path: Path) -> None:
+    watching(project)
+    assert "no directory inbox" in project.ingest_directories(["orders"]).unseen["orders"]
+    project.ingest_directories(["orders"])
+    assert len([event for event in project.events() if event.kind is EventKind.DIRECTORY_UNREADABLE]) == 1
+    (tmp_path / "inbox").mkdir()
+    assert project.ingest_directories(["orders"]) == DirectoryIngestReport()
+    inbox = project.files("orders")
+    assert inbox.watched is not None
+    assert inbox.watched.error is None
+
+
+def test_names_that_cannot_be_used_do_not_hold_others_up(tmp_path: Path) -> None:
+    for name in (b"good.csv", b"bad\xff.csv", b"s3::x.csv"):
+        (tmp_path / os.fsdecode(name)).write_text("")
+    listing = DirectoryListing(WatchedDirectory(place=str(tmp_path), pattern="*.csv"), Path())
+    assert [list(some) for some in listing.batches()] == [["good.csv"]]
+    assert len(listing.problems) == 2
+
+
+def test_object_stores_are_listed_as_directories_are(tmp_path: Path) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    for name in ("a.csv", "x/b.csv", "x/y/c.csv", "_x/d.csv", "e.txt"):
+        memory.pipe(f"/inbox/{name}", b"id\n1\n")
+    (tmp_path / "x/y").mkdir(parents=True)
+    for name in ("a.csv", "x/b.csv", "x/y/c.csv"):
+        (tmp_path / name).write_text("")
+    for pattern, expected in (
+        ("*.csv", {"a.csv"}),
+        ("*/*.csv", {"x/b.csv"}),
+        ("**/*.csv", {"a.csv", "x/b.csv", "x/y/c.csv"}),
+    ):
+        for place in ("memory://inbox", str(tmp_path), tmp_path.as_uri()):
+            listing = DirectoryListing(WatchedDirectory(place=place, pattern=pattern), Path("/nowhere"))
+            assert {name for some in listing.batches() for name in some} == expected
+            assert listing.problems == []
+    empty = DirectoryListing(WatchedDirectory(place="memory://nothing"), Path())
+    assert list(empty.batches()) == []
+    strange = DirectoryListing(WatchedDirectory(place="gopher://hole"), Path())
+    assert list(strange.batches()) == []
+    assert "gopher" in strange.problems[0]
+
+
+def test_a_channel_without_a_directory_has_nothing_to_gather(project: Project) -> None:
+    shop = kn.Workflow("shop")
+    shop.channel("clicks", "id bigint")
+    project.apply(shop)
+    with pytest.raises(DeclarationError, match="takes no files"):
+        project.ingest_directories(["clicks"])
+    with pytest.raises(NotFound):
+        project.ingest_directories(["click"])
+    assert project.ingest_directories() == DirectoryIngestReport()

@@ -1,0 +1,503 @@
+"""Readings of random channel histories, put together with the reference, against the known relations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, assert_never
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kilonova.errors import BrokenInvariant, DeclarationError, NotFound
+from kilonova.model.block import Base, Block, Delta, Kind, Statistics
+from kilonova.model.channel import Channel, ChannelState, Point, PointState
+from kilonova.model.encoding import Append, Changes, Encoding, Increment, Upsert, delta_schema
+from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
+from kilonova.model.schema import Schema
+from kilonova.model.version import Validity, Version
+from kilonova.testing import reference
+from kilonova.testing.reference import Bag
+from tests.strategies import (
+    APPEND,
+    CHANGES,
+    COLUMNS,
+    INCREMENT,
+    PLAIN,
+    REPLACE,
+    UPSERT,
+    deltas,
+    function_of,
+    has_diff,
+    relations,
+    schema_of,
+)
+
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+
+every_encoding = pytest.mark.parametrize("encoding", [APPEND, UPSERT, CHANGES, INCREMENT, COLUMNS, REPLACE], ids=str)
+some = settings(max_examples=80, deadline=None)
+
+
+def a_point(number: int, state: PointState) -> Point:
+    version = Version.source("c", number) if state is PointState.FILLED else Version()
+    time = None if state is PointState.RESERVED else NOON
+    return Point(number=number, state=state, version=version, time=time, run=number)
+
+
+def a_block(number: int, kind: Kind, encoding: Encoding, schema: Schema = PLAIN, removals: int | None = None) -> Block:
+    return Block(
+        number=number,
+        kind=kind,
+        schema=schema,
+        encoding=encoding,
+        columns=schema if isinstance(kind, Base) else delta_schema(encoding, schema),
+        buckets=0,
+        statistics=Statistics(rows=0, bytes=0, files=0, removals=removals),
+    )
+
+
+@dataclass
+class History:
+    """A chronicle, what its blocks hold, and which relation each of its points is."""
+
+    encoding: Encoding
+    relations: list[Bag] = field(default_factory=lambda: [Counter()])
+    states: list[PointState] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    contents: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def chronicle(self) -> ChannelState:
+        channel = Channel(name="c", schema=schema_of(self.encoding), encoding=self.encoding)
+        points = tuple(a_point(number, state) for number, state in enumerate(self.states, 1))
+        return ChannelState(channel, points, tuple(self.blocks))
+
+    def add(self, kind: Kind, encoding: Encoding, content: Any, removals: int | None = None) -> None:
+        number = len(self.contents) + 1
+        self.contents[number] = content
+        self.blocks.append(a_block(number, kind, encoding, schema_of(self.encoding), removals))
+
+    def bag(self, snapshot: SnapshotRead) -> Bag:
+        bag: Bag = self.contents[snapshot.base.number] if snapshot.base else Counter()
+        for block in snapshot.deltas:
+            content = self.contents[block.number]
+            bag = reference.merge(
+                block.encoding, schema_of(self.encoding), bag, content, function=function_of(block.encoding)
+            )
+        return bag
+
+    def change(self, reading: ReadPlan) -> Any:
+        """The delta that a reading stands for."""
+        schema = schema_of(self.encoding)
+        function = function_of(self.encoding)
+        match reading:
+            case DeltaRead(encoding=encoding, deltas=blocks):
+                change = reference.empty(encoding)
+                for block in blocks:
+                    if block.encoding != encoding:
+                        assert isinstance(block.encoding, Append | Changes)
+                    content = self.contents[block.number]
+                    change = reference.chain(encoding, schema, change, content, function=function)
+                return change
+            case DiffRead(old=old, new=new, encoding=encoding):
+                return reference.diff(encoding, schema, self.bag(old), self.bag(new), function=function)
+            case ChangesRead(old=old, delta=delta):
+                encoding = delta.encoding
+                return reference.strong(
+                    encoding, schema, self.change(delta), self.bag(old), function=function_of(encoding)
+                )
+            case SnapshotRead():
+                raise AssertionError("a snapshot is no change")
+            case _:
+                assert_never(reading)
+
+
+@st.composite
+def histories(draw: st.DrawFn, encoding: Encoding, *, collected: bool = False) -> History:
+    history = History(encoding)
+    schema, function = schema_of(encoding), function_of(encoding)
+    ways = ["delta", "delta", "cancelled", *(["base", "foreign"] if has_diff(encoding) else [])]
+    for end in range(1, draw(st.integers(0, 7)) + 1):
+        old = history.relations[-1]
+        start = end - 1
+        while start and history.states[start - 1] is PointState.CANCELLED and draw(st.booleans()):
+            start -= 1
+        way = draw(st.sampled_from(ways))
+        history.states.append(PointState.CANCELLED if way == "cancelled" else PointState.FILLED)
+        if way == "cancelled":
+            history.relations.append(old)
+        elif way == "base":
+            new = draw(relations(encoding))
+            history.relations.append(new)
+            history.add(Base(end), encoding, new)
+        else:
+            using = encoding if way == "delta" else CHANGES
+            if way == "delta":
+                part = draw(deltas(encoding, old))
+            else:
+                part = reference.diff(CHANGES, schema, old, draw(relations(encoding)))
+            new = reference.merge(using, schema, old, part, function=function_of(using))
+            history.relations.append(new)
+            history.add(Delta(start, end), using, part, draw(st.sampled_from((None, (old - new).total()))))
+    for end in draw(st.sets(st.integers(1, len(history.states)), max_size=3)) if history.states else ():
+        start = draw(st.integers(0, end))
+        if start == end:
+            history.add(Base(end), encoding, history.relations[end])
+        elif all(state is PointState.CANCELLED for state in history.states[start:end]):
+            continue
+        else:
+            using = encoding if encoding == APPEND else draw(st.sampled_from((encoding, CHANGES)))
+            old, new = history.relations[start], history.relations[end]
+            whole = reference.diff(using, schema, old, new, function=function)
+            history.add(Delta(start, end), using, whole, (old - new).total())
+    for number in draw(st.sets(st.integers(1, len(history.states)), max_size=1)) if history.states else ():
+        history.states[number - 1] = PointState.RESERVED
+        history.blocks = [block for block in history.blocks if block.end != number]
+    if collected:
+        gone = draw(st.sets(st.sampled_from(range(1, len(history.contents) + 1)))) if history.contents else set()
+        history.blocks = [block for block in history.blocks if block.number not in gone]
+    history.blocks = draw(st.permutations(history.blocks))
+    return history
+
+
+@every_encoding
+@some
+@given(data=st.data())
+def test_snapshots_are_the_relations_at_their_points(encoding: Encoding, data: st.DataObject) -> None:
+    history = data.draw(histories(encoding))
+    chronicle = history.chronicle
+    for number in range(chronicle.latest_readable + 1):
+        assert history.bag(chronicle.snapshot(number)) == history.relations[number]
+    with pytest.raises(NotFound):
+        chronicle.snapshot(chronicle.latest_readable + 1)
+    with pytest.raises(NotFound):
+        chronicle.snapshot(-1)
+
+
+@every_encoding
+@some
+@given(data=st.data())
+def test_changes_lead_from_one_point_to_another(encoding: Encoding, data: st.DataObject) -> None:
+    history = data.draw(histories(encoding))
+    chronicle, schema, function = history.chronicle, schema_of(encoding), function_of(encoding)
+    for start in range(chronicle.latest_readable + 1):
+        for end in range(start, chronicle.latest_readable + 1):
+            old, new = history.relations[start], history.relations[end]
+            delta = history.change(chronicle.delta(start, end))
+            assert reference.merge(encoding, schema, old, delta, function=function) == new
+            strong = history.change(chronicle.changes(start, end))
+            assert strong == reference.diff(CHANGES, schema, old, new)
+            if chronicle.is_equivalent(start, end):
+                assert delta == reference.empty(encoding)
+            if any(weight < 0 for weight in strong.values()):
+                assert chronicle.may_remove(start, end)
+                assert encoding != APPEND or not chronicle.can_say(start, end)
+            assert encoding == APPEND or chronicle.can_say(start, end)
+            if encoding == APPEND:
+                assert not chronicle.may_remove(start, end)
+
+
+@every_encoding
+@some
+@given(data=st.data())
+def test_what_garbage_collection_leaves_reads_right_or_not_at_all(encoding: Encoding, data: st.DataObject) -> None:
+    history = data.draw(histories(encoding, collected=True))
+    chronicle, schema, function = history.chronicle, schema_of(encoding), function_of(encoding)
+    for number in range(chronicle.latest_readable + 1):
+        origins = {0, *(block.end for block in chronicle.blocks if isinstance(block.kind, Base))}
+        ways = [origin for origin in origins if chronicle.path(origin, number) is not None]
+        if ways:
+            assert history.bag(chronicle.snapshot(number)) == history.relations[number]
+        else:
+            with pytest.raises(NotFound):
+                chronicle.snapshot(number)
+        for start in range(number + 1):
+            old, new = history.relations[start], history.relations[number]
+            try:
+                delta = history.change(chronicle.delta(start, number))
+                assert reference.merge(encoding, schema, old, delta, function=function) == new
+                strong = history.change(chronicle.changes(start, number))
+                assert strong == reference.diff(CHANGES, schema, old, new)
+            except NotFound:
+                continue
+
+
+@every_encoding
+@some
+@given(data=st.data())
+def test_points_that_nobody_needs_are_not_missed(encoding: Encoding, data: st.DataObject) -> None:
+    whole = data.draw(histories(encoding, collected=True)).chronicle
+    cursor = data.draw(st.integers(0, whole.latest_readable))
+    low = min([cursor, *(b.kind.start if isinstance(b.kind, Delta) else b.end for b in whole.blocks)])
+    filled = [point.number for point in whole.points if point.state is PointState.FILLED and point.number <= low]
+    since = max(filled, default=0)
+    points = (p for p in whole.points if p.state is not PointState.CANCELLED or p.number == whole.latest)
+    listed = ChannelState(whole.channel, tuple(p for p in points if p.number >= since), whole.blocks, since)
+    assert (listed.latest, listed.latest_readable, listed.latest_distinct) == (
+        whole.latest,
+        whole.latest_readable,
+        whole.latest_distinct,
+    )
+    numbers = [0, *range(max(1, since), whole.latest_readable + 1)]
+    for end in numbers:
+        assert listed.version(end) == whole.version(end)
+        assert listed.schema_at(end) == whole.schema_at(end)
+        assert read(lambda seen, end=end: seen.snapshot(end), listed) == read(lambda s, end=end: s.snapshot(end), whole)
+        for start in (number for number in numbers if number <= end):
+            assert listed.is_equivalent(start, end) == whole.is_equivalent(start, end)
+            assert listed.may_remove(start, end) == whole.may_remove(start, end)
+            for way in (ChannelState.path, ChannelState.delta, ChannelState.changes):
+                between = partial(way, start=start, end=end)
+                assert read(between, listed) == read(between, whole)
+    for number in range(1, since):
+        with pytest.raises(NotFound, match="collection"):
+            listed.snapshot(number)
+
+
+def read(way: Callable[[ChannelState], object], chronicle: ChannelState) -> object:
+    """What a way of reading gives, or that it cannot be."""
+    try:
+        return way(chronicle)
+    except NotFound as error:
+        return str(error)
+
+
+@some
+@given(data=st.data())
+def test_a_path_is_a_shortest_chain_of_deltas(data: st.DataObject) -> None:
+    history = data.draw(histories(UPSERT, collected=True))
+    chronicle = history.chronicle
+    blocks = [block for block in chronicle.blocks if isinstance(block.kind, Delta)]
+    numbers = range(chronicle.latest_readable + 1)
+    far = len(blocks) + 1
+    steps = {(i, j): 0 if chronicle.is_equivalent(i, j) else far for i in numbers for j in numbers}
+    for block in blocks:
+        assert isinstance(block.kind, Delta)
+        for i in numbers:
+            for j in numbers:
+                if (
+                    block.end <= chronicle.latest_readable
+                    and chronicle.is_equivalent(i, block.kind.start)
+                    and chronicle.is_equivalent(j, block.end)
+                ):
+                    steps[i, j] = min(steps[i, j], 1)
+    for middle in numbers:
+        for i in numbers:
+            for j in numbers:
+                steps[i, j] = min(steps[i, j], steps[i, middle] + steps[middle, j])
+    for i in numbers:
+        for j in range(i, chronicle.latest_readable + 1):
+            path = chronicle.path(i, j)
+            if path is None:
+                assert steps[i, j] >= far
+                continue
+            assert len(path) == steps[i, j]
+            at = i
+            for block in path:
+                assert isinstance(block.kind, Delta)
+                assert chronicle.is_equivalent(at, block.kind.start)
+                at = block.kind.end
+            assert chronicle.is_equivalent(at, j)
+
+
+@some
+@given(data=st.data())
+def test_cancelled_points_repeat_the_one_before(data: st.DataObject) -> None:
+    history = data.draw(histories(UPSERT))
+    chronicle = history.chronicle
+    reserved = [number for number, state in enumerate(history.states, 1) if state is PointState.RESERVED]
+    assert chronicle.latest_readable == (reserved[0] - 1 if reserved else len(history.states))
+    filled = 0
+    for number in range(chronicle.latest_readable + 1):
+        if number and history.states[number - 1] is PointState.FILLED:
+            filled = number
+        assert chronicle.is_equivalent(number, filled)
+        assert chronicle.version(number) == (Version.source("c", filled) if filled else Version())
+    assert chronicle.latest_distinct == filled
+
+
+class TestExamples:
+    def chronicle(
+        self, *states: PointState, blocks: tuple[Block, ...] = (), encoding: Encoding = UPSERT
+    ) -> ChannelState:
+        channel = Channel(name="c", schema=PLAIN, encoding=encoding)
+        return ChannelState(channel, tuple(a_point(n, state) for n, state in enumerate(states, 1)), blocks)
+
+    def test_an_empty_channel_reads_as_nothing(self) -> None:
+        chronicle = self.chronicle()
+        assert chronicle.latest_readable == chronicle.latest_distinct == 0
+        assert chronicle.snapshot(0) == SnapshotRead(at=0, schema=PLAIN, encoding=UPSERT, base=None, deltas=())
+        assert chronicle.delta(0, 0) == DeltaRead(start=0, end=0, schema=PLAIN, encoding=UPSERT, deltas=())
+
+    def test_what_is_filled_after_a_reserved_point_is_not_readable(self) -> None:
+        chronicle = self.chronicle(
+            PointState.FILLED, PointState.RESERVED, PointState.FILLED, blocks=(a_block(1, Base(1), UPSERT),)
+        )
+        assert chronicle.latest_readable == 1
+        with pytest.raises(NotFound, match="0 to 1"):
+            chronicle.delta(0, 2)
+
+    def test_the_newest_base_is_read(self) -> None:
+        first, second = a_block(1, Base(1), UPSERT), a_block(3, Base(2), UPSERT)
+        step = a_block(2, Delta(1, 2), UPSERT)
+        chronicle = self.chronicle(PointState.FILLED, PointState.FILLED, blocks=(step, first, second))
+        assert chronicle.snapshot(2).blocks == (second,)
+        assert chronicle.snapshot(1).blocks == (first,)
+        assert chronicle.delta(1, 2).blocks == (step,)
+
+    def test_a_chain_of_weak_deltas_becomes_strong_by_what_was_there(self) -> None:
+        base, step = a_block(1, Base(1), UPSERT), a_block(2, Delta(1, 2), UPSERT)
+        chronicle = self.chronicle(PointState.FILLED, PointState.FILLED, blocks=(base, step))
+        changes = chronicle.changes(1, 2)
+        assert isinstance(changes, ChangesRead)
+        assert changes.blocks == (base, step)
+        assert changes.encoding == Changes()
+        assert changes.schema == PLAIN
+
+    def test_a_mixed_chain_is_diffed(self) -> None:
+        base, step = a_block(1, Base(1), UPSERT), a_block(2, Delta(1, 2), CHANGES)
+        chronicle = self.chronicle(PointState.FILLED, PointState.FILLED, blocks=(base, step))
+        assert isinstance(chronicle.delta(1, 2), DiffRead)
+        assert isinstance(chronicle.changes(1, 2), DeltaRead)
+
+    def test_removals_that_are_not_known_may_be_there(self) -> None:
+        for removals, expected in ((None, True), (0, False), (2, True)):
+            blocks = (a_block(1, Base(1), UPSERT), a_block(2, Delta(1, 2), UPSERT, removals=removals))
+            chronicle = self.chronicle(PointState.FILLED, PointState.FILLED, blocks=blocks)
+            assert chronicle.may_remove(1, 2) is expected
+            assert not chronicle.may_remove(0, 2)
+            assert not chronicle.may_remove(2, 2)
+
+    def test_a_rewritten_relation_may_lack_rows(self) -> None:
+        blocks = (a_block(1, Base(1), UPSERT), a_block(2, Base(2), UPSERT))
+        assert self.chronicle(PointState.FILLED, PointState.FILLED, blocks=blocks).may_remove(1, 2)
+
+    def test_a_run_sees_what_it_wrote_itself(self) -> None:
+        chronicle = self.chronicle(
+            PointState.FILLED,
+            PointState.RESERVED,
+            PointState.RESERVED,
+            PointState.RESERVED,
+            blocks=(a_block(1, Base(1), UPSERT),),
+        )
+        own = a_block(2, Delta(1, 3), UPSERT)
+        seen = chronicle.with_block(own, Version.source("x", 7), run=3)
+        assert seen.latest_readable == seen.latest_distinct == 3
+        assert seen.version(3) == Version.source("x", 7)
+        assert seen.snapshot(3).deltas == (own,)
+        assert seen.delta(1, 3).blocks == (own,)
+        assert seen.is_equivalent(1, 2)
+        assert chronicle.latest_readable == 1
+
+    def test_what_others_wrote_later_does_not_show(self) -> None:
+        later = a_block(3, Delta(3, 4), UPSERT)
+        chronicle = self.chronicle(
+            PointState.RESERVED, PointState.FILLED, PointState.FILLED, PointState.FILLED, blocks=(later,)
+        )
+        own = a_block(2, Delta(0, 1), UPSERT)
+        assert chronicle.with_block(own, Version(), run=1).snapshot(1).deltas == (own,)
+
+    def test_a_block_may_end_where_a_cancelled_point_repeats(self) -> None:
+        blocks = (a_block(1, Delta(0, 2), UPSERT), a_block(2, Base(2), UPSERT))
+        chronicle = self.chronicle(PointState.FILLED, PointState.CANCELLED, blocks=blocks)
+        assert chronicle.snapshot(1).blocks == chronicle.snapshot(2).blocks == blocks[1:]
+        assert chronicle.path(0, 2) == chronicle.path(0, 1) == blocks[:1]
+
+    def test_the_newest_schema_is_the_declared_one_and_older_ones_are_those_of_blocks(self) -> None:
+        wider = PLAIN.plus(("more", "string"))
+        blocks = (a_block(1, Base(1), UPSERT, schema=wider), a_block(2, Base(3), UPSERT, schema=wider))
+        chronicle = self.chronicle(PointState.FILLED, PointState.CANCELLED, PointState.FILLED, blocks=blocks)
+        assert chronicle.schema_at(2) == chronicle.schema_at(1) == chronicle.snapshot(2).schema == wider
+        assert chronicle.schema_at(3) == chronicle.snapshot(3).schema == PLAIN
+        assert chronicle.schema_at(0) == PLAIN
+
+    def test_until_it_is_made_anew_a_channel_with_another_key_is_read_as_it_was(self) -> None:
+        other = Schema.of(("id", "string"), ("n", "bigint"))
+        block = a_block(1, Base(1), UPSERT, schema=other)
+        assert self.chronicle(PointState.FILLED, blocks=(block,)).snapshot(1).schema == other
+
+
+def test_a_delta_leads_forward() -> None:
+    with pytest.raises(BrokenInvariant):
+        Delta(2, 2)
+    assert str(Delta(1, 3)) == "Δ1→3"
+    assert str(Base(3)) == "B3"
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "encoding"),
+    [
+        ("two words", PLAIN, Append()),
+        ("c", PLAIN, Upsert(("nothing",))),
+        ("c", PLAIN, Increment(("id",), ("n",))),
+        ("c", Schema.of(("_weight", "bigint")), Append()),
+        ("c", Schema(()), Append()),
+    ],
+)
+def test_a_channel_that_cannot_be_is_refused(name: str, schema: Schema, encoding: Encoding) -> None:
+    with pytest.raises(DeclarationError):
+        Channel(name=name, schema=schema, encoding=encoding)
+
+
+def test_a_channel_names_itself_in_errors() -> None:
+    with pytest.raises(DeclarationError, match="channel c, column nothing"):
+        Channel(name="c", schema=PLAIN, encoding=Upsert(("nothing",)))
+    assert Channel(name="c", schema=None, encoding=Upsert(("id",))).key == ("id",)
+
+
+@some
+@given(st.lists(st.tuples(st.sampled_from([*PointState]), st.integers(0, 9)), max_size=6), st.data())
+def test_a_point_is_valid_while_it_is_the_newest_that_can_be_read(
+    ends: list[tuple[PointState, int]], data: st.DataObject
+) -> None:
+    """Against the definition: at each time, the points that have ended by then, and the newest that can be read."""
+    points = tuple(
+        Point(
+            number=number,
+            state=state,
+            version=Version(),
+            time=None if state is PointState.RESERVED else NOON + timedelta(hours=hour),
+            run=1,
+        )
+        for number, (state, hour) in enumerate(ends, 1)
+    )
+    chronicle = ChannelState(Channel(name="c", schema=None, encoding=Append()), points, ())
+    number = data.draw(st.integers(0, chronicle.latest_readable))
+    found = chronicle.validity(number)
+    for hour in range(-1, 11):
+        time = NOON + timedelta(hours=hour, minutes=30)
+        then = [
+            point if point.time and point.time < time else replace(point, state=PointState.RESERVED) for point in points
+        ]
+        newest = replace(chronicle, points=tuple(then)).latest_distinct
+        valid = (found.start is None or found.start < time) and (found.end is None or time < found.end)
+        assert valid == (newest == chronicle.settled(number))
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_custom_encoding_without_a_diff_says_only_what_its_deltas_say(start: int) -> None:
+    encoding = replace(REPLACE, has_diff=False)
+    history = History(encoding, states=[PointState.FILLED] * 3)
+    history.add(Delta(0, 1), encoding, {})
+    history.add(Delta(1, 2), encoding, {})
+    history.add(Base(3), encoding, {})
+    assert history.chronicle.can_say(start, 2)
+    assert not history.chronicle.can_say(start, 3)
+    assert replace(history.chronicle, channel=replace(history.chronicle.channel, encoding=REPLACE)).can_say(1, 1)
+
+
+def test_rows_that_came_from_outside_are_the_newest_until_others_come_whatever_tasks_write() -> None:
+    brought = [Version.source("c", 1), Version.source("c", 1).joined(Version.source("a", 7).through("t", 0))]
+    brought.append(brought[-1].beside(Version.source("c", 3)))
+    points = tuple(
+        Point(number=number, state=PointState.FILLED, version=version, time=NOON + timedelta(hours=number), run=number)
+        for number, version in enumerate(brought, 1)
+    )
+    shared = Channel(name="c", schema=None, encoding=Append(), several_writers=True)
+    assert ChannelState(shared, points, ()).validity(1) == Validity(points[0].time, points[2].time)
+    assert ChannelState(replace(shared, several_writers=False), points, ()).validity(1).end == points[1].time

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from kilonova.errors import DeclarationError
+from kilonova.model.event import EventKind
+from kilonova.model.subscription import Webhook
+
+FAILED = frozenset({EventKind.FAILED})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.com/x",
+        "file:///etc/passwd",
+        "example.com",
+        "http://",
+        "http:///path",
+        "https://me:secret@example.com",
+        "http://example.com:port/",
+        "http://example.com:0/",
+        "http://[::1/",
+        "http://exa mple.com",
+        "http://example.com\\@elsewhere.com/",
+        "http://example.com/\r\nX-Header: 1",
+        "",
+    ],
+)
+def test_a_webhook_goes_to_an_http_endpoint_and_nowhere_else(url: str) -> None:
+    with pytest.raises(DeclarationError, match="http://"):
+        Webhook(name="w", url=url, kinds=FAILED)
+
+
+@pytest.mark.parametrize("name", ["", "lineage", "a b", "-a", "a/b", "a\n", "ä"])
+def test_names_that_cannot_be_are_refused(name: str) -> None:
+    with pytest.raises(DeclarationError, match="cannot be named"):
+        Webhook(name=name, url="http://example.com", kinds=FAILED)
+
+
+def test_a_webhook_is_told_of_something_and_its_secret_is_not_given_itself() -> None:
+    with pytest.raises(DeclarationError, match="events to be told of"):
+        Webhook(name="w", url="http://example.com", kinds=frozenset())
+    with pytest.raises(DeclarationError, match="environment variable"):
+        Webhook(name="w", url="http://example.com", kinds=FAILED, secret="whsec_abc+/=")

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kilonova.errors import DeclarationError
+from kilonova.model.block import Block, Delta, External
+from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas
+from kilonova.model.encoding import Append, Upsert
+from kilonova.schedule.compaction import DeltaStack, channels_to_merge, mergeable_runs, select_for_compaction, small
+from tests.schedule.test_garbage import a_block
+
+BASE, DELTA = 1_000_000, 10_000
+
+
+def a_stretch(count: int, readings: tuple[int, ...], *, appended: bool = False) -> DeltaStack:
+    return DeltaStack(channel="c", appended=appended, base=BASE, count=count, deltas=count * DELTA, readings=readings)
+
+
+def merging(count: int) -> float:
+    """What a reading pays that merges so many deltas, by the definition of `paid`."""
+    return a_stretch(count, (count,)).paid
+
+
+def by_policy(history: str) -> float:
+    """What is spent on merging and compacting over a history of arrivals and readings."""
+    spent, count, readings = 0.0, 0, ()
+    for event in history:
+        if event == "a":
+            count += 1
+        else:
+            spent += merging(count)
+            readings = (*readings, count) if count else readings
+        stretch = a_stretch(count, readings)
+        if select_for_compaction([stretch]):
+            spent += stretch.price
+            count, readings = 0, ()
+    return spent
+
+
+def by_foresight(history: str) -> float:
+    """The least that could have been spent: the best of compacting or not after every event."""
+    best = {0: 0.0}
+    for event in history:
+        after: dict[int, float] = {}
+        for count, spent in best.items():
+            now = count + (event == "a")
+            paid = spent + (merging(now) if event == "r" else 0.0)
+            price = a_stretch(now, ()).price
+            for left, cost in ((now, paid), (0, paid + price)):
+                after[left] = min(cost, after.get(left, math.inf))
+        best = after
+    return min(best.values())
+
+
+@given(st.text("ar", max_size=120))
+def test_no_more_than_a_few_times_is_spent_of_what_foresight_would_have(history: str) -> None:
+    slack = a_stretch(120, (120,)).paid + a_stretch(120, ()).price
+    assert by_policy(history) <= 3 * by_foresight(history) + slack
+
+
+@given(st.integers(1, 60), st.lists(st.integers(1, 60), max_size=40))
+def test_reading_more_makes_compacting_more_worthwhile(count: int, readings: list[int]) -> None:
+    some, more = a_stretch(count, tuple(readings)), a_stretch(count, (*readings, count))
+    assert some.worth <= more.worth
+
+
+def test_what_nobody_reads_is_left_alone_until_it_wastes_space() -> None:
+    large = 100 << 20
+    idle = DeltaStack(channel="idle", appended=False, base=large, count=1, deltas=large // 2, readings=())
+    wasteful = replace(idle, channel="wasteful", deltas=2 * large)
+    appended = replace(wasteful, channel="appended", appended=True)
+    assert select_for_compaction([idle, appended, wasteful]) == ("wasteful",)
+    assert select_for_compaction([replace(wasteful, policy=CostBased(max_amplification=3))]) == ()
+
+
+def test_a_channel_may_have_another_policy() -> None:
+    often = a_stretch(8, (8,) * 60)
+    assert select_for_compaction([often]) == ("c",)
+    assert select_for_compaction([replace(often, policy=Manual())]) == ()
+    assert select_for_compaction([a_stretch(8, ())]) == ()
+    assert select_for_compaction([replace(a_stretch(8, ()), policy=MaxDeltas(deltas=8))]) == ("c",)
+    assert select_for_compaction([replace(a_stretch(8, ()), policy=MaxDeltas(deltas=9))]) == ()
+    for wrong in (
+        lambda: MaxDeltas(deltas=0),
+        lambda: CostBased(max_amplification=0),
+        lambda: CostBased(max_amplification=math.nan),
+    ):
+        with pytest.raises(DeclarationError):
+            wrong()
+
+
+def test_putting_appended_rows_together_is_cheaper_than_merging() -> None:
+    readings = (8,) * 6
+    assert a_stretch(8, readings).worth >= 1
+    assert a_stretch(8, readings, appended=True).worth < 1
+    assert a_stretch(8, (8,) * 30, appended=True).worth >= 1
+
+
+def deltas_of(sizes: list[int], begin: int = 0) -> list[Block]:
+    return [
+        replace(
+            a_block(number, Delta(number - 1, number)),
+            encoding=Append(),
+            statistics=replace(a_block(number, Delta(0, 1)).statistics, bytes=size),
+        )
+        for number, size in enumerate(sizes, begin + 1)
+    ]
+
+
+@given(
+    st.lists(st.sampled_from((1, 1000, 60_000, 900_000, 20 << 20)) | st.integers(1, 300 << 20), max_size=80),
+    st.sets(st.integers(0, 80), max_size=3),
+    st.booleans(),
+)
+def test_what_is_put_together_are_neighbours_that_are_small(sizes: list[int], cursors: set[int], few: bool) -> None:
+    deltas, least = deltas_of(sizes), 2 if few else 16
+    chains = mergeable_runs(deltas, cursors, few=few)
+    taken = [block for chain in chains for block in chain]
+    assert taken == sorted(taken, key=lambda block: block.start)
+    for chain in chains:
+        assert len(chain) >= least
+        assert all(one.end == other.start for one, other in pairwise(chain))
+        assert not cursors & {block.start for block in chain[1:]}
+        whole = sum(block.statistics.bytes for block in chain)
+        assert all(least * block.statistics.bytes <= 256 << 20 for block in chain)
+        assert whole <= 256 << 20
+
+
+@given(st.lists(st.integers(500, 20_000), min_size=300, max_size=2000))
+def test_however_many_deltas_come_few_are_left_and_each_row_is_rewritten_a_few_times(arrivals: list[int]) -> None:
+    sizes: list[int] = []
+    written = 0
+    for size in arrivals:
+        sizes.append(size)
+        for each in reversed(small(sizes)):
+            written += sum(sizes[each.start : each.stop])
+            sizes[each.start : each.stop] = [sum(sizes[each.start : each.stop])]
+    assert sum(sizes) == sum(arrivals)
+    assert len(sizes) < 60
+    assert written <= 4 * sum(arrivals)
+
+
+def test_only_deltas_that_add_rows_of_the_same_columns_here_are_put_together() -> None:
+    four = deltas_of([10] * 4)
+    assert mergeable_runs(four, (), few=True) == (tuple(four),)
+    assert mergeable_runs(four, (), few=False) == ()
+    other = replace(four[2], schema=four[2].schema.without("note"))
+    assert mergeable_runs([*four[:2], other, four[3]], (), few=True) == (tuple(four[:2]),)
+    assert mergeable_runs([replace(block, encoding=Upsert(("id",))) for block in four], (), few=True) == ()
+    outside = replace(four[0], external=External(format="csv", options=(), groups=()))
+    assert mergeable_runs([outside, *four[1:]], (), few=True) == (tuple(four[1:]),)
+    assert mergeable_runs(four, [2], few=True) == (tuple(four[:2]), tuple(four[2:]))
+    many = deltas_of([10] * 2500)
+    assert sum(map(len, mergeable_runs(many, (), few=True))) <= 1000
+
+
+def test_deltas_are_put_together_where_the_channel_is_not_worth_compacting() -> None:
+    idle = replace(a_stretch(99, (), appended=True), crowded=True)
+    assert channels_to_merge([idle]) == ("c",)
+    assert channels_to_merge([replace(idle, policy=Manual()), replace(idle, policy=MaxDeltas(deltas=1000))]) == ()
+    assert channels_to_merge([replace(idle, readings=(99,) * 10)]) == ()

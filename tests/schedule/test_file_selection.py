@@ -1,0 +1,137 @@
+"""Which files are taken, and when: laws over any history of a file, and any files that do not go together."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kilonova.errors import InputError, KeyViolation, KilonovaError, StorageFailed
+from kilonova.model.watched_file import FileState, Fingerprint
+from kilonova.schedule.file_selection import (
+    DOUBT,
+    MOST_ASIDE,
+    FileDecision,
+    FileRecord,
+    FilesChanged,
+    bisect_batch,
+    classify,
+    is_hidden,
+)
+
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+SETTLE = timedelta(seconds=5)
+
+
+def seen(size: int, age: timedelta = timedelta()) -> Fingerprint:
+    return Fingerprint(size, NOON - age)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 10)), min_size=1, max_size=12))
+def test_a_file_is_complete_only_if_it_was_seen_to_stay_as_it_is(looks: list[tuple[int, int]]) -> None:
+    """Each look sees the file with a size, some seconds after the one before."""
+    known: FileRecord | None = None
+    now, same_since, before = NOON, NOON, -1
+    for size, seconds in looks:
+        now += timedelta(seconds=seconds)
+        same_since, before = (same_since if size == before else now), size
+        verdict = classify(seen(size), known, now, SETTLE)
+        stays = now - same_since >= SETTLE
+        was_ready = known is not None and known.state is FileState.READY
+        assert (verdict is FileDecision.READY) == (stays and not was_ready)
+        if verdict is not None:
+            state = FileState.READY if verdict is FileDecision.READY else FileState.SETTLING
+            known = FileRecord(state=state, fingerprint=seen(size), since=now)
+
+
+@given(
+    st.sampled_from(FileState), st.booleans(), st.booleans(), st.booleans(), st.timedeltas(timedelta(), timedelta(1))
+)
+def test_only_what_changed_is_looked_at_again(
+    state: FileState, changed: bool, told: bool, held: bool, age: timedelta
+) -> None:
+    known = FileRecord(state=state, fingerprint=seen(1), since=NOON, told=told, held=held)
+    verdict = classify(seen(2 if changed else 1), known, NOON + age, SETTLE)
+    if state is FileState.INGESTED:
+        assert verdict is (FileDecision.TELL if changed and not told else None)
+    elif changed:
+        assert verdict is (None if held else FileDecision.WAIT)
+    else:
+        assert verdict is (FileDecision.READY if state is FileState.SETTLING and age >= SETTLE else None)
+
+
+def test_what_was_there_long_ago_is_taken_at_first_sight() -> None:
+    assert classify(seen(1, SETTLE + DOUBT), None, NOON, SETTLE) is FileDecision.READY
+    assert classify(seen(1, DOUBT), None, NOON, SETTLE) is FileDecision.WAIT
+    assert classify(seen(1, -timedelta(days=400)), None, NOON, SETTLE) is FileDecision.WAIT
+    assert classify(Fingerprint(1, None), None, NOON, SETTLE) is FileDecision.WAIT
+    assert classify(seen(1), None, NOON, timedelta()) is FileDecision.READY
+
+
+def test_what_programs_write_on_is_left_alone() -> None:
+    names = ("a.csv", "day=1/a.csv", "_SUCCESS", ".a.csv.swp", "_tmp/a.csv", "a/.b/c.csv", "a.csv.part", "a.CSV.TMP")
+    assert [name for name in names if not is_hidden(name)] == ["a.csv", "day=1/a.csv"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["good", "bad", "moved"])), max_size=30), st.booleans())
+def test_all_that_can_be_taken_is_taken_in_order(files: list[tuple[int, str]], blames: bool) -> None:
+    """Each file has a key, which may be there once in a block; bad ones fail alone."""
+    items = [(number, key, kind) for number, (key, kind) in enumerate(files)]
+    blocks: list[list[int]] = []
+    aside: list[int] = []
+    moved: list[int] = []
+
+    def attempt(some: list[tuple[int, int, str]]) -> list[int]:
+        if gone := [item for item in some if item[2] == "moved"]:
+            raise FilesChanged(gone)
+        for item in some:
+            if item[2] == "bad":
+                raise InputError("it is bad", path=str(item[0]) if blames else None)
+        if len({item[1] for item in some}) < len(some):
+            raise KeyViolation("a key occurs twice")
+        return [item[0] for item in some]
+
+    def blamed(error: KilonovaError) -> tuple[int, int, str] | None:
+        return next((item for item in items if str(item[0]) == error.path), None)
+
+    left = items
+    while left:
+        sifted = bisect_batch(left, attempt, blamed)  # type: ignore[arg-type]
+        assert len(sifted.taken) + len(sifted.aside) + len(sifted.moved) + len(sifted.left) == len(left)
+        assert len(sifted.left) < len(left)
+        assert len(sifted.aside) <= MOST_ASIDE
+        assert (sifted.result or []) == [item[0] for item in sifted.taken]
+        blocks.append([item[0] for item in sifted.taken])
+        aside += [item[0] for item, _ in sifted.aside]
+        moved += [item[0] for item in sifted.moved]
+        left = list(sifted.left)
+    taken = [number for block in blocks for number in block]
+    assert taken == [number for number, _, kind in items if kind == "good"]
+    assert sorted(aside) == [number for number, _, kind in items if kind == "bad"]
+    assert sorted(moved) == [number for number, _, kind in items if kind == "moved"]
+
+
+def test_what_is_around_the_files_is_not_their_fault() -> None:
+    def attempt(_: object) -> None:
+        raise StorageFailed("the disk is full")
+
+    with pytest.raises(StorageFailed):
+        bisect_batch([1, 2], attempt, lambda _: None)
+
+
+@given(st.integers(1, 300), st.data())
+def test_one_bad_file_is_found_in_few_attempts(count: int, data: st.DataObject) -> None:
+    bad = data.draw(st.integers(0, count - 1))
+    attempts = []
+
+    def attempt(some: list[int]) -> None:
+        attempts.append(some)
+        if bad in some:
+            raise InputError("it is bad")
+
+    sifted = bisect_batch(range(count), attempt, lambda _: None)  # type: ignore[arg-type]
+    assert [item for item, _ in sifted.aside] == [bad]
+    assert len(sifted.taken) == count - 1
+    assert len(attempts) <= count.bit_length() + 3

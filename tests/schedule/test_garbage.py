@@ -1,0 +1,283 @@
+"""What garbage collection may take: the papers' examples, and that nobody misses what it took."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kilonova.errors import NotFound
+from kilonova.model.block import Base, Block, Delta, Kind, Statistics
+from kilonova.model.channel import Channel, ChannelState, Point, PointState
+from kilonova.model.encoding import Encoding, Upsert
+from kilonova.model.read_plan import DeltaRead
+from kilonova.model.schema import Schema
+from kilonova.model.version import Version
+from kilonova.schedule.garbage import Consumer, GCDecision, GCRoots, Provenance, Reference, decide_collection
+from kilonova.testing import reference
+from tests.databases import NOON
+from tests.model.test_channel_state import APPEND, CHANGES, COLUMNS, INCREMENT, REPLACE, UPSERT, histories
+from tests.strategies import function_of, schema_of
+
+SCHEMA = Schema.of(("id", "bigint"), ("note", "string"))
+ENCODING = Upsert(("id",))
+
+
+def a_block(number: int, kind: Kind) -> Block:
+    return Block(
+        number=number,
+        kind=kind,
+        schema=SCHEMA,
+        encoding=ENCODING,
+        columns=SCHEMA,
+        buckets=0,
+        statistics=Statistics(rows=1, bytes=1, files=1),
+    )
+
+
+def a_chronicle(name: str, states: str, *blocks: Block) -> ChannelState:
+    """A channel whose points are F(illed), C(ancelled) or R(eserved)."""
+    known = {"F": PointState.FILLED, "C": PointState.CANCELLED, "R": PointState.RESERVED}
+    points = tuple(
+        Point(number=number, state=known[letter], version=Version(), time=NOON, run=number)
+        for number, letter in enumerate(states, 1)
+    )
+    return ChannelState(Channel(name=name, schema=SCHEMA, encoding=ENCODING), points, blocks)
+
+
+def a_consumer(
+    cursor: int, *, task: str = "t", started: bool = True, beginning: bool = False, needs_snapshot: bool = False
+) -> Consumer:
+    return Consumer(task=task, cursor=cursor, started=started, beginning=beginning, needs_snapshot=needs_snapshot)
+
+
+def holdings(
+    *chronicles: ChannelState,
+    consumers: dict[str, tuple[Consumer, ...]] | None = None,
+    pins: dict[int, tuple[str, ...]] | None = None,
+    physical: set[tuple[int, int]] | None = None,
+    logical: set[Reference] | None = None,
+) -> GCRoots:
+    return GCRoots(
+        chronicles={chronicle.channel.name: chronicle for chronicle in chronicles},
+        consumers=consumers or {},
+        pins=pins or {},
+        physical=frozenset(physical or ()),
+        logical=frozenset(logical or ()),
+    )
+
+
+def going(verdicts: tuple[GCDecision, ...]) -> set[int]:
+    return {verdict.block.number for verdict in verdicts if verdict.goes}
+
+
+# Nova, section 2.4: B0, Δ0→1, Δ1→2, Δ2→3 and the compact B3; its point 0 is our point 1.
+
+B0, D01, D12, D23 = a_block(1, Base(1)), a_block(2, Delta(1, 2)), a_block(3, Delta(2, 3)), a_block(4, Delta(3, 4))
+B3 = a_block(5, Base(4))
+NOVA = a_chronicle("c", "FFFF", B0, D01, D12, D23, B3)
+
+
+def test_without_compaction_nothing_goes() -> None:
+    assert going(decide_collection(holdings(a_chronicle("c", "FFFF", B0, D01, D12, D23)))) == set()
+
+
+def test_without_consumers_all_but_the_compact_base_goes() -> None:
+    assert going(decide_collection(holdings(NOVA))) == {1, 2, 3, 4}
+
+
+def test_a_consumer_at_2_holds_the_delta_from_2_to_3() -> None:
+    verdicts = decide_collection(holdings(NOVA, consumers={"c": (a_consumer(3),)}))
+    assert going(verdicts) == {1, 2, 3}
+    assert [verdict.held_by for verdict in verdicts][3:] == [
+        "t has read up to point 3 only",
+        "no later base or longer delta holds its rows",
+    ]
+
+
+def test_deltas_that_were_put_together_go_once_nobody_reads_from_among_them() -> None:
+    longer = a_block(6, Delta(1, 4))
+    merged = a_chronicle("c", "FFFF", B0, D01, D12, D23, longer)
+    assert going(decide_collection(holdings(merged))) == {2, 3, 4}
+    for cursor, gone in ((1, {2, 3, 4}), (2, {2}), (3, {2, 3}), (4, {2, 3, 4})):
+        assert going(decide_collection(holdings(merged, consumers={"c": (a_consumer(cursor),)}))) == gone
+    assert going(decide_collection(holdings(merged, pins={3: ("a reader",)}))) == {2, 4}
+    twice = a_chronicle("c", "FFFF", B0, D01, D12, D23, a_block(6, Delta(1, 3)), a_block(7, Delta(1, 4)))
+    assert going(decide_collection(holdings(twice))) == {2, 3, 4, 6}
+
+
+@pytest.mark.parametrize(("cursor", "gone"), [(4, {1, 2, 3, 4}), (2, {1, 2}), (1, {1}), (0, {1, 2, 3, 4})])
+def test_every_consumer_holds_what_it_has_not_read(cursor: int, gone: set[int]) -> None:
+    consumers = (a_consumer(4, task="ahead"), a_consumer(cursor))
+    found = going(decide_collection(holdings(NOVA, consumers={"c": consumers})))
+    assert found == gone
+
+
+def test_a_reader_of_old_holds_the_snapshot_at_its_cursor() -> None:
+    consumers = {"c": (a_consumer(3, needs_snapshot=True),)}
+    assert going(decide_collection(holdings(NOVA, consumers=consumers))) == set()
+    consumers = {"c": (a_consumer(4, needs_snapshot=True),)}
+    assert going(decide_collection(holdings(NOVA, consumers=consumers))) == {1, 2, 3, 4}
+
+
+def test_a_task_that_has_not_begun_holds_nothing_until_it_runs() -> None:
+    assert going(decide_collection(holdings(NOVA, consumers={"c": (a_consumer(0, started=False),)}))) == {1, 2, 3, 4}
+    beginning = a_consumer(0, started=False, beginning=True)
+    assert going(decide_collection(holdings(NOVA, consumers={"c": (beginning,)}))) == {1}
+
+
+def test_pins_hold_blocks() -> None:
+    verdicts = decide_collection(holdings(NOVA, pins={1: ("run 7", "reader 8")}))
+    assert going(verdicts) == {2, 3, 4}
+    assert verdicts[0].held_by == "pinned by run 7, reader 8"
+
+
+def test_only_the_chosen_channels_are_collected() -> None:
+    other = replace(NOVA, channel=replace(NOVA.channel, name="d"), blocks=(a_block(9, Base(4)), a_block(8, Base(1))))
+    both = holdings(NOVA, other)
+    assert going(decide_collection(both)) == {1, 2, 3, 4, 8}
+    assert {verdict.channel for verdict in decide_collection(both, ("d",))} == {"d"}
+    assert going(decide_collection(both, ("d",))) == {8}
+
+
+def test_what_is_not_readable_yet_stays_and_replaces_nothing() -> None:
+    """Point 3 is reserved: the base at 4 may not be read yet."""
+    chronicle = a_chronicle("c", "FFRF", a_block(1, Base(1)), a_block(2, Delta(1, 2)), a_block(3, Base(4)))
+    assert going(decide_collection(holdings(chronicle))) == set()
+    assert going(decide_collection(holdings(replace(chronicle, points=a_chronicle("c", "FFCF").points)))) == {1, 2}
+
+
+def test_of_two_bases_at_one_point_one_goes() -> None:
+    chronicle = a_chronicle("c", "FF", a_block(1, Delta(0, 1)), a_block(2, Delta(1, 2)), a_block(3, Base(2)))
+    twice = replace(chronicle, blocks=(*chronicle.blocks, a_block(4, Base(2))))
+    gone = going(decide_collection(holdings(twice)))
+    assert gone >= {1, 2}
+    left = replace(twice, blocks=tuple(block for block in twice.blocks if block.number not in gone))
+    assert len(left.blocks) == 1
+
+
+def test_a_base_at_a_cancelled_repetition_counts_as_one_at_the_point_before() -> None:
+    chronicle = a_chronicle("c", "FFC", a_block(1, Base(1)), a_block(2, Delta(1, 2)), a_block(3, Base(2)))
+    made = a_chronicle("d", "F", a_block(4, Base(1)))
+    logical = {Reference(of="d", at=1, channel="c", point=3)}
+    assert going(decide_collection(holdings(chronicle, made, logical=logical))) == {1, 2}
+    later = replace(chronicle, points=a_chronicle("c", "FFCF").points, blocks=(*chronicle.blocks, a_block(5, Base(4))))
+    verdicts = decide_collection(holdings(later, made, logical=logical))
+    assert going(verdicts) == {1, 2}
+    assert verdicts[2].held_by == "the base of d at point 1 reflects it"
+
+
+# Logic evolution, Figure 4 and A.2: place urls p, crawled pages c, extraction output e. The paper's snapshots
+# 0, 1, 2 are our points 1, 2, 3.
+
+P = a_chronicle("p", "F", a_block(1, Base(1)))
+C = a_chronicle("c", "FFF", a_block(2, Base(1)), a_block(3, Delta(1, 2)), a_block(4, Delta(2, 3)), a_block(8, Base(3)))
+E = a_chronicle("e", "FFF", a_block(5, Base(1)), a_block(6, Delta(1, 2)), a_block(7, Base(3)))
+PHYSICAL = {(1, 5), (2, 5), (1, 6), (3, 6), (1, 7), (2, 7), (3, 7), (4, 7), (2, 8), (3, 8), (4, 8)}
+LOGICAL = {
+    Reference(of="e", at=at, channel=channel, point=at if channel == "c" else 1) for at in (1, 2, 3) for channel in "pc"
+}
+EXTRACT = {"p": (a_consumer(1, task="e"),), "c": (a_consumer(3, task="e"),)}
+FIGURE_4 = holdings(P, C, E, consumers=EXTRACT, physical=PHYSICAL, logical=LOGICAL)
+
+
+def test_with_logical_provenance_the_old_blocks_of_figure_4_go() -> None:
+    assert going(decide_collection(FIGURE_4)) == {2, 3, 4, 5, 6}
+
+
+def test_with_physical_provenance_the_crawled_pages_of_figure_4_stay() -> None:
+    verdicts = decide_collection(FIGURE_4, provenance=Provenance.PHYSICAL)
+    assert going(verdicts) == {5, 6}
+    assert {verdict.block.number: verdict.held_by for verdict in verdicts}[4] in {
+        "block 7 was made of it",
+        "block 8 was made of it",
+    }
+
+
+def test_before_the_crawled_pages_are_compacted_only_the_output_of_figure_4_goes() -> None:
+    before = holdings(P, replace(C, blocks=C.blocks[:3]), E, consumers=EXTRACT, physical=PHYSICAL, logical=LOGICAL)
+    for provenance in Provenance:
+        assert going(decide_collection(before, provenance=provenance)) == {5, 6}
+
+
+def test_a_base_that_a_remaining_base_reflects_stays() -> None:
+    """If only the crawled pages are collected, B_e([0,0,0]) remains and reflects B_c([0])."""
+    assert going(decide_collection(FIGURE_4, ("c",))) == {3, 4}
+    assert going(decide_collection(FIGURE_4, ("e",))) == {5, 6}
+
+
+def test_the_newest_extraction_holds_what_it_has_not_read() -> None:
+    consumers = {**EXTRACT, "c": (a_consumer(2, task="e"),)}
+    assert going(decide_collection(replace(FIGURE_4, consumers=consumers))) == {2, 3, 5, 6}
+
+
+@pytest.mark.parametrize("encoding", [APPEND, UPSERT, CHANGES, INCREMENT, COLUMNS, REPLACE], ids=str)
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_nobody_misses_what_was_collected(encoding: Encoding, data: st.DataObject) -> None:
+    history = data.draw(histories(encoding))
+    before = history.chronicle
+    newest = before.latest_readable
+    consumers = tuple(
+        a_consumer(
+            data.draw(st.integers(0, newest)),
+            started=data.draw(st.booleans()),
+            needs_snapshot=data.draw(st.booleans()),
+        )
+        for _ in range(data.draw(st.integers(0, 3)))
+    )
+    pins = {block.number: ("reader",) for block in before.blocks if data.draw(st.integers(0, 9)) == 0}
+    everything = holdings(before, consumers={"c": consumers}, pins=pins)
+    gone = going(decide_collection(everything))
+    assert not gone & pins.keys()
+    after = replace(before, blocks=tuple(block for block in before.blocks if block.number not in gone))
+    schema, function = schema_of(encoding), function_of(encoding)
+
+    assert history.bag(after.snapshot(newest)) == history.relations[newest]
+    for consumer in consumers:
+        if not consumer.started:
+            continue
+        old, new = history.relations[consumer.cursor], history.relations[newest]
+        news = after.delta(consumer.cursor, newest)
+        assert isinstance(news, DeltaRead) == isinstance(before.delta(consumer.cursor, newest), DeltaRead)
+        assert reference.merge(encoding, schema, old, history.change(news), function=function) == new
+        if consumer.needs_snapshot:
+            assert history.bag(after.snapshot(consumer.cursor)) == old
+            changes = history.change(after.changes(consumer.cursor, newest))
+            assert changes == reference.diff(CHANGES, schema, old, new)
+
+    again = decide_collection(replace(everything, chronicles={"c": after}))
+    assert going(again) == set(), "a second collection finds nothing that the first left"
+
+    settled = tuple(
+        replace(point, state=PointState.CANCELLED) if point.state is PointState.RESERVED else point
+        for point in before.points
+    )
+    try:
+        replace(before, points=settled).snapshot(len(settled))
+    except NotFound:
+        return
+    replace(after, points=settled).snapshot(len(settled))
+
+
+def test_the_work_does_not_grow_with_blocks_times_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each snapshot and delta is put together once, whatever the number of blocks and of consumers at a cursor."""
+    count = 3_000
+    deltas = [a_block(number, Delta(number - 1, number)) for number in range(1, count + 1)]
+    chronicle = a_chronicle("c", "F" * count, *deltas, a_block(count + 1, Base(count)))
+    consumers = tuple(a_consumer(count - 1, task=f"t{number}", needs_snapshot=True) for number in range(50))
+    paths = 0
+    path = ChannelState.path
+
+    def counted(self: ChannelState, start: int, end: int) -> tuple[Block, ...] | None:
+        nonlocal paths
+        paths += 1
+        return path(self, start, end)
+
+    monkeypatch.setattr(ChannelState, "path", counted)
+    assert going(decide_collection(holdings(chronicle, consumers={"c": consumers}))) == set()
+    assert paths < 10
+    ahead = tuple(replace(consumer, cursor=count) for consumer in consumers)
+    assert going(decide_collection(holdings(chronicle, consumers={"c": ahead}))) == set(range(1, count + 1))

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+from fastapi.testclient import TestClient
+
+from kilonova.service.project import Project
+from tests.catalog.building import ingested
+
+
+def test_points_come_newest_first_with_their_blocks(client: TestClient, shop: Project) -> None:
+    for base in (False, False, True):
+        ingested(shop.catalog, "clicks", base=base)
+    first = client.get("/api/v1/channels/clicks/points?limit=2")
+    second = client.get(first.links["next"]["url"])
+    assert [[point["number"] for point in page.json()] for page in (first, second)] == [[3, 2], [1]]
+    assert not second.links
+    [newest, _] = first.json()
+    assert (newest["state"], newest["kind"], newest["version"]) == ("filled", "ingest", "clicks 3")
+    assert newest["blocks"] == [
+        {
+            "block": 3, "kind": "B3", "state": "live", "encoding": "append", "rows": 1, "bytes": 10, "files": 1,
+            "removals": 0, "run": 3, "made": "ingest",
+        }
+    ]  # fmt: skip
+
+
+def test_a_channel_tells_its_sizes_schemas_readers_and_blocks(client: TestClient, shop: Project) -> None:
+    for base in (True, False):
+        ingested(shop.catalog, "clicks", base=base)
+    sizes = client.get("/api/v1/channels/clicks/sizes").json()
+    assert [(size["point"], size["rows"], size["bytes"], size["renewed"]) for size in sizes] == [
+        (1, 1, 10, True), (2, 2, 20, False),
+    ]  # fmt: skip
+    assert len(client.get("/api/v1/channels/clicks/sizes?limit=1").json()) == 1
+    [schema] = client.get("/api/v1/channels/clicks/schemas").json()
+    assert schema["added"] == [
+        {"name": "id", "type": "bigint", "since": 0}, {"name": "note", "type": "string", "since": 0},
+    ]  # fmt: skip
+    assert client.get("/api/v1/channels/clicks/readers").json() == [
+        {"task": "per_user", "channel": "clicks", "cursor": 0, "newest": 2}
+    ]
+    assembly = client.get("/api/v1/channels/clicks/snapshot-plan").json()
+    assert (assembly["at"], assembly["base"]["kind"], assembly["ratio"]) == (2, "B1", 2.0)
+    assert [delta["kind"] for delta in assembly["deltas"]] == ["Δ1→2"]
+    assert client.get("/api/v1/channels/clicks/snapshot-plan?at=1").json()["deltas"] == []
+    assert client.get("/api/v1/channels/clicks/snapshot-plan?at=3").status_code == 404
+
+
+@pytest.mark.parametrize("what", ["points", "sizes", "schemas", "readers", "snapshot-plan"])
+def test_a_channel_that_is_not_there_is_told(client: TestClient, what: str) -> None:
+    answer = client.get(f"/api/v1/channels/click/{what}")
+    assert (answer.status_code, answer.json()["hint"]) == (404, "Did you mean clicks?")
