@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from bench.measure import spent
 from bench.report import Draw, Goal, Report, Scale
 from bench.sandbox import sandbox, write
-from bench.tpch import each_way, went
+from bench.tpch import each_method, went
 from examples.tpch.refresh import Refresh, generate
 from examples.tpch.workflow import TABLES
 from kilonova.service.project import Project
@@ -41,7 +41,7 @@ def measure(scale: Scale) -> list[Report]:
     place = Path(tempfile.gettempdir()) / "tpch"
     place.mkdir(exist_ok=True)
     data = generate(place, size)
-    with sandbox(each_way(CHOSEN)) as (project, directory):
+    with sandbox(each_method(CHOSEN)) as (project, directory):
         refresh = Refresh(project.warehouse.spark, data)
         for table in TABLES:
             write(refresh.first(table), directory / table)
@@ -102,11 +102,11 @@ def _cells(project: Project, learning: int, measured: int) -> dict[tuple[str, fl
             for table, rows in _changed(project, share, draw.randrange(1_000_000)).items():
                 project.ingest(table, rows)
             for name in CHOSEN:
-                ways = [f"{name}_change", f"{name}_anew"]
-                draw.shuffle(ways)
+                methods = [f"{name}_change", f"{name}_anew"]
+                draw.shuffle(methods)
                 project.run([name])
                 choice = went(project)
-                taken = {way: spent(partial(project.run, [way]))[0] for way in ways}
+                taken = {method: spent(partial(project.run, [method]))[0] for method in methods}
                 if turn >= learning:
                     cells[name, share].append((taken[f"{name}_change"], taken[f"{name}_anew"], choice))
             for table in ("orders", "lineitem"):

@@ -282,7 +282,7 @@ class _History:
         task: str | None,
         reason: str,
         seconds: float,
-        way: str | None,
+        method: str | None,
         change: int,
         whole: int,
     ) -> None:
@@ -295,10 +295,10 @@ class _History:
                 "task": task,
                 "reason": reason,
                 "seconds": seconds,
-                "way": way,
-                "change_bytes": change if way else None,
-                "whole_bytes": whole if way else None,
-                "estimates": {way: 0.8 * seconds, "full": max(2.4, 0.9 * seconds)} if way else None,
+                "way": method,
+                "change_bytes": change if method else None,
+                "whole_bytes": whole if method else None,
+                "estimates": {method: 0.8 * seconds, "full": max(2.4, 0.9 * seconds)} if method else None,
             }
         )
 
@@ -345,8 +345,8 @@ class _History:
                 else "estimated at 2.1 s, its change at 2.4 s"
             )
             share = seconds / len(tasks)
-            way = "full" if whole else "incremental"
-            self._made(number, task, point, block["id"], task, reason, share, way, rows * 10, 40_000_000)
+            method = "full" if whole else "incremental"
+            self._made(number, task, point, block["id"], task, reason, share, method, rows * 10, 40_000_000)
             for port, channel, _ in self.ports[task]:
                 start = self.cursors.get((task, channel), 0)
                 self.cursors[task, channel] = self.points[channel]

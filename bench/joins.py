@@ -68,8 +68,10 @@ def _drawn(fractions: tuple[float, ...], timings: dict[str, Timings], cross: flo
     def draw(axes: Any) -> None:
         (axis,) = axes
         shares = [100 * fraction for fraction in fractions]
-        for way, marker in (("full", "s"), ("incremental", "o")):
-            axis.plot(shares, [taken.median(way) for taken in timings.values()], marker=marker, markersize=4, label=way)
+        for method, marker in (("full", "s"), ("incremental", "o")):
+            axis.plot(
+                shares, [taken.median(method) for taken in timings.values()], marker=marker, markersize=4, label=method
+            )
         if cross is not None:
             axis.axvline(100 * cross, color="black", linewidth=0.8, linestyle=":")
             axis.text(100 * cross, axis.get_ylim()[1], f"{cross:.0%}", ha="center", va="bottom")
@@ -100,8 +102,8 @@ def _joined(project: Project, place: Path, old: int, fraction: float, rounds: in
 
     arrive(old)
     project.run()
-    ways = {"incremental": lambda: project.run(["incremental"]), "full": lambda: project.run(["full"])}
-    return interleaved(ways, rounds, before=lambda: arrive(max(1, int(fraction * have))))
+    methods = {"incremental": lambda: project.run(["incremental"]), "full": lambda: project.run(["full"])}
+    return interleaved(methods, rounds, before=lambda: arrive(max(1, int(fraction * have))))
 
 
 def _workflow() -> kn.Workflow:

@@ -30,26 +30,26 @@ class Timings:
     seconds: Mapping[str, tuple[float, ...]]
     cpu: Mapping[str, tuple[float, ...]]
 
-    def median(self, way: str) -> float:
+    def median(self, method: str) -> float:
         """The median of a way's rounds, in seconds."""
-        return statistics.median(self.seconds[way])
+        return statistics.median(self.seconds[method])
 
-    def ratio(self, way: str, against: str) -> float:
+    def ratio(self, method: str, against: str) -> float:
         """How many times as long one way took as another: the median over the rounds."""
-        return statistics.median(a / b for a, b in zip(self.seconds[way], self.seconds[against], strict=True))
+        return statistics.median(a / b for a, b in zip(self.seconds[method], self.seconds[against], strict=True))
 
-    def cpu_ratio(self, way: str, against: str) -> float:
+    def cpu_ratio(self, method: str, against: str) -> float:
         """How many times as much work one way was as another: the median over the rounds."""
-        return statistics.median(a / b for a, b in zip(self.cpu[way], self.cpu[against], strict=True))
+        return statistics.median(a / b for a, b in zip(self.cpu[method], self.cpu[against], strict=True))
 
-    def difference(self, way: str, against: str) -> float:
+    def difference(self, method: str, against: str) -> float:
         """How many seconds longer one way took than another: the median over the rounds."""
-        return statistics.median(a - b for a, b in zip(self.seconds[way], self.seconds[against], strict=True))
+        return statistics.median(a - b for a, b in zip(self.seconds[method], self.seconds[against], strict=True))
 
     def rounded(self) -> dict[str, list[float]]:
         """For the record."""
-        both = {**self.seconds, **{f"{way}, cpu": each for way, each in self.cpu.items()}}
-        return {way: [round(one, 3) for one in each] for way, each in both.items()}
+        both = {**self.seconds, **{f"{method}, cpu": each for method, each in self.cpu.items()}}
+        return {method: [round(one, 3) for one in each] for method, each in both.items()}
 
 
 def spent(action: Callable[[], object]) -> tuple[float, float]:
@@ -71,7 +71,7 @@ def _cpu() -> float:
 
 
 def interleaved(
-    ways: Mapping[str, Callable[[], object]],
+    methods: Mapping[str, Callable[[], object]],
     rounds: int,
     *,
     warm: bool = False,
@@ -80,24 +80,24 @@ def interleaved(
     """Time ways in turn.
 
     Args:
-        ways: what to do, by name.
+        methods: what to do, by name.
         rounds: how often.
         warm: whether a first round is thrown away.
         before: untimed work before each round.
     """
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
     for number in range(rounds + warm):
         before()
         # Every other round goes backwards, so that no way always profits from what its neighbour left in caches.
-        for name in ways if number % 2 == 0 else reversed(list(ways)):
-            both = spent(ways[name])
+        for name in methods if number % 2 == 0 else reversed(list(methods)):
+            both = spent(methods[name])
             if number >= warm:
                 taken[name].append(both)
     timings = Timings(
         {name: tuple(time for time, _ in each) for name, each in taken.items()},
         {name: tuple(cpu for _, cpu in each) for name, each in taken.items()},
     )
-    print(", ".join(f"{name} {timings.median(name):.2f} s" for name in ways), file=sys.stderr, flush=True)
+    print(", ".join(f"{name} {timings.median(name):.2f} s" for name in methods), file=sys.stderr, flush=True)
     return timings
 
 

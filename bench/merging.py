@@ -47,12 +47,12 @@ def measure(scale: Scale) -> list[Report]:
 
 
 def _report(name: str, title: str, curves: Curves) -> Report:
-    ways = list(curves.ratios)
+    methods = list(curves.ratios)
     return Report(
         name=name,
         title=f"{title}: reading n blocks of {curves.rows_per_block:,} rows, in times the compacted block",
-        columns=("blocks", *ways),
-        rows=[(n, *(curves.ratios[way][i] for way in ways)) for i, n in enumerate(curves.blocks)],
+        columns=("blocks", *methods),
+        rows=[(n, *(curves.ratios[method][i] for method in methods)) for i, n in enumerate(curves.blocks)],
         timings=curves.timings,
         note="All merge to the same rows, as no key occurs twice: whatever is slower is so because of merging."
         " *Append* needs none. Kilonova chooses among the others by size.",
@@ -64,8 +64,8 @@ def _report(name: str, title: str, curves: Curves) -> Report:
 def _drawn(curves: Curves) -> Draw:
     def draw(axes: Any) -> None:
         for axis, sink in zip(axes, ("write", "scan"), strict=True):
-            for way, marker in zip(("append", *WAYS), "osD^", strict=True):
-                axis.plot(curves.blocks, curves.ratios[f"{way}, {sink}"], marker=marker, markersize=4, label=way)
+            for method, marker in zip(("append", *WAYS), "osD^", strict=True):
+                axis.plot(curves.blocks, curves.ratios[f"{method}, {sink}"], marker=marker, markersize=4, label=method)
             axis.axhline(1, color="black", linewidth=0.8)
             axis.set(xscale="log", xlabel="blocks", ylabel="times the compacted block", title=f"read and {sink}")
             axis.set_xticks(curves.blocks, map(str, curves.blocks))
@@ -82,7 +82,7 @@ def _curves(size: int, blocks: tuple[int, ...], rounds: int) -> Curves:
     with ExitStack() as stack:
         first, place = stack.enter_context(sandbox(_workflow()))
         spark = first.warehouse.spark
-        opened = {way: stack.enter_context(sandbox(_workflow(), sizes=sizes))[0] for way, sizes in WAYS.items()}
+        opened = {method: stack.enter_context(sandbox(_workflow(), sizes=sizes))[0] for method, sizes in WAYS.items()}
         for number in range(1, blocks[-1] + 1):
             block = _block(spark, size, number, blocks[-1], place / "block")
             first.ingest("appended", str(block))
@@ -92,20 +92,20 @@ def _curves(size: int, blocks: tuple[int, ...], rounds: int) -> Curves:
                 continue
             curves.blocks.append(number)
             readers: dict[str, tuple[Project, str]] = {"append": (first, "appended")}
-            readers |= {way: (project, "keyed") for way, project in opened.items()}
-            for way, (project, channel) in readers.items():
-                kept = "compacted" if way == "append" else "compacted_keyed"
+            readers |= {method: (project, "keyed") for method, project in opened.items()}
+            for method, (project, channel) in readers.items():
+                kept = "compacted" if method == "append" else "compacted_keyed"
                 project.ingest(kept, first.read("appended"), replace=True)
                 for sink, do in (("write", lambda frame: write(frame, place / "out")), ("scan", noop)):
                     taken = _compared(project, channel, kept, do, rounds)
-                    curves.ratios.setdefault(f"{way}, {sink}", []).append(taken.ratio("blocks", "compacted"))
-                    curves.timings[f"{number} blocks, {way}, {sink}"] = taken.rounded()
+                    curves.ratios.setdefault(f"{method}, {sink}", []).append(taken.ratio("blocks", "compacted"))
+                    curves.timings[f"{number} blocks, {method}, {sink}"] = taken.rounded()
     return curves
 
 
 def _compared(project: Project, channel: str, kept: str, do: Callable[[DataFrame], None], rounds: int) -> Timings:
-    ways = {"blocks": lambda: do(project.read(channel)), "compacted": lambda: do(project.read(kept))}
-    return interleaved(ways, rounds, warm=rounds > 1)
+    methods = {"blocks": lambda: do(project.read(channel)), "compacted": lambda: do(project.read(kept))}
+    return interleaved(methods, rounds, warm=rounds > 1)
 
 
 def _workflow() -> kn.Workflow:

@@ -46,18 +46,18 @@ def measure(scale: Scale) -> list[Report]:
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
         taken = _timed(project, Refresh(spark, data), directory, rounds)
     timings = Timings(
-        {way: tuple(time for time, _ in each) for way, each in taken.items()},
-        {way: tuple(cpu for _, cpu in each) for way, each in taken.items()},
+        {method: tuple(time for time, _ in each) for method, each in taken.items()},
+        {method: tuple(cpu for _, cpu in each) for method, each in taken.items()},
     )
     # The first round after the first time still compiles.
-    each = {way: statistics.median(seconds[2:] or seconds[1:]) for way, seconds in timings.seconds.items()}
+    each = {method: statistics.median(seconds[2:] or seconds[1:]) for method, seconds in timings.seconds.items()}
     each["pipelines, less their start"] = each["pipelines"] - each.pop("an empty pipeline")
     return [
         Report(
             name="peers",
             title=f"Two queries of TPC-H at scale {size:g}, while 1% of the line items arrives in each round",
             columns=("way", "each round, s", "times as long"),
-            rows=[(way, seconds, seconds / each["kilonova"]) for way, seconds in each.items()],
+            rows=[(method, seconds, seconds / each["kilonova"]) for method, seconds in each.items()],
             timings={"seconds": timings.rounded()},
             note="q01 and q06. Streams run with `availableNow` and RocksDB in the same warm session as Kilonova, whose"
             " time includes taking the rows in. A pipeline is a process of its own; the last line leaves out what one"
@@ -90,14 +90,14 @@ def _timed(project: Project, refresh: Refresh, directory: Path, rounds: int) -> 
             project.ingest("lineitem", str(file))
             project.run()
 
-        ways: dict[str, Callable[[], None]] = {
+        methods: dict[str, Callable[[], None]] = {
             "kilonova": kilonova,
             "streaming": lambda: _streamed(spark, arrivals, directory),
             "pipelines": pipeline,
             "an empty pipeline": nothing,
         }
-        for way, act in ways.items():
-            taken.setdefault(way, []).append(spent(act))
+        for method, act in methods.items():
+            taken.setdefault(method, []).append(spent(act))
         print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
     for name in KEPT:
         if count_differences(spark.read.parquet(str(directory / "streamed" / name)), project.read(name)):

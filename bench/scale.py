@@ -64,19 +64,19 @@ def measure(scale: Scale) -> list[Report]:
 def _measured(kind: str, blocks: int, tasks: int) -> Iterator[tuple[str, float, float]]:
     with project_on(kind) as project:
         held = _Held(project)
-        workplace = RunEnvironment(
+        environment = RunEnvironment(
             catalog=project.catalog, files=NoFiles(), owner="bench", lease=LEASE, listener=no_listener
         )
         project.apply(_crowded())
         arrive(project, "crowded")
-        execute_run(workplace, partial(plan_run, occasion=RunDue()), nothing)
+        execute_run(environment, partial(plan_run, request=RunDue()), nothing)
         _fill(project, blocks)
-        yield held.longest(f"an ingest beside {blocks:,} blocks", lambda: _ingest(workplace))
+        yield held.longest(f"an ingest beside {blocks:,} blocks", lambda: _ingest(environment))
 
         def run() -> None:
             arrive(project, "crowded")
             held.forget()
-            execute_run(workplace, partial(plan_run, occasion=RunDue()), nothing)
+            execute_run(environment, partial(plan_run, request=RunDue()), nothing)
 
         yield held.longest(f"a run that reads one of {blocks:,} blocks", run)
         yield held.longest(
@@ -85,7 +85,7 @@ def _measured(kind: str, blocks: int, tasks: int) -> Iterator[tuple[str, float, 
         )
         _missed(project)
         yield held.longest("a year of missed minutes", lambda: _fire(project), rounds=1)
-        _replace(workplace)
+        _replace(environment)
         yield held.longest(
             f"garbage collection of {blocks:,} blocks",
             lambda: collect_garbage(project.catalog, NoFiles(), no_listener),
@@ -93,7 +93,7 @@ def _measured(kind: str, blocks: int, tasks: int) -> Iterator[tuple[str, float, 
         )
     with project_on(kind) as project:
         held = _Held(project)
-        workplace = RunEnvironment(
+        environment = RunEnvironment(
             catalog=project.catalog, files=NoFiles(), owner="bench", lease=LEASE, listener=no_listener
         )
         project.apply(_many(tasks))
@@ -101,7 +101,7 @@ def _measured(kind: str, blocks: int, tasks: int) -> Iterator[tuple[str, float, 
         def due() -> None:
             arrive(project, "lonely")
             held.forget()
-            execute_run(workplace, partial(plan_run, occasion=RunDue(("only",))), nothing)
+            execute_run(environment, partial(plan_run, request=RunDue(("only",))), nothing)
 
         yield held.longest(f"a run of one of {tasks:,} tasks", due)
 
@@ -175,17 +175,17 @@ def _fill(project: Project, blocks: int) -> None:
         channel_store.mark_changed(tx, [channel])
 
 
-def _ingest(workplace: RunEnvironment, *, whole: bool = False) -> None:
+def _ingest(environment: RunEnvironment, *, whole: bool = False) -> None:
     def prepare(tx: Transaction) -> RunPlan[Any]:
         found = ingest_target(tx, "crowded", Production.DELTA)
         return RunPlan(kind=RunKind.INGEST, tasks=(), writes=("crowded",), pins=found.pins, plan=found)
 
-    execute_run(workplace, prepare, partial(_rows, whole=whole))
+    execute_run(environment, prepare, partial(_rows, whole=whole))
 
 
 def _rows(begun: ActiveRun[Any], whole: bool) -> RunResults:
     point, name = begun.points["crowded"], begun.name_block("crowded")
-    like = begun.plan.chronicle.blocks[-1]
+    like = begun.plan.state.blocks[-1]
     kind = Base(point) if whole else Delta(point - 1, point)
     block = replace(like, number=name.number, suffix=name.suffix, kind=kind)
     output = RunOutput(
@@ -200,10 +200,10 @@ def _rows(begun: ActiveRun[Any], whole: bool) -> RunResults:
     return RunResults(inputs=(), outputs=(output,), advances=())
 
 
-def _replace(workplace: RunEnvironment) -> None:
+def _replace(environment: RunEnvironment) -> None:
     """Have nothing need the blocks any more."""
-    _ingest(workplace, whole=True)
-    execute_run(workplace, partial(plan_run, occasion=RunDue()), nothing)
+    _ingest(environment, whole=True)
+    execute_run(environment, partial(plan_run, request=RunDue()), nothing)
 
 
 def _missed(project: Project) -> None:

@@ -138,7 +138,7 @@ class _Idler(Worker):
 
     def __init__(self, project: Project, _directory: Path, _settings: Mapping[str, Any], heard: Heard) -> None:
         self._heard = heard
-        self._workplace = RunEnvironment(
+        self._environment = RunEnvironment(
             catalog=project.catalog, files=NoFiles(), owner=f"idler {id(self)}", lease=LEASE, listener=no_listener
         )
         self.doing, self.answer, self.since, self.killed, self.ready = None, None, 0.0, "", True
@@ -146,7 +146,7 @@ class _Idler(Worker):
 
     @property
     def owner(self) -> str:
-        return self._workplace.owner
+        return self._environment.owner
 
     def give(self, work: Work, answer: object = None) -> None:
         self.doing, self.since = work, time.monotonic()
@@ -154,9 +154,9 @@ class _Idler(Worker):
 
     def _run(self, work: Any) -> None:
         (claimed,) = work.claims
-        occasion = RunFirings(claimed)
+        request = RunFirings(claimed)
         execute_run(
-            self._workplace, partial(plan_run, occasion=occasion), nothing, partial(skip_firings, occasion=occasion)
+            self._environment, partial(plan_run, request=request), nothing, partial(skip_firings, request=request)
         )
         self._heard(self, BatchEnded((FiringOutcome(),)))
 
@@ -168,7 +168,7 @@ def nothing(begun: ActiveRun[TaskPlan]) -> RunResults:
     """A run that reads everything and finds nothing to write."""
     outputs, advances = [], []
     for progress, _ in begun.plan.steps:
-        points = tuple((name, begun.plan.chronicles[name].latest_readable) for name in progress.task.reads)
+        points = tuple((name, begun.plan.states[name].latest_readable) for name in progress.task.reads)
         advances.append(Advance(task=progress.task.name, logic=progress.logic, points=points))
         for channel in progress.task.writes:
             outputs.append(

@@ -28,29 +28,29 @@ def measure(scale: Scale) -> list[Report]:
     with sandbox(_workflow(copies)) as (project, directory):
         write(_articles(project, size), directory / "articles")
         project.ingest("articles", str(directory / "articles"))
-        for way in WAYS:  # the first time is for Java to compile
-            _LAUNCH[way](project, _claimed(project, [_name(f"warm_{way}", 1, 0)]))
+        for method in WAYS:  # the first time is for Java to compile
+            _LAUNCH[method](project, _claimed(project, [_name(f"warm_{method}", 1, 0)]))
         for count in copies:
-            for way in WAYS:
-                parts = _claimed(project, [_name(way, count, number) for number in range(count)])
-                taken[way, count] = spent(partial(_LAUNCH[way], project, parts))
+            for method in WAYS:
+                parts = _claimed(project, [_name(method, count, number) for number in range(count)])
+                taken[method, count] = spent(partial(_LAUNCH[method], project, parts))
     most = copies[-1]
     grown = taken["merged", most][1] / taken["merged", 1][1]
     return [
         Report(
             name="sharing",
             title=f"Copies of the news de-duplication, over {size:,} articles",
-            columns=("copies", *(f"{way}, s" for way in WAYS), *(f"{way}, core seconds" for way in WAYS)),
+            columns=("copies", *(f"{method}, s" for method in WAYS), *(f"{method}, core seconds" for method in WAYS)),
             rows=[
-                (count, *(taken[way, count][0] for way in WAYS), *(taken[way, count][1] for way in WAYS))
+                (count, *(taken[method, count][0] for method in WAYS), *(taken[method, count][1] for method in WAYS))
                 for count in copies
             ],
             goals=[
                 Goal(f"core seconds of {most} merged copies, in parts of {most} times those of one", grown / most, 0.7)
             ],
             timings={
-                f"{way}, {count}": {"seconds": [round(time, 3)], "core seconds": [round(cpu, 3)]}
-                for (way, count), (time, cpu) in taken.items()
+                f"{method}, {count}": {"seconds": [round(time, 3)], "core seconds": [round(cpu, 3)]}
+                for (method, count), (time, cpu) in taken.items()
             },
             note="Merged copies do once what they have in common, and copy its blocks; each has a run of its own.",
             panels=2,
@@ -71,16 +71,16 @@ def _workflow(copies: tuple[int, ...]) -> kn.Workflow:
     copied.task(writes=("unique_articles", "hashes"))(news.dedupe.function)
     workflow = kn.Workflow("copies")
     workflow.channel("articles", ARTICLES)
-    for way in WAYS:
-        workflow.bind(_name(f"warm_{way}", 1, 0), copied, {"articles": "articles"})
+    for method in WAYS:
+        workflow.bind(_name(f"warm_{method}", 1, 0), copied, {"articles": "articles"})
         for count in copies:
             for number in range(count):
-                workflow.bind(_name(way, count, number), copied, {"articles": "articles"})
+                workflow.bind(_name(method, count, number), copied, {"articles": "articles"})
     return workflow
 
 
-def _name(way: str, count: int, number: int) -> str:
-    return f"{way.replace(' ', '_')}_{count}_{number}"
+def _name(method: str, count: int, number: int) -> str:
+    return f"{method.replace(' ', '_')}_{count}_{number}"
 
 
 def _articles(project: Project, size: int) -> Any:
@@ -115,8 +115,8 @@ def _at_once(project: Project, parts: list[Claim]) -> None:
 
 
 def _merged(project: Project, parts: list[Claim]) -> None:
-    with project.shared_batch(parts) as joint, ThreadPoolExecutor(len(parts)) as pool:
-        list(pool.map(partial(project.run_claim, joint=joint), parts))
+    with project.shared_batch(parts) as shared_steps, ThreadPoolExecutor(len(parts)) as pool:
+        list(pool.map(partial(project.run_claim, shared_steps=shared_steps), parts))
 
 
 _LAUNCH: dict[str, Callable[[Project, list[Claim]], None]] = {
@@ -129,8 +129,8 @@ _LAUNCH: dict[str, Callable[[Project, list[Claim]], None]] = {
 def _drawn(taken: dict[tuple[str, int], tuple[float, float]], copies: tuple[int, ...]) -> Draw:
     def draw(axes: Any) -> None:
         for axis, which, what in zip(axes, (0, 1), ("seconds", "seconds of all cores"), strict=True):
-            for way in WAYS:
-                axis.plot(copies, [taken[way, count][which] for count in copies], marker="o", label=way)
+            for method in WAYS:
+                axis.plot(copies, [taken[method, count][which] for count in copies], marker="o", label=method)
             axis.set(xlabel="copies", ylabel=what, ylim=(0, None))
             axis.legend(fontsize="small")
 

@@ -63,7 +63,7 @@ def measure(scale: Scale) -> list[Report]:
         "with": "`kilonova run`, archive",
     }
     table: list[tuple[object, ...]] = [("`kilonova status`", status.median("status"), "")]
-    table += [(label, runs.median(way), runs.ratio(way, "bare")) for way, label in names.items()]
+    table += [(label, runs.median(method), runs.ratio(method, "bare")) for method, label in names.items()]
     return [
         Report(
             name="startup",

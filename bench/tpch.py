@@ -39,16 +39,16 @@ def _report(size: float, rounds: int) -> Report:
     place = Path(tempfile.gettempdir()) / "tpch"
     place.mkdir(exist_ok=True)
     data = generate(place, size)
-    with sandbox(each_way(TOUCHED)) as (project, directory):
+    with sandbox(each_method(TOUCHED)) as (project, directory):
         timings, chosen = _timed(project, Refresh(project.warehouse.spark, data), directory, rounds)
         kept = {name: _kept(project, name) for name in TOUCHED}
     faster = {name: 1 / each.ratio("change", "anew") for name, each in timings.items()}
     auto = {name: 1 / each.ratio("auto", "anew") for name, each in timings.items()}
     best = {name: max(1.0, ratio) for name, ratio in faster.items()}
     right = statistics.mean(
-        (way == "change") == (each.seconds["change"][place] <= each.seconds["anew"][place])
+        (method == "change") == (each.seconds["change"][place] <= each.seconds["anew"][place])
         for name, each in timings.items()
-        for place, way in enumerate(chosen[name])
+        for place, method in enumerate(chosen[name])
     )
     return Report(
         name=f"tpch_{size:g}",
@@ -61,7 +61,7 @@ def _report(size: float, rounds: int) -> Report:
                 each.median("change"),
                 faster[name],
                 each.median("auto"),
-                ", ".join(f"{way} {chosen[name].count(way)}" for way in dict.fromkeys(chosen[name])),
+                ", ".join(f"{method} {chosen[name].count(method)}" for method in dict.fromkeys(chosen[name])),
                 kept[name] / 1e6,
             )
             for name, each in timings.items()
@@ -80,7 +80,7 @@ def _report(size: float, rounds: int) -> Report:
     )
 
 
-def each_way(names: tuple[str, ...]) -> kn.Workflow:
+def each_method(names: tuple[str, ...]) -> kn.Workflow:
     """Some queries, each as three views: `q01` chooses, `q01_change` follows the change, `q01_anew` is made anew."""
     workflow = tpch(names)
     for name in names:
@@ -97,26 +97,28 @@ def _timed(
         write(refresh.first(table), directory / table)
         project.ingest(table, str(directory / table))
     views = {"auto": "{}", "change": "{}_change", "anew": "{}_anew"}
-    taken: dict[str, dict[str, list[tuple[float, float]]]] = {name: {way: [] for way in views} for name in TOUCHED}
+    taken: dict[str, dict[str, list[tuple[float, float]]]] = {
+        name: {method: [] for method in views} for name in TOUCHED
+    }
     chosen: dict[str, list[str]] = {name: [] for name in TOUCHED}
     for number in range(1 + WARMING + rounds):
         if number:
             for table, rows in refresh.orders(number).items():
                 project.ingest(table, rows)
         for name in TOUCHED:
-            for way, view in list(views.items())[:: 1 if number % 2 else -1]:
+            for method, view in list(views.items())[:: 1 if number % 2 else -1]:
                 both = spent(partial(project.run, [view.format(name)]))
                 if number > WARMING:
-                    taken[name][way].append(both)
-                    if way == "auto":
+                    taken[name][method].append(both)
+                    if method == "auto":
                         chosen[name].append(went(project))
         print(f"round {number} of {WARMING + rounds}", file=sys.stderr, flush=True)
     timings = {
         name: Timings(
-            {way: tuple(time for time, _ in each) for way, each in ways.items()},
-            {way: tuple(cpu for _, cpu in each) for way, each in ways.items()},
+            {method: tuple(time for time, _ in each) for method, each in methods.items()},
+            {method: tuple(cpu for _, cpu in each) for method, each in methods.items()},
         )
-        for name, ways in taken.items()
+        for name, methods in taken.items()
     }
     return timings, chosen
 
@@ -131,7 +133,7 @@ def went(project: Project) -> str:
 def _kept(project: Project, view: str) -> int:
     """How many bytes a view keeps besides itself."""
     channels = project.status().channels
-    return sum(chronicle.size for name, chronicle in channels.items() if name.startswith(f"{view}_change__"))
+    return sum(state.size for name, state in channels.items() if name.startswith(f"{view}_change__"))
 
 
 def _mean(ratios: dict[str, float]) -> float:

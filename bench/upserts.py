@@ -47,14 +47,14 @@ def measure(scale: Scale) -> list[Report]:
                 upserts.grow(length)
                 taken = upserts.read(rounds)
                 timings[f"read {length} deltas, {size} rows"] = taken.rounded()
-                ratios = {way: taken.ratio(way, against) for way, against in WAYS.items()}
-                works = {way: taken.cpu_ratio(way, against) for way, against in WAYS.items()}
+                ratios = {method: taken.ratio(method, against) for method, against in WAYS.items()}
+                works = {method: taken.cpu_ratio(method, against) for method, against in WAYS.items()}
                 label = f"{size:,} rows, {length} deltas".replace(",", " ", f"{size:,}".count(","))
                 reading.append((label, taken.median("copy"), *ratios.values(), *works.values()))
                 curves.setdefault(size, []).append(ratios["read and write"])
-                for way in ("read and write", "compact"):
+                for method in ("read and write", "compact"):
                     limit = 1.25 if length <= 10 else 1.5
-                    goals.append(Goal(f"{size:,} rows, {length} deltas: {way}, times a copy", ratios[way], limit))
+                    goals.append(Goal(f"{size:,} rows, {length} deltas: {method}, times a copy", ratios[method], limit))
     return [
         Report(
             name="publishing",
@@ -70,7 +70,7 @@ def measure(scale: Scale) -> list[Report]:
         Report(
             name="upserts",
             title="Reading and compacting a base with deltas of 1% each, in times a plain copy of the same rows",
-            columns=("", "copy, s", *WAYS, *(f"{way}, CPU" for way in WAYS)),
+            columns=("", "copy, s", *WAYS, *(f"{method}, CPU" for method in WAYS)),
             rows=reading,
             goals=[goal for goal in goals if not goal.at_least],
             timings={name: each for name, each in timings.items() if name.startswith("read")},
@@ -164,9 +164,9 @@ class _Upserts:
     def _compact(self) -> None:
         """Compact, without telling the catalog, so that it can be done again."""
         with self._project.catalog.reading() as tx:
-            chronicle = channel_store.channel_state(tx, "keyed")
+            state = channel_store.channel_state(tx, "keyed")
         number = next(self._scratch)
-        self._project.warehouse.compact(chronicle.snapshot(chronicle.latest_readable), number)
+        self._project.warehouse.compact(state.snapshot(state.latest_readable), number)
         self._project.warehouse.delete([number])
 
     def _file(self, of: str) -> str:

@@ -248,9 +248,9 @@ def _arrivals_waiting(tx: Transaction) -> bool:
 def _check(project: Project, feed: Feed, last: int, tally: Tally) -> None:
     found: dict[str, Rows] = {}
     with project.catalog.reading() as tx:
-        chronicles = channel_store.channel_states(tx)
-    for name, chronicle in chronicles.items():
-        written = chronicle.schema_at(chronicle.latest_readable) is not None
+        states = channel_store.channel_states(tx)
+    for name, state in states.items():
+        written = state.schema_at(state.latest_readable) is not None
         found[name] = Counter(tuple(row) for row in project.rows(name)[1]) if written else Counter()
     tally.batches = len(feed.sent)
     tally.unconfirmed = sum(not confirmed for _, _, confirmed in feed.sent)

@@ -53,9 +53,9 @@ def main() -> None:
         )
         step = bar.add_task("starting Spark", total=len(batches))
 
-        def hear(telling: RunNotification) -> None:
-            if isinstance(telling, StepStarted):
-                bar.update(step, description=f"{telling.step:16}")
+        def hear(notification: RunNotification) -> None:
+            if isinstance(notification, StepStarted):
+                bar.update(step, description=f"{notification.step:16}")
 
         project = stack.enter_context(kn.open_project(place, listener=hear, **({"spark": spark} if spark else {})))
         project.create()

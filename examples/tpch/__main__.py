@@ -65,9 +65,9 @@ def _checked(project: kn.Project, queries: list[str], title: str) -> int:
         rows = project.read(name).select(expected.columns)
         differences = count_differences(rows, expected)
         wrong += differences > 0
-        ways = ", ".join(dict.fromkeys(item.reason.partition(":")[0] for item in mine))
+        methods = ", ".join(dict.fromkeys(item.reason.partition(":")[0] for item in mine))
         seconds = sum(item.seconds for item in mine)
-        shown.add_row(name, str(rows.count()), str(differences), f"{seconds:.1f}", ways)
+        shown.add_row(name, str(rows.count()), str(differences), f"{seconds:.1f}", methods)
     console.print(shown)
     return wrong
 

@@ -160,22 +160,27 @@ def test_values_of_older_catalogs_get_their_present_names(catalog: Catalog) -> N
     webhook = Webhook(name="w", url="http://example.com", kinds=frozenset({EventKind.FAILED}), secret="idle")
     with catalog.writing() as tx:
         subscriptions.add(tx, webhook)
-        output, outlet = tables.run_output, tables.outlet
+        output, subscription = tables.run_output, tables.subscription
         old = {"way": "whole", "estimates": {"whole": 2.0, "fresh": 1.0}}
         tx.connection.execute(update(output).where(output.c.run_id == 1).values(old))
-        definition = {**tx.connection.execute(select(outlet.c.definition)).scalar_one(), "kinds": ["failed", "idle"]}
-        tx.connection.execute(update(outlet).values(definition=definition))
+        definition = {
+            **tx.connection.execute(select(subscription.c.definition)).scalar_one(),
+            "kinds": ["failed", "idle"],
+        }
+        tx.connection.execute(update(subscription).values(definition=definition))
         tx.connection.execute(update(tables.event).where(tables.event.c.id == 1).values(kind="server silent"))
         weighed = update(tables.channel).where(tables.channel.c.name == "users")
         tx.connection.execute(weighed.values(policy={"policy": "weigh", "waste": 3.0}))
         tx.connection.execute(text("UPDATE alembic_version SET version_num = '0024'"))
     catalog.create()
     with catalog.reading() as tx:
-        first, second = tx.connection.execute(select(output.c.way, output.c.estimates).order_by(output.c.run_id)).all()
+        first, second = tx.connection.execute(
+            select(output.c.method, output.c.estimates).order_by(output.c.run_id)
+        ).all()
         assert tuple(first) == ("full", {"full": 2.0, "initial": 1.0})
         assert tuple(second) == (None, None)
         [registered] = subscriptions.subscriptions(tx)
-        assert registered.outlet == replace(webhook, kinds=frozenset({EventKind.FAILED, EventKind.SKIPPED}))
+        assert registered.subscription == replace(webhook, kinds=frozenset({EventKind.FAILED, EventKind.SKIPPED}))
         assert next(event.kind for event in events.since(tx, 0)) is EventKind.SERVER_SILENT
         assert channel_store.policy(tx, "users") == CostBased(max_amplification=3.0)
 

@@ -71,9 +71,9 @@ def test_only_one_run_has_a_file(catalog: Catalog) -> None:
     run = started(catalog, "a", "b")
     assert ready(catalog) == []
     with catalog.writing() as tx:
-        fates = [FileOutcome("a", FileState.INGESTED), FileOutcome("b", FileState.QUARANTINED, "it is bad")]
+        file_outcomes = [FileOutcome("a", FileState.INGESTED), FileOutcome("b", FileState.QUARANTINED, "it is bad")]
         runs.commit(tx, run, inputs=(), outputs=(), advances=())
-        files.resolve_files(tx, run, "orders", fates)
+        files.resolve_files(tx, run, "orders", file_outcomes)
     assert states(catalog) == {"a": FileState.INGESTED, "b": FileState.QUARANTINED, "c": FileState.READY}
     assert ready(catalog) == ["c"]
     assert said(catalog, EventKind.FILE_QUARANTINED) == ["orders: b: it is bad"]

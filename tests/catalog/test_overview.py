@@ -190,7 +190,7 @@ def check(catalog: Catalog) -> None:
     """Compare with what is read whole."""
     looking, found = ProjectReader(catalog), glanced(catalog)
     with catalog.reading() as tx:
-        every, known, chronicles = run_queries.runs(tx), registry.tasks(tx), channel_store.channel_states(tx)
+        every, known, states = run_queries.runs(tx), registry.tasks(tx), channel_store.channel_states(tx)
         bound = bindings.bindings(tx)
         held = {
             run.number: runs.run_holdings(tx, run.number).reserved for run in every if run.state is RunState.RUNNING
@@ -204,12 +204,12 @@ def check(catalog: Catalog) -> None:
         ):
             filled.setdefault(row.name, []).append(row.number)
         assert found.event == events.newest(tx)
-    assert list(found.channels) == sorted(chronicles)
+    assert list(found.channels) == sorted(states)
     for name, glance in found.channels.items():
-        chronicle = chronicles[name]
-        newest = next((each for each in chronicle.points if each.number == chronicle.latest_distinct), None)
-        blocks = chronicle.snapshot(chronicle.latest_readable).blocks
-        assert (glance.point, glance.time) == (chronicle.latest_distinct, newest and newest.time), name
+        state = states[name]
+        newest = next((each for each in state.points if each.number == state.latest_distinct), None)
+        blocks = state.snapshot(state.latest_readable).blocks
+        assert (glance.point, glance.time) == (state.latest_distinct, newest and newest.time), name
         assert glance.rows == sum(block.statistics.rows for block in blocks), name
         assert glance.bytes == sum(block.statistics.bytes for block in blocks), name
         assert glance.writing == tuple(sorted(number for number, points in held.items() if name in points)), name
@@ -227,10 +227,10 @@ def check(catalog: Catalog) -> None:
         assert {each.channel for each in task.reads if each.drives} == set(triggering_inputs(registered.task)), name
         assert task.writes == registered.task.writes, name
         for each in task.reads:
-            chronicle, cursor = chronicles[each.channel], registered.cursor(each.channel)
-            news = [number for number in filled.get(each.channel, ()) if cursor < number <= chronicle.latest_readable]
+            state, cursor = states[each.channel], registered.cursor(each.channel)
+            news = [number for number in filled.get(each.channel, ()) if cursor < number <= state.latest_readable]
             assert each.cursor == cursor, (name, each)
-            assert each.behind == (len(news) if registered.started else bool(chronicle.latest_distinct)), (name, each)
+            assert each.behind == (len(news) if registered.started else bool(state.latest_distinct)), (name, each)
     assert {name: each.paused for name, each in found.bindings.items()} == {
         name: each.paused for name, each in bound.items()
     }

@@ -67,12 +67,12 @@ def test_readers_see_points_below_the_lowest_one_still_reserved(clicks: Catalog)
         assert runs.fail(tx, begun[1][0], "no luck")
     assert readable(clicks, "clicks") == 3
     with clicks.reading() as tx:
-        chronicle = channel_store.channel_state(tx, "clicks")
-    assert [(point.number, point.state) for point in chronicle.points] == [
+        state = channel_store.channel_state(tx, "clicks")
+    assert [(point.number, point.state) for point in state.points] == [
         (1, PointState.FILLED),
         (3, PointState.FILLED),
     ]
-    assert len(chronicle.snapshot(3).deltas) == 2
+    assert len(state.snapshot(3).deltas) == 2
 
 
 def test_one_run_at_a_time_has_a_task(clicks: Catalog) -> None:
@@ -260,9 +260,9 @@ def test_a_point_without_a_block_is_cancelled(clicks: Catalog) -> None:
         begun = begin(tx, "clicks")
     commit(clicks, *begun, empty=True)
     with clicks.reading() as tx:
-        chronicle = channel_store.channel_state(tx, "clicks")
-    assert (chronicle.latest_readable, chronicle.latest_distinct) == (1, 0)
-    assert chronicle.points[0].state is PointState.CANCELLED
+        state = channel_store.channel_state(tx, "clicks")
+    assert (state.latest_readable, state.latest_distinct) == (1, 0)
+    assert state.points[0].state is PointState.CANCELLED
 
 
 def test_a_reserved_point_that_the_results_leave_out_is_cancelled(clicks: Catalog) -> None:
@@ -336,15 +336,15 @@ def test_points_of_a_channel_that_was_dropped_are_not_counted_anew(clicks: Catal
         channel_store.drop_channel(tx, "clicks")
         registry.add_channels(tx, [a_channel("clicks")], "w")
     with clicks.reading() as tx:
-        chronicle = channel_store.channel_state(tx, "clicks")
-    assert (chronicle.latest_readable, chronicle.latest_distinct, chronicle.snapshot(3).blocks) == (3, 0, ())
+        state = channel_store.channel_state(tx, "clicks")
+    assert (state.latest_readable, state.latest_distinct, state.snapshot(3).blocks) == (3, 0, ())
     with pytest.raises(NotFound, match="dropped"):
-        chronicle.snapshot(2)
+        state.snapshot(2)
     ingested(clicks, "clicks")
     with clicks.reading() as tx:
-        chronicle = channel_store.channel_state(tx, "clicks")
-    assert [point.number for point in chronicle.points] == [4]
-    assert (chronicle.latest_distinct, len(chronicle.snapshot(4).blocks)) == (4, 1)
+        state = channel_store.channel_state(tx, "clicks")
+    assert [point.number for point in state.points] == [4]
+    assert (state.latest_distinct, len(state.snapshot(4).blocks)) == (4, 1)
     with clicks.writing() as tx:  # without having been written
         for _ in range(2):
             channel_store.drop_channel(tx, "clicks")

@@ -40,7 +40,7 @@ def test_a_server_says_what_it_has_taken_on(catalog: Catalog, clock: Clock) -> N
             claimed=first.claims[0],
         )
         for known in subscriptions.subscriptions(tx):
-            subscriptions.claim(tx, known, "two" if known.outlet.name == "hook" else "another", LEASE)
+            subscriptions.claim(tx, known, "two" if known.subscription.name == "hook" else "another", LEASE)
         two, one = servers.server_statuses(tx, 10)
     assert (one.server.name, two.server.name) == ("one", "two")
     assert [(each.binding, each.state) for each in one.firings] == [
@@ -48,8 +48,8 @@ def test_a_server_says_what_it_has_taken_on(catalog: Catalog, clock: Clock) -> N
         ("a", FiringState.RUNNING),
     ]
     assert [each.number for each in one.runs] == [run]
-    assert (one.outlets, one.lost) == ((), ())
-    assert ([each.binding for each in two.firings], two.runs, two.outlets) == (["c"], (), ("hook",))
+    assert (one.subscriptions, one.lost) == ((), ())
+    assert ([each.binding for each in two.firings], two.runs, two.subscriptions) == (["c"], (), ("hook",))
     clock.forward(LEASE.total_seconds() - 1.5)
     with catalog.writing() as tx:
         assert servers.expire(tx) == ["one"]
@@ -64,7 +64,7 @@ def test_a_server_says_what_it_has_taken_on(catalog: Catalog, clock: Clock) -> N
     commit(catalog, run, points)
     with catalog.reading() as tx:
         two, one = servers.server_statuses(tx, 10)
-    assert (one.firings, one.runs, two.outlets) == ((), (), ())
+    assert (one.firings, one.runs, two.subscriptions) == ((), (), ())
 
 
 def test_a_server_that_lives_is_told_of_however_many_have_started_since(catalog: Catalog, clock: Clock) -> None:

@@ -142,10 +142,10 @@ class CatalogMachine(RuleBasedStateMachine):
             read, pins = {}, set()
             for task in tasks:
                 for channel, mode in READS[task].items():
-                    chronicle = channel_store.channel_state(tx, channel)
+                    channel_state = channel_store.channel_state(tx, channel)
                     begin = known[task].cursor(channel) if mode.advances else 0
-                    read[task, channel] = (begin, chronicle.latest_readable)
-                    pins |= {block.number for block in chronicle.delta(begin, chronicle.latest_readable).blocks}
+                    read[task, channel] = (begin, channel_state.latest_readable)
+                    pins |= {block.number for block in channel_state.delta(begin, channel_state.latest_readable).blocks}
             runs.pin(tx, runs.holder_of(number), pins, LEASE)
             return number, points, read, frozenset(pins)
 
@@ -168,14 +168,14 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(target=going, channel=st.sampled_from(CHANNELS))
     def compaction_starts(self, channel: str) -> object:
         def start(tx: Transaction) -> object:
-            chronicle = channel_store.channel_state(tx, channel)
-            snapshot = chronicle.snapshot(chronicle.latest_readable)
+            channel_state = channel_store.channel_state(tx, channel)
+            snapshot = channel_state.snapshot(channel_state.latest_readable)
             if not snapshot.deltas:
                 return None
             number, _ = runs.start(tx, kind=RunKind.COMPACTION, tasks=(), writes=(), owner="me", lease=LEASE)
             pins = [block.number for block in snapshot.blocks]
             runs.pin(tx, runs.holder_of(number), pins, LEASE)
-            return number, chronicle.latest_distinct, frozenset(pins)
+            return number, channel_state.latest_distinct, frozenset(pins)
 
         outcome = self.both(start)
         if outcome is None:
@@ -282,8 +282,8 @@ class CatalogMachine(RuleBasedStateMachine):
         name = f"reader {self.readers}"
 
         def pin(tx: Transaction) -> frozenset[int]:
-            chronicle = channel_store.channel_state(tx, channel)
-            blocks = frozenset(block.number for block in chronicle.snapshot(chronicle.latest_readable).blocks)
+            channel_state = channel_store.channel_state(tx, channel)
+            blocks = frozenset(block.number for block in channel_state.snapshot(channel_state.latest_readable).blocks)
             runs.pin(tx, name, blocks, LEASE)
             return blocks
 
@@ -350,20 +350,21 @@ class CatalogMachine(RuleBasedStateMachine):
                 for task, ports in READS.items():
                     for channel in ports:
                         assert known[task].cursor(channel) == self.model.cursors.get((task, channel), 0)
-                for name, chronicle in channel_store.channel_states(tx).items():
+                for name, channel_state in channel_store.channel_states(tx).items():
                     states = self.model.points[name]
-                    assert chronicle.latest == len(states)
-                    found = {point.number: point.state.value for point in chronicle.points}
+                    assert channel_state.latest == len(states)
+                    found = {point.number: point.state.value for point in channel_state.points}
                     assert all(states[number - 1] == state for number, state in found.items())
                     left_out = {number for number in range(1, len(states) + 1) if number not in found}
-                    assert all(n < chronicle.first_retained or states[n - 1] == "cancelled" for n in left_out)
+                    assert all(n < channel_state.first_retained or states[n - 1] == "cancelled" for n in left_out)
                     cursors = [at for (_, channel), at in self.model.cursors.items() if channel == name]
                     assert all(
-                        chronicle.is_equivalent(chronicle.first_retained, at) or chronicle.first_retained < at
+                        channel_state.is_equivalent(channel_state.first_retained, at)
+                        or channel_state.first_retained < at
                         for at in cursors
                     )
-                    assert chronicle.latest_readable == self.model.readable(name)
-                    assert all((p.time is None) is (p.state is PointState.RESERVED) for p in chronicle.points)
+                    assert channel_state.latest_readable == self.model.readable(name)
+                    assert all((p.time is None) is (p.state is PointState.RESERVED) for p in channel_state.points)
 
     @invariant()
     def readers_see_exactly_what_was_committed(self) -> None:
@@ -372,13 +373,15 @@ class CatalogMachine(RuleBasedStateMachine):
             with catalog.reading() as tx:
                 found = channel_store.channel_states(tx)
                 known = registry.tasks(tx)
-            for name, chronicle in found.items():
-                self._covers(chronicle.snapshot(chronicle.latest_readable).blocks, name, 0, chronicle.latest_readable)
+            for name, channel_state in found.items():
+                self._covers(
+                    channel_state.snapshot(channel_state.latest_readable).blocks, name, 0, channel_state.latest_readable
+                )
                 for task in READS:
                     if READS[task].get(name, Mode.ALL).advances and known[task].started:
                         cursor = known[task].cursor(name)
-                        reading = chronicle.delta(cursor, chronicle.latest_readable)
-                        states = self.model.points[name][cursor : chronicle.latest_readable]
+                        reading = channel_state.delta(cursor, channel_state.latest_readable)
+                        states = self.model.points[name][cursor : channel_state.latest_readable]
                         assert bool(reading.blocks) or "filled" not in states
 
     def _covers(self, blocks: tuple[object, ...], channel: str, start: int, end: int) -> None:

@@ -22,7 +22,7 @@ HOOK = Webhook(
 def add(catalog: Catalog, webhook: Webhook = HOOK) -> RegisteredSubscription:
     with catalog.writing() as tx:
         subscriptions.add(tx, webhook)
-        [known] = [each for each in subscriptions.subscriptions(tx) if each.outlet == webhook]
+        [known] = [each for each in subscriptions.subscriptions(tx) if each.subscription == webhook]
     return known
 
 
@@ -44,7 +44,7 @@ def test_an_outlet_is_told_of_what_happens_from_now_on(catalog: Catalog) -> None
         subscriptions.add_lineage(tx)
     add(catalog)
     with catalog.reading() as tx:
-        found = {each.outlet: each.standing.cursor for each in subscriptions.subscriptions(tx)}
+        found = {each.subscription: each.standing.cursor for each in subscriptions.subscriptions(tx)}
     assert found == {Lineage(): 1, HOOK: 2}
 
 
@@ -60,7 +60,7 @@ def test_names_are_given_once_and_known(catalog: Catalog) -> None:
             with pytest.raises(NotFound, match="no webhook"):
                 subscriptions.remove(tx, name)
         subscriptions.remove(tx, "w")
-        assert [each.outlet for each in subscriptions.subscriptions(tx)] == [Lineage()]
+        assert [each.subscription for each in subscriptions.subscriptions(tx)] == [Lineage()]
 
 
 def test_one_at_a_time_serves_an_outlet_and_another_takes_over_when_it_goes_silent(

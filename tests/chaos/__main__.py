@@ -259,12 +259,12 @@ class Storm:
             return False
         block = self.draw.choice(blocks)
         file = data(block)
-        ways: list[Callable[[], Any]] = [
+        methods: list[Callable[[], Any]] = [
             file.unlink,
             lambda: os.truncate(file, self.draw.choice((0, file.stat().st_size // 2))),
             lambda: shutil.copy(file, block / "part-99999.parquet"),
         ]
-        return self.damaged(channel, [block], self.draw.choice(ways))
+        return self.damaged(channel, [block], self.draw.choice(methods))
 
     def blocks(self, channel: str) -> list[Path]:
         """The directories of the live blocks of a channel that have files."""
@@ -506,8 +506,8 @@ def check(project: Project, client: Client, tally: Tally) -> None:
 
 def rows_of(project: Project, channel: str) -> list[Any]:
     with project.catalog.reading() as tx:
-        chronicle = channel_store.channel_state(tx, channel)
-    return project.rows(channel, limit=None)[1] if chronicle.schema_at(chronicle.latest_readable) is not None else []
+        state = channel_store.channel_state(tx, channel)
+    return project.rows(channel, limit=None)[1] if state.schema_at(state.latest_readable) is not None else []
 
 
 def derived(found: dict[str, Counter[tuple[Any, ...]]]) -> dict[str, Counter[tuple[Any, ...]]]:

@@ -185,7 +185,7 @@ def declare(catalog: Catalog) -> None:
 class Process:
     """One process at work on the workflow."""
 
-    workplace: RunEnvironment
+    environment: RunEnvironment
     storage: MortalStorage
 
     @classmethod
@@ -194,21 +194,21 @@ class Process:
         catalog = MortalCatalog(url, clock)  # type: ignore[arg-type]
         catalog.fuse = fuse
         storage = MortalStorage(root, fuse)
-        workplace = RunEnvironment(catalog=catalog, files=storage, owner="me", lease=LEASE, listener=no_listener)
-        return cls(workplace, storage)
+        environment = RunEnvironment(catalog=catalog, files=storage, owner="me", lease=LEASE, listener=no_listener)
+        return cls(environment, storage)
 
     @property
     def catalog(self) -> Catalog:
-        return self.workplace.catalog
+        return self.environment.catalog
 
     def end(self) -> None:
         self.catalog.close()
 
     def ingest(self, *rows: int) -> None:
         def prepare(tx: Transaction) -> RunPlan[ChannelState]:
-            chronicle = channel_store.channel_state(tx, "source")
-            pins = tuple(block.number for block in chronicle.snapshot(chronicle.latest_readable).blocks)
-            return RunPlan(kind=RunKind.INGEST, tasks=(), writes=("source",), pins=pins, plan=chronicle)
+            channel_state = channel_store.channel_state(tx, "source")
+            pins = tuple(block.number for block in channel_state.snapshot(channel_state.latest_readable).blocks)
+            return RunPlan(kind=RunKind.INGEST, tasks=(), writes=("source",), pins=pins, plan=channel_state)
 
         def work(begun: ActiveRun[ChannelState]) -> RunResults:
             point = begun.points["source"]
@@ -216,7 +216,7 @@ class Process:
             version = Version.source("source", point)
             return RunResults(inputs=(), outputs=(_output("source", point, block, version, None),), advances=())
 
-        execute_run(self.workplace, prepare, work)
+        execute_run(self.environment, prepare, work)
 
     def gather(self, base: Path) -> None:
         """Look at the directory of `source`, and take its files, each of which holds a number per line."""
@@ -232,76 +232,76 @@ class Process:
             return _block(name, Delta(point - 1, point), rows)
 
         scan_directory(self.catalog, base, "source", LEASE, early=True)
-        while ingest_batch(self.workplace, base, "source", BatchLimits(3, 100), write):
+        while ingest_batch(self.environment, base, "source", BatchLimits(3, 100), write):
             pass
 
     def run(self) -> bool:
         """Run what has something to do; whether anything had."""
 
         def prepare(tx: Transaction) -> RunPlan[tuple[object, ...]] | None:
-            workflow, progress, chronicles = load_planner_input(tx)
-            names = due_tasks(workflow, progress, chronicles)
+            workflow, progress, channel_states = load_planner_input(tx)
+            names = due_tasks(workflow, progress, channel_states)
             if not names:
                 return None
             pins = {
                 block.number
                 for name in names
-                for feed in port_inputs(choose(progress[name], chronicles), progress[name], chronicles)
+                for feed in port_inputs(choose(progress[name], channel_states), progress[name], channel_states)
                 for block in feed.reading.blocks
             }
             for name in names:
-                pins |= {block.number for block in chronicles[name].blocks}
+                pins |= {block.number for block in channel_states[name].blocks}
             return RunPlan(
                 kind=RunKind.TASKS,
                 tasks=names,
                 writes=names,
                 pins=tuple(sorted(pins)),
-                plan=(names, progress, chronicles),
+                plan=(names, progress, channel_states),
             )
 
         def work(begun: ActiveRun[tuple[object, ...]]) -> RunResults:
             names, progress, found = begun.plan
-            chronicles = dict(found)  # type: ignore[call-overload]
+            channel_states = dict(found)  # type: ignore[call-overload]
             inputs, outputs, advances = [], [], []
             for name in names:  # type: ignore[attr-defined]
                 mine, point = progress[name], begun.points[name]  # type: ignore[index]
-                before = chronicles[name]
-                if due_reason(mine, chronicles) is None:
+                before = channel_states[name]
+                if due_reason(mine, channel_states) is None:
                     outputs.append(_output(name, point, None, before.version(before.latest_readable), name))
                     continue
-                choice = choose(mine, chronicles)
-                (feed,) = fed = port_inputs(choice, mine, chronicles)
+                choice = choose(mine, channel_states)
+                (feed,) = fed = port_inputs(choice, mine, channel_states)
                 taken = self.rows(feed.reading)
                 whole = name == "counted" or not mine.started
                 kind: Kind = Base(point) if whole else Delta(point - 1, point)
                 made = [taken.total()] if name == "counted" else sorted(taken.elements())
                 block = self._write(begun, name, kind, made)
-                version = output_version(choice, mine, fed, chronicles, name)
+                version = output_version(choice, mine, fed, channel_states, name)
                 outputs.append(_output(name, point, block, version, name))
-                chronicles[name] = before.with_block(block, version, begun.run)
+                channel_states[name] = before.with_block(block, version, begun.run)
                 blocks = tuple(block.number for block in feed.reading.blocks)
                 channel = feed.port.channel
                 inputs.append(
                     RunInput(task=name, port=channel, channel=channel, start=feed.start, end=feed.end, blocks=blocks)
                 )
-                points = ((channel, chronicles[channel].latest_readable),)
+                points = ((channel, channel_states[channel].latest_readable),)
                 advances.append(runs.Advance(task=name, logic=mine.logic, points=points))
             return RunResults(inputs=tuple(inputs), outputs=tuple(outputs), advances=tuple(advances))
 
-        return execute_run(self.workplace, prepare, work) is not None
+        return execute_run(self.environment, prepare, work) is not None
 
     def compact(self, channel: str) -> None:
         def prepare(tx: Transaction) -> RunPlan[tuple[ChannelState, SnapshotRead]] | None:
-            chronicle = channel_store.channel_state(tx, channel)
-            snapshot = chronicle.snapshot(chronicle.latest_readable)
+            channel_state = channel_store.channel_state(tx, channel)
+            snapshot = channel_state.snapshot(channel_state.latest_readable)
             if not snapshot.deltas:
                 return None
             pins = tuple(block.number for block in snapshot.blocks)
-            return RunPlan(kind=RunKind.COMPACTION, tasks=(), writes=(), pins=pins, plan=(chronicle, snapshot))
+            return RunPlan(kind=RunKind.COMPACTION, tasks=(), writes=(), pins=pins, plan=(channel_state, snapshot))
 
         def work(begun: ActiveRun[tuple[ChannelState, SnapshotRead]]) -> RunResults:
-            chronicle, snapshot = begun.plan
-            point = chronicle.latest_distinct
+            channel_state, snapshot = begun.plan
+            point = channel_state.latest_distinct
             taken = self.rows(snapshot)
             block = self._write(begun, channel, Base(point), sorted(taken.elements()))
             item = RunInput(
@@ -312,10 +312,10 @@ class Process:
                 end=point,
                 blocks=tuple(block.number for block in snapshot.blocks),
             )
-            output = _output(channel, point, block, chronicle.version(point), "compaction")
+            output = _output(channel, point, block, channel_state.version(point), "compaction")
             return RunResults(inputs=(item,), outputs=(output,), advances=())
 
-        execute_run(self.workplace, prepare, work)
+        execute_run(self.environment, prepare, work)
 
     def collect(self) -> GCReport:
         return collect_garbage(self.catalog, self.storage, no_listener)
@@ -351,8 +351,8 @@ class Process:
 
     def relation(self, channel: str) -> list[int]:
         with self.catalog.reading() as tx:
-            chronicle = channel_store.channel_state(tx, channel)
-        return sorted(self.rows(chronicle.snapshot(chronicle.latest_readable)).elements())
+            channel_state = channel_store.channel_state(tx, channel)
+        return sorted(self.rows(channel_state.snapshot(channel_state.latest_readable)).elements())
 
     def check(self) -> None:
         """What every reader may rely on, at any moment."""
@@ -360,8 +360,8 @@ class Process:
             registered = registry.tasks(tx)
             found = channel_store.channel_states(tx)
         relations = {
-            name: [self._known(chronicle, at) for at in range(chronicle.latest_readable + 1)]
-            for name, chronicle in found.items()
+            name: [self._known(channel_state, at) for at in range(channel_state.latest_readable + 1)]
+            for name, channel_state in found.items()
         }
         newest = {name: known[-1] for name, known in relations.items()}
         assert all(known is not None for known in newest.values())
@@ -379,12 +379,12 @@ class Process:
         total = newest["copied"].total()  # type: ignore[union-attr]
         assert newest["counted"] == (Counter([total]) if registered["counted"].started else Counter())
 
-    def _known(self, chronicle: ChannelState, at: int) -> Counter[int] | None:
+    def _known(self, channel_state: ChannelState, at: int) -> Counter[int] | None:
         """The relation at a point; None if it was collected."""
         from kilonova.errors import NotFound
 
         try:
-            return self.rows(chronicle.snapshot(at))
+            return self.rows(channel_state.snapshot(at))
         except NotFound:
             return None
 
@@ -396,8 +396,8 @@ class Process:
             assert set(states.values()) <= {channel_store.LIVE, channel_store.GONE}
             assert rows_of_table(tx, "pin") == rows_of_table(tx, "claim") == []
             assert all(run.ended is not None for run in run_queries.runs(tx))
-            for chronicle in channel_store.channel_states(tx).values():
-                assert chronicle.latest_readable == chronicle.latest
+            for channel_state in channel_store.channel_states(tx).values():
+                assert channel_state.latest_readable == channel_state.latest
         assert self.storage.blocks() == live
 
 

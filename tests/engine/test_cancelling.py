@@ -218,8 +218,8 @@ def test_of_merged_runs_only_the_one_that_is_cancelled_stops(project: Project, t
     with project.catalog.writing() as tx:
         batches, _ = firings.claim(tx, "server", 2, None)
     parts = {part.binding: part for batch in batches for part in batch.claims}
-    with project.shared_batch(list(parts.values())) as joint, ThreadPoolExecutor(2) as pool:
-        launch = partial(project.run_claim, joint=joint)
+    with project.shared_batch(list(parts.values())) as shared_steps, ThreadPoolExecutor(2) as pool:
+        launch = partial(project.run_claim, shared_steps=shared_steps)
         one = pool.submit(launch, parts["one"])
         until((tmp_path / "asleep").exists)
         number = going(project).number

@@ -106,7 +106,7 @@ def test_what_is_derived_is_recomputed_and_what_is_not_must_be_brought_again(
 
     def found(*, repair: bool = False) -> tuple[dict[str, RepairMethod], bool]:
         verified = project.fsck(checksums=True, repair=repair)
-        return {each.channel: each.way for each in verified.remedies}, verified.is_whole
+        return {each.channel: each.method for each in verified.remedies}, verified.is_whole
 
     assert found() == ({}, True)
     flip(next(newest("orders", "B").glob("*.parquet")))

@@ -112,7 +112,7 @@ def test_a_change_that_cannot_be_followed_is_made_up_for_in_the_same_run(
     assert made.reason.startswith("full: ")
     assert "its change failed: " in made.reason
     assert said in made.reason
-    assert project.task_runs("v")[0].way is RefreshMethod.FULL
+    assert project.task_runs("v")[0].method is RefreshMethod.FULL
     assert Counter(map(tuple, project.read("v").collect())) == {("a", 5): 1, ("b", 2): 1, ("c", 3): 1}
     assert [item.step for item in told if isinstance(item, StepRecomputed)] == ["v"]
     (event,) = [each for each in project.events() if each.kind is EventKind.FELL_BACK]

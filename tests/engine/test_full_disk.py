@@ -84,8 +84,8 @@ def test_what_is_not_needed_goes_though_nothing_can_be_written(disk: Path, other
         project.collect_garbage()
         assert len(project._files().blocks()) == 1
         with project.catalog.reading() as tx:
-            chronicle = channel_store.channel_state(tx, "clicks")
-            [kept] = chronicle.snapshot(chronicle.latest_readable).blocks
+            channel_state = channel_store.channel_state(tx, "clicks")
+            [kept] = channel_state.snapshot(channel_state.latest_readable).blocks
             states = channel_store.block_states(tx)
         assert {name.number: state for name, state in states.items()} == {
             number: channel_store.LIVE if number == kept.number else channel_store.GONE

@@ -297,7 +297,7 @@ class History:
 
     def compare(self) -> None:
         """Everything that can be read, in one job."""
-        newest = {name: chronicle.latest_readable for name, chronicle in self.project.status().channels.items()}
+        newest = {name: state.latest_readable for name, state in self.project.status().channels.items()}
         frames: list[DataFrame] = []
         expected: dict[str, dict[Any, int]] = {}
         for name, channel in self.expected.channels.items():

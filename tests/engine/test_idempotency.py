@@ -52,8 +52,8 @@ def begun_again(url: str) -> Memory:
 def asked(catalog: Catalog, memory: Memory, key: IdempotencyKey = KEY) -> IngestAcknowledgement:
     frame = Rows(SCHEMA, ((1,), (2,)))
     supply = IngestSource(rows=lambda _: frame, production=Production.DELTA, bytes=None, source="two rows")
-    workplace = RunEnvironment(catalog=catalog, files=memory, owner="me", lease=LEASE, listener=no_listener)
-    return ingest(workplace, memory, "source", supply, key)
+    environment = RunEnvironment(catalog=catalog, files=memory, owner="me", lease=LEASE, listener=no_listener)
+    return ingest(environment, memory, "source", supply, key)
 
 
 def mortal(url: str, clock: Clock, fuse: Fuse) -> MortalCatalog:
@@ -65,8 +65,8 @@ def mortal(url: str, clock: Clock, fuse: Fuse) -> MortalCatalog:
 def points(catalog: Catalog) -> tuple[int, ...]:
     """The points of the channel whose blocks are to be read."""
     with catalog.reading() as tx:
-        chronicle = channel_store.channel_state(tx, "source")
-        return tuple(block.end for block in chronicle.snapshot(chronicle.latest_readable).blocks)
+        state = channel_store.channel_state(tx, "source")
+        return tuple(block.end for block in state.snapshot(state.latest_readable).blocks)
 
 
 def test_a_crash_at_any_step_never_inserts_twice_nor_takes_the_key_away(url: str) -> None:

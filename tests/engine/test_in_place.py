@@ -323,15 +323,15 @@ def test_what_lies_nowhere_or_cannot_be_looked_at_is_refused(filled: Project, tm
 
 def test_files_that_are_named_by_a_key_are_inserted_once_in_every_way(filled: Project, tmp_path: Path) -> None:
     file = write(tmp_path / "keyed", "csv", [{"id": 1, "v": "a"}], ["id", "v"])
-    ways: list[dict[str, Any]] = [{}, {"replace": True}, {"in_place": True}, {"in_place": True, "replace": True}]
-    for number, way in enumerate(ways):
+    methods: list[dict[str, Any]] = [{}, {"replace": True}, {"in_place": True}, {"in_place": True, "replace": True}]
+    for number, method in enumerate(methods):
         key = f"file {number}"
-        done = filled.ingest("log", file, idempotency_key=key, **way)
-        again = filled.ingest("log", file, idempotency_key=key, **way)
+        done = filled.ingest("log", file, idempotency_key=key, **method)
+        again = filled.ingest("log", file, idempotency_key=key, **method)
         assert (done.repeated, again.repeated) == (False, True)
         assert (again.run, again.made) == (done.run, done.made)
-        for other in ways:
-            if other != way:
+        for other in methods:
+            if other != method:
                 with pytest.raises(KeyReused, match="stands for an ingest of something else"):
                     filled.ingest("log", file, idempotency_key=key, **other)
     with file.open("a") as text:

@@ -118,7 +118,7 @@ def test_garbage_collection_leaves_logs_alone_until_they_are_old(project: Projec
     project.apply(a_workflow())
     given(project, 1)
     collected = project.collect_garbage()
-    assert collected.strangers == ()
+    assert collected.unknown_directories == ()
     text = project.log(1).text
     now = project.catalog.clock
     project.catalog.clock = lambda: now() + timedelta(days=89)
@@ -191,5 +191,7 @@ def test_how_far_a_run_has_come_is_in_the_catalog_while_it_goes_on(
             go.touch()
         assert run.result() is not None
     assert project.run_detail(2).run.progress is None
-    told: list[RunProgress] = [telling.headway for telling in heard if isinstance(telling, ProgressUpdated)]
+    told: list[RunProgress] = [
+        notification.headway for notification in heard if isinstance(notification, ProgressUpdated)
+    ]
     assert any(going.amount.total == 6 for headway in told for going in headway.going)

@@ -82,8 +82,8 @@ def test_what_a_later_task_may_come_to_read_is_kept_while_a_run_goes_on(project:
     project.run()
     project.ingest("x", rows("n int, _deleted boolean", (1, True)))
 
-    def compacts(telling: RunNotification) -> None:
-        if isinstance(telling, StepStarted) and telling.step == "a":
+    def compacts(notification: RunNotification) -> None:
+        if isinstance(notification, StepStarted) and notification.step == "a":
             project.compact("y")
             project.collect_garbage()
 

@@ -56,8 +56,8 @@ def within(project: Project) -> Iterator[Callable[..., None]]:
     """Does something in the middle of the next run of a task."""
 
     def arrange(task: str, something: Callable[[], object]) -> None:
-        def hear(telling: RunNotification) -> None:
-            if isinstance(telling, StepStarted) and telling.step == task:
+        def hear(notification: RunNotification) -> None:
+            if isinstance(notification, StepStarted) and notification.step == task:
                 project.listener = quiet
                 something()
 
@@ -97,8 +97,8 @@ def test_tasks_and_ingests_write_one_channel_in_one_run_and_beside_each_other(
     project.run(["from_web"])
     assert ids(project, "sales") == [1, 2, 3, 4, 5, 6, 7]
     reflected = {path[0]: entry[-1].last for path, entry in versions(project, "sales").items()}
-    points = {name: project.channel(name).chronicle.latest_distinct for name in ("web", "desk")}
-    assert reflected == {**points, "sales": project.channel("sales").chronicle.latest_distinct}
+    points = {name: project.channel(name).state.latest_distinct for name in ("web", "desk")}
+    assert reflected == {**points, "sales": project.channel("sales").state.latest_distinct}
     project.run()
     assert ids(project, "seen") == [1, 2, 3, 4, 5, 6, 7]
     assert project.due() == {}
@@ -108,8 +108,8 @@ def test_tasks_and_ingests_write_one_channel_in_one_run_and_beside_each_other(
 
 
 def versions(project: Project, channel: str) -> dict[Any, Any]:
-    chronicle = project.channel(channel).chronicle
-    return dict(chronicle.version(chronicle.latest_readable).entries)
+    state = project.channel(channel).state
+    return dict(state.version(state.latest_readable).entries)
 
 
 def test_the_last_point_wins_where_writers_say_the_same_key(

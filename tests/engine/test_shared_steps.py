@@ -61,28 +61,28 @@ TARGET = StepOutput(channel=Channel(name="out", schema=SCHEMA, encoding=Append()
 
 
 def test_steps_are_the_same_if_they_do_the_same_to_the_same() -> None:
-    joint = SharedSteps()
-    name = joint.name(VARIANT, [a_snapshot(1, 2)], [TARGET])
+    shared_steps = SharedSteps()
+    name = shared_steps.name(VARIANT, [a_snapshot(1, 2)], [TARGET])
     elsewhere = replace(VARIANT, name="w", ports=(Port("rows", "two", Mode.ALL),))
     out = replace(TARGET, channel=replace(TARGET.channel, name="other"))
     assert name is not None
-    assert joint.name(elsewhere, [a_snapshot(1, 2, at=5)], [out]) == name
+    assert shared_steps.name(elsewhere, [a_snapshot(1, 2, at=5)], [out]) == name
     chain = DeltaRead(start=0, end=1, schema=SCHEMA, encoding=Append(), deltas=(a_block(1), a_block(2)))
     other = [
-        joint.name(replace(VARIANT, fingerprint="g"), [a_snapshot(1, 2)], [TARGET]),
-        joint.name(replace(VARIANT, logic=Sql(text="SELECT id FROM {rows}")), [a_snapshot(1, 2)], [TARGET]),
-        joint.name(replace(VARIANT, productions=(Production.DELTA,)), [a_snapshot(1, 2)], [TARGET]),
-        joint.name(replace(VARIANT, ports=(Port("rows", "one", Mode.NEW),)), [a_snapshot(1, 2)], [TARGET]),
-        joint.name(replace(VARIANT, ports=(Port("lines", "one", Mode.ALL),)), [a_snapshot(1, 2)], [TARGET]),
-        joint.name(VARIANT, [a_snapshot(1)], [TARGET]),
-        joint.name(VARIANT, [a_snapshot(2, 1)], [TARGET]),
-        joint.name(VARIANT, [chain], [TARGET]),
-        joint.name(VARIANT, [a_snapshot(1, 2)], [replace(TARGET, channel=keyed())]),
-        joint.name(VARIANT, [a_snapshot(1, 2)], [TARGET, TARGET]),
+        shared_steps.name(replace(VARIANT, fingerprint="g"), [a_snapshot(1, 2)], [TARGET]),
+        shared_steps.name(replace(VARIANT, logic=Sql(text="SELECT id FROM {rows}")), [a_snapshot(1, 2)], [TARGET]),
+        shared_steps.name(replace(VARIANT, productions=(Production.DELTA,)), [a_snapshot(1, 2)], [TARGET]),
+        shared_steps.name(replace(VARIANT, ports=(Port("rows", "one", Mode.NEW),)), [a_snapshot(1, 2)], [TARGET]),
+        shared_steps.name(replace(VARIANT, ports=(Port("lines", "one", Mode.ALL),)), [a_snapshot(1, 2)], [TARGET]),
+        shared_steps.name(VARIANT, [a_snapshot(1)], [TARGET]),
+        shared_steps.name(VARIANT, [a_snapshot(2, 1)], [TARGET]),
+        shared_steps.name(VARIANT, [chain], [TARGET]),
+        shared_steps.name(VARIANT, [a_snapshot(1, 2)], [replace(TARGET, channel=keyed())]),
+        shared_steps.name(VARIANT, [a_snapshot(1, 2)], [TARGET, TARGET]),
     ]
     assert name not in other
     assert len(set(other)) == len(other)
-    assert joint.name(replace(VARIANT, logic=Query(text="SELECT 1")), [a_snapshot(1, 2)], [TARGET]) is None
+    assert shared_steps.name(replace(VARIANT, logic=Query(text="SELECT 1")), [a_snapshot(1, 2)], [TARGET]) is None
 
 
 def keyed(*checks: Unique) -> Channel:
@@ -112,7 +112,7 @@ def copied(blocks: Blocks) -> Blocks:
 
 
 def test_one_does_it_and_the_others_copy() -> None:
-    joint, began, go_on = SharedSteps(), threading.Event(), threading.Event()
+    shared_steps, began, go_on = SharedSteps(), threading.Event(), threading.Event()
 
     def slowly() -> Blocks:
         began.set()
@@ -120,27 +120,27 @@ def test_one_does_it_and_the_others_copy() -> None:
         return a_block(7), None
 
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(joint.done, "step", slowly, copied)
+        first = pool.submit(shared_steps.done, "step", slowly, copied)
         began.wait()
-        second = pool.submit(joint.done, "step", pytest.fail, copied)
+        second = pool.submit(shared_steps.done, "step", pytest.fail, copied)
         go_on.set()
         assert first.result() == ((a_block(7), None), False)
         assert second.result() == ((a_block(107), None), True)
-    reads = [joint.name(VARIANT, [a_snapshot(number)], [TARGET]) for number in (7, 107, 8)]
+    reads = [shared_steps.name(VARIANT, [a_snapshot(number)], [TARGET]) for number in (7, 107, 8)]
     assert reads[0] == reads[1] != reads[2]
 
 
 def test_what_another_run_could_not_do_is_done_by_oneself() -> None:
-    joint = SharedSteps()
+    shared_steps = SharedSteps()
 
     def fail() -> Blocks:
         raise TaskFailed("no luck")
 
     with pytest.raises(TaskFailed):
-        joint.done("step", fail, copied)
-    assert joint.done("step", lambda: (a_block(1),), copied) == ((a_block(1),), False)
-    assert joint.done("other", lambda: (a_block(2),), copied) == ((a_block(2),), False)
-    assert joint.done("other", lambda: (a_block(3),), lambda blocks: None) == ((a_block(3),), False)
+        shared_steps.done("step", fail, copied)
+    assert shared_steps.done("step", lambda: (a_block(1),), copied) == ((a_block(1),), False)
+    assert shared_steps.done("other", lambda: (a_block(2),), copied) == ((a_block(2),), False)
+    assert shared_steps.done("other", lambda: (a_block(3),), lambda blocks: None) == ((a_block(3),), False)
 
 
 copies = kn.Workflowette("copies")
@@ -169,8 +169,8 @@ def launched(project: Project, *names: str) -> None:
     with project.catalog.writing() as tx:
         batches, _ = firings.claim(tx, "server", len(names), None)
     parts: list[Claim] = [part for batch in batches for part in batch.claims]
-    with project.shared_batch(parts) as joint, ThreadPoolExecutor(len(parts)) as pool:
-        list(pool.map(partial(project.run_claim, joint=joint), parts))
+    with project.shared_batch(parts) as shared_steps, ThreadPoolExecutor(len(parts)) as pool:
+        list(pool.map(partial(project.run_claim, shared_steps=shared_steps), parts))
 
 
 def test_copies_of_a_workflowette_do_once_what_they_have_in_common(project: Project) -> None:

@@ -105,8 +105,8 @@ def test_views_follow_every_kind_of_change(project: Project) -> None:
     put(project, "visits", [("c2", "abc"), ("c3", "abc")])
     project.run(all_or_nothing=True)
     assert_all_equal_their_queries(project)
-    ways = {made.channel: made.reason.partition(":")[0] for made in project.runs(1)[0].made}
-    assert set(ways.values()) == {"incremental"}, ways
+    methods = {made.channel: made.reason.partition(":")[0] for made in project.runs(1)[0].made}
+    assert set(methods.values()) == {"incremental"}, methods
 
     put(project, "visits", [("c9", "zzz")])
     report = project.run(all_or_nothing=True)
@@ -124,10 +124,10 @@ def test_a_run_does_what_its_outlook_says(project: Project) -> None:
         assert project.run(["pages"]) is not None
         past = project.task_runs("pages")[0]
         assert outlook.reason in past.reason
-        assert (past.way, past.estimates) == (outlook.way, outlook.estimates)
-        assert past.way in past.estimates
+        assert (past.method, past.estimates) == (outlook.method, outlook.estimates)
+        assert past.method in past.estimates
         put(project, "visits", rows)
-    assert [past.way for past in project.task_runs("pages")] == [
+    assert [past.method for past in project.task_runs("pages")] == [
         RefreshMethod.INCREMENTAL,
         RefreshMethod.INCREMENTAL,
         RefreshMethod.FULL,
@@ -197,7 +197,7 @@ def test_a_view_says_how_it_is_kept(project: Project) -> None:
     project.run()
     kept = {item.channel: item for item in project.explain("per_part")}
     assert list(kept) == ["per_part"]
-    assert kept["per_part"].way == "the change is added to sums"
+    assert kept["per_part"].method == "the change is added to sums"
     assert "items__change" in (kept["per_part"].change or "")
     assert kept["per_part"].runs[0].rows == 1
     assert [item.channel for item in project.explain("busy")] == ["busy__1", "busy"]
@@ -207,7 +207,7 @@ def test_a_view_says_how_it_is_kept(project: Project) -> None:
 
 
 @pytest.mark.parametrize("way", [RefreshMethod.INCREMENTAL, RefreshMethod.AFFECTED_GROUPS, RefreshMethod.FULL])
-def test_every_way_comes_to_the_same(project: Project, monkeypatch: pytest.MonkeyPatch, way: RefreshMethod) -> None:
+def test_every_way_comes_to_the_same(project: Project, monkeypatch: pytest.MonkeyPatch, method: RefreshMethod) -> None:
     cent = Decimal("0.01")
     query = """
         SELECT customer, part, count(*) AS n, sum(price) AS spent
@@ -218,7 +218,7 @@ def test_every_way_comes_to_the_same(project: Project, monkeypatch: pytest.Monke
     put(project, "orders", [(n, f"c{n % 3}" if n else None, cent) for n in range(9)])
     put(project, "items", [(n, 1, "xy"[n % 2], 1, n * cent) for n in range(9)])
     project.run(["spent"])
-    monkeypatch.setattr(CostModel, "seconds", lambda _, each, size: float(each is not way))
+    monkeypatch.setattr(CostModel, "seconds", lambda _, each, size: float(each is not method))
     for rows, gone in (
         ([(3, 1, None, 1, cent), (7, 2, "z", 1, cent)], [(5, 1, None, None, None)]),
         ([], [(7, 2, *[None] * 3)]),
@@ -230,7 +230,7 @@ def test_every_way_comes_to_the_same(project: Project, monkeypatch: pytest.Monke
         (made,) = project.runs(1)[0].made
         assert "estimated at 0.0 s" in made.reason
         assert kept.outlook == made.reason
-        assert made.reason.startswith(f"{way.value}: ")
+        assert made.reason.startswith(f"{method.value}: ")
         for name in ("orders", "items"):
             project.read(name).createOrReplaceTempView(name)
         expected = Counter(map(tuple, project.warehouse.spark.sql(query).collect()))

@@ -74,7 +74,7 @@ class Expected:
         self.tasks: dict[str, Known] = {}
         self.bindings: tuple[BindingSpec, ...] = ()
         self.claimed: frozenset[str] = frozenset()
-        self.ways: dict[str, RefreshMethod] = {}
+        self.methods: dict[str, RefreshMethod] = {}
         self.collected = False
         self.failed: set[str] = set()
         self.authors: dict[tuple[str, int], str] = {}
@@ -334,7 +334,7 @@ class Expected:
         points, tasks = self._points(), self._states()
         try:
             for name, task in self.tasks.items():
-                if name in names and name in self.ways:
+                if name in names and name in self.methods:
                     self._execute(task)
                 elif name in names and complete:
                     assert not self.due(task), f"{name} was left out"
@@ -383,7 +383,7 @@ class Expected:
         """The variant that is to run, and whether it begins from nothing.
 
         Where a port reads what came since its cursor, and that has been made anew meanwhile or its past collected, it
-        is as good to begin from nothing; what was done is known from `ways`.
+        is as good to begin from nothing; what was done is known from `methods`.
         """
         whole = next((v for v in task.variants if self._makes_whole(v, task)), None)
         anew = (whole, False) if whole is not None else (task.variants[0], True)
@@ -392,7 +392,7 @@ class Expected:
         for variant in task.variants:
             if variant is not whole and not any(self._hinders(task, port) for port in variant.ports):
                 broken = self.collected or any(self._broken(task, port) for port in variant.ports)
-                renews = self.ways.get(task.spec.name, RefreshMethod.INCREMENTAL).renews
+                renews = self.methods.get(task.spec.name, RefreshMethod.INCREMENTAL).renews
                 return anew if broken and renews else (variant, False)
         return anew
 

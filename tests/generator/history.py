@@ -93,12 +93,14 @@ class History:
     def __post_init__(self) -> None:
         self.project.listener = self._heard
 
-    def _heard(self, telling: RunNotification) -> None:
+    def _heard(self, notification: RunNotification) -> None:
         """Note how a task is done."""
-        if isinstance(telling, StepStarted):
-            way = next((way for way in RefreshMethod if telling.reason.startswith(f"{way.value}:")), None)
-            if way is not None:
-                self.expected.ways[telling.step] = way
+        if isinstance(notification, StepStarted):
+            method = next(
+                (method for method in RefreshMethod if notification.reason.startswith(f"{method.value}:")), None
+            )
+            if method is not None:
+                self.expected.methods[notification.step] = method
 
     def frame(self, columns: Schema, rows: Sequence[tuple[Any, ...]]) -> Any:
         """Rows as what the project takes."""
@@ -126,7 +128,7 @@ class History:
         if isinstance(step, Turn):
             self._turn(step)
             return
-        self.expected.ways.clear()
+        self.expected.methods.clear()
         found = _refused(lambda: step.do(self))
         self._judge(step, _refused(lambda: step.expect(self.expected)), found)
         if isinstance(step, Apply) and found is None:
@@ -141,12 +143,12 @@ class History:
             outer, expected = step.outer, self.expected
             writes, claims = outer.writes(expected), outer.claims(expected)
             begun.append(expected.begin(lambda: outer.expect(expected), writes, claims))
-            ways = dict(self.expected.ways)
+            methods = dict(self.expected.methods)
             try:
                 self.compare()
                 for inner in step.inner:
                     self.step(inner)
-                self.expected.ways = ways
+                self.expected.methods = methods
             except BaseException as error:
                 broken.append(error)
                 raise
@@ -159,7 +161,7 @@ class History:
                     self.project.catalog.dead = True
                     raise Killed
 
-        self.expected.ways.clear()
+        self.expected.methods.clear()
         self.project.interrupt(interruption)
         try:
             found = _refused(lambda: step.outer.do(self))
@@ -182,9 +184,9 @@ class History:
             self._turns += 1
             batches = self._claimed(f"server {self._turns}")
             for batch in batches:
-                with self.project.shared_batch(batch.claims) as joint:
+                with self.project.shared_batch(batch.claims) as shared_steps:
                     for part in batch.claims:
-                        self._launch(step, part, joint if len(batch.claims) > 1 else None)
+                        self._launch(step, part, shared_steps if len(batch.claims) > 1 else None)
             if not batches:
                 break
         else:
@@ -201,17 +203,17 @@ class History:
             batches, _ = firings.claim(tx, server, 10, None)
             return batches
 
-    def _launch(self, step: Turn, part: firings.Claim, joint: Any) -> None:
-        self.expected.ways.clear()
+    def _launch(self, step: Turn, part: firings.Claim, shared_steps: Any) -> None:
+        self.expected.methods.clear()
         with self.project.catalog.reading() as tx:
             names = bindings.tasks_of(tx, part.binding)
-        found = _refused(lambda: self.project.run_claim(part, joint=joint))
+        found = _refused(lambda: self.project.run_claim(part, shared_steps=shared_steps))
         try:
             wanted = _refused(lambda: self.expected.launched(names, complete=found is None))
         except AssertionError as error:
             raise Mismatch("left out", f"{part.binding}: {error}") from error
         self.expected.failed |= set(names) if found else set()
-        self.expected.failed -= set() if found else set(self.expected.ways)
+        self.expected.failed -= set() if found else set(self.expected.methods)
         self._judge(step, wanted, found)
 
     def _judge(self, step: Step, wanted: KilonovaError | None, found: KilonovaError | None) -> None:
@@ -259,22 +261,22 @@ class History:
 
     def _check_blocks(self, found: dict[str, ChannelState]) -> None:
         """The blocks of the catalog are in the warehouse, and no others once garbage has been collected."""
-        live = {block.name for chronicle in found.values() for block in chronicle.blocks}
+        live = {block.name for state in found.values() for block in state.blocks}
         stored = set(self.project.warehouse.blocks())
         if not live <= stored:
             raise Mismatch("blocks", f"{live - stored} are not there")
 
-    def _questions(self, chronicle: ChannelState, channel: ReferenceChannel) -> Iterator[Question]:
+    def _questions(self, state: ChannelState, channel: ReferenceChannel) -> Iterator[Question]:
         """What to ask of a channel that has changed."""
-        end = chronicle.latest_readable
-        yield chronicle.snapshot(end), partial(self._check_rows, channel, end)
+        end = state.latest_readable
+        yield state.snapshot(end), partial(self._check_rows, channel, end)
         seen = self._seen.setdefault(channel.name, [Seen(0, 0)])
         kept = []
         for point in seen:
             about = f"{channel.name} from {point.number} to {end}"
             try:
-                yield chronicle.changes(point.number, end), partial(self._check_changes, about, channel, point)
-                yield chronicle.delta(point.number, end), partial(self._check_delta, about, channel, point)
+                yield state.changes(point.number, end), partial(self._check_changes, about, channel, point)
+                yield state.delta(point.number, end), partial(self._check_delta, about, channel, point)
             except NotFound as error:
                 if not self.expected.collected and not channel.same(
                     0, point.expected

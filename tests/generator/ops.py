@@ -48,9 +48,9 @@ class Operation:
 
     def adds(self, output: int) -> bool:
         """Whether it never replaces what is in an output, nor reads it."""
-        ways = self.variants
-        deltas = all(way.productions[output] is Production.DELTA for way in ways)
-        return deltas and all(port.of is not None for way in ways for port in way.ports)
+        methods = self.variants
+        deltas = all(method.productions[output] is Production.DELTA for method in methods)
+        return deltas and all(port.of is not None for method in methods for port in method.ports)
 
 
 def _rows(records, drop=("_weight", "_deleted", "_set")):  # type: ignore[no-untyped-def]
@@ -154,7 +154,7 @@ ROWS = ("append", "upsert", "changes", "keyed", "columns")
 UNIQUE = ("upsert", "keyed", "columns")
 
 
-def _way(function: Callable[..., Any], *productions: Production, **ports: Mode) -> Way:
+def _method(function: Callable[..., Any], *productions: Production, **ports: Mode) -> Way:
     of = {"a": 0, "a_old": 0, "a_all": 0, "b": 1, "out": None, "out_old": None}
     return Way(function, productions, tuple(PortSpec(name, of[name], mode) for name, mode in ports.items()))
 
@@ -168,44 +168,48 @@ def _same(kind: str) -> tuple[tuple[str, ...], ...]:
 
 
 OPS: dict[str, Operation] = {
-    "copy": Operation((_way(copy, DELTA, a=NEW),), (ANY[:-1],), _same),
+    "copy": Operation((_method(copy, DELTA, a=NEW),), (ANY[:-1],), _same),
     "whole": Operation(
-        (_way(copy, BASE, a=ALL),), (ROWS,), lambda kind: (("append", "changes", *(UNIQUE if kind in UNIQUE else ())),)
+        (_method(copy, BASE, a=ALL),),
+        (ROWS,),
+        lambda kind: (("append", "changes", *(UNIQUE if kind in UNIQUE else ())),),
     ),
-    "weights": Operation((_way(copy, DELTA, a=CHANGES),), (ROWS,), _strong),
-    "sums": Operation((_way(sums, DELTA, a=CHANGES),), (ROWS,), lambda _: (("increment",),)),
-    "above": Operation((_way(above, DELTA, a=NEW),), (("append", "changes"),), _same),
-    "raising": Operation((_way(raising, DELTA, a=NEW),), (("append", "upsert"),), _same),
-    "lookup": Operation((_way(lookup, DELTA, a=NEW, b=ALL),), (("append",), ANY), lambda *_: (("append",),)),
-    "unknown": Operation((_way(unknown, BASE, a=NEW, b=ALL),), (("append",), ANY), lambda *_: (("append", "changes"),)),
-    "unseen": Operation((_way(unseen, DELTA, a=NEW, out=ALL),), (("append",),), lambda _: (("append",),)),
+    "weights": Operation((_method(copy, DELTA, a=CHANGES),), (ROWS,), _strong),
+    "sums": Operation((_method(sums, DELTA, a=CHANGES),), (ROWS,), lambda _: (("increment",),)),
+    "above": Operation((_method(above, DELTA, a=NEW),), (("append", "changes"),), _same),
+    "raising": Operation((_method(raising, DELTA, a=NEW),), (("append", "upsert"),), _same),
+    "lookup": Operation((_method(lookup, DELTA, a=NEW, b=ALL),), (("append",), ANY), lambda *_: (("append",),)),
+    "unknown": Operation(
+        (_method(unknown, BASE, a=NEW, b=ALL),), (("append",), ANY), lambda *_: (("append", "changes"),)
+    ),
+    "unseen": Operation((_method(unseen, DELTA, a=NEW, out=ALL),), (("append",),), lambda _: (("append",),)),
     "heard": Operation(
-        (_way(heard, DELTA, a=NEW, out=NEW, out_old=OLD),), (("append",),), lambda _: (("append", "changes"),)
+        (_method(heard, DELTA, a=NEW, out=NEW, out_old=OLD),), (("append",),), lambda _: (("append", "changes"),)
     ),
     "heard inserts": Operation(
-        (_way(heard, DELTA, a=NEW, out=INSERTS, out_old=OLD),), (("append",),), lambda _: (("append", "changes"),)
+        (_method(heard, DELTA, a=NEW, out=INSERTS, out_old=OLD),), (("append",),), lambda _: (("append", "changes"),)
     ),
     "heard changes": Operation(
-        (_way(heard, DELTA, a=NEW, out=CHANGES, out_old=OLD),), (("append",),), lambda _: (("append", "upsert"),)
+        (_method(heard, DELTA, a=NEW, out=CHANGES, out_old=OLD),), (("append",),), lambda _: (("append", "upsert"),)
     ),
-    "split": Operation((_way(split, DELTA, DELTA, a=CHANGES),), (ROWS,), lambda _: (("changes",), ("changes",))),
+    "split": Operation((_method(split, DELTA, DELTA, a=CHANGES),), (ROWS,), lambda _: (("changes",), ("changes",))),
     "inserts": Operation(
-        (_way(copy, DELTA, a=INSERTS), _way(copy, BASE, a=ALL)), (ROWS,), lambda _: (("append", "changes"),)
+        (_method(copy, DELTA, a=INSERTS), _method(copy, BASE, a=ALL)), (ROWS,), lambda _: (("append", "changes"),)
     ),
-    "patched": Operation((_way(patched, DELTA, a=CHANGES),), (UNIQUE,), lambda _: (("columns",),)),
-    "revised": Operation((_way(revised, BASE, a=CHANGES, a_old=OLD),), (ROWS,), lambda _: (("append", "changes"),)),
+    "patched": Operation((_method(patched, DELTA, a=CHANGES),), (UNIQUE,), lambda _: (("columns",),)),
+    "revised": Operation((_method(revised, BASE, a=CHANGES, a_old=OLD),), (ROWS,), lambda _: (("append", "changes"),)),
     "noted": Operation(
-        (_way(noted, DELTA, BASE, a=CHANGES, a_old=OLD),), (ROWS,), lambda _: (("changes",), ("append", "changes"))
+        (_method(noted, DELTA, BASE, a=CHANGES, a_old=OLD),), (ROWS,), lambda _: (("changes",), ("append", "changes"))
     ),
     "tabled": Operation(
-        (_way(tabled, BASE, DELTA, a=NEW, b=ALL),),
+        (_method(tabled, BASE, DELTA, a=NEW, b=ALL),),
         (("append",), ROWS),
         lambda _, kind: (("changes", *(UNIQUE if kind in UNIQUE else ())), ("append",)),
     ),
     "forked": Operation(
-        (_way(forked, DELTA, BASE, a=INSERTS, a_all=ALL), _way(forked_again, BASE, BASE, a_all=ALL)),
+        (_method(forked, DELTA, BASE, a=INSERTS, a_all=ALL), _method(forked_again, BASE, BASE, a_all=ALL)),
         (ROWS,),
         lambda _: (("append", "changes"), ("append", "changes")),
     ),
-    "latest": Operation((_way(plain, DELTA, a=NEW),), (("append",),), lambda _: (("upsert",),)),
+    "latest": Operation((_method(plain, DELTA, a=NEW),), (("append",),), lambda _: (("upsert",),)),
 }

@@ -72,7 +72,7 @@ class History:
     contents: dict[int, Any] = field(default_factory=dict)
 
     @property
-    def chronicle(self) -> ChannelState:
+    def channel_state(self) -> ChannelState:
         channel = Channel(name="c", schema=schema_of(self.encoding), encoding=self.encoding)
         points = tuple(a_point(number, state) for number, state in enumerate(self.states, 1))
         return ChannelState(channel, points, tuple(self.blocks))
@@ -121,23 +121,23 @@ class History:
 def histories(draw: st.DrawFn, encoding: Encoding, *, collected: bool = False) -> History:
     history = History(encoding)
     schema, function = schema_of(encoding), function_of(encoding)
-    ways = ["delta", "delta", "cancelled", *(["base", "foreign"] if has_diff(encoding) else [])]
+    methods = ["delta", "delta", "cancelled", *(["base", "foreign"] if has_diff(encoding) else [])]
     for end in range(1, draw(st.integers(0, 7)) + 1):
         old = history.relations[-1]
         start = end - 1
         while start and history.states[start - 1] is PointState.CANCELLED and draw(st.booleans()):
             start -= 1
-        way = draw(st.sampled_from(ways))
-        history.states.append(PointState.CANCELLED if way == "cancelled" else PointState.FILLED)
-        if way == "cancelled":
+        method = draw(st.sampled_from(methods))
+        history.states.append(PointState.CANCELLED if method == "cancelled" else PointState.FILLED)
+        if method == "cancelled":
             history.relations.append(old)
-        elif way == "base":
+        elif method == "base":
             new = draw(relations(encoding))
             history.relations.append(new)
             history.add(Base(end), encoding, new)
         else:
-            using = encoding if way == "delta" else CHANGES
-            if way == "delta":
+            using = encoding if method == "delta" else CHANGES
+            if method == "delta":
                 part = draw(deltas(encoding, old))
             else:
                 part = reference.diff(CHANGES, schema, old, draw(relations(encoding)))
@@ -170,13 +170,13 @@ def histories(draw: st.DrawFn, encoding: Encoding, *, collected: bool = False) -
 @given(data=st.data())
 def test_snapshots_are_the_relations_at_their_points(encoding: Encoding, data: st.DataObject) -> None:
     history = data.draw(histories(encoding))
-    chronicle = history.chronicle
-    for number in range(chronicle.latest_readable + 1):
-        assert history.bag(chronicle.snapshot(number)) == history.relations[number]
+    channel_state = history.channel_state
+    for number in range(channel_state.latest_readable + 1):
+        assert history.bag(channel_state.snapshot(number)) == history.relations[number]
     with pytest.raises(NotFound):
-        chronicle.snapshot(chronicle.latest_readable + 1)
+        channel_state.snapshot(channel_state.latest_readable + 1)
     with pytest.raises(NotFound):
-        chronicle.snapshot(-1)
+        channel_state.snapshot(-1)
 
 
 @every_encoding
@@ -184,22 +184,22 @@ def test_snapshots_are_the_relations_at_their_points(encoding: Encoding, data: s
 @given(data=st.data())
 def test_changes_lead_from_one_point_to_another(encoding: Encoding, data: st.DataObject) -> None:
     history = data.draw(histories(encoding))
-    chronicle, schema, function = history.chronicle, schema_of(encoding), function_of(encoding)
-    for start in range(chronicle.latest_readable + 1):
-        for end in range(start, chronicle.latest_readable + 1):
+    channel_state, schema, function = history.channel_state, schema_of(encoding), function_of(encoding)
+    for start in range(channel_state.latest_readable + 1):
+        for end in range(start, channel_state.latest_readable + 1):
             old, new = history.relations[start], history.relations[end]
-            delta = history.change(chronicle.delta(start, end))
+            delta = history.change(channel_state.delta(start, end))
             assert reference.merge(encoding, schema, old, delta, function=function) == new
-            strong = history.change(chronicle.changes(start, end))
+            strong = history.change(channel_state.changes(start, end))
             assert strong == reference.diff(CHANGES, schema, old, new)
-            if chronicle.is_equivalent(start, end):
+            if channel_state.is_equivalent(start, end):
                 assert delta == reference.empty(encoding)
             if any(weight < 0 for weight in strong.values()):
-                assert chronicle.may_remove(start, end)
-                assert encoding != APPEND or not chronicle.can_say(start, end)
-            assert encoding == APPEND or chronicle.can_say(start, end)
+                assert channel_state.may_remove(start, end)
+                assert encoding != APPEND or not channel_state.can_say(start, end)
+            assert encoding == APPEND or channel_state.can_say(start, end)
             if encoding == APPEND:
-                assert not chronicle.may_remove(start, end)
+                assert not channel_state.may_remove(start, end)
 
 
 @every_encoding
@@ -207,21 +207,21 @@ def test_changes_lead_from_one_point_to_another(encoding: Encoding, data: st.Dat
 @given(data=st.data())
 def test_what_garbage_collection_leaves_reads_right_or_not_at_all(encoding: Encoding, data: st.DataObject) -> None:
     history = data.draw(histories(encoding, collected=True))
-    chronicle, schema, function = history.chronicle, schema_of(encoding), function_of(encoding)
-    for number in range(chronicle.latest_readable + 1):
-        origins = {0, *(block.end for block in chronicle.blocks if isinstance(block.kind, Base))}
-        ways = [origin for origin in origins if chronicle.path(origin, number) is not None]
-        if ways:
-            assert history.bag(chronicle.snapshot(number)) == history.relations[number]
+    channel_state, schema, function = history.channel_state, schema_of(encoding), function_of(encoding)
+    for number in range(channel_state.latest_readable + 1):
+        origins = {0, *(block.end for block in channel_state.blocks if isinstance(block.kind, Base))}
+        methods = [origin for origin in origins if channel_state.path(origin, number) is not None]
+        if methods:
+            assert history.bag(channel_state.snapshot(number)) == history.relations[number]
         else:
             with pytest.raises(NotFound):
-                chronicle.snapshot(number)
+                channel_state.snapshot(number)
         for start in range(number + 1):
             old, new = history.relations[start], history.relations[number]
             try:
-                delta = history.change(chronicle.delta(start, number))
+                delta = history.change(channel_state.delta(start, number))
                 assert reference.merge(encoding, schema, old, delta, function=function) == new
-                strong = history.change(chronicle.changes(start, number))
+                strong = history.change(channel_state.changes(start, number))
                 assert strong == reference.diff(CHANGES, schema, old, new)
             except NotFound:
                 continue
@@ -231,7 +231,7 @@ def test_what_garbage_collection_leaves_reads_right_or_not_at_all(encoding: Enco
 @some
 @given(data=st.data())
 def test_points_that_nobody_needs_are_not_missed(encoding: Encoding, data: st.DataObject) -> None:
-    whole = data.draw(histories(encoding, collected=True)).chronicle
+    whole = data.draw(histories(encoding, collected=True)).channel_state
     cursor = data.draw(st.integers(0, whole.latest_readable))
     low = min([cursor, *(b.kind.start if isinstance(b.kind, Delta) else b.end for b in whole.blocks)])
     filled = [point.number for point in whole.points if point.state is PointState.FILLED and point.number <= low]
@@ -251,18 +251,18 @@ def test_points_that_nobody_needs_are_not_missed(encoding: Encoding, data: st.Da
         for start in (number for number in numbers if number <= end):
             assert listed.is_equivalent(start, end) == whole.is_equivalent(start, end)
             assert listed.may_remove(start, end) == whole.may_remove(start, end)
-            for way in (ChannelState.path, ChannelState.delta, ChannelState.changes):
-                between = partial(way, start=start, end=end)
+            for method in (ChannelState.path, ChannelState.delta, ChannelState.changes):
+                between = partial(method, start=start, end=end)
                 assert read(between, listed) == read(between, whole)
     for number in range(1, since):
         with pytest.raises(NotFound, match="collection"):
             listed.snapshot(number)
 
 
-def read(way: Callable[[ChannelState], object], chronicle: ChannelState) -> object:
+def read(method: Callable[[ChannelState], object], channel_state: ChannelState) -> object:
     """What a way of reading gives, or that it cannot be."""
     try:
-        return way(chronicle)
+        return method(channel_state)
     except NotFound as error:
         return str(error)
 
@@ -271,19 +271,19 @@ def read(way: Callable[[ChannelState], object], chronicle: ChannelState) -> obje
 @given(data=st.data())
 def test_a_path_is_a_shortest_chain_of_deltas(data: st.DataObject) -> None:
     history = data.draw(histories(UPSERT, collected=True))
-    chronicle = history.chronicle
-    blocks = [block for block in chronicle.blocks if isinstance(block.kind, Delta)]
-    numbers = range(chronicle.latest_readable + 1)
+    channel_state = history.channel_state
+    blocks = [block for block in channel_state.blocks if isinstance(block.kind, Delta)]
+    numbers = range(channel_state.latest_readable + 1)
     far = len(blocks) + 1
-    steps = {(i, j): 0 if chronicle.is_equivalent(i, j) else far for i in numbers for j in numbers}
+    steps = {(i, j): 0 if channel_state.is_equivalent(i, j) else far for i in numbers for j in numbers}
     for block in blocks:
         assert isinstance(block.kind, Delta)
         for i in numbers:
             for j in numbers:
                 if (
-                    block.end <= chronicle.latest_readable
-                    and chronicle.is_equivalent(i, block.kind.start)
-                    and chronicle.is_equivalent(j, block.end)
+                    block.end <= channel_state.latest_readable
+                    and channel_state.is_equivalent(i, block.kind.start)
+                    and channel_state.is_equivalent(j, block.end)
                 ):
                     steps[i, j] = min(steps[i, j], 1)
     for middle in numbers:
@@ -291,8 +291,8 @@ def test_a_path_is_a_shortest_chain_of_deltas(data: st.DataObject) -> None:
             for j in numbers:
                 steps[i, j] = min(steps[i, j], steps[i, middle] + steps[middle, j])
     for i in numbers:
-        for j in range(i, chronicle.latest_readable + 1):
-            path = chronicle.path(i, j)
+        for j in range(i, channel_state.latest_readable + 1):
+            path = channel_state.path(i, j)
             if path is None:
                 assert steps[i, j] >= far
                 continue
@@ -300,60 +300,60 @@ def test_a_path_is_a_shortest_chain_of_deltas(data: st.DataObject) -> None:
             at = i
             for block in path:
                 assert isinstance(block.kind, Delta)
-                assert chronicle.is_equivalent(at, block.kind.start)
+                assert channel_state.is_equivalent(at, block.kind.start)
                 at = block.kind.end
-            assert chronicle.is_equivalent(at, j)
+            assert channel_state.is_equivalent(at, j)
 
 
 @some
 @given(data=st.data())
 def test_cancelled_points_repeat_the_one_before(data: st.DataObject) -> None:
     history = data.draw(histories(UPSERT))
-    chronicle = history.chronicle
+    channel_state = history.channel_state
     reserved = [number for number, state in enumerate(history.states, 1) if state is PointState.RESERVED]
-    assert chronicle.latest_readable == (reserved[0] - 1 if reserved else len(history.states))
+    assert channel_state.latest_readable == (reserved[0] - 1 if reserved else len(history.states))
     filled = 0
-    for number in range(chronicle.latest_readable + 1):
+    for number in range(channel_state.latest_readable + 1):
         if number and history.states[number - 1] is PointState.FILLED:
             filled = number
-        assert chronicle.is_equivalent(number, filled)
-        assert chronicle.version(number) == (Version.source("c", filled) if filled else Version())
-    assert chronicle.latest_distinct == filled
+        assert channel_state.is_equivalent(number, filled)
+        assert channel_state.version(number) == (Version.source("c", filled) if filled else Version())
+    assert channel_state.latest_distinct == filled
 
 
 class TestExamples:
-    def chronicle(
+    def channel_state(
         self, *states: PointState, blocks: tuple[Block, ...] = (), encoding: Encoding = UPSERT
     ) -> ChannelState:
         channel = Channel(name="c", schema=PLAIN, encoding=encoding)
         return ChannelState(channel, tuple(a_point(n, state) for n, state in enumerate(states, 1)), blocks)
 
     def test_an_empty_channel_reads_as_nothing(self) -> None:
-        chronicle = self.chronicle()
-        assert chronicle.latest_readable == chronicle.latest_distinct == 0
-        assert chronicle.snapshot(0) == SnapshotRead(at=0, schema=PLAIN, encoding=UPSERT, base=None, deltas=())
-        assert chronicle.delta(0, 0) == DeltaRead(start=0, end=0, schema=PLAIN, encoding=UPSERT, deltas=())
+        channel_state = self.channel_state()
+        assert channel_state.latest_readable == channel_state.latest_distinct == 0
+        assert channel_state.snapshot(0) == SnapshotRead(at=0, schema=PLAIN, encoding=UPSERT, base=None, deltas=())
+        assert channel_state.delta(0, 0) == DeltaRead(start=0, end=0, schema=PLAIN, encoding=UPSERT, deltas=())
 
     def test_what_is_filled_after_a_reserved_point_is_not_readable(self) -> None:
-        chronicle = self.chronicle(
+        channel_state = self.channel_state(
             PointState.FILLED, PointState.RESERVED, PointState.FILLED, blocks=(a_block(1, Base(1), UPSERT),)
         )
-        assert chronicle.latest_readable == 1
+        assert channel_state.latest_readable == 1
         with pytest.raises(NotFound, match="0 to 1"):
-            chronicle.delta(0, 2)
+            channel_state.delta(0, 2)
 
     def test_the_newest_base_is_read(self) -> None:
         first, second = a_block(1, Base(1), UPSERT), a_block(3, Base(2), UPSERT)
         step = a_block(2, Delta(1, 2), UPSERT)
-        chronicle = self.chronicle(PointState.FILLED, PointState.FILLED, blocks=(step, first, second))
-        assert chronicle.snapshot(2).blocks == (second,)
-        assert chronicle.snapshot(1).blocks == (first,)
-        assert chronicle.delta(1, 2).blocks == (step,)
+        channel_state = self.channel_state(PointState.FILLED, PointState.FILLED, blocks=(step, first, second))
+        assert channel_state.snapshot(2).blocks == (second,)
+        assert channel_state.snapshot(1).blocks == (first,)
+        assert channel_state.delta(1, 2).blocks == (step,)
 
     def test_a_chain_of_weak_deltas_becomes_strong_by_what_was_there(self) -> None:
         base, step = a_block(1, Base(1), UPSERT), a_block(2, Delta(1, 2), UPSERT)
-        chronicle = self.chronicle(PointState.FILLED, PointState.FILLED, blocks=(base, step))
-        changes = chronicle.changes(1, 2)
+        channel_state = self.channel_state(PointState.FILLED, PointState.FILLED, blocks=(base, step))
+        changes = channel_state.changes(1, 2)
         assert isinstance(changes, ChangesRead)
         assert changes.blocks == (base, step)
         assert changes.encoding == Changes()
@@ -361,24 +361,24 @@ class TestExamples:
 
     def test_a_mixed_chain_is_diffed(self) -> None:
         base, step = a_block(1, Base(1), UPSERT), a_block(2, Delta(1, 2), CHANGES)
-        chronicle = self.chronicle(PointState.FILLED, PointState.FILLED, blocks=(base, step))
-        assert isinstance(chronicle.delta(1, 2), DiffRead)
-        assert isinstance(chronicle.changes(1, 2), DeltaRead)
+        channel_state = self.channel_state(PointState.FILLED, PointState.FILLED, blocks=(base, step))
+        assert isinstance(channel_state.delta(1, 2), DiffRead)
+        assert isinstance(channel_state.changes(1, 2), DeltaRead)
 
     def test_removals_that_are_not_known_may_be_there(self) -> None:
         for removals, expected in ((None, True), (0, False), (2, True)):
             blocks = (a_block(1, Base(1), UPSERT), a_block(2, Delta(1, 2), UPSERT, removals=removals))
-            chronicle = self.chronicle(PointState.FILLED, PointState.FILLED, blocks=blocks)
-            assert chronicle.may_remove(1, 2) is expected
-            assert not chronicle.may_remove(0, 2)
-            assert not chronicle.may_remove(2, 2)
+            channel_state = self.channel_state(PointState.FILLED, PointState.FILLED, blocks=blocks)
+            assert channel_state.may_remove(1, 2) is expected
+            assert not channel_state.may_remove(0, 2)
+            assert not channel_state.may_remove(2, 2)
 
     def test_a_rewritten_relation_may_lack_rows(self) -> None:
         blocks = (a_block(1, Base(1), UPSERT), a_block(2, Base(2), UPSERT))
-        assert self.chronicle(PointState.FILLED, PointState.FILLED, blocks=blocks).may_remove(1, 2)
+        assert self.channel_state(PointState.FILLED, PointState.FILLED, blocks=blocks).may_remove(1, 2)
 
     def test_a_run_sees_what_it_wrote_itself(self) -> None:
-        chronicle = self.chronicle(
+        channel_state = self.channel_state(
             PointState.FILLED,
             PointState.RESERVED,
             PointState.RESERVED,
@@ -386,40 +386,40 @@ class TestExamples:
             blocks=(a_block(1, Base(1), UPSERT),),
         )
         own = a_block(2, Delta(1, 3), UPSERT)
-        seen = chronicle.with_block(own, Version.source("x", 7), run=3)
+        seen = channel_state.with_block(own, Version.source("x", 7), run=3)
         assert seen.latest_readable == seen.latest_distinct == 3
         assert seen.version(3) == Version.source("x", 7)
         assert seen.snapshot(3).deltas == (own,)
         assert seen.delta(1, 3).blocks == (own,)
         assert seen.is_equivalent(1, 2)
-        assert chronicle.latest_readable == 1
+        assert channel_state.latest_readable == 1
 
     def test_what_others_wrote_later_does_not_show(self) -> None:
         later = a_block(3, Delta(3, 4), UPSERT)
-        chronicle = self.chronicle(
+        channel_state = self.channel_state(
             PointState.RESERVED, PointState.FILLED, PointState.FILLED, PointState.FILLED, blocks=(later,)
         )
         own = a_block(2, Delta(0, 1), UPSERT)
-        assert chronicle.with_block(own, Version(), run=1).snapshot(1).deltas == (own,)
+        assert channel_state.with_block(own, Version(), run=1).snapshot(1).deltas == (own,)
 
     def test_a_block_may_end_where_a_cancelled_point_repeats(self) -> None:
         blocks = (a_block(1, Delta(0, 2), UPSERT), a_block(2, Base(2), UPSERT))
-        chronicle = self.chronicle(PointState.FILLED, PointState.CANCELLED, blocks=blocks)
-        assert chronicle.snapshot(1).blocks == chronicle.snapshot(2).blocks == blocks[1:]
-        assert chronicle.path(0, 2) == chronicle.path(0, 1) == blocks[:1]
+        channel_state = self.channel_state(PointState.FILLED, PointState.CANCELLED, blocks=blocks)
+        assert channel_state.snapshot(1).blocks == channel_state.snapshot(2).blocks == blocks[1:]
+        assert channel_state.path(0, 2) == channel_state.path(0, 1) == blocks[:1]
 
     def test_the_newest_schema_is_the_declared_one_and_older_ones_are_those_of_blocks(self) -> None:
         wider = PLAIN.plus(("more", "string"))
         blocks = (a_block(1, Base(1), UPSERT, schema=wider), a_block(2, Base(3), UPSERT, schema=wider))
-        chronicle = self.chronicle(PointState.FILLED, PointState.CANCELLED, PointState.FILLED, blocks=blocks)
-        assert chronicle.schema_at(2) == chronicle.schema_at(1) == chronicle.snapshot(2).schema == wider
-        assert chronicle.schema_at(3) == chronicle.snapshot(3).schema == PLAIN
-        assert chronicle.schema_at(0) == PLAIN
+        channel_state = self.channel_state(PointState.FILLED, PointState.CANCELLED, PointState.FILLED, blocks=blocks)
+        assert channel_state.schema_at(2) == channel_state.schema_at(1) == channel_state.snapshot(2).schema == wider
+        assert channel_state.schema_at(3) == channel_state.snapshot(3).schema == PLAIN
+        assert channel_state.schema_at(0) == PLAIN
 
     def test_until_it_is_made_anew_a_channel_with_another_key_is_read_as_it_was(self) -> None:
         other = Schema.of(("id", "string"), ("n", "bigint"))
         block = a_block(1, Base(1), UPSERT, schema=other)
-        assert self.chronicle(PointState.FILLED, blocks=(block,)).snapshot(1).schema == other
+        assert self.channel_state(PointState.FILLED, blocks=(block,)).snapshot(1).schema == other
 
 
 def test_a_delta_leads_forward() -> None:
@@ -466,17 +466,17 @@ def test_a_point_is_valid_while_it_is_the_newest_that_can_be_read(
         )
         for number, (state, hour) in enumerate(ends, 1)
     )
-    chronicle = ChannelState(Channel(name="c", schema=None, encoding=Append()), points, ())
-    number = data.draw(st.integers(0, chronicle.latest_readable))
-    found = chronicle.validity(number)
+    channel_state = ChannelState(Channel(name="c", schema=None, encoding=Append()), points, ())
+    number = data.draw(st.integers(0, channel_state.latest_readable))
+    found = channel_state.validity(number)
     for hour in range(-1, 11):
         time = NOON + timedelta(hours=hour, minutes=30)
         then = [
             point if point.time and point.time < time else replace(point, state=PointState.RESERVED) for point in points
         ]
-        newest = replace(chronicle, points=tuple(then)).latest_distinct
+        newest = replace(channel_state, points=tuple(then)).latest_distinct
         valid = (found.start is None or found.start < time) and (found.end is None or time < found.end)
-        assert valid == (newest == chronicle.settled(number))
+        assert valid == (newest == channel_state.settled(number))
 
 
 @pytest.mark.parametrize("start", [0, 1])
@@ -486,9 +486,11 @@ def test_a_custom_encoding_without_a_diff_says_only_what_its_deltas_say(start: i
     history.add(Delta(0, 1), encoding, {})
     history.add(Delta(1, 2), encoding, {})
     history.add(Base(3), encoding, {})
-    assert history.chronicle.can_say(start, 2)
-    assert not history.chronicle.can_say(start, 3)
-    assert replace(history.chronicle, channel=replace(history.chronicle.channel, encoding=REPLACE)).can_say(1, 1)
+    assert history.channel_state.can_say(start, 2)
+    assert not history.channel_state.can_say(start, 3)
+    assert replace(history.channel_state, channel=replace(history.channel_state.channel, encoding=REPLACE)).can_say(
+        1, 1
+    )
 
 
 def test_rows_that_came_from_outside_are_the_newest_until_others_come_whatever_tasks_write() -> None:

@@ -143,7 +143,7 @@ def test_the_buttons_of_a_binding_pause_resume_and_fire_it(lively: Site, visit: 
 def test_a_run_that_commits_is_seen_on_all_pages(lively: Site, visit: Visitor) -> None:
     paths = ("/", "/channels", "/channels/orders_eu", "/tasks/orders_eu_clean", "/runs")
     drawn, listed, channel, task, past = (opened(visit, lively, path) for path in paths)
-    newest = lively.project.channel("orders_eu").chronicle.latest
+    newest = lively.project.channel("orders_eu").state.latest
     run = arrived(lively.project, "orders_eu")
     expect(channel.locator("#facts")).to_contain_text(re.compile(rf"Newest point\s*{newest + 1}"))
     expect(channel.locator("#points")).to_contain_text(f"Δ{newest}→{newest + 1}")

@@ -43,7 +43,7 @@ class Rows(Prompt):
             with pa.ipc.new_stream(sink, table.schema) as writer:
                 writer.write_table(table)
         done: Future[Any] = Future()
-        done.set_result([self.project.channel(arguments["channel"]).chronicle.latest_distinct, arguments["file"]])
+        done.set_result([self.project.channel(arguments["channel"]).state.latest_distinct, arguments["file"]])
         return done
 
 

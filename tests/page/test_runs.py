@@ -85,7 +85,7 @@ def test_from_a_run_one_goes_to_those_beside_it(long: Site, visit: Visitor) -> N
 def test_points_of_a_channel_are_paged_too(long: Site, visit: Visitor) -> None:
     page = visit(long.address)
     page.goto("/channels/orders_eu_clean")
-    newest = long.project.channel("orders_eu_clean").chronicle.latest
+    newest = long.project.channel("orders_eu_clean").state.latest
     seen = []
     page.locator("#points > summary").click()
     while True:

@@ -17,25 +17,25 @@ Truth = Callable[[RefreshMethod, InputSize], float]
 def truth(fixed: float, change: float, scan: float, whole: float) -> Truth:
     """What ways really take: seconds, and seconds per megabyte."""
 
-    def seconds(way: RefreshMethod, extent: InputSize) -> float:
-        if way is RefreshMethod.FULL:
-            return fixed + whole * extent.whole / 1e6
-        return fixed + change * extent.change / 1e6 + scan * extent.whole / 1e6
+    def seconds(method: RefreshMethod, input_size: InputSize) -> float:
+        if method is RefreshMethod.FULL:
+            return fixed + whole * input_size.whole / 1e6
+        return fixed + change * input_size.change / 1e6 + scan * input_size.whole / 1e6
 
     return seconds
 
 
-def chosen(extent: InputSize, taken: list[CostSample]) -> RefreshMethod:
+def chosen(input_size: InputSize, taken: list[CostSample]) -> RefreshMethod:
     costs = fit(taken)
-    return min(WAYS, key=lambda way: costs.seconds(way, extent))
+    return min(WAYS, key=lambda method: costs.seconds(method, input_size))
 
 
 def lived(seconds: Truth, taken: list[CostSample], runs: int, draw: random.Random) -> list[CostSample]:
     """Let a task run with changes of all sizes, each the way that seems cheaper."""
     for _ in range(runs):
-        extent = InputSize(change=int(2e8 * 10 ** draw.uniform(-4, -0.3)), whole=int(2e8))
-        way = chosen(extent, taken)
-        taken = [CostSample(way, extent, seconds(way, extent) * draw.uniform(0.85, 1.18)), *taken]
+        input_size = InputSize(change=int(2e8 * 10 ** draw.uniform(-4, -0.3)), whole=int(2e8))
+        method = chosen(input_size, taken)
+        taken = [CostSample(method, input_size, seconds(method, input_size) * draw.uniform(0.85, 1.18)), *taken]
     return taken
 
 
@@ -44,9 +44,9 @@ def share_right(seconds: Truth, taken: list[CostSample]) -> float:
     shares = [10 ** (-4 + place * 3.7 / 40) for place in range(41)]
     right = 0
     for share in shares:
-        extent = InputSize(change=int(2e8 * share), whole=int(2e8))
-        best = min(seconds(way, extent) for way in WAYS)
-        right += seconds(chosen(extent, taken), extent) <= best * 1.1
+        input_size = InputSize(change=int(2e8 * share), whole=int(2e8))
+        best = min(seconds(method, input_size) for method in WAYS)
+        right += seconds(chosen(input_size, taken), input_size) <= best * 1.1
     return right / len(shares)
 
 
@@ -73,15 +73,15 @@ def test_the_cross_over_is_found_after_a_handful_of_runs(name: str) -> None:
 
 
 def test_a_first_time_that_compiles_is_not_the_last() -> None:
-    extent = InputSize(change=4_000_000, whole=int(2e8))
+    input_size = InputSize(change=4_000_000, whole=int(2e8))
     for name in ("a join", "cheap groups"):
-        seconds, taken, ways = TRUTHS[name], list[CostSample](), list[RefreshMethod]()
+        seconds, taken, methods = TRUTHS[name], list[CostSample](), list[RefreshMethod]()
         for _ in range(12):
-            way = chosen(extent, taken) if taken else RefreshMethod.FULL
-            cold = 1.0 if any(item.way is way for item in taken) else 2.0
-            taken = [CostSample(way, extent, cold * seconds(way, extent)), *taken]
-            ways.append(way)
-        assert ways.count(RefreshMethod.INCREMENTAL) >= 9, (name, ways)
+            method = chosen(input_size, taken) if taken else RefreshMethod.FULL
+            cold = 1.0 if any(item.method is method for item in taken) else 2.0
+            taken = [CostSample(method, input_size, cold * seconds(method, input_size)), *taken]
+            methods.append(method)
+        assert methods.count(RefreshMethod.INCREMENTAL) >= 9, (name, methods)
 
 
 def test_the_cross_over_is_followed_when_it_moves() -> None:
@@ -103,9 +103,12 @@ def test_the_cross_over_is_where_the_choice_changes(name: str) -> None:
 
 
 def test_there_is_no_cross_over_where_a_change_is_cheaper_even_if_all_is_new() -> None:
-    extent = InputSize(change=10_000_000, whole=10_000_000)
-    taken = [CostSample(RefreshMethod.INCREMENTAL, extent, 0.5), CostSample(RefreshMethod.FULL, extent, 9.0)] * 4
-    assert fit(taken).crossover(extent) is None
+    input_size = InputSize(change=10_000_000, whole=10_000_000)
+    taken = [
+        CostSample(RefreshMethod.INCREMENTAL, input_size, 0.5),
+        CostSample(RefreshMethod.FULL, input_size, 9.0),
+    ] * 4
+    assert fit(taken).crossover(input_size) is None
 
 
 def test_without_any_run_the_estimates_are_the_usual_ones() -> None:

@@ -39,7 +39,7 @@ OUTCOMES = st.lists(st.sampled_from(["taken", "refused", "killed before", "kille
 
 
 def play(
-    outlet: Subscription, history: list[Event], outcomes: list[str], patience: DeliveryRetries, page: int
+    subscription: Subscription, history: list[Event], outcomes: list[str], patience: DeliveryRetries, page: int
 ) -> tuple[list[int], list[int], datetime]:
     """What arrives, what is given up on, and when it is over."""
     standing, now, script = DeliveryState(cursor=0), NOON, iter(outcomes)
@@ -48,7 +48,7 @@ def play(
     seen = 0
     while True:
         events = [event for event in history if event.number > max(standing.cursor, seen)][:page]
-        if (event := initial_delivery_state(outlet, events)) is None:
+        if (event := initial_delivery_state(subscription, events)) is None:
             if not events:
                 return arrived, given_up, now
             seen = events[-1].number
@@ -72,31 +72,31 @@ def play(
 
 @given(OUTLETS, histories(), OUTCOMES, st.integers(1, 5))
 def test_every_event_that_is_wanted_arrives_in_order(
-    outlet: Subscription, history: list[Event], outcomes: list[str], page: int
+    subscription: Subscription, history: list[Event], outcomes: list[str], page: int
 ) -> None:
-    arrived, given_up, _ = play(outlet, history, outcomes, ENDLESS, page)
-    assert list(dict.fromkeys(arrived)) == [event.number for event in history if wants(outlet, event)]
+    arrived, given_up, _ = play(subscription, history, outcomes, ENDLESS, page)
+    assert list(dict.fromkeys(arrived)) == [event.number for event in history if wants(subscription, event)]
     assert arrived == sorted(arrived)
     assert given_up == []
 
 
 @given(OUTLETS, histories(), OUTCOMES, st.integers(1, 5))
 def test_what_does_not_arrive_is_given_up_on_and_holds_nothing_back(
-    outlet: Subscription, history: list[Event], outcomes: list[str], page: int
+    subscription: Subscription, history: list[Event], outcomes: list[str], page: int
 ) -> None:
-    arrived, given_up, _ = play(outlet, history, outcomes, SHORT, page)
-    assert sorted({*arrived, *given_up}) == [event.number for event in history if wants(outlet, event)]
+    arrived, given_up, _ = play(subscription, history, outcomes, SHORT, page)
+    assert sorted({*arrived, *given_up}) == [event.number for event in history if wants(subscription, event)]
     assert arrived == sorted(arrived)
 
 
 def test_an_event_is_given_up_on_only_after_its_time() -> None:
-    outlet = Webhook(name="w", url="http://example.com", kinds=frozenset({EventKind.FAILED}))
+    subscription = Webhook(name="w", url="http://example.com", kinds=frozenset({EventKind.FAILED}))
     history = [an_event(number, EventKind.FAILED, 1, None) for number in (1, 2)]
-    assert play(outlet, history, ["refused"] * 3, SHORT, 9)[:2] == ([1, 2], [])
-    arrived, given_up, over = play(outlet, history, ["refused"] * 4, SHORT, 9)
+    assert play(subscription, history, ["refused"] * 3, SHORT, 9)[:2] == ([1, 2], [])
+    arrived, given_up, over = play(subscription, history, ["refused"] * 4, SHORT, 9)
     assert (arrived, given_up) == ([2], [1])
     assert over - NOON == timedelta(seconds=10 + 20 + 40)
-    assert play(outlet, history, ["refused"] * 7, SHORT, 9)[:2] == ([2], [1])  # the next has as much time
+    assert play(subscription, history, ["refused"] * 7, SHORT, 9)[:2] == ([2], [1])  # the next has as much time
 
 
 def test_what_was_delivered_forgets_failures_but_says_what_the_last_one_was() -> None:

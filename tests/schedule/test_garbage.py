@@ -37,7 +37,7 @@ def a_block(number: int, kind: Kind) -> Block:
     )
 
 
-def a_chronicle(name: str, states: str, *blocks: Block) -> ChannelState:
+def a_channel_state(name: str, states: str, *blocks: Block) -> ChannelState:
     """A channel whose points are F(illed), C(ancelled) or R(eserved)."""
     known = {"F": PointState.FILLED, "C": PointState.CANCELLED, "R": PointState.RESERVED}
     points = tuple(
@@ -54,14 +54,14 @@ def a_consumer(
 
 
 def holdings(
-    *chronicles: ChannelState,
+    *states: ChannelState,
     consumers: dict[str, tuple[Consumer, ...]] | None = None,
     pins: dict[int, tuple[str, ...]] | None = None,
     physical: set[tuple[int, int]] | None = None,
     logical: set[Reference] | None = None,
 ) -> GCRoots:
     return GCRoots(
-        chronicles={chronicle.channel.name: chronicle for chronicle in chronicles},
+        states={state.channel.name: state for state in states},
         consumers=consumers or {},
         pins=pins or {},
         physical=frozenset(physical or ()),
@@ -77,11 +77,11 @@ def going(verdicts: tuple[GCDecision, ...]) -> set[int]:
 
 B0, D01, D12, D23 = a_block(1, Base(1)), a_block(2, Delta(1, 2)), a_block(3, Delta(2, 3)), a_block(4, Delta(3, 4))
 B3 = a_block(5, Base(4))
-NOVA = a_chronicle("c", "FFFF", B0, D01, D12, D23, B3)
+NOVA = a_channel_state("c", "FFFF", B0, D01, D12, D23, B3)
 
 
 def test_without_compaction_nothing_goes() -> None:
-    assert going(decide_collection(holdings(a_chronicle("c", "FFFF", B0, D01, D12, D23)))) == set()
+    assert going(decide_collection(holdings(a_channel_state("c", "FFFF", B0, D01, D12, D23)))) == set()
 
 
 def test_without_consumers_all_but_the_compact_base_goes() -> None:
@@ -99,12 +99,12 @@ def test_a_consumer_at_2_holds_the_delta_from_2_to_3() -> None:
 
 def test_deltas_that_were_put_together_go_once_nobody_reads_from_among_them() -> None:
     longer = a_block(6, Delta(1, 4))
-    merged = a_chronicle("c", "FFFF", B0, D01, D12, D23, longer)
+    merged = a_channel_state("c", "FFFF", B0, D01, D12, D23, longer)
     assert going(decide_collection(holdings(merged))) == {2, 3, 4}
     for cursor, gone in ((1, {2, 3, 4}), (2, {2}), (3, {2, 3}), (4, {2, 3, 4})):
         assert going(decide_collection(holdings(merged, consumers={"c": (a_consumer(cursor),)}))) == gone
     assert going(decide_collection(holdings(merged, pins={3: ("a reader",)}))) == {2, 4}
-    twice = a_chronicle("c", "FFFF", B0, D01, D12, D23, a_block(6, Delta(1, 3)), a_block(7, Delta(1, 4)))
+    twice = a_channel_state("c", "FFFF", B0, D01, D12, D23, a_block(6, Delta(1, 3)), a_block(7, Delta(1, 4)))
     assert going(decide_collection(holdings(twice))) == {2, 3, 4, 6}
 
 
@@ -144,14 +144,14 @@ def test_only_the_chosen_channels_are_collected() -> None:
 
 def test_what_is_not_readable_yet_stays_and_replaces_nothing() -> None:
     """Point 3 is reserved: the base at 4 may not be read yet."""
-    chronicle = a_chronicle("c", "FFRF", a_block(1, Base(1)), a_block(2, Delta(1, 2)), a_block(3, Base(4)))
-    assert going(decide_collection(holdings(chronicle))) == set()
-    assert going(decide_collection(holdings(replace(chronicle, points=a_chronicle("c", "FFCF").points)))) == {1, 2}
+    state = a_channel_state("c", "FFRF", a_block(1, Base(1)), a_block(2, Delta(1, 2)), a_block(3, Base(4)))
+    assert going(decide_collection(holdings(state))) == set()
+    assert going(decide_collection(holdings(replace(state, points=a_channel_state("c", "FFCF").points)))) == {1, 2}
 
 
 def test_of_two_bases_at_one_point_one_goes() -> None:
-    chronicle = a_chronicle("c", "FF", a_block(1, Delta(0, 1)), a_block(2, Delta(1, 2)), a_block(3, Base(2)))
-    twice = replace(chronicle, blocks=(*chronicle.blocks, a_block(4, Base(2))))
+    state = a_channel_state("c", "FF", a_block(1, Delta(0, 1)), a_block(2, Delta(1, 2)), a_block(3, Base(2)))
+    twice = replace(state, blocks=(*state.blocks, a_block(4, Base(2))))
     gone = going(decide_collection(holdings(twice)))
     assert gone >= {1, 2}
     left = replace(twice, blocks=tuple(block for block in twice.blocks if block.number not in gone))
@@ -159,11 +159,11 @@ def test_of_two_bases_at_one_point_one_goes() -> None:
 
 
 def test_a_base_at_a_cancelled_repetition_counts_as_one_at_the_point_before() -> None:
-    chronicle = a_chronicle("c", "FFC", a_block(1, Base(1)), a_block(2, Delta(1, 2)), a_block(3, Base(2)))
-    made = a_chronicle("d", "F", a_block(4, Base(1)))
+    state = a_channel_state("c", "FFC", a_block(1, Base(1)), a_block(2, Delta(1, 2)), a_block(3, Base(2)))
+    made = a_channel_state("d", "F", a_block(4, Base(1)))
     logical = {Reference(of="d", at=1, channel="c", point=3)}
-    assert going(decide_collection(holdings(chronicle, made, logical=logical))) == {1, 2}
-    later = replace(chronicle, points=a_chronicle("c", "FFCF").points, blocks=(*chronicle.blocks, a_block(5, Base(4))))
+    assert going(decide_collection(holdings(state, made, logical=logical))) == {1, 2}
+    later = replace(state, points=a_channel_state("c", "FFCF").points, blocks=(*state.blocks, a_block(5, Base(4))))
     verdicts = decide_collection(holdings(later, made, logical=logical))
     assert going(verdicts) == {1, 2}
     assert verdicts[2].held_by == "the base of d at point 1 reflects it"
@@ -172,9 +172,11 @@ def test_a_base_at_a_cancelled_repetition_counts_as_one_at_the_point_before() ->
 # Logic evolution, Figure 4 and A.2: place urls p, crawled pages c, extraction output e. The paper's snapshots
 # 0, 1, 2 are our points 1, 2, 3.
 
-P = a_chronicle("p", "F", a_block(1, Base(1)))
-C = a_chronicle("c", "FFF", a_block(2, Base(1)), a_block(3, Delta(1, 2)), a_block(4, Delta(2, 3)), a_block(8, Base(3)))
-E = a_chronicle("e", "FFF", a_block(5, Base(1)), a_block(6, Delta(1, 2)), a_block(7, Base(3)))
+P = a_channel_state("p", "F", a_block(1, Base(1)))
+C = a_channel_state(
+    "c", "FFF", a_block(2, Base(1)), a_block(3, Delta(1, 2)), a_block(4, Delta(2, 3)), a_block(8, Base(3))
+)
+E = a_channel_state("e", "FFF", a_block(5, Base(1)), a_block(6, Delta(1, 2)), a_block(7, Base(3)))
 PHYSICAL = {(1, 5), (2, 5), (1, 6), (3, 6), (1, 7), (2, 7), (3, 7), (4, 7), (2, 8), (3, 8), (4, 8)}
 LOGICAL = {
     Reference(of="e", at=at, channel=channel, point=at if channel == "c" else 1) for at in (1, 2, 3) for channel in "pc"
@@ -218,7 +220,7 @@ def test_the_newest_extraction_holds_what_it_has_not_read() -> None:
 @given(data=st.data())
 def test_nobody_misses_what_was_collected(encoding: Encoding, data: st.DataObject) -> None:
     history = data.draw(histories(encoding))
-    before = history.chronicle
+    before = history.state
     newest = before.latest_readable
     consumers = tuple(
         a_consumer(
@@ -248,7 +250,7 @@ def test_nobody_misses_what_was_collected(encoding: Encoding, data: st.DataObjec
             changes = history.change(after.changes(consumer.cursor, newest))
             assert changes == reference.diff(CHANGES, schema, old, new)
 
-    again = decide_collection(replace(everything, chronicles={"c": after}))
+    again = decide_collection(replace(everything, states={"c": after}))
     assert going(again) == set(), "a second collection finds nothing that the first left"
 
     settled = tuple(
@@ -266,7 +268,7 @@ def test_the_work_does_not_grow_with_blocks_times_blocks(monkeypatch: pytest.Mon
     """Each snapshot and delta is put together once, whatever the number of blocks and of consumers at a cursor."""
     count = 3_000
     deltas = [a_block(number, Delta(number - 1, number)) for number in range(1, count + 1)]
-    chronicle = a_chronicle("c", "F" * count, *deltas, a_block(count + 1, Base(count)))
+    state = a_channel_state("c", "F" * count, *deltas, a_block(count + 1, Base(count)))
     consumers = tuple(a_consumer(count - 1, task=f"t{number}", needs_snapshot=True) for number in range(50))
     paths = 0
     path = ChannelState.path
@@ -277,7 +279,7 @@ def test_the_work_does_not_grow_with_blocks_times_blocks(monkeypatch: pytest.Mon
         return path(self, start, end)
 
     monkeypatch.setattr(ChannelState, "path", counted)
-    assert going(decide_collection(holdings(chronicle, consumers={"c": consumers}))) == set()
+    assert going(decide_collection(holdings(state, consumers={"c": consumers}))) == set()
     assert paths < 10
     ahead = tuple(replace(consumer, cursor=count) for consumer in consumers)
-    assert going(decide_collection(holdings(chronicle, consumers={"c": ahead}))) == set(range(1, count + 1))
+    assert going(decide_collection(holdings(state, consumers={"c": ahead}))) == set(range(1, count + 1))

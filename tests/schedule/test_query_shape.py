@@ -35,14 +35,14 @@ def view(query: str, relations: int = 4) -> Task:
 
 
 @given(SHAPES, st.integers(0, 60), st.sampled_from(WAYS), st.sampled_from(("scans", "joins", "stages")))
-def test_more_of_anything_never_takes_less(shape: QueryShape, moved: int, way: RefreshMethod, what: str) -> None:
+def test_more_of_anything_never_takes_less(shape: QueryShape, moved: int, method: RefreshMethod, what: str) -> None:
     more = replace(shape, **{what: getattr(shape, what) + 1})
-    assert overhead(way, more, moved) >= overhead(way, shape, moved)
+    assert overhead(method, more, moved) >= overhead(method, shape, moved)
 
 
 @given(SHAPES, st.integers(0, 60), st.sampled_from(WAYS))
-def test_more_changed_relations_never_take_less(shape: QueryShape, moved: int, way: RefreshMethod) -> None:
-    assert overhead(way, shape, moved + 1) >= overhead(way, shape, moved)
+def test_more_changed_relations_never_take_less(shape: QueryShape, moved: int, method: RefreshMethod) -> None:
+    assert overhead(method, shape, moved + 1) >= overhead(method, shape, moved)
 
 
 @settings(deadline=None)

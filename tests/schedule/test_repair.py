@@ -13,7 +13,7 @@ from kilonova.schedule.repair import RepairMethod, remedies
 from tests.catalog.building import a_block, a_channel, a_task
 
 
-def chronicle(name: str, *kinds: Kind, several_writers: bool = False) -> ChannelState:
+def state(name: str, *kinds: Kind, several_writers: bool = False) -> ChannelState:
     """A channel with blocks that are numbered from 1, and their points."""
     blocks: list[Block] = [a_block(number, kind) for number, kind in enumerate(kinds, 1)]
     points = tuple(
@@ -26,29 +26,29 @@ def chronicle(name: str, *kinds: Kind, several_writers: bool = False) -> Channel
 def test_what_is_not_needed_goes_and_what_is_beside_rows_is_mended() -> None:
     deltas = (Delta(0, 1), Delta(1, 2))
     found = {
-        "both": chronicle("both", *deltas, Base(2)),
-        "chain": chronicle("chain", *deltas),
-        "beside": chronicle("beside", *deltas),
+        "both": state("both", *deltas, Base(2)),
+        "chain": state("chain", *deltas),
+        "beside": state("beside", *deltas),
     }
     made = remedies({"both": [3], "chain": [2], "beside": []}, found, ())
-    assert {each.channel: each.way for each in made} == {
+    assert {each.channel: each.method for each in made} == {
         "both": RepairMethod.DROP,
         "chain": RepairMethod.INGEST,
         "beside": RepairMethod.MEND,
     }
-    assert {each.way for each in remedies({"both": [1, 2]}, found, ())} == {RepairMethod.DROP}
-    assert {each.way for each in remedies({"both": [1, 3]}, found, ())} == {RepairMethod.INGEST}
+    assert {each.method for each in remedies({"both": [1, 2]}, found, ())} == {RepairMethod.DROP}
+    assert {each.method for each in remedies({"both": [1, 3]}, found, ())} == {RepairMethod.INGEST}
 
 
 def test_what_is_derived_is_recomputed_in_order_once_what_it_is_made_of_is_whole() -> None:
     tasks = [a_task(name, {of: Mode.ALL}, (name,)) for of, name in (("a", "b"), ("b", "c"), ("c", "d"))]
-    found = {name: chronicle(name, Base(1)) for name in "abcd"}
+    found = {name: state(name, Base(1)) for name in "abcd"}
     made = remedies({"d": [1], "c": [1], "b": [1]}, found, tasks)
-    assert [(each.channel, each.way, each.task) for each in made] == [
+    assert [(each.channel, each.method, each.task) for each in made] == [
         (name, RepairMethod.RECOMPUTE, name) for name in ("b", "c", "d")
     ]
     made = remedies({"a": [1], "c": [1], "d": [1]}, found, tasks)
-    assert [(each.channel, each.way) for each in made] == [
+    assert [(each.channel, each.method) for each in made] == [
         ("a", RepairMethod.INGEST),
         ("c", RepairMethod.RECOMPUTE),
         ("d", RepairMethod.RECOMPUTE),
@@ -62,6 +62,6 @@ def test_what_is_derived_is_recomputed_in_order_once_what_it_is_made_of_is_whole
 
 
 def test_a_channel_of_several_writers_is_not_recomputed() -> None:
-    found = {"both": chronicle("both", Delta(0, 1), several_writers=True)}
+    found = {"both": state("both", Delta(0, 1), several_writers=True)}
     [remedy] = remedies({"both": [1]}, found, [a_task("one", {"a": Mode.NEW}, ("both",))])
-    assert (remedy.way, remedy.is_automatic) == (RepairMethod.INGEST, False)
+    assert (remedy.method, remedy.is_automatic) == (RepairMethod.INGEST, False)

@@ -48,7 +48,7 @@ def tell(project: Project, *kinds: EventKind) -> list[int]:
 
 
 def standing(project: Project, name: str = "w") -> RegisteredSubscription:
-    return next(each for each in project.subscriptions() if each.outlet.name == name)
+    return next(each for each in project.subscriptions() if each.subscription.name == name)
 
 
 @contextmanager
@@ -259,11 +259,11 @@ def test_a_server_says_which_outlets_it_serves(project: Project) -> None:
         deliverer.start()
         try:
             until(lambda: receiver.entered == 1)
-            assert project.servers(1)[0].outlets == ("w",)
+            assert project.servers(1)[0].subscriptions == ("w",)
         finally:
             answered.set()
             deliverer.close(5)
-    assert project.servers(1)[0].outlets == ()
+    assert project.servers(1)[0].subscriptions == ()
 
 
 def test_times_are_those_of_the_events(project: Project) -> None:

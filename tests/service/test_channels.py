@@ -85,7 +85,7 @@ def test_points_come_page_by_page(looking: ProjectReader) -> None:
     assert [point.number for point in looking.channel_history("logs", limit=2).points] == [5, 4]
     assert [point.number for point in looking.channel_history("logs", 4, 2).points] == [3, 2]
     assert looking.channel_history("logs", 1).points == ()
-    for tell in (
+    for notify in (
         looking.channel_history,
         looking.size_history,
         looking.schemas,
@@ -93,7 +93,7 @@ def test_points_come_page_by_page(looking: ProjectReader) -> None:
         looking.snapshot_plan,
     ):
         with pytest.raises(NotFound, match="no such channel"):
-            tell("log")
+            notify("log")
 
 
 def test_what_is_new_is_empty(looking: ProjectReader) -> None:

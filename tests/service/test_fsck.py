@@ -35,7 +35,7 @@ CHANNELS = ("clicks", "users", "pages")
 
 def publish(catalog: Catalog, storage: Storage, channel: str, *sizes: int) -> None:
     """Commit a run that writes a block of as many files, which have so many rows."""
-    workplace = RunEnvironment(
+    environment = RunEnvironment(
         catalog=catalog, files=storage, owner="me", lease=timedelta(seconds=600), listener=no_listener
     )
 
@@ -55,7 +55,7 @@ def publish(catalog: Catalog, storage: Storage, channel: str, *sizes: int) -> No
         block = replace(block, stored=stored, statistics=told)
         return RunResults(inputs=(), outputs=(an_output(channel, point, block),), advances=())
 
-    assert execute_run(workplace, prepare, work) is not None
+    assert execute_run(environment, prepare, work) is not None
 
 
 def root_of(storage: Storage) -> Path:
@@ -227,7 +227,7 @@ def test_what_stands_beside_rows_is_mended(tmp_path: Path) -> None:
         ["the file added.parquet is foreign", "the file _block.json is of another content"],
     ]
     assert not any(each.is_lost for each in found.damaged)
-    assert [each.way for each in found.remedies] == [RepairMethod.MEND]
+    assert [each.method for each in found.remedies] == [RepairMethod.MEND]
     assert found.unreferenced == ("block_99_abc",)
     assert [block.written.name.directory for block in found.unmarked] == [one.name]
     mend(catalog, storage, found)
@@ -242,7 +242,7 @@ def test_lost_rows_of_a_source_must_be_brought_again(filled: tuple[Catalog, Path
     shutil.copytree(root, copy)
     delete_file(copy, random.Random(SEED))
     [remedy] = verify(catalog, Storage(str(copy))).remedies
-    assert (remedy.way, remedy.is_automatic, remedy.task) == (RepairMethod.INGEST, False, None)
+    assert (remedy.method, remedy.is_automatic, remedy.task) == (RepairMethod.INGEST, False, None)
 
 
 def test_blocks_are_verified_one_after_the_other_and_again_when_that_was_long_ago(tmp_path: Path) -> None:

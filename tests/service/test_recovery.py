@@ -56,7 +56,7 @@ def root_of(storage: Storage) -> Path:
 
 def publish(catalog: Catalog, storage: Storage, channel: str, what: str = "delta") -> None:
     """Carry a run out on a channel: a delta, a base, a compaction of all or of deltas, or one of nothing or no luck."""
-    workplace = RunEnvironment(catalog=catalog, files=storage, owner="me", lease=LEASE, listener=no_listener)
+    environment = RunEnvironment(catalog=catalog, files=storage, owner="me", lease=LEASE, listener=no_listener)
     merges = what in ("compaction", "merged deltas")
 
     def prepare(_: Transaction) -> RunPlan[None]:
@@ -67,9 +67,9 @@ def publish(catalog: Catalog, storage: Storage, channel: str, what: str = "delta
         if what == "failure":
             raise NotFound("no luck")
         with catalog.reading() as tx:
-            chronicle = channel_store.channel_state(tx, channel)
-        point = chronicle.latest_distinct if merges else begun.points[channel]
-        deltas = chronicle.snapshot(chronicle.latest_readable).deltas
+            state = channel_store.channel_state(tx, channel)
+        point = state.latest_distinct if merges else begun.points[channel]
+        deltas = state.snapshot(state.latest_readable).deltas
         if what == "merged deltas" and len(deltas) < 2:
             return RunResults(inputs=(), outputs=(), advances=())
         if what == "nothing":
@@ -87,28 +87,28 @@ def publish(catalog: Catalog, storage: Storage, channel: str, what: str = "delta
         return RunResults(inputs=(), outputs=(output,), advances=())
 
     try:
-        execute_run(workplace, prepare, work)
+        execute_run(environment, prepare, work)
     except NotFound:
         assert what == "failure"
 
 
-def chronicles(catalog: Catalog) -> dict[str, ChannelState]:
+def states(catalog: Catalog) -> dict[str, ChannelState]:
     with catalog.reading() as tx:
         return channel_store.channel_states(tx)
 
 
-def told(chronicle: ChannelState) -> object:
+def told(state: ChannelState) -> object:
     """What readers can see of a channel: how each point that can be read is put together, and what it reflects."""
     readable = {}
-    for point in chronicle.points:
+    for point in state.points:
         if point.state is PointState.FILLED:
             try:
-                blocks = chronicle.snapshot(point.number).blocks
+                blocks = state.snapshot(point.number).blocks
             except NotFound:
                 continue
             readable[point.number] = ([block.name for block in blocks], point.version)
-    channel = replace(chronicle.channel, several_writers=False)
-    return channel, chronicle.latest_distinct, readable
+    channel = replace(state.channel, several_writers=False)
+    return channel, state.latest_distinct, readable
 
 
 def test_a_lost_catalog_is_recovered_whatever_has_happened(tmp_path: Path) -> None:
@@ -131,14 +131,14 @@ def test_a_lost_catalog_is_recovered_whatever_has_happened(tmp_path: Path) -> No
                 )
         if chance.random() < 0.5:
             collect_garbage(catalog, storage, no_listener)
-        before = chronicles(catalog)
+        before = states(catalog)
         directories = storage.blocks()
         new = a_catalog(place, "new.db")
         with pytest.raises(CatalogError, match="kilonova recover"):
             verify(new, storage)
         done = recover(new, storage)
         verify(new, storage)
-        after = chronicles(new)
+        after = states(new)
         assert {name: told(each) for name, each in after.items()} == {name: told(each) for name, each in before.items()}
         assert storage.blocks() == directories
         assert not fsck(new, storage).damaged
@@ -147,10 +147,10 @@ def test_a_lost_catalog_is_recovered_whatever_has_happened(tmp_path: Path) -> No
         assert recover(new, storage).run is None
         assert done.run is not None
         publish(new, storage, "clicks")
-        newest = chronicles(new)["clicks"]
+        newest = states(new)["clicks"]
         assert newest.latest > max(point.number for point in before["clicks"].points if point.state.value == "filled")
         assert max(storage.blocks()).number > max(directories).number
-        assert chronicles(new)["clicks"].snapshot(newest.latest).blocks[-1].number == max(storage.blocks()).number
+        assert states(new)["clicks"].snapshot(newest.latest).blocks[-1].number == max(storage.blocks()).number
 
 
 def test_an_older_backup_gets_what_came_after_it(tmp_path: Path) -> None:
@@ -167,12 +167,12 @@ def test_an_older_backup_gets_what_came_after_it(tmp_path: Path) -> None:
     publish(catalog, storage, "clicks")
     publish(catalog, storage, "clicks", "compaction")
     collect_garbage(catalog, storage, no_listener)
-    before = chronicles(catalog)
+    before = states(catalog)
     catalog.close()
     backup = a_catalog(tmp_path, "backup.db")
     done = recover(backup, storage)
     assert done.lost == 3
-    assert {n: told(c) for n, c in chronicles(backup).items()} == {n: told(c) for n, c in before.items()}
+    assert {n: told(c) for n, c in states(backup).items()} == {n: told(c) for n, c in before.items()}
     with pytest.raises(CatalogError):
         verify(a_catalog(tmp_path, "catalog.db"), storage)
 
@@ -191,7 +191,7 @@ def test_numbers_go_on_in_a_database_of_either_kind(tmp_path: Path, dialect: str
         assert max(storage.blocks()).number == 21
         with new.reading() as tx:
             assert runs.find_run(tx, None).number == (done.run or 0) + 1
-        assert chronicles(new)["clicks"].latest_readable == 4
+        assert states(new)["clicks"].latest_readable == 4
         new.close()
 
 
@@ -243,11 +243,11 @@ def test_what_was_not_published_is_left_and_named(tmp_path: Path) -> None:
         ("point 4", "lost; the newest that can be read is 2"),
     ]
     assert [doubt.what for doubt in done.doubts] == ["block_9"]
-    assert [point.state.value for point in chronicles(new)["clicks"].points] == ["filled", "filled", "cancelled"]
+    assert [point.state.value for point in states(new)["clicks"].points] == ["filled", "filled", "cancelled"]
     publish(new, storage, "clicks")
-    assert chronicles(new)["clicks"].latest == 5
+    assert states(new)["clicks"].latest == 5
     collected = collect_garbage(new, storage, no_listener)
-    assert set(collected.strangers) == {blocks[2].directory, blocks[3].directory, "block_9"}
+    assert set(collected.unknown_directories) == {blocks[2].directory, blocks[3].directory, "block_9"}
     assert set(blocks) < set(storage.blocks())
 
 
@@ -305,7 +305,7 @@ def test_a_recovery_that_was_killed_is_done_again(
     catalog, storage = made(tmp_path, "clicks")
     for _ in range(3):
         publish(catalog, storage, "clicks")
-    expected = told(chronicles(catalog)["clicks"])
+    expected = told(states(catalog)["clicks"])
     new = a_catalog(tmp_path, "new.db")
     real = Storage.hand_over
 
@@ -318,12 +318,12 @@ def test_a_recovery_that_was_killed_is_done_again(
         patched.setattr(Storage, "hand_over", killed)
         with pytest.raises(KeyboardInterrupt):
             recover(new, storage)
-    assert not chronicles(new)
+    assert not states(new)
     with pytest.raises(CatalogError, match="kilonova recover"):
         verify(new, storage)
     recover(new, storage)
     verify(new, storage)
-    assert told(chronicles(new)["clicks"]) == expected
+    assert told(states(new)["clicks"]) == expected
 
 
 def test_a_warehouse_without_owner_is_recovered_if_its_blocks_agree(tmp_path: Path) -> None:

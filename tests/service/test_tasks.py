@@ -42,7 +42,7 @@ def merging(looking: ProjectReader) -> ProjectReader:
 
 def test_a_task_over_empty_channels_would_read_nothing(merging: ProjectReader) -> None:
     found = merging.task_preview("merged")
-    assert (found.due, found.variant, found.way, found.estimates) == (None, "merged", RefreshMethod.INITIAL, {})
+    assert (found.due, found.variant, found.method, found.estimates) == (None, "merged", RefreshMethod.INITIAL, {})
     assert {how for *_, how, _, _ in told(found).values()} == {"nothing"}
     with pytest.raises(NotFound, match="no such task"):
         merging.task_preview("merge")
@@ -62,10 +62,10 @@ def test_a_task_says_what_it_would_read_and_how(merging: ProjectReader) -> None:
         {"merged": Writing()},
         task="merged",
         read=[("users", 1), ("logs", 1), ("rates", 1)],
-        way=RefreshMethod.INITIAL,
+        method=RefreshMethod.INITIAL,
     )
     idle = merging.task_preview("merged")
-    assert (idle.due, idle.way) == (None, RefreshMethod.INCREMENTAL)
+    assert (idle.due, idle.method) == (None, RefreshMethod.INCREMENTAL)
     assert set(idle.estimates) == {RefreshMethod.INCREMENTAL}
     assert told(idle)["users"] == (1, 1, "nothing", 0, 0)
     wrote(catalog, {"users": upsert, "logs": Writing(rows=4)})
@@ -122,11 +122,11 @@ def test_ways_that_are_open_are_estimated(looking: ProjectReader) -> None:
         registry.put_task(tx, a_task("counts", {"logs": Mode.INSERTS}, ("counts",), more=(whole,)), "w")
     ingested(catalog, "logs")
     first = looking.task_preview("counts")
-    assert (first.variant, first.way, set(first.estimates)) == ("whole", RefreshMethod.FULL, {RefreshMethod.FULL})
-    wrote(catalog, {"counts": Writing()}, task="counts", read=[("logs", 1)], way=RefreshMethod.FULL)
+    assert (first.variant, first.method, set(first.estimates)) == ("whole", RefreshMethod.FULL, {RefreshMethod.FULL})
+    wrote(catalog, {"counts": Writing()}, task="counts", read=[("logs", 1)], method=RefreshMethod.FULL)
     ingested(catalog, "logs")
     second = looking.task_preview("counts")
-    assert (second.variant, second.way) == ("counts", RefreshMethod.INCREMENTAL)
+    assert (second.variant, second.method) == ("counts", RefreshMethod.INCREMENTAL)
     assert set(second.estimates) == {RefreshMethod.INCREMENTAL, RefreshMethod.FULL}
     wrote(catalog, {"logs": Writing(encoding=Changes(), removals=1)})
     third = looking.task_preview("counts")
@@ -161,10 +161,10 @@ def test_a_view_says_which_ports_its_change_reads(shop: Project) -> None:
 
         wrote(catalog, {name: some(name, base=True) for name in channels})
         first = shop.task_preview("cities")
-        assert (first.way, set(first.estimates)) == (RefreshMethod.FULL, {RefreshMethod.FULL})
+        assert (first.method, set(first.estimates)) == (RefreshMethod.FULL, {RefreshMethod.FULL})
         assert {each.port: each.how for each in first.reads} == {"orders": "snapshot", "customers": "snapshot"}
         made = {"cities": Writing(base=True, schema=own)}
-        wrote(catalog, made, task="cities", read=[("orders", 1), ("customers", 1)], way=RefreshMethod.FULL)
+        wrote(catalog, made, task="cities", read=[("orders", 1), ("customers", 1)], method=RefreshMethod.FULL)
         idle = shop.task_preview("cities")
         assert idle.due is None
         assert told(idle) == {"orders__change": (1, 1, "nothing", 0, 0), "customers__change": (1, 1, "nothing", 0, 0)}
@@ -210,7 +210,7 @@ def test_estimates_before_any_run_follow_how_much_sql_a_run_executes(tmp_path: P
         )
         write(*names[1:])
         all_of_them = project.task_preview("wide")
-        assert all_of_them.way is RefreshMethod.FULL
+        assert all_of_them.method is RefreshMethod.FULL
         assert all_of_them.estimates[RefreshMethod.INCREMENTAL] > 3 * one.estimates[RefreshMethod.INCREMENTAL]
         assert all_of_them.estimates[RefreshMethod.FULL] < all_of_them.estimates[RefreshMethod.INCREMENTAL]
         assert f"estimated at {all_of_them.estimates[RefreshMethod.FULL]:.1f} s" in all_of_them.reason
@@ -225,17 +225,17 @@ def test_runs_of_a_task_are_told_with_what_they_were_estimated_to_take(looking: 
     estimates = {RefreshMethod.INCREMENTAL: 1.25, RefreshMethod.FULL: 7.5}
     nothing = Writing(empty=True)
     one = wrote(
-        catalog, {"a": nothing, "b": Writing(rows=3)}, task="t", way=RefreshMethod.INCREMENTAL, estimates=estimates
+        catalog, {"a": nothing, "b": Writing(rows=3)}, task="t", method=RefreshMethod.INCREMENTAL, estimates=estimates
     )
     two = wrote(catalog, {"a": nothing, "b": nothing}, task="t")
     wrote(catalog, {"a": Writing()}, task="other")
-    four = wrote(catalog, {"a": Writing(rows=2), "b": Writing(rows=3)}, task="t", way=RefreshMethod.INITIAL)
+    four = wrote(catalog, {"a": Writing(rows=2), "b": Writing(rows=3)}, task="t", method=RefreshMethod.INITIAL)
     found = looking.task_runs("t")
     assert [past.run for past in found] == [four, two, one]
     both, unchanged, first = found
-    assert (both.channel, both.point, both.rows, both.bytes, both.way) == ("a", 4, 5, 50, RefreshMethod.INITIAL)
-    assert (unchanged.channel, unchanged.rows, unchanged.way, unchanged.change_bytes) == ("a", None, None, None)
-    assert (first.channel, first.point, first.rows, first.way) == ("b", 1, 3, RefreshMethod.INCREMENTAL)
+    assert (both.channel, both.point, both.rows, both.bytes, both.method) == ("a", 4, 5, 50, RefreshMethod.INITIAL)
+    assert (unchanged.channel, unchanged.rows, unchanged.method, unchanged.change_bytes) == ("a", None, None, None)
+    assert (first.channel, first.point, first.rows, first.method) == ("b", 1, 3, RefreshMethod.INCREMENTAL)
     assert (first.estimates, both.estimates) == (estimates, {})
     assert (first.change_bytes, first.whole_bytes, first.seconds, first.reason) == (7, 70, 0.5, "because")
     assert (first.started, first.ended, first.state) == (catalog.clock(), catalog.clock(), RunState.SUCCEEDED)

@@ -41,7 +41,7 @@ def wrote(
     *,
     task: str | None = None,
     read: Sequence[tuple[str, int]] = (),
-    way: RefreshMethod | None = None,
+    method: RefreshMethod | None = None,
     estimates: Mapping[RefreshMethod, float] | None = None,
 ) -> int:
     """A committed run that fills (or cancels) the next point of channels; its number."""
@@ -63,8 +63,8 @@ def wrote(
                     task=task,
                     reason="because",
                     seconds=0.5,
-                    way=way,
-                    extent=None if way is None else InputSize(change=7, whole=70),
+                    method=method,
+                    input_size=None if method is None else InputSize(change=7, whole=70),
                     estimates=estimates or {},
                 )
             )
@@ -77,14 +77,14 @@ def compacted(catalog: Catalog, channel: str, rows: int) -> int:
     """A committed compaction; its block."""
     with catalog.writing() as tx:
         run, _ = runs.start(tx, kind=RunKind.COMPACTION, tasks=(), writes=(), owner="me", lease=LEASE)
-        chronicle = channel_store.channel_state(tx, channel)
-        point = chronicle.latest_distinct
-        block = a_block(channel_store.new_block(tx, channel, run), Base(point), rows, chronicle.channel.encoding)
+        state = channel_store.channel_state(tx, channel)
+        point = state.latest_distinct
+        block = a_block(channel_store.new_block(tx, channel, run), Base(point), rows, state.channel.encoding)
         output = RunOutput(
             channel=channel,
             point=point,
             block=block,
-            version=chronicle.version(point),
+            version=state.version(point),
             task="compaction",
             reason="deltas merged",
             seconds=1.0,

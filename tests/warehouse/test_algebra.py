@@ -289,7 +289,7 @@ class Chained:
         identity = "".join(c for c in self.folder.name if c.isalnum())
         return Warehouse(self.spark, storage, identity, functions, sizes or self.sizes)
 
-    def chronicle(self, blocks: Iterable[Block] | None = None, schema: Schema | None = None) -> ChannelState:
+    def state(self, blocks: Iterable[Block] | None = None, schema: Schema | None = None) -> ChannelState:
         channel = Channel(name="c", schema=schema or self.dress.schema, encoding=self.dress.lifted(self.dress.encoding))
         held = tuple(self.blocks if blocks is None else blocks)
         points = tuple(
@@ -303,7 +303,7 @@ class Chained:
         encoding = self.dress.lifted(using)
         schema = schema or self.dress.schema
         columns = schema if isinstance(kind, Base) else delta_schema(encoding, schema)
-        old = self.chronicle().snapshot(kind.start) if isinstance(kind, Delta) else None
+        old = self.state().snapshot(kind.start) if isinstance(kind, Delta) else None
         block = self.warehouse().write(
             frame_of(self.spark, columns, rows),
             name=BlockName(next(self.numbers)),
@@ -386,9 +386,9 @@ def chained(
 
 
 def assert_snapshots(
-    made: Chained, chronicle: ChannelState, points: Sequence[int], sizes: LayoutThresholds | None = None
+    made: Chained, state: ChannelState, points: Sequence[int], sizes: LayoutThresholds | None = None
 ) -> None:
-    found = made.read([chronicle.snapshot(point) for point in points], sizes)
+    found = made.read([state.snapshot(point) for point in points], sizes)
     for point, by_case in zip(points, found, strict=True):
         for number, rows in enumerate(by_case):
             expected = made.cases[number].relations[point - 1] if point else Counter()
@@ -397,12 +397,12 @@ def assert_snapshots(
 
 
 def assert_changes(
-    made: Chained, chronicle: ChannelState, pairs: Sequence[tuple[int, int]], sizes: LayoutThresholds | None = None
+    made: Chained, state: ChannelState, pairs: Sequence[tuple[int, int]], sizes: LayoutThresholds | None = None
 ) -> None:
     """Both the strong delta and that in the channel's encoding."""
     encoding, schema = made.dress.encoding, made.dress.plain
     function = function_of(encoding)
-    found = made.read([chronicle.changes(*pair) for pair in pairs], sizes)
+    found = made.read([state.changes(*pair) for pair in pairs], sizes)
     for pair, by_case in zip(pairs, found, strict=True):
         for number, rows in enumerate(by_case):
             old, new = (made.cases[number].relations[point - 1] if point else Counter() for point in pair)
@@ -413,7 +413,7 @@ def assert_changes(
             if encoding != APPEND:
                 assert len(weights) == len(rows), f"case {number} from {pair}: a row occurs twice"
             assert weights == expected, f"case {number} from {pair}"
-    weak = [(pair, chronicle.delta(*pair)) for pair in pairs]
+    weak = [(pair, state.delta(*pair)) for pair in pairs]
     weak = [(pair, reading) for pair, reading in weak if isinstance(reading, DeltaRead) or has_diff(encoding)]
     if not weak:
         return
@@ -448,8 +448,8 @@ def test_chains_of_one_encoding_read_as_the_reference_says(
 ) -> None:
     made = chained(spark, tmp_path, encoding, [encoding] * 4)
     assert len(made.cases) >= CASES // 2
-    assert_snapshots(made, made.chronicle(), [0, 1, 2, 5])
-    assert_changes(made, made.chronicle(), PAIRS)
+    assert_snapshots(made, made.state(), [0, 1, 2, 5])
+    assert_changes(made, made.state(), PAIRS)
 
 
 @pytest.mark.parametrize("encoding", but_slow([APPEND, UPSERT, CHANGES, INCREMENT, COLUMNS, REPLACE], REPLACE))
@@ -458,8 +458,8 @@ def test_chains_of_mixed_encodings_read_as_the_reference_says(
 ) -> None:
     other = APPEND if encoding == CHANGES else CHANGES
     made = chained(spark, tmp_path, encoding, [encoding, other, encoding, encoding, other])
-    assert_snapshots(made, made.chronicle(), [3, 6])
-    assert_changes(made, made.chronicle(), [(1, 4)])
+    assert_snapshots(made, made.state(), [3, 6])
+    assert_changes(made, made.state(), [(1, 4)])
 
 
 @st.composite
@@ -510,12 +510,12 @@ def test_older_blocks_lack_new_columns_and_have_dropped_ones(
     for place in range(2):
         made.write(Delta(place + 1, place + 2), before, rows(place), older)
     made.write(Delta(3, 4), encoding, rows(2))
-    chronicle = made.chronicle()
-    assert chronicle.schema_at(3) == older
-    assert chronicle.schema_at(4) == schema
-    assert_snapshots(made, chronicle, [4])
-    assert_changes(made, chronicle, [(1, 4)])
-    assert_changes(made, chronicle, [(3, 4)])
+    state = made.state()
+    assert state.schema_at(3) == older
+    assert state.schema_at(4) == schema
+    assert_snapshots(made, state, [4])
+    assert_changes(made, state, [(1, 4)])
+    assert_changes(made, state, [(3, 4)])
 
 
 def ineffective(encoding: Encoding, base: Bag, delta: Any) -> Any:
@@ -606,24 +606,24 @@ def test_all_ways_to_merge_give_the_same(spark: SparkSession, tmp_path: Path, en
     folder.mkdir()
     made = chained(spark, folder, encoding, [encoding] * 3, sizes=ALIGNED, keys=KEYS[:-1])
     assert made.blocks[0].buckets == made.blocks[0].statistics.files == 4
-    assert_snapshots(made, made.chronicle(), [1, 2, 4])
-    assert_changes(made, made.chronicle(), [(1, 3)])
-    merged = made.warehouse().open(made.chronicle().snapshot(4))
+    assert_snapshots(made, made.state(), [1, 2, 4])
+    assert_changes(made, made.state(), [(1, 3)])
+    merged = made.warehouse().open(made.state().snapshot(4))
     assert_aligned(merged._jdf.queryExecution().executedPlan().toString())
 
-    snapshot = made.chronicle().snapshot(3)
+    snapshot = made.state().snapshot(3)
     third = sum(block.statistics.bytes for block in snapshot.blocks) // 3
     compacted = made.warehouse(replace(ALIGNED, bucket=2 * third)).compact(snapshot, name=BlockName(9))
     assert compacted.buckets == compacted.statistics.files == 4
     made.blocks.append(compacted)
-    assert made.chronicle().snapshot(4).base == compacted
-    assert_snapshots(made, made.chronicle(), [3, 4])
+    assert made.state().snapshot(4).base == compacted
+    assert_snapshots(made, made.state(), [3, 4])
 
     plain = replace(made, blocks=[replace(block, buckets=0) for block in made.blocks[:-1]])
     for sizes in (LayoutThresholds(), LayoutThresholds(single=0), LayoutThresholds(single=0, broadcast=0)):
-        assert_snapshots(plain, plain.chronicle(), [2, 4], sizes)
-        assert_changes(plain, plain.chronicle(), [(1, 3)], sizes)
-    for reading in (plain.chronicle().snapshot(4), plain.chronicle().delta(1, 3), plain.chronicle().changes(1, 3)):
+        assert_snapshots(plain, plain.state(), [2, 4], sizes)
+        assert_changes(plain, plain.state(), [(1, 3)], sizes)
+    for reading in (plain.state().snapshot(4), plain.state().delta(1, 3), plain.state().changes(1, 3)):
         opened = plain.warehouse().open(reading)
         assert "Exchange" not in opened._jdf.queryExecution().executedPlan().toString()
 
@@ -638,7 +638,7 @@ def test_rows_that_do_not_stand_where_they_were_taken_to_are_noticed(spark: Spar
 def test_rows_that_spark_moves_once_more_are_not_taken_for_buckets(spark: SparkSession, tmp_path: Path) -> None:
     made = chained(spark, tmp_path, UPSERT, [UPSERT], sizes=ALIGNED)
     assert made.blocks[0].buckets == 0
-    assert_snapshots(made, made.chronicle(), [1, 2])
+    assert_snapshots(made, made.state(), [1, 2])
 
 
 def assert_aligned(plan: str) -> None:
@@ -664,7 +664,7 @@ def assert_aligned(plan: str) -> None:
 
 def test_a_custom_encoding_without_a_diff_says_so(spark: SparkSession, tmp_path: Path) -> None:
     made = chained(spark, tmp_path, LARGEST, [LARGEST])
-    snapshot = made.chronicle().snapshot
+    snapshot = made.state().snapshot
     reading = DiffRead(old=snapshot(1), new=snapshot(2), encoding=made.dress.lifted(LARGEST))
     with pytest.raises(EncodingError, match="has no diff"):
         made.warehouse().open(reading)

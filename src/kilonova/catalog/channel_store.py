@@ -140,26 +140,26 @@ def channel_states(tx: Transaction, names: Iterable[str] | None = None) -> dict[
         if name not in found:
             channel_id(tx, name)
     past, read = _dropped(tx, found), _read_up_to(tx, rows)
-    known = {number: tx.read.chronicles.get(number) or tx.before.chronicles.get(number) for number in rows}
-    chronicles: dict[str, ChannelState] = {}
-    states: dict[int, ChannelFingerprint] = {}
+    known = {number: tx.read.states.get(number) or tx.before.states.get(number) for number in rows}
+    states: dict[str, ChannelState] = {}
+    fingerprints: dict[int, ChannelFingerprint] = {}
     changed: dict[int, Channel] = {}
     for number, row in rows.items():
         each = _channel(row)
-        states[number] = ChannelFingerprint(row.stamp, each, read.get(number), past.get(row.name, 0))
+        fingerprints[number] = ChannelFingerprint(row.stamp, each, read.get(number), past.get(row.name, 0))
         before = known[number]
-        if before is not None and before.state == states[number]:
-            chronicles[row.name] = before.chronicle
+        if before is not None and before.fingerprint == fingerprints[number]:
+            states[row.name] = before.state
         else:
             changed[number] = each
     since = dict.fromkeys(changed, 0)
     points, blocks = _points(tx, changed, since), _live(tx, changed)
     for number, each in changed.items():
-        state = states[number]
-        chronicles[each.name] = ChannelState(each, points[number], blocks[number], since[number], state.origin)
-        if state.stamp is not None:
-            tx.read.chronicles[number] = CachedChannel(state, chronicles[each.name])
-    return {row.name: chronicles[row.name] for row in rows.values()}
+        fingerprint = fingerprints[number]
+        states[each.name] = ChannelState(each, points[number], blocks[number], since[number], fingerprint.origin)
+        if fingerprint.stamp is not None:
+            tx.read.states[number] = CachedChannel(fingerprint, states[each.name])
+    return {row.name: states[row.name] for row in rows.values()}
 
 
 def _read_up_to(tx: Transaction, channels: Collection[int]) -> dict[int, int]:

@@ -350,12 +350,12 @@ def headway_from_json(value: dict[str, Any]) -> RunProgress:
 
 def estimates_to_json(estimates: Mapping[RefreshMethod, float]) -> dict[str, float]:
     """Encode the estimated durations of refresh methods, in seconds."""
-    return {way.value: seconds for way, seconds in estimates.items()}
+    return {method.value: seconds for method, seconds in estimates.items()}
 
 
 def estimates_from_json(value: dict[str, float]) -> dict[RefreshMethod, float]:
     """Decode the output of `estimates_to_json`."""
-    return {RefreshMethod(way): seconds for way, seconds in value.items()}
+    return {RefreshMethod(method): seconds for method, seconds in value.items()}
 
 
 def version_to_json(version: Version) -> list[Any]:
@@ -375,20 +375,20 @@ def version_from_json(value: list[Any]) -> Version:
     )
 
 
-def outlet_to_json(outlet: Subscription) -> dict[str, Any]:
+def subscription_to_json(subscription: Subscription) -> dict[str, Any]:
     """Encode a subscription with its parameters, except its name."""
-    match outlet:
+    match subscription:
         case Webhook(url=url, kinds=kinds, binding=binding, secret=secret):
             named = sorted(kind.value for kind in kinds)
             return {"outlet": "webhook", "url": url, "kinds": named, "binding": binding, "secret": secret}
         case Lineage():
             return {"outlet": "lineage"}
         case _:
-            assert_never(outlet)
+            assert_never(subscription)
 
 
-def outlet_from_json(name: str, value: dict[str, Any]) -> Subscription:
-    """Decode the output of `outlet_to_json`.
+def subscription_from_json(name: str, value: dict[str, Any]) -> Subscription:
+    """Decode the output of `subscription_to_json`.
 
     Raises:
         CatalogError: this release does not know the subscription.

@@ -67,7 +67,7 @@ def forget(tx: Transaction, before: datetime) -> None:
                 unseen += tx.connection.execute(
                     select(table.c.id).where(*awaited).order_by(table.c.id).limit(1)
                 ).scalars()
-    told = tx.connection.execute(select(func.min(tables.outlet.c.cursor))).scalar()
+    told = tx.connection.execute(select(func.min(tables.subscription.c.cursor))).scalar()
     first = min([*unseen, newest(tx), *([] if told is None else [told + 1])])
     tx.connection.execute(delete(table).where(table.c.time < before, table.c.id < first))
 

@@ -289,7 +289,7 @@ def claim_files(tx: Transaction, run: int, channel: str, paths: Sequence[str]) -
         )
 
 
-def resolve_files(tx: Transaction, run: int, channel: str, fates: Sequence[FileOutcome]) -> None:
+def resolve_files(tx: Transaction, run: int, channel: str, file_outcomes: Sequence[FileOutcome]) -> None:
     """Record the outcomes of the files of a run, in the transaction that publishes it.
 
     Raises:
@@ -301,14 +301,14 @@ def resolve_files(tx: Transaction, run: int, channel: str, fates: Sequence[FileO
         tables.file.c.run_id == run,
         tables.file.c.state == FileState.READY.value,
     )
-    taken = [key_of(fate.path) for fate in fates if fate.state is FileState.INGESTED]
+    taken = [key_of(fate.path) for fate in file_outcomes if fate.state is FileState.INGESTED]
     count = 0
     for some in _batches(taken):
         values = {"state": FileState.INGESTED.value, "since": tx.now}
         count += tx.connection.execute(
             update(tables.file).where(mine, tables.file.c.key.in_(some)).values(**values)
         ).rowcount
-    for fate in fates:
+    for fate in file_outcomes:
         where = and_(mine, tables.file.c.key == key_of(fate.path))
         match fate.state:
             case FileState.QUARANTINED:
@@ -323,7 +323,7 @@ def resolve_files(tx: Transaction, run: int, channel: str, fates: Sequence[FileO
                 )
             case None:
                 count += tx.connection.execute(delete(tables.file).where(where)).rowcount
-    if count != len(fates):
+    if count != len(file_outcomes):
         raise BrokenInvariant("a run had not all of the files that it read", run=run, channel=channel)
 
 

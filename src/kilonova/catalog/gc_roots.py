@@ -59,7 +59,7 @@ def gc_roots(tx: Transaction, provenance: Provenance) -> GCRoots:
         .where(output.c.block_id.is_not(None))
     )
     return GCRoots(
-        chronicles=channel_states(tx),
+        states=channel_states(tx),
         consumers={channel: tuple(found) for channel, found in consumers.items()},
         pins={block: tuple(holders) for block, holders in pinned(tx).items()},
         physical=frozenset((row.block_id, row.made) for row in physical),

@@ -35,7 +35,7 @@ def load_planner_input(
     begun = last_begun(tx, scheduled) if scheduled else {}
     workflow = WorkflowDefinition(
         name="all",
-        channels=tuple(chronicle.channel for chronicle in found.values()),
+        channels=tuple(state.channel for state in found.values()),
         tasks=tuple(known.task for known in registered.values()),
     )
     progress = {

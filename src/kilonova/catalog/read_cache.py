@@ -55,8 +55,8 @@ class ChannelFingerprint:
 class CachedChannel:
     """State of a channel, with its points, blocks and derived values, and the fingerprint for which it holds."""
 
-    state: ChannelFingerprint
-    chronicle: ChannelState
+    fingerprint: ChannelFingerprint
+    state: ChannelState
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class ReadCache:
 
     blocks: dict[int, NamedRows[Block]] = field(default_factory=dict)
     points: dict[int, NamedRows[Point]] = field(default_factory=dict)
-    chronicles: dict[int, CachedChannel] = field(default_factory=dict)
+    states: dict[int, CachedChannel] = field(default_factory=dict)
 
     def update(self, later: ReadCache) -> None:
         """Replace the cached rows of channels with those that were read later."""
         self.blocks.update(later.blocks)
         self.points.update(later.points)
-        self.chronicles.update(later.chronicles)
+        self.states.update(later.states)

@@ -45,15 +45,15 @@ def known_blocks(tx: Transaction) -> dict[str, list[FoundBlock]]:
         name: [
             FoundBlock(
                 block=block,
-                version=chronicle.version(block.end),
+                version=state.version(block.end),
                 task=None,
                 run=run_of[block.number],
                 merges=run_of[block.number] in compactions,
                 known=True,
             )
-            for block in chronicle.blocks
+            for block in state.blocks
         ]
-        for name, chronicle in channel_store.channel_states(tx).items()
+        for name, state in channel_store.channel_states(tx).items()
     }
 
 

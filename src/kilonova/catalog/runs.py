@@ -200,10 +200,10 @@ def commit(
                 task=output.task,
                 reason=output.reason,
                 seconds=output.seconds,
-                way=None if output.way is None else output.way.value,
-                change_bytes=None if output.extent is None else output.extent.change,
-                whole_bytes=None if output.extent is None else output.extent.whole,
-                moved=None if output.extent is None else output.extent.moved,
+                method=None if output.method is None else output.method.value,
+                change_bytes=None if output.input_size is None else output.input_size.change,
+                whole_bytes=None if output.input_size is None else output.input_size.whole,
+                moved=None if output.input_size is None else output.input_size.moved,
                 estimates=codec.estimates_to_json(output.estimates) if output.estimates else None,
             )
         )
@@ -569,8 +569,8 @@ def cost_samples(tx: Transaction, tasks: Collection[str] | None = None) -> dict[
     """Return cost samples of the last runs of tasks, newest first, by task; of all tasks if none are given."""
     table = tables.run_output
     query = (
-        select(table.c.task, table.c.way, table.c.change_bytes, table.c.whole_bytes, table.c.moved, table.c.seconds)
-        .where(table.c.way.is_not(None), table.c.block_id.is_not(None))
+        select(table.c.task, table.c.method, table.c.change_bytes, table.c.whole_bytes, table.c.moved, table.c.seconds)
+        .where(table.c.method.is_not(None), table.c.block_id.is_not(None))
         .order_by(table.c.run_id.desc())
         .limit(_REMEMBERED)
     )
@@ -578,8 +578,8 @@ def cost_samples(tx: Transaction, tasks: Collection[str] | None = None) -> dict[
     found: dict[str, tuple[CostSample, ...]] = {}
     for row in rows:
         moved = 1 if row.moved is None else row.moved
-        extent = InputSize(change=row.change_bytes, whole=row.whole_bytes, moved=moved)
-        found[row.task] = (*found.get(row.task, ()), CostSample(RefreshMethod(row.way), extent, row.seconds))
+        input_size = InputSize(change=row.change_bytes, whole=row.whole_bytes, moved=moved)
+        found[row.task] = (*found.get(row.task, ()), CostSample(RefreshMethod(row.method), input_size, row.seconds))
     return found
 
 

@@ -44,14 +44,14 @@ class ServerStatus:
         server: the server.
         firings: the firings that it has claimed or runs, newest first.
         runs: the running runs of these firings.
-        outlets: the names of the subscriptions that it serves, sorted.
+        subscriptions: the names of the subscriptions that it serves, sorted.
         lost: the events recorded when other servers found its lease expired and took over its claims.
     """
 
     server: ServerRecord
     firings: tuple[Firing, ...]
     runs: tuple[Run, ...]
-    outlets: tuple[str, ...]
+    subscriptions: tuple[str, ...]
     lost: tuple[Event, ...]
 
 
@@ -125,8 +125,12 @@ def server_statuses(tx: Transaction, limit: int) -> list[ServerStatus]:
     names = {server.name for server in found}
     taken = firings.held(tx, names)
     going = {run.number: run for run in runs.find_runs(tx, {firing.run for firing in taken if firing.run is not None})}
-    outlet = tables.outlet
-    leases = select(outlet.c.name, outlet.c.holder).where(outlet.c.lease_until >= tx.now).order_by(outlet.c.name)
+    subscription = tables.subscription
+    leases = (
+        select(subscription.c.name, subscription.c.holder)
+        .where(subscription.c.lease_until >= tx.now)
+        .order_by(subscription.c.name)
+    )
     served = tx.connection.execute(leases).all()
     silent = events.before(tx, None, _LOST, kinds=[EventKind.SERVER_SILENT])
     return [
@@ -134,7 +138,7 @@ def server_statuses(tx: Transaction, limit: int) -> list[ServerStatus]:
             server=server,
             firings=(own := tuple(firing for firing in taken if firing.server == server.name)),
             runs=tuple(going[number] for number in dict.fromkeys(firing.run for firing in own) if number in going),
-            outlets=tuple(row.name for row in served if row.holder == server.name),
+            subscriptions=tuple(row.name for row in served if row.holder == server.name),
             lost=tuple(event for event in silent if event.text == server.name),
         )
         for server in found

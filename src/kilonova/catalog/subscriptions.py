@@ -17,7 +17,7 @@ from kilonova.catalog.database import Transaction
 from kilonova.errors import DeclarationError, NotFound, closest_name
 from kilonova.model.subscription import LINEAGE, DeliveryState, Lineage, Subscription, Webhook
 
-_TABLE = tables.outlet
+_TABLE = tables.subscription
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,14 +25,14 @@ class RegisteredSubscription:
     """Subscription with its delivery state and lease.
 
     Attributes:
-        outlet: the subscription.
+        subscription: the subscription.
         created: the time of its creation.
         standing: its delivery state.
         holder: the server that serves it; None if none does.
         lease_until: the time when the lease of the holder expires.
     """
 
-    outlet: Subscription
+    subscription: Subscription
     created: datetime
     standing: DeliveryState
     holder: str | None
@@ -61,11 +61,11 @@ def add_lineage(tx: Transaction) -> None:
         _insert(tx, Lineage())
 
 
-def _insert(tx: Transaction, outlet: Subscription) -> None:
+def _insert(tx: Transaction, subscription: Subscription) -> None:
     tx.connection.execute(
         insert(_TABLE).values(
-            name=outlet.name,
-            definition=codec.outlet_to_json(outlet),
+            name=subscription.name,
+            definition=codec.subscription_to_json(subscription),
             created=tx.now,
             cursor=events.newest(tx),
             attempts=0,
@@ -90,7 +90,11 @@ def webhook(tx: Transaction, name: str) -> Webhook:
     Raises:
         NotFound: there is no such webhook.
     """
-    found = {each.outlet.name: each.outlet for each in subscriptions(tx) if isinstance(each.outlet, Webhook)}
+    found = {
+        each.subscription.name: each.subscription
+        for each in subscriptions(tx)
+        if isinstance(each.subscription, Webhook)
+    }
     if name not in found:
         raise NotFound(f"there is no webhook {name}", hint=closest_name(name, list(found)))
     return found[name]
@@ -103,7 +107,7 @@ def subscriptions(tx: Transaction) -> list[RegisteredSubscription]:
 
 def _registered(row: Row[Any]) -> RegisteredSubscription:
     return RegisteredSubscription(
-        outlet=codec.outlet_from_json(row.name, row.definition),
+        subscription=codec.subscription_from_json(row.name, row.definition),
         created=row.created,
         standing=DeliveryState(
             cursor=row.cursor,
@@ -131,7 +135,7 @@ def claim(tx: Transaction, known: RegisteredSubscription, holder: str, lease: ti
         Its delivery state; None if another server holds the lease, or the subscription was removed.
     """
     free = or_(_TABLE.c.holder.is_(None), _TABLE.c.holder == holder, _TABLE.c.lease_until < tx.now)
-    this = _TABLE.c.name == known.outlet.name, _TABLE.c.created == known.created
+    this = _TABLE.c.name == known.subscription.name, _TABLE.c.created == known.created
     result = tx.connection.execute(update(_TABLE).where(*this, free).values(holder=holder, lease_until=tx.now + lease))
     if not result.rowcount:
         return None
@@ -151,7 +155,7 @@ def record(tx: Transaction, known: RegisteredSubscription, holder: str, standing
     """
     result = tx.connection.execute(
         update(_TABLE)
-        .where(_TABLE.c.name == known.outlet.name, _TABLE.c.created == known.created, _TABLE.c.holder == holder)
+        .where(_TABLE.c.name == known.subscription.name, _TABLE.c.created == known.created, _TABLE.c.holder == holder)
         .values(
             cursor=standing.cursor,
             attempts=standing.attempts,
@@ -168,6 +172,6 @@ def release(tx: Transaction, known: RegisteredSubscription, holder: str) -> None
     """Release the lease of a subscription."""
     tx.connection.execute(
         update(_TABLE)
-        .where(_TABLE.c.name == known.outlet.name, _TABLE.c.holder == holder)
+        .where(_TABLE.c.name == known.subscription.name, _TABLE.c.holder == holder)
         .values(holder=None, lease_until=None)
     )

@@ -353,7 +353,7 @@ event = Table(
     Index("event_of_binding_by_kind", "binding", "kind", "id"),
 )
 
-outlet = Table(
+subscription = Table(
     "outlet",
     metadata,
     Column("name", String, primary_key=True),

@@ -27,7 +27,7 @@ class TaskRun:
         state: its state.
         channel: the channel that it wrote; of several, the first for which it wrote a block.
         point: the point of that channel.
-        way: the refresh method; None if there was no new input.
+        method: the refresh method; None if there was no new input.
         seconds: the duration of the task.
         estimates: the estimated durations of the possible refresh methods, in seconds; empty if not recorded.
         change_bytes: the size of the changes to read; None if there was no new input.
@@ -43,7 +43,7 @@ class TaskRun:
     state: RunState
     channel: str
     point: int
-    way: RefreshMethod | None
+    method: RefreshMethod | None
     seconds: float
     estimates: Mapping[RefreshMethod, float]
     change_bytes: int | None
@@ -92,7 +92,7 @@ def _past(made: Sequence[Row[Any]]) -> TaskRun:
         state=RunState(first.state),
         channel=first.name,
         point=first.point,
-        way=None if first.way is None else RefreshMethod(first.way),
+        method=None if first.method is None else RefreshMethod(first.method),
         seconds=first.seconds,
         estimates=codec.estimates_from_json(first.estimates or {}),
         change_bytes=first.change_bytes,

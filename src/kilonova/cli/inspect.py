@@ -41,7 +41,7 @@ def explain(
         render.out.print(f"checked: {', '.join(kept[-1].checks)}\n", markup=False)
     if kept[-1].schedule:
         render.out.print(f"schedule: {kept[-1].schedule}\n", markup=False)
-    rows = [(item.channel, item.encoding, ", ".join(item.reads), item.way) for item in kept]
+    rows = [(item.channel, item.encoding, ", ".join(item.reads), item.method) for item in kept]
     render.table(view, ("keeps", "encoding", "made of", "brought up to date"), rows)
     for item in kept:
         if item.outlook is not None:

@@ -66,11 +66,11 @@ class ProgressDisplay:
     ) -> None:
         self._progress.stop()
 
-    def __call__(self, telling: RunNotification) -> None:
+    def __call__(self, notification: RunNotification) -> None:
         """Show a notification of a run."""
         if self._quiet or self._bar is None:
             return
-        match telling:
+        match notification:
             case RunStarted(run=run, steps=steps):
                 before = self._progress.tasks[0]
                 if before.total is None or before.finished:
@@ -103,7 +103,7 @@ class ProgressDisplay:
             case RunRecovered(run=run):
                 err.print(f"  run {run} was left by a process that died; cleaned up", style="yellow")
             case _:
-                assert_never(telling)
+                assert_never(notification)
 
     def _remove(self, step: str) -> None:
         if (bar := self._steps.pop(step, None)) is not None:

@@ -384,7 +384,7 @@ def gc(
                     for v in done.verdicts
                 ],
                 "deleted": done.swept,
-                "strangers": done.strangers,
+                "strangers": done.unknown_directories,
             }
         )
         return
@@ -409,5 +409,7 @@ def gc(
     freed = render.size(sum(v.block.statistics.bytes for v in going))
     verb = "would go" if dry_run else "went"
     render.out.print(f"{len(going)} of {len(done.verdicts)} blocks {verb}, {freed}.")
-    if done.strangers:
-        render.out.print(f"{len(done.strangers)} directories in the warehouse are not this catalog's; left alone.")
+    if done.unknown_directories:
+        render.out.print(
+            f"{len(done.unknown_directories)} directories in the warehouse are not this catalog's; left alone."
+        )

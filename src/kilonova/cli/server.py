@@ -224,25 +224,29 @@ def list_webhooks(json: JsonFlag = False) -> None:
     with project() as opened:
         found = opened.subscriptions()
     if json or common.json:
-        render.as_json([{"name": each.outlet.name, **_aimed(each.outlet), **asdict(each.standing)} for each in found])
+        render.as_json(
+            [{"name": each.subscription.name, **_aimed(each.subscription), **asdict(each.standing)} for each in found]
+        )
         return
     rows = []
     for each in found:
-        aimed, standing = _aimed(each.outlet), each.standing
+        aimed, standing = _aimed(each.subscription), each.standing
         failing = f"{standing.attempts} since {render.moment(standing.failing)}" if standing.attempts else ""
         told = ", ".join(aimed["on"])
         delivered = render.moment(standing.delivered)
-        rows.append((each.outlet.name, aimed["url"], told, aimed["binding"], delivered, failing, standing.problem))
+        rows.append(
+            (each.subscription.name, aimed["url"], told, aimed["binding"], delivered, failing, standing.problem)
+        )
     render.table("", ("webhook", "url", "is told of", "in", "last delivery", "failures", "last problem"), rows)
 
 
-def _aimed(outlet: Subscription) -> dict[str, Any]:
+def _aimed(subscription: Subscription) -> dict[str, Any]:
     """Describe a subscription's URL, events, binding and secret."""
-    match outlet:
+    match subscription:
         case Webhook(url=url, kinds=kinds, binding=binding, secret=secret):
             told = sorted(kind.value for kind in kinds)
             return {"url": url, "on": told, "binding": binding, "secret_env": secret}
         case Lineage():
             return {"url": None, "on": ["runs"], "binding": None, "secret_env": None}
         case _:
-            assert_never(outlet)
+            assert_never(subscription)

@@ -33,7 +33,7 @@ def is_compactable(snapshot: SnapshotRead) -> bool:
 
 
 def compact(
-    workplace: RunEnvironment, warehouse: WarehouseInterface[Any], channel: str
+    environment: RunEnvironment, warehouse: WarehouseInterface[Any], channel: str
 ) -> tuple[int, RunResults] | None:
     """Write the newest snapshot of a channel as a base.
 
@@ -44,27 +44,27 @@ def compact(
         NotFound: there is no such channel.
     """
 
-    def choose(chronicle: ChannelState, _cursors: list[int]) -> tuple[Part, ...]:
-        snapshot = chronicle.snapshot(chronicle.latest_readable)
+    def choose(state: ChannelState, _cursors: list[int]) -> tuple[Part, ...]:
+        snapshot = state.snapshot(state.latest_readable)
         if not is_compactable(snapshot):
             return ()
-        point = chronicle.latest_distinct
+        point = state.latest_distinct
         reason = f"{len(snapshot.deltas)} deltas merged" + (" with a base" if snapshot.base else "")
         if not snapshot.deltas:
             reason = "a base outside of the warehouse copied"
         write = partial(warehouse.compact, replace(snapshot, at=point))
         return (Part(read=snapshot.blocks, start=0, end=point, reason=reason, write=write),)
 
-    return _rewrite(workplace, channel, choose)
+    return _rewrite(environment, channel, choose)
 
 
 def merge_deltas(
-    workplace: RunEnvironment, warehouse: WarehouseInterface[Any], channel: str, *, few: bool
+    environment: RunEnvironment, warehouse: WarehouseInterface[Any], channel: str, *, few: bool
 ) -> tuple[int, RunResults] | None:
     """Merge small neighbouring deltas of a channel.
 
     Args:
-        workplace: the environment of the run.
+        environment: the environment of the run.
         warehouse: reads and writes blocks.
         channel: the channel.
         few: whether to merge even two of them, not only as many as are worth merging.
@@ -76,8 +76,8 @@ def merge_deltas(
         NotFound: there is no such channel.
     """
 
-    def choose(chronicle: ChannelState, cursors: list[int]) -> tuple[Part, ...]:
-        deltas = chronicle.snapshot(chronicle.latest_readable).deltas
+    def choose(state: ChannelState, cursors: list[int]) -> tuple[Part, ...]:
+        deltas = state.snapshot(state.latest_readable).deltas
         return tuple(
             Part(
                 read=chain,
@@ -87,10 +87,10 @@ def merge_deltas(
                 write=partial(warehouse.merge_deltas, chain),
                 merges=tuple(block.number for block in chain),
             )
-            for chain in mergeable_runs(deltas, [chronicle.settled(cursor) for cursor in cursors], few=few)
+            for chain in mergeable_runs(deltas, [state.settled(cursor) for cursor in cursors], few=few)
         )
 
-    return _rewrite(workplace, channel, choose)
+    return _rewrite(environment, channel, choose)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,24 +115,24 @@ class Part:
 
 
 def _rewrite(
-    workplace: RunEnvironment, channel: str, choose: Callable[[ChannelState, list[int]], tuple[Part, ...]]
+    environment: RunEnvironment, channel: str, choose: Callable[[ChannelState, list[int]], tuple[Part, ...]]
 ) -> tuple[int, RunResults] | None:
     """Write additional blocks of a channel, made from existing ones, in one run."""
 
     def prepare(tx: Transaction) -> RunPlan[tuple[ChannelState, tuple[Part, ...]]] | None:
-        chronicle = channel_store.channel_state(tx, channel)
-        parts = choose(chronicle, [reader.cursor(channel) for reader in registry.readers(tx, channel).values()])
+        state = channel_store.channel_state(tx, channel)
+        parts = choose(state, [reader.cursor(channel) for reader in registry.readers(tx, channel).values()])
         if not parts:
             return None
         pins = tuple(block.number for part in parts for block in part.read)
-        return RunPlan(kind=RunKind.COMPACTION, tasks=(), writes=(), pins=pins, plan=(chronicle, parts))
+        return RunPlan(kind=RunKind.COMPACTION, tasks=(), writes=(), pins=pins, plan=(state, parts))
 
     def work(begun: ActiveRun[tuple[ChannelState, tuple[Part, ...]]]) -> RunResults:
-        chronicle, parts = begun.plan
-        begun.tell(RunStarted(run=begun.run, steps=(channel,)))
+        state, parts = begun.plan
+        begun.notify(RunStarted(run=begun.run, steps=(channel,)))
         outputs: list[RunOutput] = []
         for part in parts:
-            begun.tell(StepStarted(run=begun.run, step=channel, reason=part.reason))
+            begun.notify(StepStarted(run=begun.run, step=channel, reason=part.reason))
             began = time.monotonic()
             with begun.step(channel):
                 try:
@@ -140,12 +140,12 @@ def _rewrite(
                 except KilonovaError as error:
                     raise error.with_context(channel=channel) from error.__cause__
             seconds = time.monotonic() - began
-            begun.tell(StepEnded(run=begun.run, step=channel, rows=block.statistics.rows, seconds=seconds))
+            begun.notify(StepEnded(run=begun.run, step=channel, rows=block.statistics.rows, seconds=seconds))
             output = RunOutput(
                 channel=channel,
                 point=part.end,
                 block=block,
-                version=chronicle.version(part.end),
+                version=state.version(part.end),
                 task=STEP,
                 reason=part.reason,
                 seconds=seconds,
@@ -157,4 +157,4 @@ def _rewrite(
         item = RunInput(task=STEP, port=channel, channel=channel, start=start, end=end, blocks=read)
         return RunResults(inputs=(item,), outputs=tuple(outputs), advances=())
 
-    return execute_run(workplace, prepare, work)
+    return execute_run(environment, prepare, work)

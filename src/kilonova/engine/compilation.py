@@ -23,7 +23,7 @@ def compile_variant(
     progress: TaskState,
     choice: VariantChoice,
     fed: tuple[PortInput, ...],
-    chronicles: Mapping[str, ChannelState],
+    states: Mapping[str, ChannelState],
     sizes: LayoutThresholds,
     *,
     strong: bool,
@@ -34,7 +34,7 @@ def compile_variant(
         progress: the task.
         choice: the chosen variant and refresh method.
         fed: the inputs of its ports.
-        chronicles: the states of the channels that it reads or writes.
+        states: the states of the channels that it reads or writes.
         sizes: the thresholds of physical strategies.
         strong: whether the changes of its output are read.
 
@@ -47,11 +47,11 @@ def compile_variant(
     moved = frozenset(
         feed.port.channel
         for feed in fed
-        if feed.port.mode.advances and not chronicles[feed.port.channel].is_equivalent(feed.start, feed.end)
+        if feed.port.mode.advances and not states[feed.port.channel].is_equivalent(feed.start, feed.end)
     )
     (writes,) = task.writes
-    channels = {name: with_current_schema(chronicles[name]) for name in (*task.reads, writes)}
-    own = chronicles[writes]
+    channels = {name: with_current_schema(states[name]) for name in (*task.reads, writes)}
+    own = states[writes]
     complete = own.stored_schema
     assert complete is not None
     changed = sum(_rows(feed.reading) for feed in fed if feed.port.mode in (Mode.CHANGES, Mode.INSERTS))
@@ -59,26 +59,26 @@ def compile_variant(
     single = [
         name for name in channels if has_at_most_one_row([each for channel, each in snapshots if channel == name])
     ]
-    large = {name: chronicles[name].size for name in channels}
+    large = {name: states[name].size for name in channels}
     found = MaintenanceContext(
         moved=moved,
         sizes=large,
         layered=frozenset(
-            name for name in channels if chronicles[name].has_weighted_deltas and (name == writes or name not in single)
+            name for name in channels if states[name].has_weighted_deltas and (name == writes or name not in single)
         ),
-        few=input_size(progress, chronicles).change <= sizes.broadcast,
+        few=input_size(progress, states).change <= sizes.broadcast,
         alone=sum(large.values()) <= sizes.single,
         large=_rows(own.snapshot(own.latest_readable)) > _MANY * changed,
         strong=strong,
-        again=choice.way is RefreshMethod.AFFECTED_GROUPS,
+        again=choice.method is RefreshMethod.AFFECTED_GROUPS,
     )
     delta = delta_of(logic.text, channels[writes], complete, known_of(channels, single), found)
     return None if delta is None else (Sql(text=delta.sql), delta.reads)
 
 
-def with_current_schema(chronicle: ChannelState) -> Channel:
+def with_current_schema(state: ChannelState) -> Channel:
     """Return a channel with its current schema."""
-    return replace(chronicle.channel, schema=chronicle.schema_at(chronicle.latest_readable))
+    return replace(state.channel, schema=state.schema_at(state.latest_readable))
 
 
 def has_at_most_one_row(snapshots: Sequence[SnapshotRead]) -> bool:

@@ -57,12 +57,12 @@ Writes = Callable[[IngestPlan, Sequence[ReadyFile], int, BlockName], Block | Non
 
 
 def ingest_ready_files(
-    workplace: RunEnvironment, warehouse: Warehouse, base: Path, channel: str, most: BatchLimits
+    environment: RunEnvironment, warehouse: Warehouse, base: Path, channel: str, most: BatchLimits
 ) -> Iterator[tuple[int, RunResults]]:
     """Ingest the files of a channel's directory that are ready, in the order in which they were modified.
 
     Args:
-        workplace: the environment of the runs.
+        environment: the environment of the runs.
         warehouse: the blocks.
         base: the directory that the locations of watched directories are relative to.
         channel: the channel.
@@ -90,19 +90,19 @@ def ingest_ready_files(
             raise
 
     limit = most.files
-    while done := ingest_batch(workplace, base, channel, BatchLimits(limit, most.bytes), write):
+    while done := ingest_batch(environment, base, channel, BatchLimits(limit, most.bytes), write):
         yield done
-        taken = sum(fate.state is FileState.INGESTED for fate in done[1].fates)
+        taken = sum(fate.state is FileState.INGESTED for fate in done[1].file_outcomes)
         limit = min(most.files, max(4, 2 * taken))  # where files cannot be combined, larger batches would fail
 
 
 def ingest_batch(
-    workplace: RunEnvironment, base: Path, channel: str, most: BatchLimits, write: Writes
+    environment: RunEnvironment, base: Path, channel: str, most: BatchLimits, write: Writes
 ) -> tuple[int, RunResults] | None:
     """Ingest the files that are ready, as far as they fit into one block; see `ingest_ready_files`.
 
     Args:
-        workplace: the environment of the run.
+        environment: the environment of the run.
         base: the directory that the locations of watched directories are relative to.
         channel: the channel.
         most: the maximum size of one block.
@@ -129,9 +129,9 @@ def ingest_batch(
 
     def work(begun: ActiveRun[IngestPlan]) -> RunResults:
         plan, point = begun.plan, begun.points[channel]
-        begun.tell(RunStarted(run=begun.run, steps=(channel,)))
+        begun.notify(RunStarted(run=begun.run, steps=(channel,)))
         reason = f"from {_source(plan.files, plan.directory)}"
-        begun.tell(StepStarted(run=begun.run, step=channel, reason=reason))
+        begun.notify(StepStarted(run=begun.run, step=channel, reason=reason))
         began = time.monotonic()
 
         def attempt(some: Sequence[ReadyFile]) -> Block | None:
@@ -148,20 +148,20 @@ def ingest_batch(
             sifted = bisect_batch(plan.files, attempt, lambda error: urls.get(error.path or ""))
         seconds = time.monotonic() - began
         rows = None if sifted.result is None else sifted.result.statistics.rows
-        begun.tell(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
+        begun.notify(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
         source = _source(sifted.taken or plan.files, plan.directory)
         return RunResults(
             inputs=(),
             outputs=(ingest_results(channel, point, sifted.result, source, seconds),),
             advances=(),
-            fates=(
+            file_outcomes=(
                 *(FileOutcome(one.path, FileState.INGESTED) for one in sifted.taken),
                 *(FileOutcome(one.path, FileState.QUARANTINED, _file_error(error)) for one, error in sifted.aside),
                 *(FileOutcome(one.path, None) for one in sifted.moved),
             ),
         )
 
-    return execute_run(workplace, prepare, work)
+    return execute_run(environment, prepare, work)
 
 
 def _first_batch(found: Sequence[ReadyFile], most: int) -> Iterator[ReadyFile]:

@@ -75,14 +75,14 @@ class RetryPolicy:
 
 
 def run_tasks(
-    workplace: RunEnvironment, warehouse: WarehouseInterface[Any], occasion: RunRequest, retries: RetryPolicy
+    environment: RunEnvironment, warehouse: WarehouseInterface[Any], request: RunRequest, retries: RetryPolicy
 ) -> tuple[int, RunResults] | None:
     """Run tasks as one run.
 
     Args:
-        workplace: the environment of the run.
+        environment: the environment of the run.
         warehouse: the blocks.
-        occasion: the request, which determines the tasks.
+        request: the request, which determines the tasks.
         retries: the retry policy for transient failures.
 
     Returns:
@@ -98,11 +98,11 @@ def run_tasks(
     """
 
     def work(begun: ActiveRun[TaskPlan]) -> RunResults:
-        begun.tell(RunStarted(run=begun.run, steps=tuple(p.task.name for p, _ in begun.plan.steps)))
-        joint = occasion.joint if isinstance(occasion, RunFirings) else None
-        return _Execution(warehouse, begun, retries, joint).all()
+        begun.notify(RunStarted(run=begun.run, steps=tuple(p.task.name for p, _ in begun.plan.steps)))
+        shared_steps = request.shared_steps if isinstance(request, RunFirings) else None
+        return _Execution(warehouse, begun, retries, shared_steps).all()
 
-    return execute_run(workplace, partial(plan_run, occasion=occasion), work, partial(skip_firings, occasion=occasion))
+    return execute_run(environment, partial(plan_run, request=request), work, partial(skip_firings, request=request))
 
 
 AT_ONCE = 4
@@ -115,7 +115,7 @@ def _depends_on(one: Task, other: Task) -> bool:
 
 
 def _reason(choice: VariantChoice, why: str) -> str:
-    return f"{choice.way.value}: {why}; {choice.reason}"
+    return f"{choice.method.value}: {why}; {choice.reason}"
 
 
 class _Execution:
@@ -126,13 +126,13 @@ class _Execution:
         warehouse: WarehouseInterface[Any],
         begun: ActiveRun[TaskPlan],
         retries: RetryPolicy,
-        joint: SharedSteps | None,
+        shared_steps: SharedSteps | None,
     ) -> None:
         self._warehouse = warehouse
         self._begun = begun
         self._retries = retries
-        self._joint = joint
-        self._chronicles = dict(begun.plan.chronicles)
+        self._shared_steps = shared_steps
+        self._states = dict(begun.plan.states)
         self._inputs: list[RunInput] = []
         self._outputs: list[RunOutput] = []
         self._advances: list[Advance] = []
@@ -173,7 +173,7 @@ class _Execution:
     def _step(self, progress: TaskState, need: RunReason) -> None:
         """Execute a task, unless it turns out to have no new input."""
         name = progress.task.name
-        due = due_reason(progress, self._chronicles)
+        due = due_reason(progress, self._states)
         why = due
         match need:
             case RunReason.NEWS:
@@ -189,20 +189,20 @@ class _Execution:
         if why is None:
             with self._lock:
                 self._skip(progress)
-            self._begun.tell(StepSkipped(run=self._begun.run, step=name))
+            self._begun.notify(StepSkipped(run=self._begun.run, step=name))
             return
-        choice = choose(progress, self._chronicles)
-        self._begun.tell(StepStarted(run=self._begun.run, step=name, reason=_reason(choice, why)))
+        choice = choose(progress, self._states)
+        self._begun.notify(StepStarted(run=self._begun.run, step=name, reason=_reason(choice, why)))
         began = time.monotonic()
         try:
             with self._begun.step(name), attribute_errors(name):
                 rows = self._task(progress, choice, why)
         except KilonovaError as error:
             raise error.with_context(task=name) from error.__cause__
-        self._begun.tell(StepEnded(run=self._begun.run, step=name, rows=rows, seconds=time.monotonic() - began))
+        self._begun.notify(StepEnded(run=self._begun.run, step=name, rows=rows, seconds=time.monotonic() - began))
 
     def _has_input(self, progress: TaskState) -> bool:
-        return any(self._chronicles[name].latest_distinct for name in progress.task.reads)
+        return any(self._states[name].latest_distinct for name in progress.task.reads)
 
     def _precedes(self, one: Task, other: Task) -> bool:
         """Return whether a task must end before another, which reads its output or writes a later point, begins."""
@@ -212,9 +212,9 @@ class _Execution:
 
     def _cancelled(self, channel: str, task: str) -> None:
         """Make visible to later tasks that a task has not written to a channel with several writers."""
-        if self._chronicles[channel].channel.several_writers:
+        if self._states[channel].channel.several_writers:
             point = self._points[channel, task]
-            self._chronicles[channel] = self._chronicles[channel].with_cancelled(point, self._begun.run)
+            self._states[channel] = self._states[channel].with_cancelled(point, self._begun.run)
 
     def _skip(self, progress: TaskState) -> None:
         for channel in progress.task.writes:
@@ -224,7 +224,7 @@ class _Execution:
                     channel=channel,
                     point=self._points[channel, progress.task.name],
                     block=None,
-                    version=self._chronicles[channel].version(self._chronicles[channel].latest_readable),
+                    version=self._states[channel].version(self._states[channel].latest_readable),
                     task=progress.task.name,
                     reason="nothing new to read",
                     seconds=0.0,
@@ -242,7 +242,7 @@ class _Execution:
             problem = (
                 summarize_error(error) if isinstance(error, PySparkException) else str(error) or type(error).__name__
             )
-        self._begun.tell(StepRecomputed(run=self._begun.run, step=progress.task.name, error=problem))
+        self._begun.notify(StepRecomputed(run=self._begun.run, step=progress.task.name, error=problem))
         rows = self._done(progress, replace(instead, reason=f"its change failed: {problem}"), why)
         with self._lock:
             self._fallbacks.append(Fallback(progress.task.name, progress.task.writes, problem))
@@ -250,8 +250,8 @@ class _Execution:
 
     def _done(self, progress: TaskState, choice: VariantChoice, why: str) -> int | None:
         began = time.monotonic()
-        check_rewritable(choice, progress, self._chronicles)
-        fed = port_inputs(choice, progress, self._chronicles)
+        check_rewritable(choice, progress, self._states)
+        fed = port_inputs(choice, progress, self._states)
         unknown = [feed.port.channel for feed in fed if feed.reading.schema is None]
         if unknown:
             raise NotFound(
@@ -264,7 +264,7 @@ class _Execution:
         if copied:
             reason = f"{reason}; a run that was merged with this one did the same"
         seconds = time.monotonic() - began
-        size = input_size(progress, self._chronicles)
+        size = input_size(progress, self._states)
         with self._lock:
             self._record(progress, choice, fed, blocks, reason, seconds, size)
         written = [block for block in blocks.values() if block is not None]
@@ -282,7 +282,7 @@ class _Execution:
     ) -> None:
         """Record the inputs and outputs of a task, and make them visible to later tasks."""
         for channel, block in blocks.items():
-            version = output_version(choice, progress, fed, self._chronicles, channel)
+            version = output_version(choice, progress, fed, self._states, channel)
             self._outputs.append(
                 RunOutput(
                     channel=channel,
@@ -292,20 +292,20 @@ class _Execution:
                     task=progress.task.name,
                     reason=reason,
                     seconds=seconds,
-                    way=choice.way,
-                    extent=size,
+                    method=choice.method,
+                    input_size=size,
                     estimates=choice.estimates,
                 )
             )
         self._note_inputs(choice, progress, fed)
         for output in self._outputs[-len(blocks) :]:
-            before = self._chronicles[output.channel]
+            before = self._states[output.channel]
             if output.block is None:
                 self._cancelled(output.channel, progress.task.name)
                 continue
             several = before.channel.several_writers
             version = before.committed.beside(output.version) if several else output.version
-            self._chronicles[output.channel] = before.with_block(output.block, version, self._begun.run)
+            self._states[output.channel] = before.with_block(output.block, version, self._begun.run)
 
     def _note_inputs(self, choice: VariantChoice, progress: TaskState, fed: tuple[PortInput, ...]) -> None:
         name = progress.task.name
@@ -320,7 +320,7 @@ class _Execution:
                     blocks=tuple(block.number for block in feed.reading.blocks),
                 )
             )
-        points = advanced_cursors(choice, progress, self._chronicles)
+        points = advanced_cursors(choice, progress, self._states)
         self._advances.append(Advance(task=name, logic=progress.logic, points=points))
 
     def _once(
@@ -328,10 +328,10 @@ class _Execution:
     ) -> tuple[dict[str, Block | None], bool]:
         """Execute a task, unless a run merged with this one executes the same step: then copy its output."""
         task = progress.task
-        if self._joint is None:
+        if self._shared_steps is None:
             return self._attempted(progress, choice, fed), False
         targets = [self._target(channel, choice, task) for channel in task.writes]
-        name = self._joint.name(choice.variant, [feed.reading for feed in fed], targets)
+        name = self._shared_steps.name(choice.variant, [feed.reading for feed in fed], targets)
         if name is None:
             return self._attempted(progress, choice, fed), False
 
@@ -344,17 +344,15 @@ class _Execution:
             gone = any(copy is None and block is not None for copy, block in zip(copies, blocks, strict=True))
             return None if gone else tuple(copies)
 
-        blocks, copied = self._joint.done(name, do, copy)
+        blocks, copied = self._shared_steps.done(name, do, copy)
         if copied:
-            self._begun.tell(StepCopied(run=self._begun.run, step=task.name))
+            self._begun.notify(StepCopied(run=self._begun.run, step=task.name))
         return dict(zip(task.writes, blocks, strict=True)), copied
 
     def _target(self, channel: str, choice: VariantChoice, task: Task) -> StepOutput:
-        chronicle, point = self._chronicles[channel], self._points[channel, task.name]
-        empty = chronicle.latest_readable == point - 1 and chronicle.latest_distinct == 0
-        return StepOutput(
-            channel=self._channel(channel), anew=is_rewritten(choice, task, chronicle.channel), empty=empty
-        )
+        state, point = self._states[channel], self._points[channel, task.name]
+        empty = state.latest_readable == point - 1 and state.latest_distinct == 0
+        return StepOutput(channel=self._channel(channel), anew=is_rewritten(choice, task, state.channel), empty=empty)
 
     def _copied(self, block: Block | None, channel: str, task: str) -> Block | None:
         if block is None:
@@ -368,7 +366,7 @@ class _Execution:
     ) -> dict[str, Block | None]:
         def retrying(state: RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome else None
-            self._begun.tell(
+            self._begun.notify(
                 StepRetried(
                     run=self._begun.run,
                     step=progress.task.name,
@@ -396,7 +394,7 @@ class _Execution:
         task = progress.task
         sizes, followed = self._warehouse.sizes, self._begun.plan.followed
         spelled = compile_variant(
-            progress, choice, fed, self._chronicles, sizes, strong=not followed.isdisjoint(task.writes)
+            progress, choice, fed, self._states, sizes, strong=not followed.isdisjoint(task.writes)
         )
         if spelled is None:
             return dict.fromkeys(task.writes)
@@ -405,15 +403,17 @@ class _Execution:
         frames = {name: self._frame(by_port[read.port], choice.variant, read.weighed) for name, read in reads.items()}
         results = invoke(self._warehouse, task, logic, frames)
         derived = isinstance(choice.variant.logic, Query)
-        declared = [self._channel(name) if derived else self._chronicles[name].channel for name in task.writes]
+        declared = [self._channel(name) if derived else self._states[name].channel for name in task.writes]
         schemas = [
             channel.schema
             if derived and channel.schema is not None
             else validate_output(self._warehouse.schema_of(frame), channel, production, task.name)
             for frame, channel, production in zip(results, declared, choice.variant.productions, strict=True)
         ]
-        telling = [f for f in fed if f.port.mode.advances and f.port.mode is not Mode.OLD] if derived else fed
-        expected = sum({block.number: block.statistics.bytes for f in telling for block in f.reading.blocks}.values())
+        notification = [f for f in fed if f.port.mode.advances and f.port.mode is not Mode.OLD] if derived else fed
+        expected = sum(
+            {block.number: block.statistics.bytes for f in notification for block in f.reading.blocks}.values()
+        )
         name_block = partial(self._begun.name_block, task.writes[0])
         with self._warehouse.evaluated_once(results, frames.values(), name_block) as agreeing:
             return {
@@ -426,7 +426,7 @@ class _Execution:
             }
 
     def _channel(self, name: str) -> Channel:
-        return with_current_schema(self._chronicles[name])
+        return with_current_schema(self._states[name])
 
     def _frame(self, feed: PortInput, variant: Variant, weighed: bool) -> Any:
         reading = feed.reading
@@ -458,7 +458,7 @@ class _Execution:
             return write_output(
                 self._warehouse,
                 frame,
-                chronicle=self._chronicles[channel.name],
+                state=self._states[channel.name],
                 schema=schema,
                 production=production,
                 whole=whole,
@@ -476,7 +476,7 @@ def write_output(
     warehouse: WarehouseInterface[Any],
     frame: Any,
     *,
-    chronicle: ChannelState,
+    state: ChannelState,
     schema: Schema,
     production: Production,
     whole: bool,
@@ -494,7 +494,7 @@ def write_output(
     Args:
         warehouse: the blocks.
         frame: rows of the relation, or a delta in the channel's encoding.
-        chronicle: the channel before.
+        state: the channel before.
         schema: the relation's schema after.
         production: BASE if `frame` holds the relation, DELTA if it is a delta.
         whole: whether the result replaces the existing relation.
@@ -507,17 +507,17 @@ def write_output(
     Returns:
         The block, or None if nothing changes.
     """
-    encoding = chronicle.channel.encoding
-    settled = chronicle.latest_readable == point - 1
-    empty = settled and chronicle.latest_distinct == 0
+    encoding = state.channel.encoding
+    settled = state.latest_readable == point - 1
+    empty = settled and state.latest_distinct == 0
     kind: Kind = Delta(point - 1, point)
     kept = empty and isinstance(encoding, Custom) and production is Production.DELTA
     if not kept and (whole or (empty and key_of(encoding) and not derived)):
         kind = Base(point)
         if production is Production.DELTA:
             frame = warehouse.relation(frame, encoding, schema)
-    old = chronicle.snapshot(chronicle.latest_readable) if settled and not isinstance(kind, Base) else None
-    largest = max((block.statistics.bytes for block in chronicle.blocks), default=0)
+    old = state.snapshot(state.latest_readable) if settled and not isinstance(kind, Base) else None
+    largest = max((block.statistics.bytes for block in state.blocks), default=0)
     block = warehouse.write(
         frame,
         name=name,
@@ -528,9 +528,9 @@ def write_output(
         old=old,
         strong=strong,
         derived=derived,
-        checks=chronicle.channel.checks,
+        checks=state.channel.checks,
     )
-    told = chronicle.channel.schema is not None  # else even an empty base records the columns
+    told = state.channel.schema is not None  # else even an empty base records the columns
     if block is not None and isinstance(kind, Base) and empty and told and block.statistics.rows == 0:
         return None
     return block

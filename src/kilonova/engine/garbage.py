@@ -27,12 +27,12 @@ class GCReport:
     Attributes:
         verdicts: per live block, whether it is collected, and what retains it if not.
         swept: number of blocks whose files were deleted, those of failed runs included.
-        strangers: directories in the warehouse that are unknown to the catalog; they are not touched.
+        unknown_directories: directories in the warehouse that are unknown to the catalog; they are not touched.
     """
 
     verdicts: tuple[GCDecision, ...]
     swept: int
-    strangers: tuple[str, ...]
+    unknown_directories: tuple[str, ...]
 
 
 def collect_garbage(
@@ -68,7 +68,7 @@ def collect_garbage(
     if dry_run:
         with catalog.reading() as tx:
             holdings = _gc_roots(tx, channels, provenance)
-        return GCReport(verdicts=decide_collection(holdings, channels, provenance), swept=0, strangers=())
+        return GCReport(verdicts=decide_collection(holdings, channels, provenance), swept=0, unknown_directories=())
     if full:
         _delete_dead(catalog, files)
         if logs is not None:
@@ -103,8 +103,8 @@ def collect_garbage(
         files.delete_logs((catalog.clock() - logs).date())
     if swept.error is not None:
         raise swept.error
-    strangers = tuple(name.directory for name in on_disk if name not in states)
-    return GCReport(verdicts=tuple(verdicts.values()), swept=swept.blocks, strangers=strangers)
+    unknown_directories = tuple(name.directory for name in on_disk if name not in states)
+    return GCReport(verdicts=tuple(verdicts.values()), swept=swept.blocks, unknown_directories=unknown_directories)
 
 
 def _gc_roots(tx: Transaction, channels: tuple[str, ...] | None, provenance: Provenance) -> GCRoots:
@@ -119,7 +119,7 @@ def _decide(holdings: GCRoots, channels: tuple[str, ...] | None, provenance: Pro
     verdicts = decide_collection(holdings, channels, provenance)
     going = {verdict.block.number for verdict in verdicts if verdict.goes}
     for name in {verdict.channel for verdict in verdicts if verdict.goes}:
-        before = holdings.chronicles[name]
+        before = holdings.states[name]
         after = replace(before, blocks=tuple(block for block in before.blocks if block.number not in going))
         try:
             after.snapshot(after.latest_readable)
@@ -136,11 +136,11 @@ def _collectable(verdicts: Mapping[int, GCDecision]) -> list[Block]:
 def _without_blocks(holdings: GCRoots, gone: Iterable[Block]) -> GCRoots:
     """Return what retains blocks after some were collected, if nothing else changes."""
     numbers = {block.number for block in gone}
-    chronicles = {
+    states = {
         name: replace(each, blocks=tuple(block for block in each.blocks if block.number not in numbers))
-        for name, each in holdings.chronicles.items()
+        for name, each in holdings.states.items()
     }
-    return replace(holdings, chronicles=chronicles)
+    return replace(holdings, states=states)
 
 
 def _delete_dead(catalog: Catalog, files: BlockStore) -> None:

@@ -47,12 +47,12 @@ class IngestTarget:
     """A source channel in the state in which a run ingests into it.
 
     Attributes:
-        chronicle: the channel's state.
+        state: the channel's state.
         strong: whether its changes are read.
         pins: the numbers of the blocks that are read.
     """
 
-    chronicle: ChannelState
+    state: ChannelState
     strong: bool
     pins: tuple[int, ...]
 
@@ -65,9 +65,9 @@ def ingest_target(tx: Transaction, channel: str, production: Production) -> Inge
         DeclarationError: a task writes the channel, which is not declared to have several writers, or the whole
             relation is to be written to a channel that is.
     """
-    chronicle = channel_store.channel_state(tx, channel)
+    state = channel_store.channel_state(tx, channel)
     writers = registry.writers(tx, [channel])[channel]
-    several = chronicle.channel.several_writers
+    several = state.channel.several_writers
     if writers and not several:
         raise DeclarationError(
             f"only the task {writers[0]} may write the channel",
@@ -80,8 +80,8 @@ def ingest_target(tx: Transaction, channel: str, production: Production) -> Inge
             channel=channel,
             hint="Ingest a delta",
         )
-    pins = tuple(block.number for block in chronicle.snapshot(chronicle.latest_readable).blocks)
-    return IngestTarget(chronicle, channel in registry.followed_channels(tx, [channel]), pins)
+    pins = tuple(block.number for block in state.snapshot(state.latest_readable).blocks)
+    return IngestTarget(state, channel in registry.followed_channels(tx, [channel]), pins)
 
 
 def write_ingested(
@@ -99,16 +99,16 @@ def write_ingested(
     Returns:
         The block, or None if nothing changes.
     """
-    chronicle = target.chronicle
+    state = target.state
     try:
-        frame = supply.rows(chronicle.channel)
+        frame = supply.rows(state.channel)
         if isinstance(frame, External):
             return _register_external(warehouse, target, frame, supply.production, point, name)
-        schema = validate_output(warehouse.schema_of(frame), chronicle.channel, supply.production, None)
+        schema = validate_output(warehouse.schema_of(frame), state.channel, supply.production, None)
         block = write_output(
             warehouse,
             frame,
-            chronicle=chronicle,
+            state=state,
             schema=schema,
             production=supply.production,
             whole=supply.production is Production.BASE,
@@ -118,11 +118,9 @@ def write_ingested(
             strong=target.strong,
         )
     except KilonovaError as error:
-        raise error.with_context(channel=chronicle.channel.name) from error.__cause__
+        raise error.with_context(channel=state.channel.name) from error.__cause__
     except PySparkException as error:
-        raise InputError(
-            f"the rows cannot be read: {summarize_error(error)}", channel=chronicle.channel.name
-        ) from error
+        raise InputError(f"the rows cannot be read: {summarize_error(error)}", channel=state.channel.name) from error
     return block
 
 
@@ -135,18 +133,18 @@ def _register_external(
     name: BlockName,
 ) -> Block | None:
     """Register external files as a block of a channel; see `write_ingested`."""
-    chronicle = target.chronicle
-    channel = chronicle.channel
+    state = target.state
+    channel = state.channel
     assert channel.schema is not None  # else the files would have been rejected
     whole = production is Production.BASE
-    settled = chronicle.latest_readable == point - 1
+    settled = state.latest_readable == point - 1
     return warehouse.register(
         external,
         name=name,
         kind=Base(point) if whole else Delta(point - 1, point),
         schema=channel.schema,
         encoding=channel.encoding,
-        old=chronicle.snapshot(chronicle.latest_readable) if settled and not whole else None,
+        old=state.snapshot(state.latest_readable) if settled and not whole else None,
         checks=channel.checks,
     )
 
@@ -178,7 +176,7 @@ class IngestAcknowledgement:
 
 
 def ingest(
-    workplace: RunEnvironment,
+    environment: RunEnvironment,
     warehouse: WarehouseInterface[Any],
     channel: str,
     supply: IngestSource,
@@ -187,7 +185,7 @@ def ingest(
     """Insert a block into a source channel.
 
     Args:
-        workplace: the environment of the run.
+        environment: the environment of the run.
         warehouse: the blocks.
         channel: the channel.
         supply: the rows.
@@ -213,16 +211,16 @@ def ingest(
 
     def work(begun: ActiveRun[IngestTarget]) -> RunResults:
         point = begun.points[channel]
-        begun.tell(RunStarted(run=begun.run, steps=(channel,)))
-        begun.tell(StepStarted(run=begun.run, step=channel, reason=f"from {supply.source}"))
+        begun.notify(RunStarted(run=begun.run, steps=(channel,)))
+        begun.notify(StepStarted(run=begun.run, step=channel, reason=f"from {supply.source}"))
         began = time.monotonic()
         with begun.step(channel):
             block = write_ingested(warehouse, begun.plan, supply, point, begun.name_block(channel))
         seconds = time.monotonic() - began
         rows = None if block is None else block.statistics.rows
-        begun.tell(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
+        begun.notify(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
         output = ingest_results(channel, point, block, supply.source, seconds)
         return RunResults(inputs=(), outputs=(output,), advances=())
 
-    done = execute_run(workplace, prepare, work)
+    done = execute_run(environment, prepare, work)
     return IngestAcknowledgement(earlier[-1], True) if done is None else IngestAcknowledgement(done[0], False)

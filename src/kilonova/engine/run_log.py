@@ -112,9 +112,9 @@ def format_entry(time: datetime, place: str, text: str, source: str | None = Non
     return "".join([f"{moment} {where} {first}".rstrip(), "\n", *(f"    {line}".rstrip() + "\n" for line in others)])
 
 
-def format_notification(telling: RunNotification) -> tuple[str, str] | None:
+def format_notification(notification: RunNotification) -> tuple[str, str] | None:
     """Return the log entry for a notification: the step concerned, or `run`, and a sentence; None if there is none."""
-    match telling:
+    match notification:
         case RunStarted(steps=steps):
             return "run", f"does {', '.join(steps)}"
         case StepStarted(step=step, reason=reason):
@@ -135,7 +135,7 @@ def format_notification(telling: RunNotification) -> tuple[str, str] | None:
         case ProgressUpdated() | RunRecovered():
             return None
         case _:
-            assert_never(telling)
+            assert_never(notification)
 
 
 def format_error(error: BaseException) -> str:

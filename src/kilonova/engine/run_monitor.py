@@ -99,17 +99,17 @@ class RunMonitor:
         """Add an entry about the run as a whole to its log."""
         self._log.add(self._catalog.clock(), "run", text)
 
-    def tell(self, telling: RunNotification) -> None:
+    def notify(self, notification: RunNotification) -> None:
         """Send a notification to the log and to the listener."""
-        if (words := format_notification(telling)) is not None:
+        if (words := format_notification(notification)) is not None:
             self._log.add(self._catalog.clock(), *words)
         with self._lock:
-            if isinstance(telling, RunStarted):
-                self._steps = len(telling.steps)
-            elif isinstance(telling, StepEnded | StepSkipped):
+            if isinstance(notification, RunStarted):
+                self._steps = len(notification.steps)
+            elif isinstance(notification, StepEnded | StepSkipped):
                 self._ended += 1
         with without_capture():
-            self._listener(telling)
+            self._listener(notification)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -132,7 +132,7 @@ class RunMonitor:
                 if not (self.stopped.is_set() or isinstance(error, LeaseLost)):  # else the step did not fail
                     self._told.append(error)
                     with suppress(Exception):
-                        self.tell(StepFailed(run=self._run, step=name, error=format_error(error)))
+                        self.notify(StepFailed(run=self._run, step=name, error=format_error(error)))
                 raise
             finally:
                 with self._lock:
@@ -181,7 +181,7 @@ class RunMonitor:
             if headway is not None and headway != told:
                 told = headway
                 with suppress(Exception):  # a failing listener must not end the monitor
-                    self.tell(ProgressUpdated(run=self._run, headway=headway))
+                    self.notify(ProgressUpdated(run=self._run, headway=headway))
             if headway is not None and headway != noted and now >= note_at:
                 noted, note_at = headway, now + _NOTE
                 self._note_progress(headway)

@@ -70,7 +70,7 @@ class ActiveRun(Generic[Plan]):
         points: the point reserved on each channel that it writes: the first of several successive ones.
         plan: the plan of its work, as prepared.
         name_block: allocates the name of a block on a channel, before its first file is written.
-        tell: sends a notification to its log and to the listener.
+        notify: sends a notification to its log and to the listener.
         step: attributes the output and Spark jobs of this thread within a `with` block to a step.
         stopped: set once the run was ended elsewhere, so that no more work is needed for it.
     """
@@ -79,7 +79,7 @@ class ActiveRun(Generic[Plan]):
     points: dict[str, int]
     plan: Plan
     name_block: Callable[[str], BlockName]
-    tell: Listener
+    notify: Listener
     step: Callable[[str], AbstractContextManager[None]]
     stopped: threading.Event
 
@@ -106,7 +106,7 @@ class RunResults:
     inputs: tuple[RunInput, ...]
     outputs: tuple[RunOutput, ...]
     advances: tuple[runs.Advance, ...]
-    fates: tuple[FileOutcome, ...] = ()
+    file_outcomes: tuple[FileOutcome, ...] = ()
     fallbacks: tuple[Fallback, ...] = ()
 
 
@@ -132,7 +132,7 @@ class RunEnvironment:
 
 
 def execute_run(
-    workplace: RunEnvironment,
+    environment: RunEnvironment,
     prepare: Callable[[Transaction], RunPlan[Plan] | None],
     work: Callable[[ActiveRun[Plan]], RunResults],
     otherwise: Callable[[Transaction], None] | None = None,
@@ -140,7 +140,7 @@ def execute_run(
     """Start a run, do its work, and publish all of it or nothing.
 
     Args:
-        workplace: the environment of the run.
+        environment: the environment of the run.
         prepare: returns the plan, or None if there is nothing to do. It is called once before the starting transaction,
             to load channel states into the cache without blocking other writers, and again within it, which counts.
         work: executes the plan: writes blocks under names that it allocates.
@@ -154,8 +154,8 @@ def execute_run(
         LeaseLost: another process took the run over before it could commit.
         KilonovaError: the work raised it; then none of its results are visible and its files are deleted.
     """
-    catalog = workplace.catalog
-    recover_expired_runs(catalog, workplace.files, workplace.listener)
+    catalog = environment.catalog
+    recover_expired_runs(catalog, environment.files, environment.listener)
     with catalog.reading() as tx:
         prepare(tx)
     with catalog.writing() as tx:
@@ -169,19 +169,19 @@ def execute_run(
             kind=prepared.kind,
             tasks=prepared.tasks,
             writes=prepared.writes,
-            owner=workplace.owner,
-            lease=workplace.lease,
+            owner=environment.owner,
+            lease=environment.lease,
             claimed=prepared.claimed,
             binding=prepared.binding,
         )
-        runs.pin(tx, runs.holder_of(run), prepared.pins, workplace.lease)
+        runs.pin(tx, runs.holder_of(run), prepared.pins, environment.lease)
         if prepared.files:
             files.claim_files(tx, run, prepared.writes[0], prepared.files)
         if prepared.key is not None:
             ingest_keys.claim(tx, run, prepared.writes[0], prepared.key)
         began = tx.now
-    attendance = RunMonitor(catalog, workplace.files, workplace.counting, workplace.listener, run, began)
-    attendance.note(f"began, in the process {workplace.owner}")
+    monitor = RunMonitor(catalog, environment.files, environment.counting, environment.listener, run, began)
+    monitor.note(f"began, in the process {environment.owner}")
     named: list[BlockName] = []
 
     def name_block(channel: str) -> BlockName:
@@ -192,24 +192,24 @@ def execute_run(
 
     results: RunResults | None = None
     try:
-        with attendance, Lease(catalog, run, workplace.lease, attendance.stop):
+        with monitor, Lease(catalog, run, environment.lease, monitor.stop):
             begun = ActiveRun(
                 run=run,
                 points=points,
                 plan=prepared.plan,
                 name_block=name_block,
-                tell=attendance.tell,
-                step=attendance.step,
-                stopped=attendance.stopped,
+                notify=monitor.notify,
+                step=monitor.step,
+                stopped=monitor.stopped,
             )
             results = work(begun)
-            results = replace(results, outputs=_sealed(workplace, run, results.outputs))
+            results = replace(results, outputs=_sealed(environment, run, results.outputs))
             with catalog.writing() as tx:
                 outcome = runs.commit(
                     tx, run, inputs=results.inputs, outputs=results.outputs, advances=results.advances
                 )
-                if results.fates and isinstance(outcome, Committed):
-                    files.resolve_files(tx, run, prepared.writes[0], results.fates)
+                if results.file_outcomes and isinstance(outcome, Committed):
+                    files.resolve_files(tx, run, prepared.writes[0], results.file_outcomes)
                 for each in results.fallbacks if isinstance(outcome, Committed) else ():
                     said = f"{each.task} was made anew: its change failed: {each.problem}"
                     events.record(tx, EventKind.FELL_BACK, run=run, channels=each.channels, said=said)
@@ -219,11 +219,11 @@ def execute_run(
         state = cancelled = None
         with suppress(KilonovaError):
             passing = prepared.merged or is_transient(error)
-            ended = _abort(workplace, run, named, error, passing)
+            ended = _abort(environment, run, named, error, passing)
             state = ended.state
             if state is RunState.CANCELLED:
                 cancelled = Cancelled(f"the run was {ended.error}", run=run, hint="Nothing of it was published")
-        attendance.end(None if state is RunState.SUCCEEDED else cancelled or error)
+        monitor.end(None if state is RunState.SUCCEEDED else cancelled or error)
         if cancelled is not None and isinstance(error, Exception):
             raise cancelled from error
         if not isinstance(error, KilonovaError):
@@ -233,20 +233,20 @@ def execute_run(
         if state is not RunState.SUCCEEDED or results is None:
             raise error.with_context(run=run) from error.__cause__
     else:
-        attendance.end(None)
+        monitor.end(None)
     with suppress(KilonovaError):
-        workplace.files.mark_committed([output.block.name for output in results.outputs if output.block is not None])
+        environment.files.mark_committed([output.block.name for output in results.outputs if output.block is not None])
     with suppress(KilonovaError):
-        delete_doomed_blocks(catalog, workplace.files)
+        delete_doomed_blocks(catalog, environment.files)
     return run, results
 
 
-def _sealed(workplace: RunEnvironment, run: int, outputs: tuple[RunOutput, ...]) -> tuple[RunOutput, ...]:
+def _sealed(environment: RunEnvironment, run: int, outputs: tuple[RunOutput, ...]) -> tuple[RunOutput, ...]:
     """Write the manifests of the outputs' blocks, and return the outputs with the manifests' digests."""
     written = [output for output in outputs if output.block is not None]
     if not written:
         return outputs
-    with workplace.catalog.reading() as tx:
+    with environment.catalog.reading() as tx:
         catalog = tx.identity()
 
     def sealed(output: RunOutput) -> RunOutput:
@@ -263,7 +263,7 @@ def _sealed(workplace: RunEnvironment, run: int, outputs: tuple[RunOutput, ...])
                 block=output.block,
             )
         )
-        workplace.files.seal(output.block.name, text)
+        environment.files.seal(output.block.name, text)
         return replace(output, block=replace(output.block, manifest=digest(text)))
 
     return tuple(map(sealed, outputs))
@@ -277,16 +277,18 @@ def _with_lost_lease(run: int) -> LeaseLost:
     )
 
 
-def _abort(workplace: RunEnvironment, run: int, named: Sequence[BlockName], error: BaseException, passing: bool) -> Run:
+def _abort(
+    environment: RunEnvironment, run: int, named: Sequence[BlockName], error: BaseException, passing: bool
+) -> Run:
     """End a run whose work or commit raised, and delete its files.
 
     Returns:
         The run as it is now: SUCCEEDED if the commit had gone through and only its confirmation was lost.
     """
-    with workplace.catalog.writing() as tx:
+    with environment.catalog.writing() as tx:
         runs.fail(tx, run, str(error) or type(error).__name__, passing=passing)
         ended = runs.find_run(tx, run)
     if ended.state in (RunState.CANCELLED, RunState.ABANDONED):  # others may have deleted before the last write
-        workplace.files.delete(named)
-    delete_doomed_blocks(workplace.catalog, workplace.files)
+        environment.files.delete(named)
+    delete_doomed_blocks(environment.catalog, environment.files)
     return ended

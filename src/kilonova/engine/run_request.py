@@ -49,11 +49,11 @@ class RunFirings:
 
     Attributes:
         claimed: the binding and its firings.
-        joint: the steps shared with other runs of a merged batch; None if it runs alone.
+        shared_steps: the steps shared with other runs of a merged batch; None if it runs alone.
     """
 
     claimed: Claim
-    joint: SharedSteps | None = None
+    shared_steps: SharedSteps | None = None
 
 
 RunRequest = RunDue | RunTasks | RunFirings
@@ -73,16 +73,16 @@ class TaskPlan:
     """The tasks to run, in order, the initial states of their channels, and the channels whose changes are read."""
 
     steps: tuple[tuple[TaskState, RunReason], ...]
-    chronicles: Mapping[str, ChannelState]
+    states: Mapping[str, ChannelState]
     followed: frozenset[str]
 
 
-def plan_run(tx: Transaction, occasion: RunRequest) -> RunPlan[TaskPlan] | None:
+def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
     """Return the plan of a run.
 
     Args:
         tx: the transaction that starts it, or one before it.
-        occasion: the request.
+        request: the request.
 
     Returns:
         The plan: its tasks, with what they read and write; None if there is nothing to do.
@@ -91,45 +91,45 @@ def plan_run(tx: Transaction, occasion: RunRequest) -> RunPlan[TaskPlan] | None:
         NotFound: there is no such task.
     """
     need, claimed, binding = RunReason.NEWS, None, None
-    match occasion:
+    match request:
         case RunDue(among):
-            workflow, progress, chronicles = load_planner_input(tx, among)
-            chosen = due_tasks(workflow, progress, chronicles)
+            workflow, progress, states = load_planner_input(tx, among)
+            chosen = due_tasks(workflow, progress, states)
             binding = bindings.bindings_of_workflowette(tx, chosen, whole=False)
         case RunTasks(tasks):
-            workflow, progress, chronicles = load_planner_input(tx, tasks)
+            workflow, progress, states = load_planner_input(tx, tasks)
             chosen, need = tasks, RunReason.ASKED
             binding = bindings.bindings_of_workflowette(tx, chosen, whole=True)
         case RunFirings():
-            claimed = occasion.claimed
-            workflow, progress, chronicles = load_planner_input(tx, tasks_of(tx, claimed.binding))
+            claimed = request.claimed
+            workflow, progress, states = load_planner_input(tx, tasks_of(tx, claimed.binding))
             progress = _ignore_schedules(progress)
-            chosen, need = _started(tx, claimed, workflow, progress, chronicles)
+            chosen, need = _started(tx, claimed, workflow, progress, states)
         case _:
-            assert_never(occasion)
+            assert_never(request)
     if not chosen:
         return None
     needs = dict.fromkeys(chosen, need)
-    while missing := _schema_producers(tx, needs, progress, chronicles):
+    while missing := _schema_producers(tx, needs, progress, states):
         needs |= dict.fromkeys(missing, RunReason.COLUMNS)
-        workflow, progress, chronicles = load_planner_input(tx, needs)
+        workflow, progress, states = load_planner_input(tx, needs)
         progress = _ignore_schedules(progress)
     order = [task.name for task in workflow.order() if task.name in needs]
     pins = {
         block.number
         for name in order
-        for feed in port_inputs(choose(progress[name], chronicles), progress[name], chronicles)
+        for feed in port_inputs(choose(progress[name], states), progress[name], states)
         for block in feed.reading.blocks
     }
     writes = tuple(channel for name in order for channel in progress[name].task.writes)
     read = {channel for name in order for channel in progress[name].task.reads}  # whichever variant is run
     for channel in (*writes, *sorted(read)):
-        pins |= {block.number for block in chronicles[channel].snapshot(chronicles[channel].latest_readable).blocks}
+        pins |= {block.number for block in states[channel].snapshot(states[channel].latest_readable).blocks}
     for name in order:
         for channel in internal_inputs(progress[name], set(writes)):
-            pins |= {block.number for block in chronicles[channel].blocks}
+            pins |= {block.number for block in states[channel].blocks}
     plan = TaskPlan(
-        tuple((progress[name], needs[name]) for name in order), chronicles, registry.followed_channels(tx, writes)
+        tuple((progress[name], needs[name]) for name in order), states, registry.followed_channels(tx, writes)
     )
     return RunPlan(
         kind=RunKind.TASKS,
@@ -139,14 +139,14 @@ def plan_run(tx: Transaction, occasion: RunRequest) -> RunPlan[TaskPlan] | None:
         plan=plan,
         claimed=claimed,
         binding=binding,
-        merged=isinstance(occasion, RunFirings) and occasion.joint is not None,
+        merged=isinstance(request, RunFirings) and request.shared_steps is not None,
     )
 
 
-def skip_firings(tx: Transaction, occasion: RunRequest) -> None:
+def skip_firings(tx: Transaction, request: RunRequest) -> None:
     """End the firings of a binding that has nothing to do."""
-    if isinstance(occasion, RunFirings):
-        firings.skip(tx, occasion.claimed)
+    if isinstance(request, RunFirings):
+        firings.skip(tx, request.claimed)
 
 
 def shared_reads(tx: Transaction, parts: Iterable[Claim]) -> tuple[ReadPlan, ...]:
@@ -158,13 +158,13 @@ def shared_reads(tx: Transaction, parts: Iterable[Claim]) -> tuple[ReadPlan, ...
     counts: Counter[ReadPlan] = Counter()
     readers: dict[ReadPlan, set[str]] = {}
     for part in parts:
-        workflow, progress, chronicles = load_planner_input(tx, tasks_of(tx, part.binding))
+        workflow, progress, states = load_planner_input(tx, tasks_of(tx, part.binding))
         progress = _ignore_schedules(progress)
         found: set[ReadPlan] = set()
-        for name in _started(tx, part, workflow, progress, chronicles)[0]:
-            choice = choose(progress[name], chronicles)
+        for name in _started(tx, part, workflow, progress, states)[0]:
+            choice = choose(progress[name], states)
             if not isinstance(choice.variant.logic, Query):
-                for feed in port_inputs(choice, progress[name], chronicles):
+                for feed in port_inputs(choice, progress[name], states):
                     if feed.port.channel not in progress[name].task.writes:
                         found.add(feed.reading)
                         readers.setdefault(feed.reading, set()).add(choice.variant.fingerprint)
@@ -181,12 +181,12 @@ def _started(
     claimed: Claim,
     workflow: WorkflowDefinition,
     progress: Mapping[str, TaskState],
-    chronicles: Mapping[str, ChannelState],
+    states: Mapping[str, ChannelState],
 ) -> tuple[tuple[str, ...], RunReason]:
     """Return the tasks of a binding that its firings run, and why: all of them if a trigger or a person starts it."""
     if firings.explicit(tx, claimed):
         return tuple(progress), RunReason.ASKED
-    return due_tasks(workflow, progress, chronicles), RunReason.NEWS
+    return due_tasks(workflow, progress, states), RunReason.NEWS
 
 
 def _ignore_schedules(progress: Mapping[str, TaskState]) -> dict[str, TaskState]:
@@ -198,11 +198,11 @@ def _schema_producers(
     tx: Transaction,
     needs: Mapping[str, RunReason],
     progress: Mapping[str, TaskState],
-    chronicles: Mapping[str, ChannelState],
+    states: Mapping[str, ChannelState],
 ) -> list[str]:
     """Return the tasks that determine the columns of inputs of chosen tasks to which nothing was written yet."""
     read = dict.fromkeys(channel for name in needs for channel in progress[name].task.reads)
-    unknown = [name for name in read if chronicles[name].schema_at(chronicles[name].latest_readable) is None]
+    unknown = [name for name in read if states[name].schema_at(states[name].latest_readable) is None]
     writers = registry.writers(tx, unknown)
     return [name for channel in unknown for name in writers[channel] if needs.get(name) is not RunReason.COLUMNS]
 

@@ -122,8 +122,8 @@ class InputSize:
 class CostSample:
     """Time that a task took in one run, with its refresh method and input size."""
 
-    way: RefreshMethod
-    extent: InputSize
+    method: RefreshMethod
+    input_size: InputSize
     seconds: float
 
 
@@ -139,8 +139,8 @@ class RunOutput:
         task: the task that wrote it; None for ingests and compactions.
         reason: how it was computed and why so, for display.
         seconds: how long it took.
-        way: the refresh method of the task; None for ingests and compactions.
-        extent: the size of the task's input.
+        method: the refresh method of the task; None for ingests and compactions.
+        input_size: the size of the task's input.
         estimates: estimated seconds of each refresh method that was possible.
         merges: the numbers of the deltas that the block was merged from, if it is a delta that a compaction wrote.
     """
@@ -152,8 +152,8 @@ class RunOutput:
     task: str | None
     reason: str
     seconds: float
-    way: RefreshMethod | None = None
-    extent: InputSize | None = None
+    method: RefreshMethod | None = None
+    input_size: InputSize | None = None
     estimates: Mapping[RefreshMethod, float] = field(default_factory=dict)
     merges: tuple[int, ...] = ()
 

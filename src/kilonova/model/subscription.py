@@ -102,15 +102,15 @@ _OF_RUNS = (
 )
 
 
-def wants(outlet: Subscription, event: Event) -> bool:
+def wants(subscription: Subscription, event: Event) -> bool:
     """Return whether a subscription is notified of an event."""
-    match outlet:
+    match subscription:
         case Webhook(kinds=kinds, binding=binding):
             return event.kind in kinds and binding in (None, event.binding)
         case Lineage():
             return event.kind in _OF_RUNS and event.run is not None
         case _:
-            assert_never(outlet)
+            assert_never(subscription)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,22 +78,22 @@ class CostModel:
     information: Vector
     shape: QueryShape
 
-    def seconds(self, way: RefreshMethod, extent: InputSize) -> float:
+    def seconds(self, method: RefreshMethod, input_size: InputSize) -> float:
         """Return how many seconds a task is estimated to take: the lower confidence bound.
 
         Args:
-            way: any method but `FRESH`.
-            extent: the size of the input.
+            method: any method but `FRESH`.
+            input_size: the size of the input.
         """
-        logarithm, gradient = _estimate(_row(way, extent, self.shape)[None, :], self.factors)
+        logarithm, gradient = _estimate(_row(method, input_size, self.shape)[None, :], self.factors)
         variance = gradient[0] @ np.linalg.solve(self.information, gradient[0])
         return float(np.exp(logarithm[0] - _HOPE * np.sqrt(variance)))
 
-    def crossover(self, extent: InputSize) -> float | None:
+    def crossover(self, input_size: InputSize) -> float | None:
         """Return the share of new data from which recomputing a relation is estimated to be cheaper (Nova, Figure 5).
 
         Args:
-            extent: the size of the whole input, and the number of relations assumed to change.
+            input_size: the size of the whole input, and the number of relations assumed to change.
 
         Returns:
             The share, from 0 to 1; None if its change is cheaper even if everything is new.
@@ -103,7 +103,7 @@ class CostModel:
         """
 
         def dearer(share: float) -> bool:
-            size = replace(extent, change=round(share * extent.whole))
+            size = replace(input_size, change=round(share * input_size.whole))
             return self.seconds(RefreshMethod.INCREMENTAL, size) > self.seconds(RefreshMethod.FULL, size)
 
         if not dearer(1.0):
@@ -123,17 +123,17 @@ def fit(taken: Sequence[CostSample], shape: QueryShape = PLAIN) -> CostModel:
         shape: the shape of the task's SQL.
 
     >>> slow = [CostSample(RefreshMethod.FULL, InputSize(change=0, whole=100_000_000), seconds=46.0)] * 9
-    >>> round(fit(slow).seconds(RefreshMethod.FULL, slow[0].extent))
+    >>> round(fit(slow).seconds(RefreshMethod.FULL, slow[0].input_size))
     44
     """
-    runs = [(age, item) for age, item in enumerate(taken[:_COUNTED]) if item.way in _USUAL and item.seconds > 0]
-    firsts = set({item.way: age for age, item in runs}.values())
+    runs = [(age, item) for age, item in enumerate(taken[:_COUNTED]) if item.method in _USUAL and item.seconds > 0]
+    firsts = set({item.method: age for age, item in runs}.values())
     count = 1 + 3 * len(_WAYS)
     prior = np.full(count, _UNKNOWN**-2)
     factors, information = np.zeros(count), np.diag(prior)
     if not runs:
         return CostModel(factors, information, shape)
-    rows = np.array([_row(item.way, item.extent, shape) for _, item in runs])
+    rows = np.array([_row(item.method, item.input_size, shape) for _, item in runs])
     cold = np.array([age in firsts for age, _ in runs])
     rows[cold, ::3] *= _COLD
     noise = np.hypot(_NOISE, np.where(cold, _COLD_NOISE * rows[:, ::3].sum(axis=1) / rows.sum(axis=1), 0.0))
@@ -151,11 +151,15 @@ def fit(taken: Sequence[CostSample], shape: QueryShape = PLAIN) -> CostModel:
     return CostModel(factors, information, shape)
 
 
-def _row(way: RefreshMethod, extent: InputSize, shape: QueryShape) -> Vector:
+def _row(method: RefreshMethod, input_size: InputSize, shape: QueryShape) -> Vector:
     """Return the seconds that each factor contributes at its default."""
     row = np.zeros((len(_WAYS), 3))
-    change, whole = _USUAL[way]
-    row[_WAYS.index(way)] = overhead(way, shape, extent.moved), change * extent.change, whole * extent.whole
+    change, whole = _USUAL[method]
+    row[_WAYS.index(method)] = (
+        overhead(method, shape, input_size.moved),
+        change * input_size.change,
+        whole * input_size.whole,
+    )
     return row.ravel()
 
 

@@ -42,9 +42,9 @@ class DeliveryRetries:
         return min(self.longest, self.first * (1 << min(attempts - 1, 30)))
 
 
-def initial_delivery_state(outlet: Subscription, events: Sequence[Event]) -> Event | None:
+def initial_delivery_state(subscription: Subscription, events: Sequence[Event]) -> Event | None:
     """Return the first of the events that a subscription matches; None if it matches none."""
-    return next((event for event in events if wants(outlet, event)), None)
+    return next((event for event in events if wants(subscription, event)), None)
 
 
 def after_delivery(standing: DeliveryState, event: Event, now: datetime) -> DeliveryState:

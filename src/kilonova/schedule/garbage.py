@@ -58,14 +58,14 @@ class GCRoots:
     """Everything that may retain blocks, at one moment.
 
     Attributes:
-        chronicles: the state of every channel.
+        states: the state of every channel.
         consumers: the tasks that read each channel by cursor.
         pins: the holders of pins on each block.
         physical: pairs (block read, block written from it).
         logical: points and the points that they reflect.
     """
 
-    chronicles: Mapping[str, ChannelState]
+    states: Mapping[str, ChannelState]
     consumers: Mapping[str, tuple[Consumer, ...]]
     pins: Mapping[int, tuple[str, ...]]
     physical: frozenset[tuple[int, int]]
@@ -106,23 +106,23 @@ def decide_collection(
     Returns:
         A decision per block of those channels, by channel and block number.
     """
-    chosen = sorted(holdings.chronicles) if channels is None else list(channels)
+    chosen = sorted(holdings.states) if channels is None else list(channels)
     held = {name: _held(name, holdings) for name in chosen}
     going = {
-        block.number for name in chosen for block in holdings.chronicles[name].blocks if block.number not in held[name]
+        block.number for name in chosen for block in holdings.states[name].blocks if block.number not in held[name]
     }
     referred = _held_by_provenance(going, holdings, provenance)
     return tuple(
         GCDecision(channel=name, block=block, held_by=held[name].get(block.number) or referred.get(block.number))
         for name in chosen
-        for block in sorted(holdings.chronicles[name].blocks, key=lambda block: block.number)
+        for block in sorted(holdings.states[name].blocks, key=lambda block: block.number)
     )
 
 
 def _held(name: str, holdings: GCRoots) -> dict[int, str]:
     """Return why blocks of a channel are retained, by number, in time linear in its blocks for each distinct cursor."""
-    chronicle = holdings.chronicles[name]
-    newest, blocks = chronicle.latest_readable, chronicle.blocks
+    state = holdings.states[name]
+    newest, blocks = state.latest_readable, state.blocks
     held = {b.number: f"pinned by {', '.join(holdings.pins[b.number])}" for b in blocks if b.number in holdings.pins}
 
     def hold(numbers: Iterable[int], reason: str) -> None:
@@ -130,17 +130,17 @@ def _held(name: str, holdings: GCRoots) -> dict[int, str]:
             held.setdefault(number, reason)
 
     hold(_unsubsumed(blocks), "no later base or longer delta holds its rows")
-    hold((b.number for b in chronicle.snapshot(newest).blocks), f"part of the newest snapshot, at point {newest}")
-    if chronicle.latest > newest:
+    hold((b.number for b in state.snapshot(newest).blocks), f"part of the newest snapshot, at point {newest}")
+    if state.latest > newest:
         hold((block.number for block in blocks if block.end > newest), "not readable yet")
 
     @cache
     def unread(cursor: int) -> tuple[int, ...]:
-        return tuple(block.number for block in chronicle.delta(cursor, newest).blocks)
+        return tuple(block.number for block in state.delta(cursor, newest).blocks)
 
     @cache
     def read(cursor: int) -> tuple[int, ...]:
-        return tuple(block.number for block in chronicle.snapshot(cursor).blocks)
+        return tuple(block.number for block in state.snapshot(cursor).blocks)
 
     for consumer in holdings.consumers.get(name, ()):
         if not consumer.started:
@@ -210,16 +210,16 @@ def _physical(holdings: GCRoots) -> Mapping[int, list[tuple[int, str]]]:
 def _logical(holdings: GCRoots) -> Mapping[int, list[tuple[int, str]]]:
     """Return the bases of other channels that each base reflects."""
     bases: dict[tuple[str, int], list[int]] = {}
-    for name, chronicle in holdings.chronicles.items():
-        for block in chronicle.blocks:
+    for name, state in holdings.states.items():
+        for block in state.blocks:
             if isinstance(block.kind, Base):
-                bases.setdefault((name, chronicle.settled(block.end)), []).append(block.number)
+                bases.setdefault((name, state.settled(block.end)), []).append(block.number)
     references: dict[int, list[tuple[int, str]]] = {}
     for item in holdings.logical:
         if item.of == item.channel:
             continue
         reason = f"the base of {item.of} at point {item.at} reflects it"
-        reflected = bases.get((item.channel, holdings.chronicles[item.channel].settled(item.point)), ())
-        for made in bases.get((item.of, holdings.chronicles[item.of].settled(item.at)), ()):
+        reflected = bases.get((item.channel, holdings.states[item.channel].settled(item.point)), ())
+        for made in bases.get((item.of, holdings.states[item.of].settled(item.at)), ()):
             references.setdefault(made, []).extend((number, reason) for number in reflected)
     return references

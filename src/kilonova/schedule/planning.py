@@ -54,32 +54,32 @@ def triggering_inputs(task: Task) -> tuple[str, ...]:
     return tuple(dict.fromkeys(news or [port.channel for port in ports]))
 
 
-def due_reason(progress: TaskState, chronicles: Mapping[str, ChannelState]) -> str | None:
+def due_reason(progress: TaskState, states: Mapping[str, ChannelState]) -> str | None:
     """Return why a task is due; None if it is not, or if its schedule delays it."""
     if progress.waits_until is not None:
         return None
     channels = triggering_inputs(progress.task)
     if not progress.started:
-        if any(chronicles[name].latest_distinct for name in channels):
+        if any(states[name].latest_distinct for name in channels):
             return "its logic has not run yet"
         return None
     for name in channels:
-        chronicle = chronicles[name]
+        state = states[name]
         cursor = progress.cursor(name)
-        if not chronicle.is_equivalent(cursor, chronicle.latest_readable):
-            return f"{name} has come from point {cursor} to {chronicle.latest_distinct}"
+        if not state.is_equivalent(cursor, state.latest_readable):
+            return f"{name} has come from point {cursor} to {state.latest_distinct}"
     return None
 
 
 def due_tasks(
-    workflow: WorkflowDefinition, progress: Mapping[str, TaskState], chronicles: Mapping[str, ChannelState]
+    workflow: WorkflowDefinition, progress: Mapping[str, TaskState], states: Mapping[str, ChannelState]
 ) -> tuple[str, ...]:
     """Return the tasks that are due and those that may become due after them, in the order to run them."""
     chosen: dict[str, None] = {}
     for task in workflow.order():
         writers = {writer.name for channel in task.reads for writer in workflow.writers(channel)}
         held = progress[task.name].waits_until is not None
-        if not held and (due_reason(progress[task.name], chronicles) or not writers.isdisjoint(chosen)):
+        if not held and (due_reason(progress[task.name], states) or not writers.isdisjoint(chosen)):
             chosen[task.name] = None
     return tuple(chosen)
 
@@ -90,18 +90,18 @@ class VariantChoice:
 
     Attributes:
         variant: the variant.
-        way: the refresh method.
+        method: the refresh method.
         reason: the reason, as text for users.
         estimates: the estimated seconds of that method and of the alternatives; empty for `FRESH`.
     """
 
     variant: Variant
-    way: RefreshMethod
+    method: RefreshMethod
     reason: str
     estimates: Mapping[RefreshMethod, float] = field(default_factory=dict)
 
 
-def choose(progress: TaskState, chronicles: Mapping[str, ChannelState]) -> VariantChoice:
+def choose(progress: TaskState, states: Mapping[str, ChannelState]) -> VariantChoice:
     """Choose the variant of a task's newest logic version to run, and its refresh method.
 
     Choose the first incremental variant that can process the new input, in declared order; else one that recomputes the
@@ -110,11 +110,11 @@ def choose(progress: TaskState, chronicles: Mapping[str, ChannelState]) -> Varia
     """
     variants = progress.task.variants
     whole = next((variant for variant in variants if _makes_whole(variant, progress.task)), None)
-    declared = _as_declared(whole, progress, chronicles)
-    if declared.way is RefreshMethod.INITIAL:
+    declared = _as_declared(whole, progress, states)
+    if declared.method is RefreshMethod.INITIAL:
         return declared
-    size, known = input_size(progress, chronicles), fit(progress.taken, shape_of(progress.task))
-    costs = {way: known.seconds(way, size) for way in _ways(declared, whole, progress, chronicles)}
+    size, known = input_size(progress, states), fit(progress.taken, shape_of(progress.task))
+    costs = {method: known.seconds(method, size) for method in _methods(declared, whole, progress, states)}
     choice = replace(declared, estimates=costs)
     weighed = isinstance(declared.variant.logic, Query) and declared.variant is not variants[0]
     return _cheapest(choice, whole) if weighed and whole is not None else choice
@@ -123,43 +123,45 @@ def choose(progress: TaskState, chronicles: Mapping[str, ChannelState]) -> Varia
 def full_refresh_choice(progress: TaskState, choice: VariantChoice) -> VariantChoice | None:
     """Return the choice that recomputes a view instead of maintaining it; None if it does so already, or cannot."""
     whole = next((variant for variant in progress.task.variants if _makes_whole(variant, progress.task)), None)
-    if whole is None or choice.way.renews or not isinstance(choice.variant.logic, Query):
+    if whole is None or choice.method.renews or not isinstance(choice.variant.logic, Query):
         return None
-    return replace(choice, variant=whole, way=RefreshMethod.FULL)
+    return replace(choice, variant=whole, method=RefreshMethod.FULL)
 
 
-def _as_declared(whole: Variant | None, progress: TaskState, chronicles: Mapping[str, ChannelState]) -> VariantChoice:
+def _as_declared(whole: Variant | None, progress: TaskState, states: Mapping[str, ChannelState]) -> VariantChoice:
     """Return the choice regardless of costs."""
     variants = progress.task.variants
     if not progress.started:
         reason = "first run" if progress.logic == 0 else f"logic version {progress.logic} is new"
         if whole is not None:
-            return VariantChoice(variant=whole, way=RefreshMethod.FULL, reason=reason)
-        return VariantChoice(variant=variants[0], way=RefreshMethod.INITIAL, reason=reason)
+            return VariantChoice(variant=whole, method=RefreshMethod.FULL, reason=reason)
+        return VariantChoice(variant=variants[0], method=RefreshMethod.INITIAL, reason=reason)
     obstacle = ""
     for variant in variants:
         if variant is whole:
             continue
-        hindrance = _obstacle(variant, progress, chronicles)
+        hindrance = _obstacle(variant, progress, states)
         if hindrance is None:
             return VariantChoice(
-                variant=variant, way=RefreshMethod.INCREMENTAL, reason=f"variant {variant.name} takes the news"
+                variant=variant, method=RefreshMethod.INCREMENTAL, reason=f"variant {variant.name} takes the news"
             )
         obstacle = f"{hindrance}, which {variant.name} does not take"
     if whole is not None:
         return VariantChoice(
-            variant=whole, way=RefreshMethod.FULL, reason=obstacle or "the task has no incremental variant"
+            variant=whole, method=RefreshMethod.FULL, reason=obstacle or "the task has no incremental variant"
         )
-    return VariantChoice(variant=variants[0], way=RefreshMethod.INITIAL, reason=obstacle)
+    return VariantChoice(variant=variants[0], method=RefreshMethod.INITIAL, reason=obstacle)
 
 
 def _cheapest(news: VariantChoice, whole: Variant) -> VariantChoice:
     """Return the cheapest choice for a view that can process the new input."""
     costs = news.estimates
-    best = min(costs, key=lambda way: costs[way])
-    others = ", ".join(f"{_NAMES[way]} at {seconds:.1f} s" for way, seconds in costs.items() if way is not best)
+    best = min(costs, key=lambda method: costs[method])
+    others = ", ".join(
+        f"{_NAMES[method]} at {seconds:.1f} s" for method, seconds in costs.items() if method is not best
+    )
     variant = whole if best is RefreshMethod.FULL else news.variant
-    return replace(news, variant=variant, way=best, reason=f"estimated at {costs[best]:.1f} s, {others}")
+    return replace(news, variant=variant, method=best, reason=f"estimated at {costs[best]:.1f} s, {others}")
 
 
 _NAMES = {
@@ -169,35 +171,35 @@ _NAMES = {
 }
 
 
-def _ways(
-    declared: VariantChoice, whole: Variant | None, progress: TaskState, chronicles: Mapping[str, ChannelState]
+def _methods(
+    declared: VariantChoice, whole: Variant | None, progress: TaskState, states: Mapping[str, ChannelState]
 ) -> tuple[RefreshMethod, ...]:
     """Return the refresh methods that are possible for a task.
 
     Groups of a view that stores sums for them can also be recomputed one by one, if there are several; groups without
     sums are recomputed so by the incremental method.
     """
-    if declared.way is RefreshMethod.FULL or whole is None:
-        return (declared.way,)
+    if declared.method is RefreshMethod.FULL or whole is None:
+        return (declared.method,)
     if not isinstance(declared.variant.logic, Query):
-        return (declared.way, RefreshMethod.FULL)
-    chronicle = chronicles[progress.task.name]
-    there = chronicle.snapshot(chronicle.latest_readable).complete
+        return (declared.method, RefreshMethod.FULL)
+    state = states[progress.task.name]
+    there = state.snapshot(state.latest_readable).complete
     several = sum(block.statistics.rows for block in there.blocks) > 1
     groups = several and there.schema is not None and there.schema.state_columns.columns
     return (RefreshMethod.INCREMENTAL, *((RefreshMethod.AFFECTED_GROUPS,) if groups else ()), RefreshMethod.FULL)
 
 
-def input_size(progress: TaskState, chronicles: Mapping[str, ChannelState]) -> InputSize:
+def input_size(progress: TaskState, states: Mapping[str, ChannelState]) -> InputSize:
     """Return the size of a task's input."""
     change = whole = moved = 0
     for name in progress.task.reads:
-        chronicle = chronicles[name]
-        cursor = min(progress.cursor(name), chronicle.latest_readable)
-        everything = chronicle.size
-        path = chronicle.path(cursor, chronicle.latest_readable)
+        state = states[name]
+        cursor = min(progress.cursor(name), state.latest_readable)
+        everything = state.size
+        path = state.path(cursor, state.latest_readable)
         whole += everything
-        moved += not chronicle.is_equivalent(cursor, chronicle.latest_readable)
+        moved += not state.is_equivalent(cursor, state.latest_readable)
         change += everything if path is None else sum(block.statistics.bytes for block in path)
     return InputSize(change=change, whole=whole, moved=moved)
 
@@ -208,16 +210,16 @@ def _makes_whole(variant: Variant, task: Task) -> bool:
     )
 
 
-def _obstacle(variant: Variant, progress: TaskState, chronicles: Mapping[str, ChannelState]) -> str | None:
+def _obstacle(variant: Variant, progress: TaskState, states: Mapping[str, ChannelState]) -> str | None:
     """Return why a variant cannot process the change of its inputs; None if it can."""
     for port in variant.ports:
-        chronicle = chronicles[port.channel]
-        start, end = progress.cursor(port.channel), chronicle.latest_readable
+        state = states[port.channel]
+        start, end = progress.cursor(port.channel), state.latest_readable
         if start > end:
             continue
-        if port.mode is Mode.INSERTS and chronicle.may_remove(start, end):
+        if port.mode is Mode.INSERTS and state.may_remove(start, end):
             return f"{port.channel} may have lost rows"
-        if port.mode is Mode.NEW and not chronicle.can_say(start, end):
+        if port.mode is Mode.NEW and not state.can_say(start, end):
             return f"{port.channel} was written anew since point {start}"
     return None
 
@@ -233,54 +235,50 @@ class PortInput:
 
 
 def port_inputs(
-    choice: VariantChoice, progress: TaskState, chronicles: Mapping[str, ChannelState]
+    choice: VariantChoice, progress: TaskState, states: Mapping[str, ChannelState]
 ) -> tuple[PortInput, ...]:
     """Return the input of each port of the chosen variant, in the order of its parameters.
 
     Raises:
         NotFound: the input of a port has been garbage collected.
     """
-    return tuple(port_input(port, choice, progress, chronicles) for port in choice.variant.ports)
+    return tuple(port_input(port, choice, progress, states) for port in choice.variant.ports)
 
 
-def port_input(
-    port: Port, choice: VariantChoice, progress: TaskState, chronicles: Mapping[str, ChannelState]
-) -> PortInput:
+def port_input(port: Port, choice: VariantChoice, progress: TaskState, states: Mapping[str, ChannelState]) -> PortInput:
     """Return the input of a port of the chosen variant; in a run from scratch the task's own outputs are empty.
 
     Raises:
         NotFound: it has been garbage collected.
     """
-    chronicle = chronicles[port.channel]
-    fresh = choice.way is RefreshMethod.INITIAL
-    end = 0 if fresh and port.channel in progress.task.writes else chronicle.latest_readable
+    state = states[port.channel]
+    fresh = choice.method is RefreshMethod.INITIAL
+    end = 0 if fresh and port.channel in progress.task.writes else state.latest_readable
     start = 0 if fresh else min(progress.cursor(port.channel), end)
     reading: ReadPlan
     match port.mode:
         case Mode.ALL | Mode.OLD if end == 0:
-            reading = _nothing(chronicle)
+            reading = _nothing(state)
         case Mode.ALL:
-            reading = chronicle.snapshot(end)
+            reading = state.snapshot(end)
         case Mode.OLD if start == 0:
-            reading = _nothing(chronicle)
+            reading = _nothing(state)
         case Mode.OLD:
-            reading = replace(chronicle.snapshot(start), schema=chronicle.schema_at(end))
+            reading = replace(state.snapshot(start), schema=state.schema_at(end))
         case Mode.NEW | Mode.CHANGES | Mode.INSERTS if end == 0:
-            encoding = chronicle.channel.encoding if port.mode is Mode.NEW else Changes()
-            reading = DeltaRead(start=0, end=0, schema=_nothing(chronicle).schema, encoding=encoding, deltas=())
-        case Mode.NEW if start == 0 and not isinstance(chronicle.channel.encoding, Custom):
-            reading = DiffRead(
-                old=_nothing(chronicle), new=chronicle.snapshot(end), encoding=chronicle.channel.encoding
-            )
+            encoding = state.channel.encoding if port.mode is Mode.NEW else Changes()
+            reading = DeltaRead(start=0, end=0, schema=_nothing(state).schema, encoding=encoding, deltas=())
+        case Mode.NEW if start == 0 and not isinstance(state.channel.encoding, Custom):
+            reading = DiffRead(old=_nothing(state), new=state.snapshot(end), encoding=state.channel.encoding)
         case Mode.NEW:
-            reading = chronicle.delta(start, end)
+            reading = state.delta(start, end)
         case Mode.CHANGES | Mode.INSERTS:
-            reading = chronicle.changes(start, end)
+            reading = state.changes(start, end)
     return PortInput(port=port, start=start, end=end, reading=reading)
 
 
 def advanced_cursors(
-    choice: VariantChoice, progress: TaskState, chronicles: Mapping[str, ChannelState]
+    choice: VariantChoice, progress: TaskState, states: Mapping[str, ChannelState]
 ) -> tuple[tuple[str, int], ...]:
     """Return the points up to which a task has read its channels after a run of the chosen variant.
 
@@ -290,22 +288,20 @@ def advanced_cursors(
     Args:
         choice: the chosen variant.
         progress: the task.
-        chronicles: the channels as it read them, without its own writes.
+        states: the channels as it read them, without its own writes.
     """
-    read = [(channel, chronicles[channel].latest_readable) for channel in progress.task.reads]
-    own = [
-        (channel, 0 if choice.way.renews else chronicles[channel].latest_readable) for channel in progress.task.loops
-    ]
+    read = [(channel, states[channel].latest_readable) for channel in progress.task.reads]
+    own = [(channel, 0 if choice.method.renews else states[channel].latest_readable) for channel in progress.task.loops]
     return (*read, *own)
 
 
 def is_rewritten(choice: VariantChoice, task: Task, channel: Channel) -> bool:
     """Return whether a run replaces the whole output; never so if the channel has several writers."""
     base = choice.variant.productions[task.writes.index(channel.name)] is Production.BASE
-    return not channel.several_writers and (choice.way.renews or base)
+    return not channel.several_writers and (choice.method.renews or base)
 
 
-def check_rewritable(choice: VariantChoice, progress: TaskState, chronicles: Mapping[str, ChannelState]) -> None:
+def check_rewritable(choice: VariantChoice, progress: TaskState, states: Mapping[str, ChannelState]) -> None:
     """Check that a task can be recomputed: not if it has written to a channel of several writers.
 
     Raises:
@@ -313,8 +309,8 @@ def check_rewritable(choice: VariantChoice, progress: TaskState, chronicles: Map
     """
     task = progress.task.name
     for name in progress.task.writes:
-        chronicle = chronicles[name]
-        if choice.way.renews and chronicle.channel.several_writers and chronicle.committed.by(task).entries:
+        state = states[name]
+        if choice.method.renews and state.channel.several_writers and state.committed.by(task).entries:
             raise InvalidState(
                 f"the task would have to make again what it has written, beside which others write: {choice.reason}",
                 channel=name,
@@ -322,17 +318,17 @@ def check_rewritable(choice: VariantChoice, progress: TaskState, chronicles: Map
             )
 
 
-def _nothing(chronicle: ChannelState) -> SnapshotRead:
+def _nothing(state: ChannelState) -> SnapshotRead:
     """Return the empty relation, with the newest schema."""
-    schema = chronicle.schema_at(chronicle.latest_readable)
-    return SnapshotRead(at=0, schema=schema, encoding=chronicle.channel.encoding, base=None, deltas=())
+    schema = state.schema_at(state.latest_readable)
+    return SnapshotRead(at=0, schema=schema, encoding=state.channel.encoding, base=None, deltas=())
 
 
 def output_version(
     choice: VariantChoice,
     progress: TaskState,
     fed: Sequence[PortInput],
-    chronicles: Mapping[str, ChannelState],
+    states: Mapping[str, ChannelState],
     channel: str,
 ) -> Version:
     """Return the version of a task's output; with several writers, that of its own share: see `kilonova.model.version`.
@@ -341,26 +337,26 @@ def output_version(
         choice: the chosen variant.
         progress: the task.
         fed: the inputs of its ports.
-        chronicles: the channels before the run of the task.
+        states: the channels before the run of the task.
         channel: the output.
 
     Raises:
         BrokenInvariant: it would be behind the channel's frontier (logic evolution, 4.1).
     """
     task, logic = progress.task.name, progress.logic
-    own = chronicles[channel]
+    own = states[channel]
     before = own.committed.by(task) if own.channel.several_writers else own.version(own.latest_readable)
     renewed = is_rewritten(choice, progress.task, own.channel)
     version = Version() if renewed else before
     for feed in fed:
         if feed.port.channel in progress.task.writes or feed.port.mode is Mode.OLD:
             continue
-        chronicle = chronicles[feed.port.channel]
-        end = chronicle.version(feed.end).through(task, logic)
+        state = states[feed.port.channel]
+        end = state.version(feed.end).through(task, logic)
         if renewed:
             version = version.joined(end)
         else:
-            start = chronicle.version(feed.start).through(task, logic) if feed.port.mode.advances else end
+            start = state.version(feed.start).through(task, logic) if feed.port.mode.advances else end
             version = version.advanced(start, end)
     if version.is_behind(before):
         raise BrokenInvariant(f"the output would go back from {before} to {version}").with_context(task=task)

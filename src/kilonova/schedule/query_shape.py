@@ -64,11 +64,11 @@ _STAGE = 0.1
 """Seconds per stage."""
 
 
-def overhead(way: RefreshMethod, shape: QueryShape, moved: int) -> float:
+def overhead(method: RefreshMethod, shape: QueryShape, moved: int) -> float:
     """Return the seconds of a run that do not depend on the size of the data.
 
     Args:
-        way: the refresh method.
+        method: the refresh method.
         shape: the shape of its query.
         moved: how many of its relations have changed.
 
@@ -78,7 +78,7 @@ def overhead(way: RefreshMethod, shape: QueryShape, moved: int) -> float:
     >>> round(overhead(RefreshMethod.INCREMENTAL, star, 16), 1), round(overhead(RefreshMethod.FULL, star, 16), 1)
     (21.7, 2.6)
     """
-    match way:
+    match method:
         case RefreshMethod.FULL | RefreshMethod.INITIAL:
             return _TASK + _READING * shape.scans + _STAGE * shape.stages
         case RefreshMethod.INCREMENTAL:
@@ -86,7 +86,7 @@ def overhead(way: RefreshMethod, shape: QueryShape, moved: int) -> float:
         case RefreshMethod.AFFECTED_GROUPS:
             return _TASK + _changing(shape, moved) + _READING * shape.scans
         case _:
-            assert_never(way)
+            assert_never(method)
 
 
 def _changing(shape: QueryShape, moved: int) -> float:

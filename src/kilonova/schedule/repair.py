@@ -32,44 +32,44 @@ class Remedy:
 
     Attributes:
         channel: the channel.
-        way: the method.
+        method: the method.
         task: the task that recomputes it; None for other methods.
         waits_for: the channels that must be repaired before.
     """
 
     channel: str
-    way: RepairMethod
+    method: RepairMethod
     task: str | None = None
     waits_for: tuple[str, ...] = ()
 
     @property
     def is_automatic(self) -> bool:
         """Return whether the repair needs no user action."""
-        return self.way not in (RepairMethod.INGEST, RepairMethod.WAIT)
+        return self.method not in (RepairMethod.INGEST, RepairMethod.WAIT)
 
     def __str__(self) -> str:
-        return f"{self.way}: {', '.join(self.waits_for)}" if self.waits_for else str(self.way)
+        return f"{self.method}: {', '.join(self.waits_for)}" if self.waits_for else str(self.method)
 
 
 def remedies(
     lost: Mapping[str, Collection[int]],
-    chronicles: Mapping[str, ChannelState],
+    states: Mapping[str, ChannelState],
     tasks: Iterable[Task],
 ) -> tuple[Remedy, ...]:
     """Decide how to repair damaged channels, inputs before the channels derived from them.
 
     Args:
         lost: the damaged channels, with the numbers of the blocks whose rows are lost.
-        chronicles: these channels.
+        states: these channels.
         tasks: the active tasks, in topological order where there is one: each after those whose output it reads.
     """
     found: dict[str, Remedy] = {}
     broken: set[str] = set()
     for channel, numbers in lost.items():
         if not numbers:
-            found[channel] = Remedy(channel=channel, way=RepairMethod.MEND)
-        elif _is_needless(chronicles[channel], numbers):
-            found[channel] = Remedy(channel=channel, way=RepairMethod.DROP)
+            found[channel] = Remedy(channel=channel, method=RepairMethod.MEND)
+        elif _is_needless(states[channel], numbers):
+            found[channel] = Remedy(channel=channel, method=RepairMethod.DROP)
         else:
             broken.add(channel)
     writers: dict[str, list[Task]] = {channel: [] for channel in broken}
@@ -79,30 +79,32 @@ def remedies(
             if channel in broken:
                 writers[channel].append(task)
     sure = {channel for channel in broken if len(writers[channel]) == 1}
-    sure -= {channel for channel in broken if chronicles[channel].channel.several_writers}
+    sure -= {channel for channel in broken if states[channel].channel.several_writers}
     for channel in sorted(broken - sure):
-        found[channel] = Remedy(channel=channel, way=RepairMethod.INGEST)
+        found[channel] = Remedy(channel=channel, method=RepairMethod.INGEST)
     for task in order:
         absent = tuple(
             name
             for name in sorted(task.reads)
             if name in broken
             and name not in task.writes
-            and found.get(name, _UNDECIDED).way is not RepairMethod.RECOMPUTE
+            and found.get(name, _UNDECIDED).method is not RepairMethod.RECOMPUTE
         )
         for channel in task.writes:
             if channel in sure:
-                way = RepairMethod.WAIT if absent else RepairMethod.RECOMPUTE
-                found[channel] = Remedy(channel=channel, way=way, task=None if absent else task.name, waits_for=absent)
+                method = RepairMethod.WAIT if absent else RepairMethod.RECOMPUTE
+                found[channel] = Remedy(
+                    channel=channel, method=method, task=None if absent else task.name, waits_for=absent
+                )
     return tuple(found.values())
 
 
-_UNDECIDED = Remedy(channel="", way=RepairMethod.WAIT)
+_UNDECIDED = Remedy(channel="", method=RepairMethod.WAIT)
 
 
-def _is_needless(chronicle: ChannelState, numbers: Collection[int]) -> bool:
+def _is_needless(state: ChannelState, numbers: Collection[int]) -> bool:
     """Return whether the newest point of a channel can be read without some blocks."""
-    rest = replace(chronicle, blocks=tuple(block for block in chronicle.blocks if block.number not in numbers))
+    rest = replace(state, blocks=tuple(block for block in state.blocks if block.number not in numbers))
     try:
         rest.snapshot(rest.latest_readable)
     except NotFound:

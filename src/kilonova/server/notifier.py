@@ -133,9 +133,9 @@ class Notifier:
         with self._catalog.reading() as tx:
             for known in subscriptions.subscriptions(tx):
                 with self._lock:
-                    if (known.outlet.name, known.created) in self._active:
+                    if (known.subscription.name, known.created) in self._active:
                         continue
-                if self._sender(known.outlet) is None:
+                if self._sender(known.subscription) is None:
                     continue
                 if self._next(tx, known, known.standing) is None and not self._far(known, known.standing):
                     continue
@@ -149,20 +149,20 @@ class Notifier:
 
     def _next(self, tx: Transaction, known: RegisteredSubscription, standing: DeliveryState) -> Event | None:
         """Return the next event to deliver to a subscription; earlier events are not read again."""
-        key = known.outlet.name, known.created
+        key = known.subscription.name, known.created
         while True:
             seen = max(standing.cursor, self._seen.get(key, 0))
             page = events.since(tx, seen, _PAGE)
-            if (event := initial_delivery_state(known.outlet, page)) is not None or not page:
+            if (event := initial_delivery_state(known.subscription, page)) is not None or not page:
                 return event
             self._seen[key] = page[-1].number
 
     def _far(self, known: RegisteredSubscription, standing: DeliveryState) -> bool:
         """Return whether so many unwanted events follow the cursor that it is worth recording that they are skipped."""
-        return self._seen.get((known.outlet.name, known.created), 0) - standing.cursor >= _PAGE
+        return self._seen.get((known.subscription.name, known.created), 0) - standing.cursor >= _PAGE
 
     def _serve(self, known: RegisteredSubscription) -> None:
-        key = known.outlet.name, known.created
+        key = known.subscription.name, known.created
         with self._lock:
             self._active.add(key)
 
@@ -170,18 +170,18 @@ class Notifier:
             try:
                 self._deliver(known)
             except KilonovaError as error:
-                log.warning("%s: %s", known.outlet.name, error)
+                log.warning("%s: %s", known.subscription.name, error)
                 return  # the next check is soon enough
             finally:
                 with self._lock:
                     self._active.discard(key)
             self.nudge()
 
-        threading.Thread(target=work, name=f"outlet-{known.outlet.name}", daemon=True).start()
+        threading.Thread(target=work, name=f"outlet-{known.subscription.name}", daemon=True).start()
 
     def _deliver(self, known: RegisteredSubscription) -> None:
         """Deliver events to a subscription one after the other, until there are none or a delivery fails."""
-        send = self._sender(known.outlet)
+        send = self._sender(known.subscription)
         assert send is not None
         with self._catalog.writing() as tx:
             standing = subscriptions.claim(tx, known, self._holder, self._lease)
@@ -199,7 +199,7 @@ class Notifier:
                 problem = _problem(send, event)
                 after = self._recorded(known, standing, event, problem)
                 if after is None:
-                    log.warning("%s is served by another server", known.outlet.name)
+                    log.warning("%s is served by another server", known.subscription.name)
                     return
                 standing = after
         finally:
@@ -208,7 +208,7 @@ class Notifier:
 
     def _skip(self, known: RegisteredSubscription, standing: DeliveryState) -> None:
         if self._far(known, standing):
-            seen = self._seen[known.outlet.name, known.created]
+            seen = self._seen[known.subscription.name, known.created]
             with self._catalog.writing() as tx:
                 subscriptions.record(tx, known, self._holder, replace(standing, cursor=seen))
 
@@ -216,7 +216,7 @@ class Notifier:
         self, known: RegisteredSubscription, standing: DeliveryState, event: Event, problem: str | None
     ) -> DeliveryState | None:
         """Record the outcome of a delivery; return None if this server no longer holds the subscription."""
-        name = known.outlet.name
+        name = known.subscription.name
         with self._catalog.writing() as tx:
             if problem is None:
                 after = after_delivery(standing, event, tx.now)
@@ -230,18 +230,18 @@ class Notifier:
         log.warning("%s was not told of event %s: %s", name, event.number, problem)
         return refused.standing
 
-    def _sender(self, outlet: Subscription) -> Callable[[Event], None] | None:
+    def _sender(self, subscription: Subscription) -> Callable[[Event], None] | None:
         """Return a function that delivers an event or raises `DeliveryError`; None if this server cannot deliver."""
-        match outlet:
+        match subscription:
             case Webhook():
                 inside = self._project.settings.serve.webhooks
                 return lambda event: send(
-                    outlet, message(self._identity, event), self._catalog.clock(), os.environ, inside
+                    subscription, message(self._identity, event), self._catalog.clock(), os.environ, inside
                 )
             case Lineage():
                 return self._lineage
             case _:
-                assert_never(outlet)
+                assert_never(subscription)
 
 
 def _problem(send: Callable[[Event], None], event: Event) -> str | None:

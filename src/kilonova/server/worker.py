@@ -111,10 +111,10 @@ def _carried_out(project: Project, work: Work) -> OperationDone | OperationFailu
         case Batch(claims=parts):
             try:
                 with (
-                    project.shared_batch(parts) as joint,
+                    project.shared_batch(parts) as shared_steps,
                     ThreadPoolExecutor(len(parts), thread_name_prefix="part") as pool,
                 ):
-                    return BatchEnded(tuple(pool.map(lambda part: _outcome(project, part, joint), parts)))
+                    return BatchEnded(tuple(pool.map(lambda part: _outcome(project, part, shared_steps), parts)))
             except KilonovaError as error:
                 return BatchEnded((FiringOutcome(error.as_dict, True),) * len(parts))
         case OperationRequest():
@@ -128,15 +128,15 @@ def _carried_out(project: Project, work: Work) -> OperationDone | OperationFailu
             assert_never(work)
 
 
-def _outcome(project: Project, claimed: Claim, joint: SharedSteps | None) -> FiringOutcome:
+def _outcome(project: Project, claimed: Claim, shared_steps: SharedSteps | None) -> FiringOutcome:
     """Run a claim. A run that had begun records its own failure and that of its firings; a rejected one does not."""
     begun: list[int] = []
     try:
-        project.run_claim(claimed, joint=joint, begun=begun.append)
+        project.run_claim(claimed, shared_steps=shared_steps, begun=begun.append)
     except KilonovaError as error:
-        return FiringOutcome(error.as_dict, is_transient(error) or joint is not None, bool(begun))
+        return FiringOutcome(error.as_dict, is_transient(error) or shared_steps is not None, bool(begun))
     except Exception as error:
-        return FiringOutcome(_defect(error), joint is not None, bool(begun))
+        return FiringOutcome(_defect(error), shared_steps is not None, bool(begun))
     return FiringOutcome()
 
 

@@ -36,7 +36,7 @@ class MaintainedRelation:
         channel: the channel that holds it.
         encoding: the encoding of its changes, as text.
         reads: the channels that it reads.
-        way: the refresh method, as text.
+        method: the refresh method, as text.
         query: its query, as SQL.
         change: its delta query if all its inputs change, as SQL over `<channel>__new`, `__old` and `__change`; None if
             it is recomputed, or has not run yet.
@@ -52,7 +52,7 @@ class MaintainedRelation:
     channel: str
     encoding: str
     reads: tuple[str, ...]
-    way: str
+    method: str
     query: str
     change: str | None
     runs: tuple[records.OutputRecord, ...]
@@ -80,14 +80,14 @@ def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[MaintainedRelati
     tasks = parts(tx, name)
     if _text(tasks[name]) is None:
         raise NotFound("the task is not a view", task=name, hint="What views do can be explained, because it is SQL")
-    _, progress, chronicles = load_planner_input(tx, tasks)
-    channels = {each: with_current_schema(chronicle) for each, chronicle in chronicles.items()}
+    _, progress, states = load_planner_input(tx, tasks)
+    channels = {each: with_current_schema(state) for each, state in states.items()}
     return tuple(
         _kept(
             tasks[each],
             progress[each],
             channels,
-            chronicles,
+            states,
             tuple(records.last_outputs(tx, each, runs)),
         )
         for each in tasks
@@ -140,50 +140,46 @@ def _kept(
     known: RegisteredTask,
     progress: TaskState,
     channels: dict[str, Channel],
-    chronicles: Mapping[str, ChannelState],
+    states: Mapping[str, ChannelState],
     made: tuple[records.OutputRecord, ...],
 ) -> MaintainedRelation:
     task, text = known.task, _text(known)
     assert text is not None
     channel = channels[task.name]
     derived = any(isinstance(variant.logic, Query) for variant in task.variants)
-    single = [
-        each
-        for each in task.reads
-        if has_at_most_one_row([chronicles[each].snapshot(chronicles[each].latest_readable)])
-    ]
+    single = [each for each in task.reads if has_at_most_one_row([states[each].snapshot(states[each].latest_readable)])]
     facts = known_of({each: channels[each] for each in (*task.reads, task.name)}, single)
     change = None
-    complete = chronicles[task.name].stored_schema
+    complete = states[task.name].stored_schema
     if derived and complete is not None:
-        sizes = {each: chronicles[each].size for each in task.reads}
+        sizes = {each: states[each].size for each in task.reads}
         delta = delta_of(text, channel, complete, facts, MaintenanceContext(moved=frozenset(task.reads), sizes=sizes))
         change = render_pretty(delta.sql.replace("{", "").replace("}", "")) if delta is not None else None
-    due, chosen = due_reason(progress, chronicles), choose(progress, chronicles)
+    due, chosen = due_reason(progress, states), choose(progress, states)
     choice = derived and isinstance(task.variants[0].logic, Sql)
     return MaintainedRelation(
         channel=task.name,
         encoding=describe_encoding(channel.encoding),
         reads=task.reads,
-        way=_way(text, channel, facts) if derived else "made anew at each run",
+        method=_method(text, channel, facts) if derived else "made anew at each run",
         query=render_pretty(text),
         change=change,
         runs=made,
-        outlook=None if due is None else f"{chosen.way.value}: {due}; {chosen.reason}",
-        crossover=_crossover(progress, chronicles) if choice else None,
+        outlook=None if due is None else f"{chosen.method.value}: {due}; {chosen.reason}",
+        crossover=_crossover(progress, states) if choice else None,
         description=channel.description,
         checks=tuple(map(describe_check, channel.checks)),
         schedule=None if task.schedule is None else describe_schedule(task.schedule),
     )
 
 
-def _crossover(progress: TaskState, chronicles: Mapping[str, ChannelState]) -> float | None:
+def _crossover(progress: TaskState, states: Mapping[str, ChannelState]) -> float | None:
     """Return the share of new data, in as many relations as have some now (at least one), to recompute it instead."""
-    size = input_size(progress, chronicles)
+    size = input_size(progress, states)
     return fit(progress.taken, shape_of(progress.task)).crossover(replace(size, moved=max(1, size.moved)))
 
 
-def _way(text: str, channel: Channel, facts: Known) -> str:
+def _method(text: str, channel: Channel, facts: Known) -> str:
     """Return the refresh method of a relation, as text, as far as it is known before its inputs have run."""
     try:
         return refresh_method_of(text, channel, facts)

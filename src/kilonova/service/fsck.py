@@ -208,8 +208,8 @@ def _remedies(catalog: Catalog, damaged: Iterable[DamagedBlock]) -> tuple[Remedy
     for each in damaged:
         lost[each.block.channel] |= {each.block.written.name.number} if each.is_lost else set()
     with catalog.reading() as tx:
-        workflow, _, chronicles = load_planner_input(tx)
-    return remedies(lost, chronicles, workflow.order())
+        workflow, _, states = load_planner_input(tx)
+    return remedies(lost, states, workflow.order())
 
 
 def mend(catalog: Catalog, storage: Storage, found: FsckReport) -> None:
@@ -258,19 +258,19 @@ def drop_blocks(catalog: Catalog, lost: Mapping[str, Sequence[int]]) -> None:
     with catalog.writing() as tx:
         for numbers in lost.values():
             channel_store.mark_for_deletion(tx, numbers)
-        for channel, chronicle in channel_store.channel_states(tx, lost).items():
+        for channel, state in channel_store.channel_states(tx, lost).items():
             for name, reader in registry.readers(tx, channel).items():
-                if reader.started and not _goes_on(chronicle, reader.cursor(channel), reader.task):
+                if reader.started and not _goes_on(state, reader.cursor(channel), reader.task):
                     registry.move_cursors(tx, name, 0, ())
 
 
-def _goes_on(chronicle: ChannelState, cursor: int, task: Task) -> bool:
+def _goes_on(state: ChannelState, cursor: int, task: Task) -> bool:
     """Return whether the new input of a channel since a task's cursor can still be read."""
-    ports = [port for variant in task.variants for port in variant.ports if port.channel == chronicle.channel.name]
+    ports = [port for variant in task.variants for port in variant.ports if port.channel == state.channel.name]
     try:
-        chronicle.delta(cursor, chronicle.latest_readable)
+        state.delta(cursor, state.latest_readable)
         if any(port.mode in _BEFORE for port in ports):
-            chronicle.snapshot(cursor)
+            state.snapshot(cursor)
     except NotFound:
         return False
     return True

@@ -56,7 +56,7 @@ class TaskPreview:
         due: why it is due; None if it is not, or if its schedule delays it.
         waits_until: the time until which its schedule delays it; None if it does not.
         variant: the variant that would run.
-        way: the refresh method.
+        method: the refresh method.
         reason: the reason for it.
         estimates: the estimated seconds of that method and of the alternatives; empty for `FRESH`.
         reads: the ports that it would read; of a view, those that its query reads, and those read by cursor.
@@ -65,7 +65,7 @@ class TaskPreview:
     due: str | None
     waits_until: datetime | None
     variant: str
-    way: RefreshMethod
+    method: RefreshMethod
     reason: str
     estimates: Mapping[RefreshMethod, float]
     reads: tuple[PortPreview, ...]
@@ -81,16 +81,16 @@ def task_preview(tx: Transaction, task: str) -> TaskPreview:
     Raises:
         NotFound: there is no such task.
     """
-    _, observed, chronicles = load_planner_input(tx, [task])
+    _, observed, states = load_planner_input(tx, [task])
     progress = observed[task]
-    choice = choose(progress, chronicles)
-    fed = [_fed(port, choice, progress, chronicles) for port in choice.variant.ports]
-    read = _read(tx, choice, progress, [each for each in fed if isinstance(each, PortInput)], chronicles)
+    choice = choose(progress, states)
+    fed = [_fed(port, choice, progress, states) for port in choice.variant.ports]
+    read = _read(tx, choice, progress, [each for each in fed if isinstance(each, PortInput)], states)
     return TaskPreview(
-        due=due_reason(progress, chronicles),
+        due=due_reason(progress, states),
         waits_until=progress.waits_until,
         variant=choice.variant.name,
-        way=choice.way,
+        method=choice.method,
         reason=choice.reason,
         estimates=choice.estimates,
         reads=tuple(
@@ -102,18 +102,18 @@ def task_preview(tx: Transaction, task: str) -> TaskPreview:
 
 
 def _fed(
-    port: Port, choice: VariantChoice, progress: TaskState, chronicles: Mapping[str, ChannelState]
+    port: Port, choice: VariantChoice, progress: TaskState, states: Mapping[str, ChannelState]
 ) -> PortInput | PortPreview:
     """Return the input of a port; if it can no longer be read, its preview with the reason."""
     try:
-        return port_input(port, choice, progress, chronicles)
+        return port_input(port, choice, progress, states)
     except NotFound as error:
         return PortPreview(
             port=port.name,
             channel=port.channel,
             mode=port.mode,
             start=progress.cursor(port.channel),
-            end=chronicles[port.channel].latest_readable,
+            end=states[port.channel].latest_readable,
             how=error.problem,
             blocks=(),
             rows=0,
@@ -126,7 +126,7 @@ def _read(
     choice: VariantChoice,
     progress: TaskState,
     fed: Sequence[PortInput],
-    chronicles: Mapping[str, ChannelState],
+    states: Mapping[str, ChannelState],
 ) -> set[str]:
     """Return the names of the ports to report: of a view's change, only those that it needs to read."""
     ports, logic = choice.variant.ports, choice.variant.logic
@@ -134,7 +134,7 @@ def _read(
     if not isinstance(logic, Query) or not known:
         return {port.name for port in ports}
     strong = bool(registry.followed_channels(tx, progress.task.writes))
-    spelled = compile_variant(progress, choice, tuple(fed), chronicles, LayoutThresholds(), strong=strong)
+    spelled = compile_variant(progress, choice, tuple(fed), states, LayoutThresholds(), strong=strong)
     looked_up = {read.port for read in spelled[1].values()} if spelled is not None else set()
     return looked_up | {port.name for port in ports if port.mode.advances}
 

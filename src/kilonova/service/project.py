@@ -360,14 +360,14 @@ class Project(ProjectOperator):
         self.catalog.check()
         self.recover_expired_runs()
         with self.catalog.writing() as tx:
-            chronicle = channel_store.channel_state(tx, channel)
+            state = channel_store.channel_state(tx, channel)
             tasks = registry.tasks(tx)
             readers = [n for n, known in tasks.items() if channel in known.task.reads]
             if readers:
                 raise DeclarationError(
                     f"the channel is read by {', '.join(readers)}", channel=channel, hint="Drop those first"
                 )
-            if chronicle.latest_readable < chronicle.latest:
+            if state.latest_readable < state.latest:
                 raise Conflict("a run is writing the channel", channel=channel, hint="Wait until it has ended")
             writers = [known.task for known in tasks.values() if channel in known.task.writes]
             for task in writers:
@@ -460,7 +460,7 @@ class Project(ProjectOperator):
         key = None if idempotency_key is None else IdempotencyKey(idempotency_key, digest_of(asked))
         if key is not None and (earlier := self._ingested(channel, key)) is not None:
             return earlier
-        done = ingest(self._workplace(), self.warehouse, channel, supply, key)
+        done = ingest(self._environment(), self.warehouse, channel, supply, key)
         return self._report(done.run, repeated=done.repeated)
 
     def completed_ingest(
@@ -552,7 +552,7 @@ class Project(ProjectOperator):
                 return ()
         section = self.settings.gather
         most = BatchLimits(section.files, section.bytes)
-        runs = ingest_ready_files(self._workplace(), self.warehouse, self.directory, channel, most)
+        runs = ingest_ready_files(self._environment(), self.warehouse, self.directory, channel, most)
         end = time.monotonic() + seconds
         reports = []
         for done in runs:
@@ -647,12 +647,12 @@ class Project(ProjectOperator):
         begun: set[int] = set()
         interrupted = threading.Event()
 
-        def heard(telling: RunNotification) -> None:
-            if isinstance(telling, RunStarted):
-                begun.add(telling.run)
+        def heard(notification: RunNotification) -> None:
+            if isinstance(notification, RunStarted):
+                begun.add(notification.run)
                 if interrupted.is_set():
-                    raise Cancelled("the run was interrupted", run=telling.run, hint="Nothing of it was published")
-            self.listener(telling)
+                    raise Cancelled("the run was interrupted", run=notification.run, hint="Nothing of it was published")
+            self.listener(notification)
 
         def interrupt() -> None:
             interrupted.set()
@@ -694,9 +694,9 @@ class Project(ProjectOperator):
         from kilonova.engine.run_request import RunDue, RunTasks
 
         with self.catalog.reading() as tx:
-            workflow, progress, chronicles = load_planner_input(tx, asked)
+            workflow, progress, states = load_planner_input(tx, asked)
             owner = bindings.by_task(tx)
-        chosen = set(due_tasks(workflow, progress, chronicles) if asked is None else asked)
+        chosen = set(due_tasks(workflow, progress, states) if asked is None else asked)
         order = [task for task in workflow.order() if task.name in chosen and owner[task.name] not in but]
         members: dict[str, list[str]] = {owner[task.name]: [] for task in order}
         for task in workflow.order() if asked is None else order:
@@ -706,13 +706,17 @@ class Project(ProjectOperator):
         return {name: kind(tuple(names)) for name, names in members.items()}, run_order(order, owner)
 
     def run_claim(
-        self, claimed: Claim, *, joint: SharedSteps | None = None, begun: Callable[[int], object] = lambda _: None
+        self,
+        claimed: Claim,
+        *,
+        shared_steps: SharedSteps | None = None,
+        begun: Callable[[int], object] = lambda _: None,
     ) -> RunReport | None:
         """Run a binding that a server has claimed.
 
         Args:
             claimed: the binding and its firings.
-            joint: the steps shared with others that are launched at the same time: see `shared_batch`.
+            shared_steps: the steps shared with others that are launched at the same time: see `shared_batch`.
             begun: called with the run's number once it has started; from then on its firings end with the run.
 
         Returns:
@@ -725,12 +729,12 @@ class Project(ProjectOperator):
         """
         from kilonova.engine.run_request import RunFirings
 
-        def heard(telling: RunNotification) -> None:
-            if isinstance(telling, RunStarted):
-                begun(telling.run)
-            self.listener(telling)
+        def heard(notification: RunNotification) -> None:
+            if isinstance(notification, RunStarted):
+                begun(notification.run)
+            self.listener(notification)
 
-        return self._run(RunFirings(claimed, joint), heard)
+        return self._run(RunFirings(claimed, shared_steps), heard)
 
     @contextmanager
     def shared_batch(self, parts: Iterable[Claim]) -> Iterator[SharedSteps]:
@@ -743,12 +747,12 @@ class Project(ProjectOperator):
         with self.warehouse.holding(readings):
             yield SharedSteps()
 
-    def _run(self, occasion: RunRequest, listener: Listener | None = None) -> RunReport | None:
+    def _run(self, request: RunRequest, listener: Listener | None = None) -> RunReport | None:
         from kilonova.engine.executor import RetryPolicy, run_tasks
 
         retries = RetryPolicy(attempts=self.settings.retry.attempts, wait=self.settings.retry.wait)
-        workplace = self._workplace() if listener is None else replace(self._workplace(), listener=listener)
-        done = run_tasks(workplace, self.warehouse, occasion, retries)
+        environment = self._environment() if listener is None else replace(self._environment(), listener=listener)
+        done = run_tasks(environment, self.warehouse, request, retries)
         return None if done is None else self._report(*done)
 
     def compact(self, channel: str, *, deltas: bool = False) -> RunReport | None:
@@ -772,10 +776,10 @@ class Project(ProjectOperator):
         self.catalog.check()
         self.recover_expired_runs()
         with self.catalog.reading() as tx:
-            chronicle = channel_store.channel_state(tx, channel)
-            if not is_compactable(chronicle.snapshot(chronicle.latest_readable)):
+            state = channel_store.channel_state(tx, channel)
+            if not is_compactable(state.snapshot(state.latest_readable)):
                 return None
-        done = compact(self._workplace(), self.warehouse, channel)
+        done = compact(self._environment(), self.warehouse, channel)
         return None if done is None else self._report(*done)
 
     def _merge_deltas(self, channel: str, *, few: bool) -> RunReport | None:
@@ -783,7 +787,7 @@ class Project(ProjectOperator):
 
         self.catalog.check()
         self.recover_expired_runs()
-        done = merge_deltas(self._workplace(), self.warehouse, channel, few=few)
+        done = merge_deltas(self._environment(), self.warehouse, channel, few=few)
         return None if done is None else self._report(*done)
 
     def maintain(self, channel: str | None, *, deltas: bool = False) -> RunReport | None:
@@ -910,7 +914,7 @@ class Project(ProjectOperator):
 
         mend(self.catalog, storage, found)
         lost = dict(lost_blocks(found))
-        dropped = [each.channel for each in found.remedies if each.way is RepairMethod.DROP]
+        dropped = [each.channel for each in found.remedies if each.method is RepairMethod.DROP]
         drop_blocks(self.catalog, {channel: lost[channel] for channel in dropped})
         again = {each.channel: each.task for each in found.remedies if each.task is not None}
         if again:
@@ -983,10 +987,10 @@ class Project(ProjectOperator):
         from kilonova.warehouse.jobs import write_page
 
         with self.catalog.reading() as tx:
-            chronicle = channel_store.channel_state(tx, channel)
-        end = chronicle.latest_readable if at is None else at
+            state = channel_store.channel_state(tx, channel)
+        end = state.latest_readable if at is None else at
         with self._reading(channel, end, since) as reading:
-            write_page(self.warehouse.open(reading), file, chronicle.channel.key, offset, limit)
+            write_page(self.warehouse.open(reading), file, state.channel.key, offset, limit)
         return end, file
 
     def log(self, run: int | None = None) -> RunLog:
@@ -1095,7 +1099,7 @@ class Project(ProjectOperator):
             self._verified = storage
         return self._verified
 
-    def _workplace(self) -> RunEnvironment:
+    def _environment(self) -> RunEnvironment:
         from kilonova.engine.run_protocol import RunEnvironment
 
         warehouse = self.warehouse
@@ -1109,7 +1113,7 @@ class Project(ProjectOperator):
         )
 
     def _report(self, run: int, results: RunResults | None = None, *, repeated: bool = False) -> RunReport:
-        aside = sum(fate.state is FileState.QUARANTINED for fate in (results.fates if results else ()))
+        aside = sum(fate.state is FileState.QUARANTINED for fate in (results.file_outcomes if results else ()))
         with self.catalog.reading() as tx:
             return RunReport(run=run, made=tuple(records.outputs(tx, [run])), aside=aside, repeated=repeated)
 
@@ -1141,10 +1145,10 @@ class Project(ProjectOperator):
 
 
 def _reading(tx: Transaction, channel: str, at: int | None, since: int | None) -> ReadPlan:
-    chronicle = channel_store.channel_state(tx, channel)
-    end = chronicle.latest_readable if at is None else at
+    state = channel_store.channel_state(tx, channel)
+    end = state.latest_readable if at is None else at
     if since is None:
-        return chronicle.snapshot(end)
+        return state.snapshot(end)
     if since > end:
         raise NotFound(
             f"it lies after point {end}",
@@ -1152,7 +1156,7 @@ def _reading(tx: Transaction, channel: str, at: int | None, since: int | None) -
             point=since,
             hint="Give an earlier point to --since",
         )
-    return chronicle.changes(since, end)
+    return state.changes(since, end)
 
 
 def _request_for(

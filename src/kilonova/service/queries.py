@@ -86,25 +86,25 @@ class ProjectReader:
         from kilonova.service.explain_view import tasks_named
 
         with self.catalog.reading() as tx:
-            _, progress, chronicles = load_planner_input(tx, None if among is None else tasks_named(tx, among))
-        return {name: why for name, item in progress.items() if (why := due_reason(item, chronicles))}
+            _, progress, states = load_planner_input(tx, None if among is None else tasks_named(tx, among))
+        return {name: why for name, item in progress.items() if (why := due_reason(item, states))}
 
     def status(self, limit: int = 5) -> Status:
         """Return channels, tasks, cursors, lags and the last runs."""
         self.catalog.check()
         with self.catalog.reading() as tx:
-            _, progress, chronicles = load_planner_input(tx)
+            _, progress, states = load_planner_input(tx)
             tasks = registry.tasks(tx)
             runs = _summaries(tx, run_queries.runs(tx, limit))
         lags = tuple(
-            Lag(task=name, channel=channel, cursor=known.cursor(channel), newest=chronicles[channel].latest_distinct)
+            Lag(task=name, channel=channel, cursor=known.cursor(channel), newest=states[channel].latest_distinct)
             for name, known in tasks.items()
             for channel in known.task.reads
         )
         return Status(
-            channels=chronicles,
+            channels=states,
             tasks=tasks,
-            due={name: why for name, item in progress.items() if (why := due_reason(item, chronicles))},
+            due={name: why for name, item in progress.items() if (why := due_reason(item, states))},
             lags=lags,
             runs=tuple(runs),
             waits={name: item.waits_until for name, item in progress.items() if item.waits_until is not None},
@@ -531,22 +531,22 @@ def _summaries(tx: Transaction, runs: Sequence[Run]) -> list[RunSummary]:
 
 def _channels(tx: Transaction, names: Sequence[str]) -> list[ChannelStatus]:
     found, writers = channel_store.channel_states(tx, names), registry.writers(tx, names)
-    return [ChannelStatus(chronicle=found[name], writers=writers[name]) for name in names]
+    return [ChannelStatus(state=found[name], writers=writers[name]) for name in names]
 
 
 def _tasks(tx: Transaction, names: Sequence[str]) -> list[TaskStatus]:
-    _, progress, chronicles = load_planner_input(tx, names)
+    _, progress, states = load_planner_input(tx, names)
     known = registry.tasks(tx, names)
     return [
         TaskStatus(
             registered=known[name],
-            due=due_reason(progress[name], chronicles),
+            due=due_reason(progress[name], states),
             lags=tuple(
                 Lag(
                     task=name,
                     channel=channel,
                     cursor=known[name].cursor(channel),
-                    newest=chronicles[channel].latest_distinct,
+                    newest=states[channel].latest_distinct,
                 )
                 for channel in known[name].task.reads
             ),

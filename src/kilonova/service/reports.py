@@ -185,11 +185,11 @@ class ChannelStatus:
     """Status of a channel.
 
     Attributes:
-        chronicle: its points and blocks.
+        state: its points and blocks.
         writers: the tasks that write it; none for a source.
     """
 
-    chronicle: ChannelState
+    state: ChannelState
     writers: tuple[str, ...]
 
 

@@ -53,8 +53,8 @@ def snapshot_plan(tx: Transaction, channel: str, at: int | None = None) -> Snaps
     Raises:
         NotFound: there is no such channel, or the point is not readable, or has been collected.
     """
-    chronicle = channel_store.channel_state(tx, channel)
-    snapshot = chronicle.snapshot(chronicle.latest_distinct if at is None else at)
+    state = channel_store.channel_state(tx, channel)
+    snapshot = state.snapshot(state.latest_distinct if at is None else at)
     stretch = next(iter(delta_stacks(tx, channel)), None)
     size = sum(block.statistics.bytes for block in snapshot.blocks)
     base = snapshot.base

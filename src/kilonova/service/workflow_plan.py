@@ -165,7 +165,7 @@ def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mappi
             workflows form a cycle.
     """
     registered = registry.tasks(tx)
-    chronicles = channel_store.channel_states(tx)
+    states = channel_store.channel_states(tx)
     owners = {
         name: workflow.name if owner == registry.RECOVERED else owner
         for name, owner in registry.channel_owners(tx).items()
@@ -186,22 +186,22 @@ def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mappi
             raise DeclarationError(
                 f"the workflow {owner} has a task of that name", task=task.name, hint="Choose another name"
             )
-    _refuse_cycles(workflow, registered, chronicles)
+    _refuse_cycles(workflow, registered, states)
     bound = bindings.bindings(tx)
-    _refuse_bindings(workflow, registered, chronicles, bound)
+    _refuse_bindings(workflow, registered, states, bound)
     channels = tuple(
-        _channel_change(channel, workflow, chronicles.get(channel.name), owners.get(channel.name))
+        _channel_change(channel, workflow, states.get(channel.name), owners.get(channel.name))
         for channel in workflow.channels
     )
     channels += tuple(
-        _unwatched(chronicles[name].channel)
+        _unwatched(states[name].channel)
         for name, owner in owners.items()
         if owner == workflow.name
         and name not in {channel.name for channel in workflow.channels}
-        and chronicles[name].channel.watch is not None
+        and states[name].channel.watch is not None
     )
     altered = {change.channel.name for change in channels if change.reshaped and not change.channel.several_writers}
-    tasks = [_task_change(task, workflow, registered, chronicles, altered) for task in workflow.tasks]
+    tasks = [_task_change(task, workflow, registered, states, altered) for task in workflow.tasks]
     kept = {task.name for task in workflow.tasks}
     for name, known in registered.items():
         if known.workflow == workflow.name and name not in kept:
@@ -262,9 +262,9 @@ def check_all_seen(tx: Transaction, plan: WorkflowPlan, seen: Mapping[str, int])
     """
     for change in plan.channels:
         if change.unseen:
-            chronicle = channel_store.channel_state(tx, change.channel.name)
-            if chronicle.latest_readable < chronicle.latest or not chronicle.is_equivalent(
-                seen.get(change.channel.name, 0), chronicle.latest_readable
+            state = channel_store.channel_state(tx, change.channel.name)
+            if state.latest_readable < state.latest or not state.is_equivalent(
+                seen.get(change.channel.name, 0), state.latest_readable
             ):
                 raise Conflict(
                     "a run is writing the channel, whose rows are to be checked",
@@ -282,14 +282,14 @@ def others(tx: Transaction, workflow: str) -> tuple[Channel, ...]:
 def _refuse_cycles(
     workflow: WorkflowDefinition,
     registered: Mapping[str, registry.RegisteredTask],
-    chronicles: Mapping[str, ChannelState],
+    states: Mapping[str, ChannelState],
 ) -> None:
     """Check that all registered and declared tasks together form one valid workflow: a run sees all of them."""
     own = {channel.name for channel in workflow.channels}
     elsewhere = [known.task for known in registered.values() if known.workflow != workflow.name]
     WorkflowDefinition(
         name="all",
-        channels=(*workflow.channels, *(item.channel for name, item in chronicles.items() if name not in own)),
+        channels=(*workflow.channels, *(item.channel for name, item in states.items() if name not in own)),
         tasks=(*workflow.tasks, *elsewhere),
     )
 
@@ -297,7 +297,7 @@ def _refuse_cycles(
 def _refuse_bindings(
     workflow: WorkflowDefinition,
     registered: Mapping[str, registry.RegisteredTask],
-    chronicles: Mapping[str, ChannelState],
+    states: Mapping[str, ChannelState],
     known: Mapping[str, bindings.RegisteredBinding],
 ) -> None:
     """Check that all registered and declared bindings together can run automatically."""
@@ -316,23 +316,23 @@ def _refuse_bindings(
     ]
     validate_bindings(
         (*workflow.bindings, *elsewhere),
-        {*chronicles, *(channel.name for channel in workflow.channels)},
+        {*states, *(channel.name for channel in workflow.channels)},
         {task.name: task.writes for task in tasks},
     )
 
 
 def _channel_change(
-    channel: Channel, workflow: WorkflowDefinition, chronicle: ChannelState | None, owner: str | None
+    channel: Channel, workflow: WorkflowDefinition, state: ChannelState | None, owner: str | None
 ) -> ChannelChange:
     derived = bool(workflow.writers(channel.name)) and not channel.several_writers
-    if chronicle is None:
+    if state is None:
         told = [describe_check(check) for check in channel.checks]
         told += [_watching(channel)] if channel.watch is not None else []
         told += [f"“{channel.description}”"] if channel.description else []
         return ChannelChange(channel=channel, action=Action.ADD, detail="; ".join((_shown(channel), *told)))
-    old = chronicle.channel
+    old = state.channel
     if channel.schema is not None:
-        channel = replace(channel, schema=identified(channel.schema, old.schema, chronicle.latest))
+        channel = replace(channel, schema=identified(channel.schema, old.schema, state.latest))
     if owner != workflow.name and (channel.schema, channel.encoding) != (old.schema, old.encoding):
         raise DeclarationError(
             f"the workflow {owner} declares the channel otherwise: {_shown(old)}",
@@ -357,7 +357,7 @@ def _channel_change(
             channel=channel.name,
             hint="Declare it in the same way",
         )
-    if old.several_writers and not channel.several_writers and chronicle.latest_distinct:
+    if old.several_writers and not channel.several_writers and state.latest_distinct:
         raise DeclarationError(
             "the channel holds rows of several writers, which one would erase",
             channel=channel.name,
@@ -367,9 +367,9 @@ def _channel_change(
     found = _retold(old, channel) if owner == workflow.name else []
     if not reshaped and not found:
         return ChannelChange(channel=channel, action=Action.KEEP, detail=_shown(old))
-    if reshaped and chronicle.latest_distinct and not derived:
+    if reshaped and state.latest_distinct and not derived:
         _refuse_misfit(channel, old)
-    if reshaped and chronicle.latest_distinct and not derived and channel.encoding != old.encoding:
+    if reshaped and state.latest_distinct and not derived and channel.encoding != old.encoding:
         found = ["deltas that are there keep the functions that they came with", *found]
     detail = ", ".join([*([_altered(old, channel)] if reshaped else []), *found])
     unseen = tuple(check for check in channel.checks if check not in old.checks)
@@ -454,7 +454,7 @@ def _task_change(
     task: Task,
     workflow: WorkflowDefinition,
     registered: Mapping[str, registry.RegisteredTask],
-    chronicles: Mapping[str, ChannelState],
+    states: Mapping[str, ChannelState],
     altered: set[str],
 ) -> TaskChange:
     downstream = tuple(other.name for other in workflow.downstream(task))
@@ -475,8 +475,8 @@ def _task_change(
         if known.has_run:
             detail += "; recomputed at the next run"
         detail = "; ".join(filter(None, (detail, _retimed(known.task, task))))
-    _refuse_mixture(task, workflow, chronicles)
-    read = [chronicles[name].snapshot(chronicles[name].latest_readable) for name in task.reads if name in chronicles]
+    _refuse_mixture(task, workflow, states)
+    read = [states[name].snapshot(states[name].latest_readable) for name in task.reads if name in states]
     blocks = [block for snapshot in read for block in snapshot.blocks]
     return TaskChange(
         task=task,
@@ -490,7 +490,7 @@ def _task_change(
     )
 
 
-def _refuse_mixture(task: Task, workflow: WorkflowDefinition, chronicles: Mapping[str, ChannelState]) -> None:
+def _refuse_mixture(task: Task, workflow: WorkflowDefinition, states: Mapping[str, ChannelState]) -> None:
     """Check that a task to be recomputed has not written rows that cannot be distinguished from those of other writers.
 
     Raises:
@@ -498,7 +498,7 @@ def _refuse_mixture(task: Task, workflow: WorkflowDefinition, chronicles: Mappin
     """
     for name in task.writes:
         several = workflow.channel(name).several_writers
-        if several and name in chronicles and chronicles[name].committed.by(task.name).entries:
+        if several and name in states and states[name].committed.by(task.name).entries:
             raise DeclarationError(
                 "the task is new or has changed, but what it made so far cannot be replaced: others write there too",
                 channel=name,

@@ -50,28 +50,30 @@ def recompute(project: Project) -> Iterator[Recomputed]:
         The channels; each is computed before it is yielded.
     """
     with project.catalog.reading() as tx:
-        workflow, progress, chronicles = load_planner_input(tx)
+        workflow, progress, channel_states = load_planner_input(tx)
         past = run_queries.runs(tx)[::-1]
         inputs = runs.inputs(tx, [run.number for run in past])
         outputs = runs.outputs(tx, [run.number for run in past])
     relations = {
-        name: project.warehouse.open(chronicle.snapshot(chronicle.latest_readable))
-        for name, chronicle in chronicles.items()
-        if not workflow.writers(name) and chronicle.channel.schema is not None
+        name: project.warehouse.open(channel_state.snapshot(channel_state.latest_readable))
+        for name, channel_state in channel_states.items()
+        if not workflow.writers(name) and channel_state.channel.schema is not None
     }
-    shared = {name for name, chronicle in chronicles.items() if chronicle.channel.several_writers}
+    shared = {name for name, channel_state in channel_states.items() if channel_state.channel.several_writers}
     waiting = {name: {writer.name for writer in workflow.writers(name)} for name in shared}
     brought: dict[str, dict[int, DataFrame]] = {name: {} for name in shared}
     for task in workflow.order():
         known = progress[task.name]
         made: Mapping[str, DataFrame] = {}
-        replayed = not _is_view(task) and (not shared.isdisjoint(task.writes) or not _in_one_step(known, chronicles))
+        replayed = not _is_view(task) and (
+            not shared.isdisjoint(task.writes) or not _in_one_step(known, channel_states)
+        )
         if known.started and not replayed:
             variant = next(item for item in task.variants if not isinstance(item.logic, Query))
-            made = dict(zip(task.writes, from_nothing(project, known, variant, chronicles, relations), strict=True))
+            made = dict(zip(task.writes, from_nothing(project, known, variant, channel_states, relations), strict=True))
         elif known.started:
             read = [(run, item) for run, item in inputs if item.task == task.name]
-            made, deltas = _replay(project, known, chronicles, read)
+            made, deltas = _replay(project, known, channel_states, read)
             for each in outputs:
                 if each.task == task.name and each.channel in shared and each.run in deltas:
                     brought[each.channel][each.point] = deltas[each.run][each.channel]
@@ -80,7 +82,7 @@ def recompute(project: Project) -> Iterator[Recomputed]:
                 waiting[channel].discard(task.name)
                 if not waiting[channel]:
                     points = {each.point for each in outputs if each.channel == channel and each.block is not None}
-                    relations[channel] = _together(project, chronicles[channel], points, brought[channel])
+                    relations[channel] = _together(project, channel_states[channel], points, brought[channel])
                     yield Recomputed(channel, relations[channel], True)
             elif channel in made:
                 relations[channel] = made[channel].localCheckpoint()
@@ -101,16 +103,16 @@ def from_nothing(
     project: Project,
     known: TaskState,
     variant: Variant,
-    chronicles: Mapping[str, ChannelState],
+    channel_states: Mapping[str, ChannelState],
     relations: Mapping[str, DataFrame],
 ) -> list[DataFrame]:
     """Return a variant's output from whole relations in one step from nothing, per channel written."""
     warehouse = project.warehouse
     frames: dict[str, DataFrame] = {}
     for port in variant.ports:
-        chronicle = chronicles[port.channel]
+        channel_state = channel_states[port.channel]
         own = port.channel in known.task.writes
-        schema = chronicle.schema_at(chronicle.latest_readable)
+        schema = channel_state.schema_at(channel_state.latest_readable)
         assert schema is not None
         if own or port.mode is Mode.OLD:
             frames[port.name] = warehouse.spark.createDataFrame([], schema.ddl)
@@ -118,13 +120,13 @@ def from_nothing(
         whole = relations[port.channel]
         match port.mode:
             case Mode.NEW:
-                frames[port.name] = warehouse.as_delta(whole, chronicle.channel.encoding, schema)
+                frames[port.name] = warehouse.as_delta(whole, channel_state.channel.encoding, schema)
             case Mode.CHANGES:
                 frames[port.name] = warehouse.as_delta(whole, Changes(), schema)
             case _:
                 frames[port.name] = whole
     return [
-        _relation(project, frame, chronicles[channel], production)
+        _relation(project, frame, channel_states[channel], production)
         for channel, production, frame in zip(
             known.task.writes,
             variant.productions,
@@ -134,11 +136,11 @@ def from_nothing(
     ]
 
 
-def _relation(project: Project, frame: DataFrame, chronicle: ChannelState, production: Production) -> DataFrame:
-    schema = validate_output(project.warehouse.schema_of(frame), chronicle.channel, production, None)
+def _relation(project: Project, frame: DataFrame, channel_state: ChannelState, production: Production) -> DataFrame:
+    schema = validate_output(project.warehouse.schema_of(frame), channel_state.channel, production, None)
     if production is Production.BASE:
         return frame.select(*map(column, schema.names))
-    return project.warehouse.relation(frame, chronicle.channel.encoding, schema)
+    return project.warehouse.relation(frame, channel_state.channel.encoding, schema)
 
 
 def _is_view(task: Task) -> bool:
@@ -146,18 +148,18 @@ def _is_view(task: Task) -> bool:
     return any(isinstance(variant.logic, Query) for variant in task.variants)
 
 
-def _in_one_step(known: TaskState, chronicles: Mapping[str, ChannelState]) -> bool:
+def _in_one_step(known: TaskState, channel_states: Mapping[str, ChannelState]) -> bool:
     """Return whether the outputs reflect exactly what one run over the present inputs would reflect."""
     whole = Version()
     for name in known.task.reads:
-        chronicle = chronicles[name]
-        whole = whole.joined(chronicle.version(known.cursor(name)).through(known.task.name, known.logic))
-    outputs = [chronicles[name] for name in known.task.writes]
+        channel_state = channel_states[name]
+        whole = whole.joined(channel_state.version(known.cursor(name)).through(known.task.name, known.logic))
+    outputs = [channel_states[name] for name in known.task.writes]
     return all(output.version(output.latest_readable) == whole for output in outputs)
 
 
 def _replay(
-    project: Project, known: TaskState, chronicles: Mapping[str, ChannelState], read: list[tuple[int, RunInput]]
+    project: Project, known: TaskState, channel_states: Mapping[str, ChannelState], read: list[tuple[int, RunInput]]
 ) -> tuple[dict[str, DataFrame], dict[int, dict[str, DataFrame]]]:
     """Replay a task delta by delta, as its runs recorded.
 
@@ -173,55 +175,55 @@ def _replay(
         fresh = all(items[port.name].start == 0 for port in variant.ports if port.mode.advances)
         frames: dict[str, DataFrame] = {}
         for port in variant.ports:
-            chronicle, item = chronicles[port.channel], items[port.name]
+            channel_state, item = channel_states[port.channel], items[port.name]
             if port.channel in task.writes:
-                empty = warehouse.spark.createDataFrame([], _schema(chronicle).ddl)
+                empty = warehouse.spark.createDataFrame([], _schema(channel_state).ddl)
                 kept = None if fresh else states.get(port.channel)
                 frames[port.name] = empty if kept is None else kept
                 continue
             match port.mode:
                 case Mode.NEW:
-                    reading = chronicle.delta(item.start, item.end)
+                    reading = channel_state.delta(item.start, item.end)
                 case Mode.CHANGES | Mode.INSERTS:
-                    reading = chronicle.changes(item.start, item.end)
+                    reading = channel_state.changes(item.start, item.end)
                 case Mode.OLD:
-                    reading = chronicle.snapshot(item.start)
+                    reading = channel_state.snapshot(item.start)
                 case Mode.ALL:
-                    reading = chronicle.snapshot(item.end)
+                    reading = channel_state.snapshot(item.end)
             frames[port.name] = warehouse.open(reading)
         made = invoke(warehouse, task, variant.logic, frames)
         deltas[number] = {}
         for channel, production, frame in zip(task.writes, variant.productions, made, strict=True):
-            chronicle = chronicles[channel]
-            if chronicle.channel.several_writers:
+            channel_state = channel_states[channel]
+            if channel_state.channel.several_writers:
                 deltas[number][channel] = frame
             elif channel not in states or fresh or production is Production.BASE:
-                states[channel] = _relation(project, frame, chronicle, production)
+                states[channel] = _relation(project, frame, channel_state, production)
             else:
-                states[channel] = _merged(project, states[channel], frame, chronicle)
+                states[channel] = _merged(project, states[channel], frame, channel_state)
     return states, deltas
 
 
 def _together(
-    project: Project, chronicle: ChannelState, points: Iterable[int], brought: Mapping[int, DataFrame]
+    project: Project, channel_state: ChannelState, points: Iterable[int], brought: Mapping[int, DataFrame]
 ) -> DataFrame:
     """Merge the deltas of a channel's writers in the order of their points; points not in `brought` were ingested."""
-    state = project.warehouse.spark.createDataFrame([], _schema(chronicle).ddl)
+    state = project.warehouse.spark.createDataFrame([], _schema(channel_state).ddl)
     for point in sorted(points):
         delta = brought.get(point)
         if delta is None:
-            delta = project.warehouse.open(chronicle.delta(point - 1, point))
-        state = _merged(project, state, delta, chronicle).localCheckpoint()
+            delta = project.warehouse.open(channel_state.delta(point - 1, point))
+        state = _merged(project, state, delta, channel_state).localCheckpoint()
     return state
 
 
-def _merged(project: Project, state: DataFrame, frame: DataFrame, chronicle: ChannelState) -> DataFrame:
-    encoding, schema = chronicle.channel.encoding, _schema(chronicle)
+def _merged(project: Project, state: DataFrame, frame: DataFrame, channel_state: ChannelState) -> DataFrame:
+    encoding, schema = channel_state.channel.encoding, _schema(channel_state)
     delta = project.warehouse.completed(frame, encoding, schema).select(*delta_schema(encoding, schema).names)
     return merge(state, delta, encoding, schema, Strategy.SHUFFLED, project.warehouse.functions)
 
 
-def _schema(chronicle: ChannelState) -> Schema:
-    schema = chronicle.schema_at(chronicle.latest_readable)
+def _schema(channel_state: ChannelState) -> Schema:
+    schema = channel_state.schema_at(channel_state.latest_readable)
     assert schema is not None
     return schema

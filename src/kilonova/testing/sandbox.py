@@ -61,10 +61,10 @@ class Sandbox:
         if isinstance(rows, DataFrame):
             return rows
         with self.project.catalog.reading() as tx:
-            _, _, chronicles = load_planner_input(tx)
-        known = chronicles.get(channel)
+            _, _, states = load_planner_input(tx)
+        known = states.get(channel)
         if known is None or known.channel.schema is None:
-            raise NotFound("there is no such channel", channel=channel, hint=closest_name(channel, list(chronicles)))
+            raise NotFound("there is no such channel", channel=channel, hint=closest_name(channel, list(states)))
         control = {"_deleted": "boolean", "_weight": "bigint", "_set": "array<string>"}
         given = {name for row in rows for name in row}
         columns = [(item.name, item.type) for item in known.channel.schema.columns if item.name in given]
@@ -139,8 +139,8 @@ def _batches(box: Sandbox, channel: str, rows: DataFrame, count: int, seed: int)
     """Return the blocks of a channel per batch; for keyed channels with rows that are deleted and added again."""
     generator = random.Random(f"{seed} {channel}")
     with box.project.catalog.reading() as tx:
-        _, _, chronicles = load_planner_input(tx)
-    encoding = chronicles[channel].channel.encoding
+        _, _, states = load_planner_input(tx)
+    encoding = states[channel].channel.encoding
     order = F.pmod(F.xxhash64(F.lit(generator.getrandbits(40)), *map(column, rows.columns)), F.lit(count))
     dealt = rows.withColumn("_batch", order).localCheckpoint()
     parts: list[list[DataFrame]] = [[dealt.where(column("_batch") == n).drop("_batch")] for n in range(count)]
@@ -155,15 +155,15 @@ def _batches(box: Sandbox, channel: str, rows: DataFrame, count: int, seed: int)
 
 def _compare(project: Project, task: Task, batch: int) -> None:
     with project.catalog.reading() as tx:
-        _, progress, chronicles = load_planner_input(tx)
+        _, progress, states = load_planner_input(tx)
     known = progress[task.name]
     if not known.started:
         return
     relations = {
-        name: project.warehouse.open(chronicles[name].snapshot(chronicles[name].latest_readable)) for name in task.reads
+        name: project.warehouse.open(states[name].snapshot(states[name].latest_readable)) for name in task.reads
     }
     for variant in known.task.variants:
-        made = from_nothing(project, known, variant, chronicles, relations)
+        made = from_nothing(project, known, variant, states, relations)
         for channel, frame in zip(task.writes, made, strict=True):
             count = count_differences(project.read(channel), frame)
             if count:

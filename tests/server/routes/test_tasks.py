@@ -49,7 +49,7 @@ def test_a_task_tells_its_runs_page_by_page(client: TestClient, shop: Project) -
             made,
             task="per_user",
             read=[("clicks", point)],
-            way=RefreshMethod.INCREMENTAL,
+            method=RefreshMethod.INCREMENTAL,
             estimates=estimates,
         )
     first = client.get("/api/v1/tasks/per_user/runs?limit=2")

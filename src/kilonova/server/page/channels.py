@@ -82,18 +82,18 @@ def channel_pages(context: RouteContext, pages: PageRenderer, glances: OverviewC
         chain = project.channel_history(name, before, _POINTS)
         readers = project.readers(name)
         sizes = project.size_history(name)
-        chronicle = status.chronicle
+        state = status.state
         try:
             assembly, unreadable = project.snapshot_plan(name), None
         except NotFound as error:
             assembly, unreadable = None, error
-        schema = chronicle.schema_at(chronicle.latest_readable)
+        schema = state.schema_at(state.latest_readable)
         return pages.show(
             request,
             "channel.html",
-            channel=chronicle.channel,
+            channel=state.channel,
             glance=every.channels.get(name),
-            chronicle=chronicle,
+            state=state,
             writers=status.writers,
             readers=readers,
             chain=chain,
@@ -107,7 +107,7 @@ def channel_pages(context: RouteContext, pages: PageRenderer, glances: OverviewC
             schemas=project.schemas(name),
             growth=_charts(sizes),
             near=graph_picture(near, every),
-            inbox=_inbox(context, chronicle.channel),
+            inbox=_inbox(context, state.channel),
         )
 
     @router.get("/channels/{name}/rows")

@@ -107,7 +107,7 @@ def _source(variant: Variant) -> tuple[Variant, str, str]:
 
 def _chart(past: Sequence[TaskRun]) -> dict[str, Any] | None:
     """Return a chart of the durations of runs, oldest first, with their estimates."""
-    known = [each for each in reversed(past) if each.way is not None]
+    known = [each for each in reversed(past) if each.method is not None]
     if len(known) < 2:
         return None
     values = [each.seconds for each in known] + [value for each in known for value in each.estimates.values()]
@@ -122,7 +122,7 @@ def _chart(past: Sequence[TaskRun]) -> dict[str, Any] | None:
             for number, each in enumerate(known)
             if number % math.ceil(len(known) / _NAMED) == 0
         ],
-        "ways": list(dict.fromkeys(each.way for each in known)),
+        "methods": list(dict.fromkeys(each.method for each in known)),
         "dots": [
             {
                 "past": each,
@@ -130,7 +130,8 @@ def _chart(past: Sequence[TaskRun]) -> dict[str, Any] | None:
                 "y": high(min(each.seconds, marks[-1])),
                 "over": each.seconds > marks[-1],
                 "estimates": [
-                    (way, high(min(value, marks[-1])), way is each.way) for way, value in each.estimates.items()
+                    (method, high(min(value, marks[-1])), method is each.method)
+                    for method, value in each.estimates.items()
                 ],
             }
             for number, each in enumerate(known)

@@ -113,7 +113,7 @@ class ServerResponse:
         lease_until: when its lease expires without another heartbeat.
         firings: the firings that it has claimed or runs.
         runs: the runs of these firings that are running.
-        outlets: the subscriptions that it serves: webhooks, and OpenLineage.
+        subscriptions: the subscriptions that it serves: webhooks, and OpenLineage.
     """
 
     name: str
@@ -123,7 +123,7 @@ class ServerResponse:
     lease_until: datetime
     firings: list[Firing]
     runs: list[int]
-    outlets: list[str]
+    subscriptions: list[str]
 
 
 def binding_routes(context: RouteContext) -> APIRouter:
@@ -241,5 +241,5 @@ def _attending(attending: ServerStatus) -> ServerResponse:
         lease_until=attending.server.lease_until,
         firings=list(attending.firings),
         runs=[run.number for run in attending.runs],
-        outlets=list(attending.outlets),
+        subscriptions=list(attending.subscriptions),
     )

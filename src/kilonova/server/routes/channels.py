@@ -328,22 +328,22 @@ def channel_routes(context: RouteContext) -> APIRouter:
 
 
 def _shown(status: ChannelStatus) -> ChannelResponse:
-    chronicle = status.chronicle
-    schema = chronicle.schema_at(chronicle.latest_readable)
-    blocks = chronicle.snapshot(chronicle.latest_readable).blocks
+    state = status.state
+    schema = state.schema_at(state.latest_readable)
+    blocks = state.snapshot(state.latest_readable).blocks
     return ChannelResponse(
-        name=chronicle.channel.name,
-        encoding=describe_encoding(chronicle.channel.encoding),
+        name=state.channel.name,
+        encoding=describe_encoding(state.channel.encoding),
         columns={column.name: column.type for column in schema.columns} if schema else {},
-        point=chronicle.latest_readable,
+        point=state.latest_readable,
         rows=sum(block.statistics.rows for block in blocks),
         bytes=sum(block.statistics.bytes for block in blocks),
         blocks=len(blocks),
-        description=chronicle.channel.description,
-        version=str(chronicle.version(chronicle.latest_readable)),
-        reserved=chronicle.latest - chronicle.latest_readable,
+        description=state.channel.description,
+        version=str(state.version(state.latest_readable)),
+        reserved=state.latest - state.latest_readable,
         writers=list(status.writers),
-        several_writers=status.chronicle.channel.several_writers,
+        several_writers=status.state.channel.several_writers,
     )
 
 

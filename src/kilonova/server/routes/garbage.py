@@ -40,14 +40,14 @@ class GCResponse:
         blocks: number of blocks to delete.
         bytes: their size.
         deleted: number of blocks whose files were deleted, those of failed runs included.
-        strangers: directories in the warehouse that do not belong to this catalog; they are not touched.
+        unknown_directories: directories in the warehouse that do not belong to this catalog; they are not touched.
         looked_at: the decisions on blocks to delete; with `dry_run`, also on those that stay.
     """
 
     blocks: int
     bytes: int
     deleted: int
-    strangers: list[str]
+    unknown_directories: list[str]
     looked_at: list[GCDecisionResponse]
 
 
@@ -74,7 +74,7 @@ def _shown(done: GCReport, *, everything: bool) -> GCResponse:
         blocks=len(going),
         bytes=sum(verdict.block.statistics.bytes for verdict in going),
         deleted=done.swept,
-        strangers=list(done.strangers),
+        unknown_directories=list(done.unknown_directories),
         looked_at=[
             GCDecisionResponse(
                 channel=verdict.channel,

@@ -85,7 +85,7 @@ class TaskPreviewResponse:
         due: the reason why it is due; None if it is not, or is delayed by its schedule.
         waits_until: the time until which its schedule delays it; None if it does not.
         variant: the variant that would run.
-        way: the refresh method that would be used.
+        method: the refresh method that would be used.
         reason: the reason for that choice.
         estimates: estimated duration of that method and of the possible others, in seconds.
         reads: the previews of its ports.
@@ -94,7 +94,7 @@ class TaskPreviewResponse:
     due: str | None
     waits_until: datetime | None
     variant: str
-    way: RefreshMethod
+    method: RefreshMethod
     reason: str
     estimates: dict[RefreshMethod, float]
     reads: list[PortPreviewResponse]
@@ -156,7 +156,7 @@ def _outlook_shown(outlook: TaskPreview) -> TaskPreviewResponse:
         due=outlook.due,
         waits_until=outlook.waits_until,
         variant=outlook.variant,
-        way=outlook.way,
+        method=outlook.method,
         reason=outlook.reason,
         estimates=dict(outlook.estimates),
         reads=[

@@ -66,8 +66,8 @@ def webhook_routes(context: RouteContext) -> APIRouter:
     @router.get("/webhooks", dependencies=context.read)
     def webhooks() -> list[WebhookResponse]:
         """List the webhooks, with the delivery state of each."""
-        found = ((each.outlet, each) for each in project.subscriptions())
-        return [_shown(outlet, each) for outlet, each in found if isinstance(outlet, Webhook)]
+        found = ((each.subscription, each) for each in project.subscriptions())
+        return [_shown(subscription, each) for subscription, each in found if isinstance(subscription, Webhook)]
 
     @router.post("/webhooks", dependencies=context.admin)
     def add(webhook: WebhookRequest) -> dict[str, str]:

@@ -142,13 +142,13 @@ def draw_graph(overview: Overview) -> Drawing:
     times = Counter(channel for channel, _ in written)
     writer = {channel: task for channel, task in written if times[channel] == 1 or channel not in channels}
     units: dict[str, Size] = {name: _size(name, _HOLDING) for name in channels if name not in writer}
-    units |= {_unit(task.name): _joint(task, writer) for task in tasks.values()}
+    units |= {_unit(task.name): _shared_steps(task, writer) for task in tasks.values()}
     lines = {
         (task.name, each.channel): Line(
             _written_at(tasks[writer[each.channel]], each.channel, writer)
             if each.channel in writer
             else PortPosition(each.channel, _HIGH / 2),
-            PortPosition(_unit(task.name), _joint(task, writer)[1] / 2 + _spread(index, len(task.reads))),
+            PortPosition(_unit(task.name), _shared_steps(task, writer)[1] / 2 + _spread(index, len(task.reads))),
         )
         for task in tasks.values()
         for index, each in enumerate(task.reads)
@@ -156,7 +156,7 @@ def draw_graph(overview: Overview) -> Drawing:
     }
     lines |= {
         (task, channel): Line(
-            PortPosition(_unit(task), _joint(tasks[task], writer)[1] / 2), PortPosition(channel, _HIGH / 2)
+            PortPosition(_unit(task), _shared_steps(tasks[task], writer)[1] / 2), PortPosition(channel, _HIGH / 2)
         )
         for channel, task in written
         if channel not in writer
@@ -199,7 +199,7 @@ def _own(task: TaskSummary, writer: Mapping[str, str]) -> list[str]:
     return [channel for channel in task.writes if writer.get(channel) == task.name]
 
 
-def _joint(task: TaskSummary, writer: Mapping[str, str]) -> Size:
+def _shared_steps(task: TaskSummary, writer: Mapping[str, str]) -> Size:
     """Return the size of a task together with the channels that only it writes."""
     own = _own(task, writer)
     if not own:
