@@ -242,7 +242,7 @@ def _arrivals_waiting(tx: Transaction) -> bool:
     """Whether a trigger has seen data and waits for more, or for its time: what is derived may be up to date before."""
     on_data = {each.number for each in firings.trigger_interests(tx) if each.channels}
     rows = tx.connection.execute(firings.active_triggers()).all()
-    return any(row.id in on_data and row.wake is not None for row in rows)
+    return any(row.id in on_data and row.next_check is not None for row in rows)
 
 
 def _check(project: Project, feed: Feed, last: int, tally: Tally) -> None:

@@ -89,11 +89,11 @@ def test_a_point_that_is_reserved_holds_back_its_own_channel_alone(catalog: Cata
 def test_a_binding_says_how_far_its_triggers_are_and_what_has_become_of_it(catalog: Catalog, clock: Time) -> None:
     register(catalog, a=(ArrivalTrigger(channel="clicks", rows=3, seconds=60), HOURLY), b=(RunTrigger(binding="a"),))
     [first, second] = pending(catalog)["a"].triggers
-    assert (first.ready, first.wake, second.ready) == (False, None, True)
+    assert (first.ready, first.next_check, second.ready) == (False, None, True)
     assert look(catalog) == ["a"]
     ingested(catalog, "clicks")
     a = pending(catalog)["a"]
-    assert [one.wake for one in a.triggers] == [NOON + timedelta(seconds=60), NOON + timedelta(hours=1)]
+    assert [one.next_check for one in a.triggers] == [NOON + timedelta(seconds=60), NOON + timedelta(hours=1)]
     assert [part.rows for part in a.triggers[0].parts] == [1]
     assert a.next == NOON + timedelta(seconds=60)
     assert a.last is not None
@@ -166,7 +166,7 @@ def test_what_wakes_next_is_told_soonest_first(catalog: Catalog, clock: Time) ->
     with catalog.writing() as tx:
         bindings.pause(tx, "d", True, "ann")
         found = binding_status.upcoming_triggers(tx, 10)
-        assert [(each.binding, each.trigger, each.wake) for each in found] == [
+        assert [(each.binding, each.trigger, each.next_check) for each in found] == [
             ("b", "every 1 minute", NOON + timedelta(minutes=1)),
             ("a", "every 1 hour", NOON + timedelta(hours=1)),
             ("b", "every 1 hour", NOON + timedelta(hours=1)),

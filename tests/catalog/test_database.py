@@ -7,7 +7,6 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,15 +14,11 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, insert, inspect, select, text, update
+from sqlalchemy import create_engine, insert, inspect, select, text
 
-from kilonova.catalog import channel_store, database, events, subscriptions, tables
+from kilonova.catalog import database, tables
 from kilonova.catalog.database import REVISION, Catalog
 from kilonova.errors import CatalogError, CatalogUnavailable, Conflict
-from kilonova.model.compaction_policy import CostBased
-from kilonova.model.event import EventKind
-from kilonova.model.subscription import Webhook
-from tests.catalog.building import ingested, with_channels
 from tests.databases import NOON, contents, empty_database
 
 
@@ -146,43 +141,14 @@ def test_a_newer_catalog_is_refused_and_left_alone(catalog: Catalog) -> None:
     assert catalog.revision() == "9999"
 
 
-def test_an_older_catalog_asks_to_be_brought_up(catalog: Catalog) -> None:
+def test_a_catalog_that_is_too_old_is_refused_and_left_alone(catalog: Catalog) -> None:
     with catalog.writing() as tx:
-        tx.connection.execute(text("UPDATE alembic_version SET version_num = '0000'"))
-    with pytest.raises(CatalogError, match=r"at revision 0000.*kilonova init"):
-        catalog.check()
-
-
-def test_values_of_older_catalogs_get_their_present_names(catalog: Catalog) -> None:
-    with_channels(catalog, "clicks", "users")
-    ingested(catalog, "clicks")
-    ingested(catalog, "users")
-    webhook = Webhook(name="w", url="http://example.com", kinds=frozenset({EventKind.FAILED}), secret="idle")
-    with catalog.writing() as tx:
-        subscriptions.add(tx, webhook)
-        output, subscription = tables.run_output, tables.subscription
-        old = {"way": "whole", "estimates": {"whole": 2.0, "fresh": 1.0}}
-        tx.connection.execute(update(output).where(output.c.run_id == 1).values(old))
-        definition = {
-            **tx.connection.execute(select(subscription.c.definition)).scalar_one(),
-            "kinds": ["failed", "idle"],
-        }
-        tx.connection.execute(update(subscription).values(definition=definition))
-        tx.connection.execute(update(tables.event).where(tables.event.c.id == 1).values(kind="server silent"))
-        weighed = update(tables.channel).where(tables.channel.c.name == "users")
-        tx.connection.execute(weighed.values(policy={"policy": "weigh", "waste": 3.0}))
-        tx.connection.execute(text("UPDATE alembic_version SET version_num = '0024'"))
-    catalog.create()
-    with catalog.reading() as tx:
-        first, second = tx.connection.execute(
-            select(output.c.method, output.c.estimates).order_by(output.c.run_id)
-        ).all()
-        assert tuple(first) == ("full", {"full": 2.0, "initial": 1.0})
-        assert tuple(second) == (None, None)
-        [registered] = subscriptions.subscriptions(tx)
-        assert registered.subscription == replace(webhook, kinds=frozenset({EventKind.FAILED, EventKind.SKIPPED}))
-        assert next(event.kind for event in events.since(tx, 0)) is EventKind.SERVER_SILENT
-        assert channel_store.policy(tx, "users") == CostBased(max_amplification=3.0)
+        tx.connection.execute(text("UPDATE alembic_version SET version_num = '0025'"))
+    before = contents(catalog)
+    for attempt in (catalog.check, catalog.create):
+        with pytest.raises(CatalogError, match=r"cannot be upgraded \(revision 0025\).*kilonova recover"):
+            attempt()
+    assert contents(catalog) == before
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:

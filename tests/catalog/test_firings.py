@@ -21,7 +21,7 @@ from tests.catalog.building import LEASE, a_task, commit, ingested, with_channel
 from tests.databases import Clock as Time
 
 
-def register(catalog: Catalog, queue: float | None = None, **triggers: tuple[Trigger, ...]) -> None:
+def register(catalog: Catalog, merge_window: float | None = None, **triggers: tuple[Trigger, ...]) -> None:
     """A task per binding, all of which read the channel `clicks`."""
     with catalog.writing() as tx:
         for name in triggers:
@@ -30,7 +30,10 @@ def register(catalog: Catalog, queue: float | None = None, **triggers: tuple[Tri
         bindings.put(
             tx,
             "w",
-            [Binding(name=name, tasks=named[name], triggers=own, merge_window=queue) for name, own in triggers.items()],
+            [
+                Binding(name=name, tasks=named[name], triggers=own, merge_window=merge_window)
+                for name, own in triggers.items()
+            ],
         )
 
 
@@ -243,16 +246,16 @@ def test_there_is_room_for_so_many_and_a_workflow_has_its_limit(clicks: Catalog)
 
 
 def test_what_reads_the_same_waits_and_is_merged_and_tried_again_alone(clicks: Catalog, clock: Time) -> None:
-    register(clicks, queue=30, **{name: (ArrivalTrigger(channel="clicks"),) for name in "abc"})
+    register(clicks, merge_window=30, **{name: (ArrivalTrigger(channel="clicks"),) for name in "abc"})
     ingested(clicks, "clicks")
     look(clicks)
     with clicks.writing() as tx:
-        batches, wake = firings.claim(tx, "one", 9, None)
-        assert (batches, wake) == ([], tx.now + timedelta(seconds=30))
+        batches, next_check = firings.claim(tx, "one", 9, None)
+        assert (batches, next_check) == ([], tx.now + timedelta(seconds=30))
     clock.forward(31)
     with clicks.writing() as tx:
-        [batch], wake = firings.claim(tx, "one", 1, None)
-        assert wake is None
+        [batch], next_check = firings.claim(tx, "one", 1, None)
+        assert next_check is None
     assert sorted(part.binding for part in batch.claims) == ["a", "b", "c"]
     one, other, third = batch.claims
     run, points = start(clicks, one)
@@ -262,9 +265,9 @@ def test_what_reads_the_same_waits_and_is_merged_and_tried_again_alone(clicks: C
         with clicks.writing() as tx:
             runs.fail(tx, run, "no luck", passing=True)
     with clicks.writing() as tx:
-        batches, wake = firings.claim(tx, "one", 9, None)
+        batches, next_check = firings.claim(tx, "one", 9, None)
     assert sorted(len(batch.claims) for batch in batches) == [1, 1]
-    assert wake is None
+    assert next_check is None
 
 
 def test_what_is_paused_fires_afterwards(clicks: Catalog) -> None:

@@ -29,7 +29,7 @@ def test_what_shares_readings_is_one_batch_that_waits_as_long_as_the_least_patie
         )
         for number, (age, queue, reads) in enumerate(some)
     ]
-    ready, wake = batch_firings(waiting, NOW)
+    ready, next_check = batch_firings(waiting, NOW)
     merged = {one.binding: one for one in waiting if one.merge_window is not None}
     group = {name: {name} for name in merged}  # by definition: what can be reached over shared readings
     for _ in waiting:
@@ -46,4 +46,4 @@ def test_what_shares_readings_is_one_batch_that_waits_as_long_as_the_least_patie
         else:
             times.append(up)
     assert {frozenset(one.binding for one in batch) for batch in ready} == wanted
-    assert wake == min(times, default=None)
+    assert next_check == min(times, default=None)

@@ -97,8 +97,8 @@ def test_nothing_fires_before_it_is_time_to_wake_unless_something_happens(
     for later in range(second, 100):
         again = looked_at(trigger, first.state, history, second, later)
         if again.occurrence is not None:
-            assert first.wake is not None
-            assert first.wake <= after(later)
+            assert first.next_check is not None
+            assert first.next_check <= after(later)
             break
 
 
@@ -109,10 +109,10 @@ def test_times_missed_are_one_run_or_none() -> None:
     looked = evaluate(run, initial_state(run, START, 0), nothing, late)
     assert looked.occurrence is not None
     assert looked.occurrence.time == after(5 * 3600)
-    assert looked.wake == after(6 * 3600)
+    assert looked.next_check == after(6 * 3600)
     skipped = evaluate(skip, initial_state(skip, START, 0), nothing, late)
     assert skipped.occurrence is None
-    assert skipped.wake == after(6 * 3600)
+    assert skipped.next_check == after(6 * 3600)
     assert evaluate(skip, skipped.state, nothing, after(6 * 3600 + 5)).occurrence is not None
 
 

@@ -42,10 +42,10 @@ def test_a_trigger_is_ready_just_when_a_look_would_make_it_fire(
         trigger_status(trigger, state, happened, after(second)),
     )
     assert found.ready == (looked.occurrence is not None) == all(part.ready for part in found.parts)
-    assert found.wake == looked.wake
+    assert found.next_check == looked.next_check
     for part in found.parts:
-        if not part.ready and part.wake is not None:
-            assert trigger_status(trigger, state, happened, part.wake).parts[
+        if not part.ready and part.next_check is not None:
+            assert trigger_status(trigger, state, happened, part.next_check).parts[
                 found.parts.index(part)
             ].ready or isinstance(part.trigger, TimeTrigger)
 
@@ -109,4 +109,4 @@ def test_of_a_compound_trigger_is_told_what_has_come_and_what_has_not() -> None:
     ]
     assert found.parts[2].text == "b has succeeded"
     assert found.waits == "; ".join(part.text for part in found.parts)
-    assert (found.ready, found.wake) == (False, after(5) + timedelta(minutes=1))
+    assert (found.ready, found.next_check) == (False, after(5) + timedelta(minutes=1))

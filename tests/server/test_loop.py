@@ -295,7 +295,9 @@ def test_a_server_without_room_waits_for_a_worker_and_not_for_a_time_that_is_pas
     with project.catalog.writing() as tx:
         for name in "ab":
             tx.connection.execute(
-                tables.binding.update().where(tables.binding.c.name == name).values(queue=0.5 if name == "b" else None)
+                tables.binding.update()
+                .where(tables.binding.c.name == name)
+                .values(merge_window=0.5 if name == "b" else None)
             )
     with playing(project, lease=60.0) as stage:
         ingested(project.catalog, "clicks")

@@ -43,12 +43,12 @@ class UpcomingTrigger:
     Attributes:
         binding: the binding that it starts.
         trigger: a description of the trigger, as text.
-        wake: the time of the check; it fires then unless other conditions are not met.
+        next_check: the time of the check; it fires then unless other conditions are not met.
     """
 
     binding: str
     trigger: str
-    wake: datetime
+    next_check: datetime
 
 
 def binding_statuses(tx: Transaction, names: Iterable[str]) -> list[BindingStatus]:
@@ -75,7 +75,9 @@ def binding_statuses(tx: Transaction, names: Iterable[str]) -> list[BindingStatu
         BindingStatus(
             bound=each,
             triggers=(own := tuple(armaments.get(name, ()))),
-            next=None if each.paused else min((one.wake for one in own if one.wake is not None), default=None),
+            next=None
+            if each.paused
+            else min((one.next_check for one in own if one.next_check is not None), default=None),
             last=last.get(name),
             due=due.get(name, 0),
         )
@@ -87,11 +89,16 @@ def upcoming_triggers(tx: Transaction, limit: int) -> list[UpcomingTrigger]:
     """Return the triggers with the next checks, soonest first."""
     table = tables.trigger
     rows = tx.connection.execute(
-        firings.active_triggers().where(table.c.wake.is_not(None)).order_by(table.c.wake, table.c.id).limit(limit)
+        firings.active_triggers()
+        .where(table.c.next_check.is_not(None))
+        .order_by(table.c.next_check, table.c.id)
+        .limit(limit)
     )
     return [
         UpcomingTrigger(
-            binding=row.name, trigger=describe_trigger(codec.trigger_from_json(row.definition)), wake=row.wake
+            binding=row.name,
+            trigger=describe_trigger(codec.trigger_from_json(row.definition)),
+            next_check=row.next_check,
         )
         for row in rows
     ]

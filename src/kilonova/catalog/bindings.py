@@ -62,8 +62,8 @@ def bindings(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, R
                 triggers=tuple(triggers.get(row.id, ())),
                 workflowette=row.workflowette,
                 priority=row.priority,
-                merge_window=row.queue,
-                implicit=row.alone,
+                merge_window=row.merge_window,
+                implicit=row.implicit,
             ),
             workflow=row.workflow,
             paused=row.paused,
@@ -157,8 +157,8 @@ def put(tx: Transaction, workflow: str, bindings: Iterable[Binding]) -> None:
             "workflow": workflow,
             "workflowette": binding.workflowette,
             "priority": binding.priority,
-            "queue": binding.merge_window,
-            "alone": binding.implicit,
+            "merge_window": binding.merge_window,
+            "implicit": binding.implicit,
             "active": True,
         }
         row = known.get(name)
@@ -233,11 +233,11 @@ def _reset_triggers(tx: Transaction, triggers: Select[Any], channel: str | None 
         waits = (item.channel for item in conditions_of(trigger) if isinstance(item, ArrivalTrigger))
         if not any(channel in (None, name) for name in waits):
             continue
-        tx.connection.execute(update(table).where(table.c.id == row.id).values(active=False, wake=None))
+        tx.connection.execute(update(table).where(table.c.id == row.id).values(active=False, next_check=None))
         state = codec.state_to_json(initial_state(trigger, tx.now, events.newest(tx)))
         tx.connection.execute(
             insert(table).values(
-                binding_id=row.binding_id, definition=row.definition, state=state, wake=tx.now, active=True
+                binding_id=row.binding_id, definition=row.definition, state=state, next_check=tx.now, active=True
             )
         )
 
@@ -260,6 +260,6 @@ def pause(tx: Transaction, name: str, paused: bool, who: str) -> None:
         tx.connection.execute(
             update(tables.trigger)
             .where(tables.trigger.c.binding_id == number, tables.trigger.c.active)
-            .values(wake=tx.now)
+            .values(next_check=tx.now)
         )
     events.record(tx, EventKind.PAUSED if paused else EventKind.RESUMED, binding=name, said=f"by {who}")

@@ -52,9 +52,11 @@ _LOCK = 0x6B696C6F6E6F7661
 NOTICE = "kilonova"
 """Name of the PostgreSQL `NOTIFY` channel on which events are announced."""
 
-REVISION = "0025"
+REVISION = "0026"
 """Revision of the tables that this release requires."""
 
+_OLDEST = "0026"
+"""Oldest revision of the tables that can be upgraded."""
 
 _PATIENCE = 60
 """Seconds for which a writer waits for the lock."""
@@ -240,7 +242,7 @@ class Catalog:
         """Create the tables of this release, or upgrade those of an older revision.
 
         Raises:
-            CatalogError: the catalog was created by a newer release.
+            CatalogError: the catalog was created by a newer release, or by one that is too old.
         """
         from alembic import command
         from alembic.util import CommandError
@@ -248,6 +250,8 @@ class Catalog:
         found = self.revision()
         if found == REVISION:
             return
+        if found is not None and found < _OLDEST:
+            raise _too_old(found)
         if self.dialect == "sqlite" and (file := make_url(self.url).database):
             Path(file).parent.mkdir(parents=True, exist_ok=True)
         with self.writing() as tx:
@@ -285,6 +289,8 @@ class Catalog:
         if found is None:
             raise CatalogError(f"there is no catalog at {self.shown_url}", hint="Make one with: kilonova init")
         if found != REVISION:
+            if found < _OLDEST:
+                raise _too_old(found)
             if found < REVISION:
                 raise CatalogError(f"the catalog is at revision {found}", hint="Bring it up with: kilonova init")
             raise _newer(found)
@@ -383,6 +389,13 @@ def _newer(found: str | None) -> CatalogError:
     return CatalogError(
         f"the catalog was made by a newer release (revision {found}, this release knows up to {REVISION})",
         hint="Upgrade Kilonova; nothing was changed",
+    )
+
+
+def _too_old(found: str) -> CatalogError:
+    return CatalogError(
+        f"the catalog was made by a release that cannot be upgraded (revision {found})",
+        hint="Remove the catalog and rebuild it from its warehouse with: kilonova recover. Nothing was changed",
     )
 
 

@@ -44,27 +44,27 @@ class DirectoryState:
     Attributes:
         channel: the channel.
         directory: the directory.
-        next_look: the time of the next scan; during a scan, the time when its lease expires.
+        next_scan: the time of the next scan; during a scan, the time when its lease expires.
         error: the error of the last scan; None if it succeeded.
     """
 
     channel: str
     directory: WatchedDirectory
-    next_look: datetime
+    next_scan: datetime
     error: str | None
 
 
 def watched_directories(tx: Transaction, channel: str | None = None) -> list[DirectoryState]:
     """Return the watched directories, or that of one channel if it has one."""
-    query = select(tables.channel).where(tables.channel.c.next_look.is_not(None)).order_by(tables.channel.c.name)
+    query = select(tables.channel).where(tables.channel.c.next_scan.is_not(None)).order_by(tables.channel.c.name)
     if channel is not None:
         query = query.where(tables.channel.c.id == channel_id(tx, channel))
     return [
         DirectoryState(
             channel=row.name,
             directory=codec.directory_from_json(row.watch),
-            next_look=row.next_look,
-            error=row.look_error,
+            next_scan=row.next_scan,
+            error=row.scan_error,
         )
         for row in tx.connection.execute(query)
     ]
@@ -72,20 +72,20 @@ def watched_directories(tx: Transaction, channel: str | None = None) -> list[Dir
 
 def due_for_scan(tx: Transaction) -> list[str]:
     """Return the channels whose directories are due for a scan."""
-    query = select(tables.channel.c.name).where(tables.channel.c.next_look <= tx.now)
-    return list(tx.connection.execute(query.order_by(tables.channel.c.next_look)).scalars())
+    query = select(tables.channel.c.name).where(tables.channel.c.next_scan <= tx.now)
+    return list(tx.connection.execute(query.order_by(tables.channel.c.next_scan)).scalars())
 
 
 def next_scan(tx: Transaction, but: Collection[str] = ()) -> datetime | None:
     """Return the time of the next scan, except those of the channels in `but`; None if no directory is watched."""
     table = tables.channel
-    return tx.connection.execute(select(func.min(table.c.next_look)).where(table.c.name.not_in(but))).scalar()
+    return tx.connection.execute(select(func.min(table.c.next_scan)).where(table.c.name.not_in(but))).scalar()
 
 
 def any_settling(tx: Transaction) -> bool:
     """Return whether there are files that are still settling."""
     query = select(tables.channel.c.id).where(
-        tables.channel.c.next_look.is_not(None),
+        tables.channel.c.next_scan.is_not(None),
         exists().where(
             tables.file.c.channel_id == tables.channel.c.id, tables.file.c.state == FileState.SETTLING.value
         ),
@@ -106,7 +106,7 @@ def begin_scan(tx: Transaction, channel: str, lease: timedelta, *, early: bool) 
         The directory; None if none is to be scanned now.
     """
     found = watched_directories(tx, channel)
-    if not found or not (early or found[0].next_look <= tx.now):
+    if not found or not (early or found[0].next_scan <= tx.now):
         return None
     extend_scan(tx, channel, lease)
     return found[0].directory
@@ -114,7 +114,7 @@ def begin_scan(tx: Transaction, channel: str, lease: timedelta, *, early: bool) 
 
 def extend_scan(tx: Transaction, channel: str, lease: timedelta) -> None:
     """Extend the lease of a scan in progress."""
-    _set(tx, channel, next_look=tx.now + lease)
+    _set(tx, channel, next_scan=tx.now + lease)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,17 +155,17 @@ def end_scan(
     settles = None if oldest is None else oldest + timedelta(seconds=directory.settle)
     regular = tx.now + timedelta(seconds=directory.every)
     earliest = tx.now + max(tx.now - began, timedelta(seconds=1))
-    before = tx.connection.execute(select(tables.channel.c.look_error).where(tables.channel.c.name == channel))
+    before = tx.connection.execute(select(tables.channel.c.scan_error).where(tables.channel.c.name == channel))
     if error is not None and error != before.scalar():
         events.record(tx, EventKind.DIRECTORY_UNREADABLE, channels=[channel], said=f"{channel}: {error}")
-    _set(tx, channel, next_look=max(earliest, min(regular, settles or regular)), look_error=error)
+    _set(tx, channel, next_scan=max(earliest, min(regular, settles or regular)), scan_error=error)
     ready = select(file.c.key).where(mine, file.c.state == FileState.READY.value).limit(1)
     return ScanResult(ready=tx.connection.execute(ready).first() is not None, settles=settles, error=error)
 
 
 def _set(tx: Transaction, channel: str, **values: object) -> None:
     table = tables.channel
-    tx.connection.execute(update(table).where(table.c.name == channel, table.c.next_look.is_not(None)).values(**values))
+    tx.connection.execute(update(table).where(table.c.name == channel, table.c.next_scan.is_not(None)).values(**values))
 
 
 def known(tx: Transaction, channel: str, paths: Collection[str]) -> dict[str, FileRecord]:
@@ -248,7 +248,7 @@ def set_watched_directory(tx: Transaction, channel: str, watch: WatchedDirectory
     tx.connection.execute(
         update(tables.channel)
         .where(tables.channel.c.id == row.id)
-        .values(watch=wanted, next_look=None if watch is None else tx.now, look_error=None)
+        .values(watch=wanted, next_scan=None if watch is None else tx.now, scan_error=None)
     )
 
 
@@ -339,7 +339,7 @@ def retry_files(tx: Transaction, channel: str, path: str | None) -> int:
         where += _one(number, path)
     values = {"state": FileState.READY.value, "since": tx.now, "error": None, "run_id": None}
     count = tx.connection.execute(update(tables.file).where(*where).values(**values)).rowcount
-    _set(tx, channel, next_look=tx.now)
+    _set(tx, channel, next_scan=tx.now)
     return count
 
 

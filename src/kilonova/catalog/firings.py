@@ -71,14 +71,14 @@ def trigger_interests(tx: Transaction) -> list[TriggerInterest]:
 
 def triggers_due(tx: Transaction) -> list[int]:
     """Return the triggers whose next check is due."""
-    query = active_triggers().where(tables.trigger.c.wake <= tx.now)
+    query = active_triggers().where(tables.trigger.c.next_check <= tx.now)
     return list(tx.connection.execute(query.with_only_columns(tables.trigger.c.id)).scalars())
 
 
 def next_check(tx: Transaction) -> datetime | None:
     """Return the time of the next check of a trigger; None if no trigger waits for a time."""
-    waits = active_triggers().where(tables.trigger.c.wake.is_not(None))  # first by the index, no minimum over all
-    query = waits.with_only_columns(tables.trigger.c.wake).order_by(tables.trigger.c.wake).limit(1)
+    waits = active_triggers().where(tables.trigger.c.next_check.is_not(None))  # first by the index, no minimum over all
+    query = waits.with_only_columns(tables.trigger.c.next_check).order_by(tables.trigger.c.next_check).limit(1)
     return tx.connection.execute(query).scalar()
 
 
@@ -90,7 +90,7 @@ def active_triggers() -> Select[tuple[int, str, object, object, datetime]]:
             tables.binding.c.name,
             tables.trigger.c.definition,
             tables.trigger.c.state,
-            tables.trigger.c.wake,
+            tables.trigger.c.next_check,
         )
         .join(tables.binding, tables.binding.c.id == tables.trigger.c.binding_id)
         .where(tables.trigger.c.active, tables.binding.c.active, ~tables.binding.c.paused)
@@ -114,8 +114,8 @@ def fire(tx: Transaction, numbers: Collection[int]) -> list[str]:
     for row, trigger, state in found:
         number, binding = row.id, row.name
         looked = evaluate(trigger, state, news, tx.now)
-        if (looked.state, looked.wake) != (state, row.wake):
-            values = {"state": codec.state_to_json(looked.state), "wake": looked.wake}
+        if (looked.state, looked.next_check) != (state, row.next_check):
+            values = {"state": codec.state_to_json(looked.state), "next_check": looked.next_check}
             tx.connection.execute(update(tables.trigger).where(tables.trigger.c.id == number).values(**values))
         if looked.occurrence is not None:
             _insert(tx, binding, number, looked.occurrence.name, looked.occurrence.time)
@@ -204,15 +204,17 @@ def claim(tx: Transaction, server: str, room: int, limit: int | None) -> tuple[l
     running: dict[str, int] = {}
     for row in tx.connection.execute(select(binding.c.workflow).where(binding.c.name.in_(busy))):
         running[row.workflow] = running.get(row.workflow, 0) + 1
-    columns = (binding.c.name, binding.c.workflow, binding.c.priority, binding.c.queue)
+    columns = (binding.c.name, binding.c.workflow, binding.c.priority, binding.c.merge_window)
     waiting = [
         Waiting(
             binding=row.name,
             workflow=row.workflow,
             priority=row.priority,
             since=row.since,
-            merge_window=None if row.attempts else row.queue,  # after a failed merged run, retried without merging
-            reads=frozenset() if row.queue is None or row.attempts else _reads(tx, row.name),
+            merge_window=None
+            if row.attempts
+            else row.merge_window,  # after a failed merged run, retried without merging
+            reads=frozenset() if row.merge_window is None or row.attempts else _reads(tx, row.name),
         )
         for row in tx.connection.execute(
             select(*columns, func.min(firing.c.time).label("since"), func.max(firing.c.attempts).label("attempts"))
@@ -222,7 +224,7 @@ def claim(tx: Transaction, server: str, room: int, limit: int | None) -> tuple[l
         )
         if row.name not in busy
     ]
-    ready, wake = batch_firings(waiting, tx.now)
+    ready, next_check = batch_firings(waiting, tx.now)
     batches = []
     for batch in select_bindings(ready, running, room, limit):
         parts = []
@@ -234,7 +236,7 @@ def claim(tx: Transaction, server: str, room: int, limit: int | None) -> tuple[l
             _move(tx, numbers, FiringEvent.CLAIM, server=server)
             parts.append(Claim(binding=one.binding, firings=numbers, server=server))
         batches.append(Batch(tuple(parts)))
-    return batches, wake
+    return batches, next_check
 
 
 def _reads(tx: Transaction, binding: str) -> frozenset[tuple[str, int]]:
@@ -295,8 +297,10 @@ def explicit(tx: Transaction, claimed: Claim) -> bool:
 
     The triggers of a task that is in no workflowette are not declared: new input makes it due.
     """
-    alone = select(tables.binding.c.alone).where(tables.binding.c.name == claimed.binding, tables.binding.c.active)
-    if not tx.connection.execute(alone).scalar():
+    implicit = select(tables.binding.c.implicit).where(
+        tables.binding.c.name == claimed.binding, tables.binding.c.active
+    )
+    if not tx.connection.execute(implicit).scalar():
         return True
     firing = tables.firing
     by_hand = select(firing.c.id).where(firing.c.id.in_(claimed.firings), firing.c.trigger_id.is_(None))

@@ -394,7 +394,7 @@ def _bindings(tx: Transaction) -> dict[str, BindingSummary]:
         BindingSummary(
             name=row.name,
             workflowette=row.workflowette,
-            implicit=row.alone,
+            implicit=row.implicit,
             paused=row.paused,
             due=due.get(row.id, 0),
         )

@@ -64,8 +64,8 @@ channel = Table(
     Column("checks", JSON(none_as_null=True)),
     Column("policy", JSON(none_as_null=True)),
     Column("watch", JSON(none_as_null=True)),
-    Column("next_look", UtcTime, index=True),
-    Column("look_error", Text),
+    Column("next_scan", UtcTime, index=True),
+    Column("scan_error", Text),
     Column("adopts", Boolean),
     Column("several_writers", Boolean),
     Column("stamp", String),
@@ -248,7 +248,7 @@ run_output = Table(
     Column("task", String),
     Column("reason", Text, nullable=False),
     Column("seconds", Float, nullable=False),
-    Column("way", String),
+    Column("method", String),
     Column("change_bytes", BigInteger),
     Column("whole_bytes", BigInteger),
     Column("estimates", JSON(none_as_null=True)),
@@ -281,8 +281,8 @@ binding = Table(
     Column("workflow", String, nullable=False),
     Column("workflowette", String, nullable=False),
     Column("priority", Integer, nullable=False),
-    Column("queue", Float),
-    Column("alone", Boolean, nullable=False),
+    Column("merge_window", Float),
+    Column("implicit", Boolean, nullable=False),
     Column("active", Boolean, nullable=False),
     Column("paused", Boolean, nullable=False),
 )
@@ -294,7 +294,7 @@ trigger = Table(
     Column("binding_id", ForeignKey("binding.id"), nullable=False, index=True),
     Column("definition", JSON, nullable=False),
     Column("state", JSON, nullable=False),
-    Column("wake", UtcTime, index=True),
+    Column("next_check", UtcTime, index=True),
     Column("active", Boolean, nullable=False),
 )
 
@@ -354,7 +354,7 @@ event = Table(
 )
 
 subscription = Table(
-    "outlet",
+    "subscription",
     metadata,
     Column("name", String, primary_key=True),
     Column("definition", JSON, nullable=False),

@@ -37,7 +37,7 @@ class _Group:
     workflowette: str
     triggers: tuple[Trigger, ...]
     priority: int
-    queue: float | None
+    merge_window: float | None
 
 
 class Workflow(Workflowette):
@@ -128,7 +128,7 @@ class Workflow(Workflowette):
                 workflowette=workflowette,
                 triggers=tuple(on) if isinstance(on, Iterable) else (on,),
                 priority=priority,
-                queue=None if mergeable is None else seconds_of(mergeable),
+                merge_window=None if mergeable is None else seconds_of(mergeable),
             )
         except KilonovaError as error:
             raise error.with_context(binding=name) from None
@@ -194,7 +194,7 @@ class Workflow(Workflowette):
                     triggers=group.triggers,
                     workflowette=group.workflowette,
                     priority=group.priority,
-                    merge_window=group.queue,
+                    merge_window=group.merge_window,
                 )
             )
         return (*found, *(_alone(name, unit) for name, unit in left.items()))

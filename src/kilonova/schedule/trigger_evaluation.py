@@ -71,12 +71,12 @@ class Evaluation:
     Attributes:
         state: the trigger's new state.
         occurrence: the occurrence for which it fires; None if it does not fire.
-        wake: the time of the next evaluation if there is no new input; None if none is needed.
+        next_check: the time of the next evaluation if there is no new input; None if none is needed.
     """
 
     state: TriggerState
     occurrence: Occurrence | None
-    wake: datetime | None
+    next_check: datetime | None
 
 
 def initial_state(trigger: Trigger, now: datetime, event: int) -> TriggerState:
@@ -106,8 +106,8 @@ def evaluate(trigger: Trigger, state: TriggerState, happened: TriggerInputs, now
     """Evaluate a trigger: return its new state and the occurrence for which it fires, if any."""
     looks = [_evaluate(item, one, happened, now) for item, one in zip(conditions_of(trigger), state, strict=True)]
     found = [each.occurrence or one.fired for each, one in zip(looks, state, strict=True)]
-    waits = [each.wake for each in looks if each.wake is not None]
-    wake = min(waits) if waits else None
+    waits = [each.next_check for each in looks if each.next_check is not None]
+    next_check = min(waits) if waits else None
     whole = [occurrence for occurrence in found if occurrence is not None]
     states = tuple(each.state[0] for each in looks)
     if len(whole) < len(found):
@@ -115,9 +115,9 @@ def evaluate(trigger: Trigger, state: TriggerState, happened: TriggerInputs, now
         kept = tuple(
             replace(one, fired=occurrence if offers else None) for one, occurrence in zip(states, found, strict=True)
         )
-        return Evaluation(state=kept, occurrence=None, wake=wake)
+        return Evaluation(state=kept, occurrence=None, next_check=next_check)
     occurrence = Occurrence(" + ".join(each.name for each in whole), max(each.time for each in whole))
-    return Evaluation(state=states, occurrence=occurrence, wake=wake)
+    return Evaluation(state=states, occurrence=occurrence, next_check=next_check)
 
 
 def _evaluate(item: Condition, one: ConditionState, happened: TriggerInputs, now: datetime) -> Evaluation:
@@ -150,9 +150,9 @@ def _evaluate(item: Condition, one: ConditionState, happened: TriggerInputs, now
             assert_never(item)
 
 
-def _waits(state: ConditionState, wake: datetime | None) -> Evaluation:
-    return Evaluation(state=(replace(state, fired=None),), occurrence=None, wake=wake)
+def _waits(state: ConditionState, next_check: datetime | None) -> Evaluation:
+    return Evaluation(state=(replace(state, fired=None),), occurrence=None, next_check=next_check)
 
 
-def _fires(state: ConditionState, occurrence: Occurrence, wake: datetime | None) -> Evaluation:
-    return Evaluation(state=(state,), occurrence=occurrence, wake=wake)
+def _fires(state: ConditionState, occurrence: Occurrence, next_check: datetime | None) -> Evaluation:
+    return Evaluation(state=(state,), occurrence=occurrence, next_check=next_check)

@@ -36,7 +36,7 @@ class ConditionStatus:
         text: its progress, as text.
         rows: how many rows have arrived, if it counts them and waits for more; None otherwise.
         since: the arrival time of the oldest new input on its channel, if it waits for more; None otherwise.
-        wake: the time at which it is met without new input; None if there is none.
+        next_check: the time at which it is met without new input; None if there is none.
     """
 
     trigger: Condition
@@ -44,7 +44,7 @@ class ConditionStatus:
     text: str
     rows: int | None
     since: datetime | None
-    wake: datetime | None
+    next_check: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class TriggerStatus:
         text: its description.
         waits: its progress, as text.
         ready: whether it fires when a server evaluates it next.
-        wake: the time of the next evaluation if there is no new input; None if none is needed.
+        next_check: the time of the next evaluation if there is no new input; None if none is needed.
         parts: the status of each simple trigger in it.
     """
 
@@ -64,7 +64,7 @@ class TriggerStatus:
     text: str
     waits: str
     ready: bool
-    wake: datetime | None
+    next_check: datetime | None
     parts: tuple[ConditionStatus, ...]
 
 
@@ -93,7 +93,7 @@ def trigger_status(trigger: Trigger, state: TriggerState, happened: TriggerInput
         text=describe_trigger(trigger),
         waits="; ".join(part.text for part in parts),
         ready=looked.occurrence is not None,
-        wake=looked.wake,
+        next_check=looked.next_check,
         parts=parts,
     )
 
@@ -110,7 +110,7 @@ def _condition_status(item: Condition, one: ConditionState, happened: TriggerInp
         text=_lacking(item, one, looked, rows, since) if had is None else _had(item, looked, had),
         rows=rows,
         since=since,
-        wake=looked.wake,
+        next_check=looked.next_check,
     )
 
 
@@ -132,16 +132,17 @@ def _lacking(item: Condition, one: ConditionState, looked: Evaluation, rows: int
             return f"nothing new on {channel}" + (f" since point {one.seen}" if one.seen else "")
         case ArrivalTrigger(channel=channel, rows=int(wanted)):
             ripe = (
-                "" if looked.wake is None else f", the oldest at {_moment(since)}, old enough at {_moment(looked.wake)}"
+                ""
+                if looked.next_check is None
+                else f", the oldest at {_moment(since)}, old enough at {_moment(looked.next_check)}"
             )
             return f"{channel}: {rows:,} of {wanted:,} rows have come{ripe}"
         case ArrivalTrigger(channel=channel):
-            return (
-                f"the oldest new row of {channel} came at {_moment(since)} and is old enough at {_moment(looked.wake)}"
-            )
+            ripe = _moment(looked.next_check)
+            return f"the oldest new row of {channel} came at {_moment(since)} and is old enough at {ripe}"
         case TimeTrigger():
             missed = "" if looked.state[0].time == one.time else f"{_moment(one.time)} was missed; "
-            return f"{missed}the next time is {_moment(looked.wake)}"
+            return f"{missed}the next time is {_moment(looked.next_check)}"
         case RunTrigger(binding=binding, reached=reached):
             return f"no run of {binding} has {_VERBS[reached]} since"
         case _:

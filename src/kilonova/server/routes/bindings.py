@@ -50,7 +50,7 @@ class ConditionResponse:
         waits: its progress, as text.
         rows: number of rows that have arrived, where it counts them and there are not enough yet.
         since: arrival time of the oldest new input on its channel, where there is not enough yet.
-        wake: when it is met without further events.
+        next_check: when it is met without further events.
     """
 
     trigger: str
@@ -58,7 +58,7 @@ class ConditionResponse:
     waits: str
     rows: int | None
     since: datetime | None
-    wake: datetime | None
+    next_check: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +69,14 @@ class TriggerResponse:
         trigger: the trigger, as text.
         ready: whether it fires when a server evaluates it next.
         waits: its progress, as text.
-        wake: when a server evaluates it without further events.
+        next_check: when a server evaluates it without further events.
         parts: the states of its conditions.
     """
 
     trigger: str
     ready: bool
     waits: str
-    wake: datetime | None
+    next_check: datetime | None
     parts: list[ConditionResponse]
 
 
@@ -211,7 +211,7 @@ def _pending(pending: BindingStatus) -> BindingStatusResponse:
                 trigger=each.text,
                 ready=each.ready,
                 waits=each.waits,
-                wake=each.wake,
+                next_check=each.next_check,
                 parts=[
                     ConditionResponse(
                         trigger=describe_trigger(part.trigger),
@@ -219,7 +219,7 @@ def _pending(pending: BindingStatus) -> BindingStatusResponse:
                         waits=part.text,
                         rows=part.rows,
                         since=part.since,
-                        wake=part.wake,
+                        next_check=part.next_check,
                     )
                     for part in each.parts
                 ],
