@@ -68,7 +68,7 @@ def test_triggers_say_what_they_wait_for(client: TestClient, shop: Project) -> N
             "waits": "point 1 of clicks has come",
             "rows": None,
             "since": None,
-            "wake": None,
+            "next_check": None,
         }
     ]
     assert (told["due"], told["last"]["state"]) == (1, "queued")
