@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import kilonova as kn
-from kilonova.catalog import channel_store, run_queries
+from kilonova.catalog import channel_store
+from kilonova.catalog.read_models import run_queries
 from kilonova.model.block import BlockName
 from kilonova.model.run import RunState
 from kilonova.warehouse.storage import Storage

@@ -31,8 +31,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import kilonova as kn
-from kilonova.catalog import channel_store, firings, run_queries
+from kilonova.catalog import channel_store, firings
 from kilonova.catalog.database import Transaction
+from kilonova.catalog.read_models import run_queries
 from kilonova.errors import CatalogError, Conflict, KilonovaError, LeaseLost
 from kilonova.model.firing import FiringState
 from kilonova.model.run import RunState

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from kilonova.catalog import channel_store, events, registry, run_queries, runs, tables
+from kilonova.catalog import channel_store, events, registry, runs, tables
 from kilonova.catalog.database import Catalog
+from kilonova.catalog.read_models import run_queries
 from kilonova.errors import Conflict, InvalidState, LeaseLost, NotFound
 from kilonova.model.block import Base, Delta
 from kilonova.model.channel import PointState

@@ -23,8 +23,9 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import Table
 
-from kilonova.catalog import channel_store, gc_roots, registry, run_queries, runs, tables
+from kilonova.catalog import channel_store, gc_roots, registry, runs, tables
 from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.read_models import run_queries
 from kilonova.errors import Conflict, InvalidState, LeaseLost, NotFound
 from kilonova.model.block import Base, Delta, Kind
 from kilonova.model.channel import PointState

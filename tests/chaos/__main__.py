@@ -34,7 +34,8 @@ import httpx2 as httpx
 import psutil
 
 import kilonova as kn
-from kilonova.catalog import channel_store, firings, run_queries
+from kilonova.catalog import channel_store, firings
+from kilonova.catalog.read_models import run_queries
 from kilonova.model.run import RunState
 from kilonova.service.project import Project
 from tests.chaos.client import Client, crowd, parquet

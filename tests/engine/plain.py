@@ -16,10 +16,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import assert_never
 
-from kilonova.catalog import channel_store, registry, run_queries, runs
+from kilonova.catalog import channel_store, registry, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.files import ReadyFile
 from kilonova.catalog.planner_input import load_planner_input
+from kilonova.catalog.read_models import run_queries
 from kilonova.engine.directory_ingest import BatchLimits, IngestPlan, ingest_batch
 from kilonova.engine.directory_scan import scan_directory
 from kilonova.engine.garbage import GCReport, collect_garbage

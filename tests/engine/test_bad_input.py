@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 import kilonova as kn
-from kilonova.catalog import channel_store, registry, run_queries
+from kilonova.catalog import channel_store, registry
+from kilonova.catalog.read_models import run_queries
 from kilonova.errors import (
     DeclarationError,
     EncodingError,

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.catalog import run_queries, runs
+from kilonova.catalog import runs
 from kilonova.catalog.database import Catalog
+from kilonova.catalog.read_models import run_queries
 from kilonova.errors import Cancelled, Conflict, KilonovaError, LeaseLost
 from kilonova.model.run import RunState
 from tests.databases import DIALECTS, Clock, emptied, empty_database

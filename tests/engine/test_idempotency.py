@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from kilonova.catalog import channel_store, run_queries
+from kilonova.catalog import channel_store
 from kilonova.catalog.database import Catalog
+from kilonova.catalog.read_models import run_queries
 from kilonova.engine.ingest import IngestAcknowledgement, IngestSource, ingest
 from kilonova.engine.run_events import no_listener
 from kilonova.engine.run_protocol import RunEnvironment

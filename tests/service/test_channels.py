@@ -197,9 +197,9 @@ def test_no_more_than_the_last_blocks_are_looked_at_for_schemas(
     declare(looking.catalog, "logs")
     for _ in range(3):
         ingested(looking.catalog, "logs")
-    monkeypatch.setattr("kilonova.catalog.schema_history._LOOKED_AT", 3)
+    monkeypatch.setattr("kilonova.catalog.read_models.schema_history._LOOKED_AT", 3)
     assert [each.point for each in looking.schemas("logs")] == [1]
-    monkeypatch.setattr("kilonova.catalog.schema_history._LOOKED_AT", 2)
+    monkeypatch.setattr("kilonova.catalog.read_models.schema_history._LOOKED_AT", 2)
     assert looking.schemas("logs") == ()
 
 

@@ -204,7 +204,13 @@ def _put_triggers(tx: Transaction, workflow: str, wanted: Mapping[int, Sequence[
             if known.pop((binding, json.dumps(definition, sort_keys=True)), None) is None:
                 state = codec.state_to_json(initial_state(trigger, tx.now, event))
                 new.append(
-                    {"binding_id": binding, "definition": definition, "state": state, "next_check": tx.now, "active": True}
+                    {
+                        "binding_id": binding,
+                        "definition": definition,
+                        "state": state,
+                        "next_check": tx.now,
+                        "active": True,
+                    }
                 )
     insert_all(tx, table, new)
     _update_each(tx, table, [{"key": number, "active": False, "next_check": None} for number in known.values()])

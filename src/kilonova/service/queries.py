@@ -6,31 +6,17 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kilonova.catalog import (
-    binding_status,
-    bindings,
-    channel_store,
-    events,
-    files,
-    firings,
-    metrics,
-    point_history,
-    registry,
-    run_queries,
-    schema_history,
-    servers,
-    subscriptions,
-    tokens,
-)
+from kilonova.catalog import bindings, channel_store, events, files, firings, registry, servers, subscriptions, tokens
 from kilonova.catalog import runs as records
-from kilonova.catalog.binding_status import BindingStatus, UpcomingTrigger
 from kilonova.catalog.compaction_stats import delta_stacks
 from kilonova.catalog.database import Catalog, Transaction
-from kilonova.catalog.metrics import CatalogMetrics
-from kilonova.catalog.overview import Overview, overview, progress_of_runs
 from kilonova.catalog.planner_input import load_planner_input
-from kilonova.catalog.run_inputs import port_reads
-from kilonova.catalog.task_runs import TaskRun, task_runs
+from kilonova.catalog.read_models import binding_status, metrics, point_history, run_queries, schema_history
+from kilonova.catalog.read_models.binding_status import BindingStatus, UpcomingTrigger
+from kilonova.catalog.read_models.metrics import CatalogMetrics
+from kilonova.catalog.read_models.overview import Overview, overview, progress_of_runs
+from kilonova.catalog.read_models.run_inputs import port_reads
+from kilonova.catalog.read_models.task_runs import TaskRun, task_runs
 from kilonova.errors import NotFound
 from kilonova.model.compaction_policy import Policy
 from kilonova.model.event import Event, EventKind

@@ -9,8 +9,8 @@ from datetime import datetime
 from kilonova.catalog import bindings, registry, servers
 from kilonova.catalog import runs as records
 from kilonova.catalog.files import DirectoryState
-from kilonova.catalog.point_history import PointRecord
-from kilonova.catalog.run_inputs import PortRead
+from kilonova.catalog.read_models.point_history import PointRecord
+from kilonova.catalog.read_models.run_inputs import PortRead
 from kilonova.engine.run_log import format_entry
 from kilonova.errors import KilonovaError
 from kilonova.model.channel import ChannelState

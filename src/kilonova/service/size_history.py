@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kilonova.catalog.database import Transaction
-from kilonova.catalog.point_history import PointRecord, point_records, size_at
+from kilonova.catalog.read_models.point_history import PointRecord, point_records, size_at
 from kilonova.model.block import Base
 from kilonova.model.run import RunKind
 

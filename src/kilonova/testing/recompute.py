@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kilonova.catalog import run_queries, runs
+from kilonova.catalog import runs
 from kilonova.catalog.planner_input import load_planner_input
+from kilonova.catalog.read_models import run_queries
 from kilonova.engine.invocation import invoke, validate_output
 from kilonova.model.channel import ChannelState
 from kilonova.model.encoding import Changes, delta_schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from kilonova.catalog.overview import BindingSummary, ChannelSummary, InputSummary, Overview, TaskSummary
+from kilonova.catalog.read_models.overview import BindingSummary, ChannelSummary, InputSummary, Overview, TaskSummary
 from kilonova.model.task import Mode, Production
 from tests.databases import NOON
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilonova.catalog.point_history import BlockRecord, PointRecord
+from kilonova.catalog.read_models.point_history import BlockRecord, PointRecord
 from kilonova.model.block import Base, Delta, Kind
 from kilonova.model.channel import PointState
 from kilonova.model.run import Run, RunKind, RunState

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kilonova.catalog.overview import Overview
+from kilonova.catalog.read_models.overview import Overview
 from kilonova.server.page.graph.drawing import Drawing, draw_graph
 from kilonova.server.page.graph.geometry import Point, Rectangle
 from kilonova.server.page.overview_cache import neighbourhood, select_part

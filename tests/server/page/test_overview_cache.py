@@ -12,7 +12,7 @@ import kilonova as kn
 from kilonova.catalog import channel_store, firings, gc_roots, registry, runs
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.firings import Claim
-from kilonova.catalog.overview import Overview
+from kilonova.catalog.read_models.overview import Overview
 from kilonova.model.compaction_policy import Manual
 from kilonova.model.progress import RunProgress, StepProgress, TaskCount
 from kilonova.model.task import Mode

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from kilonova.catalog.overview import ChannelSummary, Overview, TaskSummary
+from kilonova.catalog.read_models.overview import ChannelSummary, Overview, TaskSummary
 from kilonova.server.page.formatting import size
 from kilonova.service.queries import ProjectReader
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from kilonova.catalog.task_runs import TaskRun
+from kilonova.catalog.read_models.task_runs import TaskRun
 from kilonova.errors import KilonovaError, NotFound
 from kilonova.model.task import Function, Variant
 from kilonova.server.page.charts import Scale, Tick, steps

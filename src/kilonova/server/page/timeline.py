@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kilonova.catalog.point_history import BlockRecord, PointRecord
+from kilonova.catalog.read_models.point_history import BlockRecord, PointRecord
 from kilonova.model.block import Base
 from kilonova.model.run import RunKind
 from kilonova.server.page.charts import Scale

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from kilonova.catalog.overview import Overview
+from kilonova.catalog.read_models.overview import Overview
 from kilonova.server.page.graph.picture import graph_picture
 from kilonova.server.page.overview_cache import OverviewCache, select_part
 from kilonova.server.page.rendering import PageRenderer

@@ -10,7 +10,7 @@ from zlib import crc32
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from kilonova.catalog.overview import Overview
+from kilonova.catalog.read_models.overview import Overview
 from kilonova.server.page.formatting import holding
 from kilonova.server.page.graph.picture import graph_picture
 from kilonova.server.page.overview_cache import (

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from kilonova.catalog.binding_status import BindingStatus
 from kilonova.catalog.bindings import RegisteredBinding
+from kilonova.catalog.read_models.binding_status import BindingStatus
 from kilonova.catalog.servers import ServerStatus
 from kilonova.model.firing import Firing, FiringState
 from kilonova.model.trigger import describe_trigger

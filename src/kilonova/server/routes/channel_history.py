@@ -8,8 +8,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from kilonova.catalog.point_history import BlockRecord, PointRecord
-from kilonova.catalog.schema_history import SchemaRecord
+from kilonova.catalog.read_models.point_history import BlockRecord, PointRecord
+from kilonova.catalog.read_models.schema_history import SchemaRecord
 from kilonova.model.block import Block
 from kilonova.model.channel import PointState
 from kilonova.model.encoding import describe_encoding

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from fastapi import APIRouter, Request, Response
 
-from kilonova.catalog.task_runs import TaskRun
+from kilonova.catalog.read_models.task_runs import TaskRun
 from kilonova.model.run import RefreshMethod
 from kilonova.model.task import Mode
 from kilonova.server.routes.channel_history import BlockResponse, part_shown

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, takewhile
 
-from kilonova.catalog.overview import InputSummary, Overview, TaskSummary
+from kilonova.catalog.read_models.overview import InputSummary, Overview, TaskSummary
 from kilonova.server.page.graph.geometry import Line, Point, PortPosition, Rectangle, Size, Way, joined
 from kilonova.server.page.graph.nesting import NestedUnits, nest_workflowettes
 

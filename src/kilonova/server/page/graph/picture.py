@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kilonova.catalog.overview import Overview
+from kilonova.catalog.read_models.overview import Overview
 from kilonova.server.page.graph.drawing import Drawing, draw_graph
 from kilonova.server.page.overview_cache import StatusBadge, task_status
 

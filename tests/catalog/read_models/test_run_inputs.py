@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kilonova.catalog import channel_store, registry, runs
 from kilonova.catalog.database import Catalog
-from kilonova.catalog.run_inputs import BlockRead, PortRead, port_reads
+from kilonova.catalog.read_models.run_inputs import BlockRead, PortRead, port_reads
 from kilonova.model.block import Base, Delta
 from kilonova.model.run import RunInput, RunKind
 from kilonova.model.task import Mode, Port

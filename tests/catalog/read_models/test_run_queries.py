@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from kilonova.catalog import bindings, channel_store, firings, registry, run_queries, runs
+from kilonova.catalog import bindings, channel_store, firings, registry, runs
 from kilonova.catalog.database import Catalog
+from kilonova.catalog.read_models import run_queries
 from kilonova.errors import NotFound
 from kilonova.model.binding import Binding
 from kilonova.model.block import Base

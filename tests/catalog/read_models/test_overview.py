@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import event, select
 
-from kilonova.catalog import bindings, channel_store, events, firings, gc_roots, registry, run_queries, runs, tables
+from kilonova.catalog import bindings, channel_store, events, firings, gc_roots, registry, runs, tables
 from kilonova.catalog.database import Catalog, Transaction
-from kilonova.catalog.overview import Overview, overview
+from kilonova.catalog.read_models import run_queries
+from kilonova.catalog.read_models.overview import Overview, overview
 from kilonova.errors import Conflict
 from kilonova.model.binding import Binding
 from kilonova.model.block import Base, Delta, Kind

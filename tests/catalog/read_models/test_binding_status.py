@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event
 
-from kilonova.catalog import binding_status, bindings, firings, registry, runs
-from kilonova.catalog.binding_status import BindingStatus
+from kilonova.catalog import bindings, firings, registry, runs
 from kilonova.catalog.database import Catalog
+from kilonova.catalog.read_models import binding_status
+from kilonova.catalog.read_models.binding_status import BindingStatus
 from kilonova.errors import NotFound
 from kilonova.model.binding import Binding
 from kilonova.model.firing import FiringState
