@@ -60,7 +60,7 @@ docs: $(STAMP)
 
 # The pictures of the web page in the docs, taken anew.
 pictures: $(STAMP) browser
-	KILONOVA_PICTURES=1 $(BIN)/pytest tests/page/test_pictures.py
+	KILONOVA_PICTURES=1 $(BIN)/pytest tests/web/browser/test_pictures.py
 
 format: $(STAMP)
 	$(BIN)/ruff format .

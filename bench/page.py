@@ -13,9 +13,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from bench.crowd import fill, workflows
 from bench.report import Goal, Report, Scale
-from kilonova.server.http_server import serve_http
-from kilonova.server.loop import Server
+from kilonova.scheduler.loop import Server
 from kilonova.service.project import open_project
+from kilonova.web.application import serve_http
 
 _PAGES = {
     "workflow": "/",

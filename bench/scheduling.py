@@ -32,9 +32,9 @@ from kilonova.model.event import EventKind
 from kilonova.model.run import RunKind, RunOutput
 from kilonova.model.schema import Schema
 from kilonova.model.version import Version
-from kilonova.server.loop import Server
-from kilonova.server.messages import BatchEnded, FiringOutcome, Work, WorkerReady
-from kilonova.server.workers import Heard, Worker
+from kilonova.scheduler.loop import Server
+from kilonova.scheduler.messages import BatchEnded, FiringOutcome, Work, WorkerReady
+from kilonova.scheduler.workers import Heard, Worker
 from kilonova.service.project import Project, open_project
 
 SCHEMA = Schema.of(("id", "bigint"))

@@ -24,7 +24,7 @@ from kilonova.cli.inspect import continued
 from kilonova.cli.main import app, main
 from kilonova.model.run import RunKind
 from kilonova.service.project import open_project
-from tests.server.receiver import receiving
+from tests.receiver import receiving
 
 WORKFLOW = """
 import kilonova as kn

@@ -30,9 +30,9 @@ def serve(
     json: Annotated[bool, typer.Option("--json", help="Log JSON, an object per line.")] = False,
 ) -> None:
     """Run a server until interrupted: fire triggers, start due bindings, serve the page. Many can share a catalog."""
-    from kilonova.server.http_server import serve_http
-    from kilonova.server.logs import log, logging_to, say
-    from kilonova.server.loop import Server
+    from kilonova.scheduler.logs import log, logging_to, say
+    from kilonova.scheduler.loop import Server
+    from kilonova.web.application import serve_http
 
     mine = {"workers": workers, "host": host, "port": port}
     given = common.given | {"serve": {name: value for name, value in mine.items() if value is not None}}

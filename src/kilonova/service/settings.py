@@ -83,7 +83,7 @@ class ServeSection(BaseModel):
         guesses: rate limit of invalid tokens per address; valid ones are accepted even beyond it.
         connections: maximum number of concurrent connections to the API.
         arrival: seconds that the head of a request may take, within a factor of two; see
-            `kilonova.server.connections`.
+            `kilonova.api.connections`.
         sources: the directories and URLs from which HTTP clients may ingest files, recursively.
         formats: Spark formats that HTTP clients may use besides Parquet, ORC, CSV and JSON.
         webhooks: hosts allowed in webhooks although they are this machine or on its link, such as localhost.

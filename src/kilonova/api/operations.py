@@ -1,0 +1,140 @@
+"""Long-running operations of the API, done by workers; clients wait for the outcome or poll for it.
+
+Outcomes are kept in memory by the server that accepted the operation; lasting results are recorded in the catalog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kilonova.errors import Cancelled, Conflict, NotFound, SparkUnavailable
+from kilonova.service.spark_operations import SparkOperations
+
+_UNENDED = 100
+"""Maximum number of operations that wait or run at once."""
+
+_PAGES = 50
+"""Maximum number of these that are pages of rows: read-only clients leave room for others."""
+
+_ENDED = 1000
+"""Maximum number of outcomes that are kept."""
+
+
+_LOOK = 0.5
+"""Seconds between checks whether a client still waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """An accepted operation.
+
+    Attributes:
+        name: unguessable name by which to poll for the outcome.
+        what: the kind of operation.
+        outcome: future of the result, or of a `kilonova.service.spark_operations.OperationFailed`.
+    """
+
+    name: str
+    what: str
+    outcome: Future[Any]
+
+
+class WaitingClient(Protocol):
+    """Client that waits for a response."""
+
+    async def is_disconnected(self) -> bool:
+        """Return whether the client has disconnected."""
+
+
+def client_gone() -> Cancelled:
+    """Return the error of a request whose client has disconnected; the client does not receive it."""
+    return Cancelled("the client has gone", hint="Ask again; give an ingest an Idempotency-Key, so that it comes once")
+
+
+class Operations:
+    """The accepted operations of a server.
+
+    Args:
+        server: the server.
+    """
+
+    def __init__(self, server: SparkOperations) -> None:
+        self._server = server
+        self._asked: dict[str, Operation] = {}
+        self._lock = threading.Lock()
+
+    def ask(self, what: str, then: Callable[[], None] = lambda: None, **arguments: Any) -> Operation:
+        """Start an operation, done by a worker.
+
+        Args:
+            what: see `kilonova.service.spark_operations.SparkOperations.operation`.
+            then: called when it has ended, whatever the outcome, or if it is not accepted.
+            arguments: its arguments.
+
+        Raises:
+            Conflict: too many operations are waiting already.
+            SparkUnavailable: too many pages are waiting already.
+        """
+        with ExitStack() as after, self._lock:
+            after.callback(then)
+            ended = [name for name, asked in self._asked.items() if asked.outcome.done()]
+            if len(self._asked) - len(ended) >= _UNENDED:
+                raise Conflict(f"{_UNENDED} operations wait for workers already", hint="Try again later")
+            pages = sum(asked.what == "page" and not asked.outcome.done() for asked in self._asked.values())
+            if what == "page" and pages >= _PAGES:
+                raise SparkUnavailable(f"{_PAGES} pages wait for workers already", hint="Try again later")
+            for name in ended[: max(0, len(ended) - _ENDED)]:
+                del self._asked[name]
+            asked = Operation(name=uuid.uuid4().hex, what=what, outcome=self._server.operation(what, **arguments))
+            self._asked[asked.name] = asked
+            after.pop_all()
+        asked.outcome.add_done_callback(lambda _: then())
+        return asked
+
+    async def done(
+        self,
+        what: str,
+        then: Callable[[], None] = lambda: None,
+        *,
+        client: WaitingClient | None = None,
+        **arguments: Any,
+    ) -> Any:
+        """Start an operation, and wait for its result; see `ask`.
+
+        Args:
+            what: see `kilonova.service.spark_operations.SparkOperations.operation`.
+            then: called when it has ended, whatever the outcome, or if it is not accepted.
+            client: the waiting client: if it disconnects before a worker has begun, the operation is not done.
+            arguments: its arguments.
+
+        Raises:
+            OperationFailed: the operation failed.
+            Conflict: too many operations are waiting already.
+            SparkUnavailable: too many pages are waiting already.
+            Cancelled: the client has disconnected.
+        """
+        waiting = self.ask(what, then, **arguments).outcome
+        outcome = asyncio.wrap_future(waiting)
+        while client is not None and not (waiting.running() or outcome.done()):
+            await asyncio.wait([outcome], timeout=_LOOK)
+            if not waiting.running() and await client.is_disconnected() and waiting.cancel():
+                raise client_gone()
+        return await outcome
+
+    def asked(self, name: str) -> Operation:
+        """Return an operation by its name.
+
+        Raises:
+            NotFound: this server did not accept it, or has dropped its outcome.
+        """
+        try:
+            return self._asked[name]
+        except KeyError:
+            raise NotFound("there is no such operation", hint="Ask the server that took it; see the runs") from None

@@ -1,0 +1,379 @@
+"""Routes of channels: their state, rows, ingests, compaction and exports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.encoders import jsonable_encoder
+from fastapi.responses import JSONResponse
+
+from kilonova.api.allowed_sources import check_reader_options, check_source_allowed
+from kilonova.api.routes.context import (
+    ACCEPTED,
+    After,
+    Limit,
+    Number,
+    OperationResponse,
+    RouteContext,
+    RunStartedResponse,
+    Wait,
+    accepted_response,
+    paginate,
+)
+from kilonova.api.row_pages import row_page
+from kilonova.api.uploads import receive_upload, sent_as
+from kilonova.errors import KilonovaError, SettingsError
+from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy, describe_policy
+from kilonova.model.encoding import describe_encoding
+from kilonova.model.idempotency import check_key
+from kilonova.model.watched_file import FileState
+from kilonova.service.reports import ChannelStatus, DirectoryStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelResponse:
+    """A channel.
+
+    Attributes:
+        name: its name.
+        encoding: its encoding, as text.
+        columns: its columns and their types; empty while they are not known.
+        point: the latest readable point.
+        rows: number of rows in the blocks of the latest snapshot.
+        bytes: size of these blocks.
+        blocks: number of these blocks.
+        description: its description.
+        version: the version vector of the latest readable point.
+        reserved: number of points after it that runs are writing.
+        writers: the tasks that write it; none for a source.
+        several_writers: whether it may have several writers, and ingests beside them.
+    """
+
+    name: str
+    encoding: str
+    columns: dict[str, str]
+    point: int
+    rows: int
+    bytes: int
+    blocks: int
+    description: str
+    version: str
+    reserved: int
+    writers: list[str]
+    several_writers: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaStackResponse:
+    """The newest base of a channel and the deltas after it.
+
+    Attributes:
+        channel: the channel.
+        base: size of the base in bytes.
+        deltas: number of deltas after it.
+        bytes: their size.
+        readings: number of times they were merged.
+        paid: cost of these merges, in bytes.
+        price: cost of compacting, in bytes.
+        policy: the compaction policy, as text.
+    """
+
+    channel: str
+    base: int
+    deltas: int
+    bytes: int
+    readings: int
+    paid: float
+    price: float
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class IngestResponse:
+    """A completed ingest.
+
+    Attributes:
+        run: the number of its run.
+        repeated: whether this is an earlier run with the same idempotency key.
+    """
+
+    run: int
+    repeated: bool
+
+
+Options = Annotated[list[str] | None, Query(description="Options for Spark's reader, each as name=value.")]
+Point = Annotated[int | None, Query(ge=0, lt=2**31)]
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="Name of this ingest: sent again with the same rows, it is not carried out again.",
+    ),
+]
+
+
+_ARROW = "application/vnd.apache.arrow.stream"
+_ROWS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The rows.",
+        "headers": {"Kilonova-Point": {"description": "The point.", "schema": {"type": "integer"}}},
+        "content": {
+            "application/json": {"schema": {"type": "array", "items": {"type": "object"}}},
+            _ARROW: {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+
+
+def channel_routes(context: RouteContext) -> APIRouter:
+    """Return the routes of channels."""
+    router = APIRouter(tags=["channels"])
+    project = context.project
+
+    async def ingested(
+        request: Request, response: Response, wait: bool, then: Callable[[], None] = lambda: None, **arguments: Any
+    ) -> IngestResponse | OperationResponse:
+        if wait:
+            return IngestResponse(**await context.operations.done("ingest", then, client=request, **arguments))
+        return accepted_response(response, context.operations.ask("ingest", then, **arguments))
+
+    @router.get("/channels", dependencies=context.read)
+    def channels(request: Request, response: Response, after: After = "", limit: Limit = 100) -> list[ChannelResponse]:
+        """List the channels by name."""
+        found = [_shown(status) for status in project.channels(after, limit + 1)]
+        return paginate(request, response, found, limit, "after", lambda last: last.name)
+
+    @router.get("/channels/{name}", dependencies=context.read)
+    def channel(name: str) -> ChannelResponse:
+        """Return a channel."""
+        return _shown(project.channel(name))
+
+    @router.get("/channels/{name}/rows", dependencies=context.read, response_class=Response, responses=_ROWS)
+    async def rows(
+        name: str,
+        at: Point = None,
+        since: Point = None,
+        offset: Number = 0,
+        limit: Limit = 100,
+        format: Literal["json", "arrow"] = "json",
+    ) -> Response:
+        """Return a page of the rows of a channel at a point, or of the changes after one.
+
+        The header `Kilonova-Point` is the point: pass it as `at` to get further pages of the same point.
+        """
+        point, content = await row_page(
+            project, context.operations, name, at=at, since=since, offset=offset, limit=limit
+        )
+        headers = {"Kilonova-Point": str(point)}
+        if format == "arrow":
+            return Response(content, media_type=_ARROW, headers=headers)
+        table = pa.ipc.open_stream(content).read_all()
+        return JSONResponse(jsonable_encoder(table.to_pylist(), custom_encoder={bytes: bytes.hex}), headers=headers)
+
+    @router.post(
+        "/channels/{name}/blocks",
+        dependencies=context.operate,
+        responses=ACCEPTED,
+        openapi_extra=sent_as("application/x-ndjson", "text/csv", "application/vnd.apache.parquet"),
+    )
+    async def upload(
+        name: str,
+        request: Request,
+        response: Response,
+        format: Literal["parquet", "csv", "json"] = "json",
+        option: Options = None,
+        replace: bool = False,
+        wait: Wait = True,
+        key: Key = None,
+    ) -> IngestResponse | OperationResponse:
+        """Insert the rows of the request's body into a source channel, as one block."""
+        options, key = _pairs(option), _unquoted(key)
+        await run_in_threadpool(project.require_channel, name)
+        sent = await receive_upload(request, f"upload.{format}", project.settings.serve.upload)
+        arguments: dict[str, Any] = {
+            "channel": name,
+            "source": str(sent.file),
+            "format": format,
+            "options": options,
+            "replace": replace,
+            "idempotency_key": key,
+            "content_digest": sent.digest,
+        }
+        if wait and key is not None:  # a repeated request is answered though no worker is free
+            try:
+                earlier = await run_in_threadpool(partial(project.completed_ingest, **arguments))
+            except KilonovaError:
+                sent.discard()
+                raise
+            if earlier is not None:
+                sent.discard()
+                return IngestResponse(run=earlier.run, repeated=True)
+        return await ingested(request, response, wait, sent.discard, **arguments)
+
+    @router.post("/channels/{name}/ingests", dependencies=context.operate, responses=ACCEPTED)
+    async def refer(
+        name: str,
+        request: Request,
+        response: Response,
+        source: Annotated[str, Query(min_length=1, description="A file, a directory or a URL, as the server sees it.")],
+        format: str | None = None,
+        option: Options = None,
+        replace: bool = False,
+        in_place: bool = False,
+        wait: Wait = True,
+        key: Key = None,
+    ) -> IngestResponse | OperationResponse:
+        """Insert the rows of files at a location that `serve.sources` lists into a source channel, as one block.
+
+        With `in_place` the files become the block without being copied, and must not change until a compaction.
+        """
+        options, key = _pairs(option), _unquoted(key)
+        await run_in_threadpool(check_source_allowed, project.settings.serve, source, format)
+        await run_in_threadpool(project.require_channel, name)
+        return await ingested(
+            request,
+            response,
+            wait,
+            channel=name,
+            source=source,
+            format=format,
+            options=options,
+            replace=replace,
+            in_place=in_place,
+            idempotency_key=key,
+        )
+
+    @router.get("/channels/{name}/files", dependencies=context.read)
+    def files(name: str, limit: Limit = 100, state: FileState | None = None) -> DirectoryStatus:
+        """List the files of a channel's watched directory: quarantined, settling and ingested ones."""
+        return project.files(name, limit, state)
+
+    @router.post("/channels/{name}/files/retry", dependencies=context.operate)
+    def retry(name: str, path: str | None = None) -> dict[str, int]:
+        """Retry quarantined files of a watched directory: one, or all."""
+        return {"files": project.retry_files(name, path)}
+
+    @router.post("/channels/{name}/compaction", dependencies=context.operate, responses=ACCEPTED)
+    async def compact(
+        name: str, request: Request, response: Response, wait: Wait = True, deltas: bool = False
+    ) -> RunStartedResponse | OperationResponse:
+        """Write the latest snapshot of a channel as a base, or merge small neighbouring `deltas`."""
+        await run_in_threadpool(project.require_channel, name)
+        return await context.begun(request, response, wait, "compact", channel=name, deltas=deltas)
+
+    @router.get("/compaction-policies", dependencies=context.read)
+    def policies() -> list[DeltaStackResponse]:
+        """List the channels with deltas to merge: costs of merging and of compacting, and compaction policies."""
+        return [
+            DeltaStackResponse(
+                channel=each.channel,
+                base=each.base,
+                deltas=each.count,
+                bytes=each.deltas,
+                readings=len(each.readings),
+                paid=each.paid,
+                price=each.price,
+                policy=describe_policy(each.policy),
+            )
+            for each in project.delta_stacks()
+        ]
+
+    @router.put("/channels/{name}/compaction-policy", dependencies=context.operate)
+    def policy(
+        name: str,
+        rule: Literal["cost-based", "max-deltas", "manual"],
+        max_amplification: Annotated[
+            float, Query(gt=0, description="Maximum size of the deltas, in sizes of the base (cost-based).")
+        ] = 1.0,
+        deltas: Annotated[int, Query(ge=1, lt=2**31, description="Maximum number of deltas (max-deltas).")] = 1,
+    ) -> dict[str, str]:
+        """Set the compaction policy of a channel."""
+        rules: dict[str, Policy] = {
+            "cost-based": CostBased(max_amplification=max_amplification),
+            "max-deltas": MaxDeltas(deltas=deltas),
+            "manual": Manual(),
+        }
+        project.set_policy(name, rules[rule])
+        return {"channel": name, "policy": describe_policy(rules[rule])}
+
+    @router.delete("/channels/{name}", dependencies=context.admin)
+    def drop(name: str) -> dict[str, list[str]]:
+        """Drop a channel with its data, and the task that writes it."""
+        return {"tasks": list(project.drop(name))}
+
+    @router.post("/channels/{name}/exports", dependencies=context.admin, responses=ACCEPTED)
+    async def export(
+        name: str,
+        request: Request,
+        response: Response,
+        target: Annotated[str, Query(min_length=1, description="A new directory or URL, as the server sees it.")],
+        format: Literal["parquet", "csv", "json"] = "parquet",
+        at: Point = None,
+        since: Point = None,
+        wait: Wait = True,
+    ) -> RunStartedResponse | OperationResponse:
+        """Export the rows of a channel at a point, or the changes after one, to a location the server can reach."""
+        await run_in_threadpool(project.require_channel, name)
+        return await context.begun(
+            request, response, wait, "export", channel=name, target=target, format=format, at=at, since=since
+        )
+
+    return router
+
+
+def _shown(status: ChannelStatus) -> ChannelResponse:
+    state = status.state
+    schema = state.schema_at(state.latest_readable)
+    blocks = state.snapshot(state.latest_readable).blocks
+    return ChannelResponse(
+        name=state.channel.name,
+        encoding=describe_encoding(state.channel.encoding),
+        columns={column.name: column.type for column in schema.columns} if schema else {},
+        point=state.latest_readable,
+        rows=sum(block.statistics.rows for block in blocks),
+        bytes=sum(block.statistics.bytes for block in blocks),
+        blocks=len(blocks),
+        description=state.channel.description,
+        version=str(state.version(state.latest_readable)),
+        reserved=state.latest - state.latest_readable,
+        writers=list(status.writers),
+        several_writers=status.state.channel.several_writers,
+    )
+
+
+def _unquoted(key: str | None) -> str | None:
+    r"""Return an idempotency key without quotes; the draft of its standard wants it sent in quotes.
+
+    >>> _unquoted('"8e03978e"'), _unquoted("8e03978e"), _unquoted(None)
+    ('8e03978e', '8e03978e', None)
+
+    Raises:
+        SettingsError: it is not a valid key.
+    """
+    if key is None:
+        return None
+    if len(key) > 1 and key[0] == key[-1] == '"':
+        key = key[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+    check_key(key)
+    return key
+
+
+def _pairs(options: list[str] | None) -> dict[str, str]:
+    """Parse options for Spark's reader, each sent as `name=value`.
+
+    Raises:
+        SettingsError: an option is malformed, or does not say how a file is read.
+    """
+    pairs = [item.partition("=") for item in options or ()]
+    for name, equals, _ in pairs:
+        if not (name and equals):
+            raise SettingsError(f"the option {name!r} is not of the form name=value", hint="Send option=header=true")
+    given = {name: value for name, _, value in pairs}
+    check_reader_options(given)
+    return given

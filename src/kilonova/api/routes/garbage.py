@@ -1,0 +1,89 @@
+"""Route of garbage collection: deletes the blocks that are no longer needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+
+from kilonova.api.routes.context import RouteContext
+from kilonova.engine.garbage import GCReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GCDecisionResponse:
+    """Decision of garbage collection on a block.
+
+    Attributes:
+        channel: its channel.
+        block: its number.
+        kind: the points that it leads to.
+        rows: number of its rows.
+        bytes: its size.
+        held_by: the reason why it is needed; None if it is deleted.
+    """
+
+    channel: str
+    block: int
+    kind: str
+    rows: int
+    bytes: int
+    held_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GCResponse:
+    """Result of garbage collection, or of a dry run.
+
+    Attributes:
+        blocks: number of blocks to delete.
+        bytes: their size.
+        deleted: number of blocks whose files were deleted, those of failed runs included.
+        unknown_directories: directories in the warehouse that do not belong to this catalog; they are not touched.
+        looked_at: the decisions on blocks to delete; with `dry_run`, also on those that stay.
+    """
+
+    blocks: int
+    bytes: int
+    deleted: int
+    unknown_directories: list[str]
+    looked_at: list[GCDecisionResponse]
+
+
+def garbage_routes(context: RouteContext) -> APIRouter:
+    """Return the routes of garbage collection."""
+    router = APIRouter(tags=["channels"])
+
+    @router.post("/gc", dependencies=context.operate)
+    def garbage(
+        channel: Annotated[list[str] | None, Query()] = None,
+        dry_run: bool = False,
+        provenance: Literal["logical", "physical"] | None = None,
+    ) -> GCResponse:
+        """Delete the unneeded blocks of channels, or all; or list them, and the reasons to keep the others."""
+        done = context.project.collect_garbage(channel, dry_run=dry_run, provenance=provenance)
+        return _shown(done, everything=dry_run)
+
+    return router
+
+
+def _shown(done: GCReport, *, everything: bool) -> GCResponse:
+    going = [verdict for verdict in done.verdicts if verdict.goes]
+    return GCResponse(
+        blocks=len(going),
+        bytes=sum(verdict.block.statistics.bytes for verdict in going),
+        deleted=done.swept,
+        unknown_directories=list(done.unknown_directories),
+        looked_at=[
+            GCDecisionResponse(
+                channel=verdict.channel,
+                block=verdict.block.number,
+                kind=str(verdict.block.kind),
+                rows=verdict.block.statistics.rows,
+                bytes=verdict.block.statistics.bytes,
+                held_by=verdict.held_by,
+            )
+            for verdict in (done.verdicts if everything else going)
+        ],
+    )

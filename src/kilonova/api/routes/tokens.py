@@ -1,0 +1,52 @@
+"""Routes of tokens, for the role admin. The first token is created on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from kilonova.api.routes.context import RouteContext
+from kilonova.catalog.tokens import NAME, Token
+from kilonova.model.role import Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenResponse:
+    """A new token.
+
+    Attributes:
+        name: its holder's name.
+        role: its role, which says what it permits.
+        token: the secret, which is not shown again.
+    """
+
+    name: str
+    role: Role
+    token: str
+
+
+def token_routes(context: RouteContext) -> APIRouter:
+    """Return the routes of tokens."""
+    router = APIRouter(tags=["tokens"])
+    project = context.project
+
+    @router.get("/tokens", dependencies=context.trusted)
+    def tokens() -> list[Token]:
+        """List the tokens, without their secrets."""
+        return project.tokens()
+
+    @router.post("/tokens", dependencies=context.trusted, status_code=201)
+    def create(response: Response, name: Annotated[str, Query(pattern=NAME)], role: Role = Role.READ) -> TokenResponse:
+        """Create a token. Its secret is shown once, here."""
+        response.headers["Cache-Control"] = "no-store"
+        return TokenResponse(name=name, role=role, token=project.create_token(name, role.value))
+
+    @router.delete("/tokens/{name}", dependencies=context.trusted)
+    def revoke(name: str) -> list[Token]:
+        """Revoke a token; return the remaining ones."""
+        project.revoke_token(name)
+        return project.tokens()
+
+    return router

@@ -1,0 +1,148 @@
+"""Routes of verification: checking that the blocks in the warehouse are as they were written, and repair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from kilonova.api.routes.context import ACCEPTED, OperationResponse, RouteContext, Wait, accepted_response
+from kilonova.model.damage import DamageKind
+from kilonova.service.fsck import FsckReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamageResponse:
+    """Damage of a block: a file or directory that is not as it was written.
+
+    Attributes:
+        channel: the block's channel.
+        block: the name of its directory.
+        kind: the points that it leads to.
+        file: the file in it; None for the directory as a whole.
+        damage: the difference.
+    """
+
+    channel: str
+    block: str
+    kind: str
+    file: str | None
+    damage: DamageKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemedyResponse:
+    """Remedy for a damaged channel.
+
+    Attributes:
+        channel: the channel.
+        remedy: the remedy.
+        automatic: whether `kilonova fsck --repair` applies it.
+    """
+
+    channel: str
+    remedy: str
+    automatic: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerificationResponse:
+    """Result of a verification.
+
+    Attributes:
+        blocks: number of blocks verified.
+        files: number of their files.
+        bytes: total size of these files.
+        damages: the damages found.
+        remedies: the remedy for each damaged channel.
+        unreferenced: block directories that are unknown to the catalog, or recorded there as deleted.
+    """
+
+    blocks: int
+    files: int
+    bytes: int
+    damages: list[DamageResponse]
+    remedies: list[RemedyResponse]
+    unreferenced: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnrepairedResponse:
+    """A damaged channel that can be repaired only by supplying its rows again.
+
+    Attributes:
+        channel: the channel.
+        remedy: the remedy.
+    """
+
+    channel: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairResponse:
+    """Result of a repair.
+
+    Attributes:
+        blocks: number of blocks verified.
+        mended: the channels that were repaired.
+        left: the channels that are still damaged.
+    """
+
+    blocks: int
+    mended: list[str]
+    left: list[UnrepairedResponse]
+
+
+def verification_routes(context: RouteContext) -> APIRouter:
+    """Return the routes of verification."""
+    router = APIRouter(tags=["channels"])
+
+    @router.get("/verification", dependencies=context.operate)
+    def verification(
+        channel: Annotated[list[str] | None, Query()] = None, checksums: bool = False
+    ) -> VerificationResponse:
+        """Compare the blocks of channels, or all, with what was written: names and sizes, or contents as well."""
+        return _shown(context.project.fsck(channel, checksums=checksums))
+
+    @router.post("/verification", dependencies=context.operate, responses=ACCEPTED)
+    async def repair(
+        request: Request,
+        response: Response,
+        channel: Annotated[list[str] | None, Query()] = None,
+        checksums: bool = False,
+        wait: Wait = True,
+    ) -> RepairResponse | OperationResponse:
+        """Verify the blocks of channels, or all, and repair what can be repaired without rows from elsewhere."""
+        arguments: dict[str, Any] = {"channels": channel, "checksums": checksums}
+        if not wait:
+            return accepted_response(response, context.operations.ask("repair", **arguments))
+        repaired: RepairResponse = await context.operations.done("repair", client=request, **arguments)
+        return repaired
+
+    return router
+
+
+def _shown(found: FsckReport) -> VerificationResponse:
+    return VerificationResponse(
+        blocks=found.blocks,
+        files=found.files,
+        bytes=found.bytes,
+        damages=[
+            DamageResponse(
+                channel=each.block.channel,
+                block=each.block.written.name.directory,
+                kind=str(each.block.kind),
+                file=damage.file,
+                damage=damage.kind,
+            )
+            for each in found.damaged
+            for damage in each.damages
+        ],
+        remedies=[
+            RemedyResponse(channel=each.channel, remedy=str(each), automatic=each.is_automatic)
+            for each in found.remedies
+        ],
+        unreferenced=list(found.unreferenced),
+    )

@@ -1,0 +1,488 @@
+"""Server loop: fires triggers, starts due bindings, and recovers from failed servers (Nova, section 4).
+
+Any number of servers can share one catalog. All of their state is in it, apart from the set of triggers to evaluate
+after events: evaluating one too many does no harm, and at the start all are evaluated.
+
+Each step sends a heartbeat, handles the workers' messages, reads new events, and in one transaction fires the triggers
+that they affect and claims as many firings as workers are free. A step that fails because the database is unavailable
+is retried.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, assert_never
+
+from kilonova.catalog import events, files, firings, runs, servers
+from kilonova.catalog.change_notifier import ChangeNotifier
+from kilonova.catalog.compaction_stats import delta_stacks
+from kilonova.catalog.firings import Batch, Claim, TriggerInterest
+from kilonova.errors import Cancelled, CatalogUnavailable, Conflict, SparkUnavailable
+from kilonova.model.event import Event, EventKind
+from kilonova.schedule.compaction import channels_to_merge, select_for_compaction
+from kilonova.scheduler.directory_watcher import DirectoryWatcher
+from kilonova.scheduler.messages import (
+    BatchEnded,
+    Message,
+    OperationDone,
+    OperationFailure,
+    OperationRequest,
+    WorkerAlive,
+    WorkerReady,
+)
+from kilonova.scheduler.notifier import Notifier
+from kilonova.scheduler.workers import Heard, Worker
+from kilonova.service.project import open_project
+from kilonova.service.spark_operations import OperationFailed
+
+_RETRY = 0.5
+"""Seconds until a step is retried that failed because the database is unavailable."""
+
+_LAST = 10.0
+"""Maximum seconds for delivering the last events to subscriptions before the server ends."""
+
+_RESTART = 1.0
+"""Seconds until a worker is replaced that ended before it was ready; doubled each time, up to a minute."""
+
+_OBEY = 10.0
+"""Seconds within which a cancelled run has to end before its process is killed."""
+
+log = logging.getLogger(__name__)
+
+Log = Callable[[str, Event | None], None]
+"""Callback for log messages: a sentence, and the catalog's event behind it, if any. Problems go to `log`."""
+
+
+class Server:
+    """A server of a project's catalog.
+
+    Args:
+        directory: the project's directory.
+        settings: settings that override the file's and the environment's.
+        log: called with log messages.
+        until_idle: stop once nothing is due and nothing runs, instead of waiting for more.
+        hire: starts a worker.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, Any],
+        log: Log,
+        *,
+        until_idle: bool = False,
+        hire: Callable[[Path, Mapping[str, Any], Heard], Worker] = Worker,
+    ) -> None:
+        self._directory = directory
+        self._given = settings
+        self._project = open_project(directory, **settings)
+        self._catalog = self._project.catalog
+        self._settings = self._project.settings.serve
+        self._lease = timedelta(seconds=self._settings.lease)
+        self._log = log
+        self._until_idle = until_idle
+        self._hire = hire
+        self._watch = ChangeNotifier(self._catalog)
+        self._first = _new_name()
+        self._deliverer = Notifier(self._project, self._lease, self._first)
+        self._workers: list[Worker] = []
+        self._heard: deque[tuple[Worker, Message | None]] = deque()
+        self._operations: deque[tuple[OperationRequest, Future[Any]]] = deque()
+        self._pages: deque[tuple[OperationRequest, Future[Any], float]] = deque()
+        self._lookout = DirectoryWatcher(self._project.scan_directory, self._take, self._watch.nudge)
+        self._name = ""
+        self._chores: deque[tuple[OperationRequest, Future[Any]]] = deque()
+        self._event = 0
+        self._look_at: set[int] = set()
+        self._compacted: set[str] = set()
+        self._watched: list[TriggerInterest] = []
+        self._all = True
+        self._queued: datetime | None = None
+        self._beaten = 0.0
+        self._tidied = time.monotonic()
+        self._stopping: float | None = None
+        self._restart = _RESTART
+        self._start_at = 0.0
+        self._cancelled: dict[int, float] = {}
+
+    @property
+    def name(self) -> str:
+        """The server's registered name; empty until it has started."""
+        return self._name
+
+    @property
+    def impediment(self) -> SparkUnavailable | CatalogUnavailable | None:
+        """The error that keeps the server from working: no worker, or an unwritable catalog; None if there is none."""
+        if not any(worker.ready and not worker.killed for worker in self._workers):
+            return SparkUnavailable("no worker is ready", hint="Wait until Spark has started")
+        if (silent := time.monotonic() - self._beaten) > self._settings.lease:
+            hint = "Wait until whoever holds the catalog's lock lets go of it, or has ended"
+            return CatalogUnavailable(f"the server could not write the catalog for {silent:.0f} s", hint=hint)
+        return None
+
+    def operation(self, what: str, **arguments: Any) -> Future[Any]:
+        """Enqueue an operation that needs Spark, to be done by a worker.
+
+        It takes precedence over firings; but pages come after these, occupy all workers but one at most where there are
+        several, and are refused if they have waited for too long: read-only clients delay nothing.
+
+        Args:
+            what: the operation: `run`, `ingest`, `compact`, `repair`, `export`, `page` or `apply`.
+            arguments: the arguments of the method of `Project`.
+
+        Returns:
+            A future of the result: a run's number, a page, or plans; or `OperationFailed`.
+        """
+        answer: Future[Any] = Future()
+        if what == "page":
+            self._pages.append((OperationRequest(what, arguments), answer, time.monotonic()))
+        else:
+            self._operations.append((OperationRequest(what, arguments), answer))
+        self._watch.nudge()
+        return answer
+
+    def stop(self) -> None:
+        """Stop after the current work; called a second time, stop without waiting for it."""
+        self._stopping = time.monotonic() if self._stopping is None else float("-inf")
+        self._watch.nudge()
+
+    def run(self) -> None:
+        """Run until stopped.
+
+        Raises:
+            CatalogError: there is no catalog, or one that this release cannot work with.
+        """
+        self.attend()
+        self._deliverer.start()
+        try:
+            while not self._ended():
+                try:
+                    self._step()
+                    pause = self._pause()
+                except (Conflict, CatalogUnavailable) as error:
+                    log.warning("waiting for the catalog: %s", error)
+                    time.sleep(_RETRY)
+                else:
+                    self._watch.wait(pause)
+        finally:
+            self._leave()
+
+    def attend(self) -> None:
+        """Wait until the catalog can be reached.
+
+        Raises:
+            CatalogError: there is no catalog, or one that this release cannot work with.
+        """
+        while self._stopping is None:
+            try:
+                self._catalog.check()
+            except (Conflict, CatalogUnavailable) as error:
+                log.warning("waiting for the catalog: %s", error)
+                time.sleep(_RETRY)
+            else:
+                return
+
+    def _ended(self) -> bool:
+        if self._stopping is None:
+            return False
+        late = time.monotonic() > self._stopping + self._settings.grace
+        return not self._heard and (late or all(worker.doing is None for worker in self._workers))
+
+    def _step(self) -> None:
+        self._beat()
+        while self._heard:
+            self._hear(*self._heard[0])
+            self._heard.popleft()
+        self._tend()
+        for problem in self._lookout.hear():
+            self._log(problem, None)
+        self._look_at |= self._read()
+        free = [worker for worker in self._workers if worker.free and self._stopping is None]
+        while free and self._operations:
+            operation, answer = self._operations.popleft()
+            if answer.set_running_or_notify_cancel():  # its client may have gone
+                free.pop().give(operation, answer)
+        room = len(free)
+        with self._catalog.reading() as tx:
+            self._look_at.update(firings.triggers_due(tx))
+            unended = firings.any_unended(tx)
+            directories = files.due_for_scan(tx) if self._stopping is None else []
+            settling = self._until_idle and files.any_settling(tx)
+        self._lookout.look(directories)
+        if self._look_at or (room and unended):
+            with self._catalog.writing() as tx:
+                firings.fire(tx, self._look_at)
+                batches, self._queued = firings.claim(tx, self._name, room, self._settings.per_workflow)
+            self._look_at.clear()  # not before all of it is recorded
+            for batch in batches:
+                free.pop().give(batch)
+        else:
+            self._queued = None  # without a free worker there is nothing else to wait for
+            awaited = unended or directories or settling or self._lookout.busy
+            if self._until_idle and not awaited and self._stopping is None:
+                self.stop()
+        self._show(free)
+        while free and self._chores:
+            operation, answer = self._chores.popleft()
+            if answer.set_running_or_notify_cancel():
+                free.pop().give(operation, answer)
+        if free and self._stopping is None:
+            self._tidy(free[0], _OVERDUE if unended else 1)
+        self._lookout.go_on()
+
+    def _show(self, free: list[Worker]) -> None:
+        """Assign pages to workers that have nothing else to do, and refuse those that have waited for too long."""
+        reading = sum(isinstance(each.doing, OperationRequest) and each.doing.what == "page" for each in self._workers)
+        room = max(1, self._settings.workers - 1) - reading
+        while self._pages:
+            operation, answer, since = self._pages[0]
+            late = time.monotonic() - since > _PATIENCE
+            if not late and not (free and room > 0):
+                return
+            self._pages.popleft()
+            if not answer.set_running_or_notify_cancel():
+                continue
+            if late:
+                problem = f"no worker had time for a page in {_PATIENCE:.0f} s"
+                answer.set_exception(OperationFailed.by(SparkUnavailable(problem, hint="Try again later")))
+            else:
+                free.pop().give(operation, answer)
+                room -= 1
+
+    def _beat(self) -> None:
+        """Send a heartbeat, and recover the firings and runs of servers whose leases have expired."""
+        now = time.monotonic()
+        if now < self._beaten + self._settings.lease / 3:
+            return
+        with self._catalog.writing() as tx:
+            if not self._name:
+                self._event = events.newest(tx)  # later events are logged
+            if not (self._name and servers.heartbeat(tx, self._name, self._lease)):
+                self._name = _new_name() if self._name else self._first
+                servers.register(tx, self._name, version("kilonova"), self._lease)
+            firings.release(tx, servers.expire(tx))
+            firings.release(tx, [self._name], self._held())  # claimed without this process knowing
+            firings.report_stuck(tx, timedelta(seconds=self._settings.stuck))
+        self._project.recover_expired_runs()
+        self._beaten = now
+
+    def _held(self) -> list[int]:
+        """Return the firings that are assigned to workers."""
+        doing = [worker.doing for worker in self._workers]
+        return [number for work in doing if isinstance(work, Batch) for part in work.claims for number in part.firings]
+
+    def _read(self) -> set[int]:
+        """Return the triggers that new events may cause to fire."""
+        with self._catalog.reading() as tx:
+            if self._all:
+                self._watched = firings.trigger_interests(tx)
+                self._all = False
+                return {each.number for each in self._watched}
+            happened = events.since(tx, self._event)
+        if happened:
+            self._deliverer.nudge()
+        channels: set[str] = set()
+        bindings: set[str] = set()
+        for event in happened:
+            self._tell(event)
+            channels.update(event.channels)
+            if event.binding is not None:
+                bindings.add(event.binding)
+            self._all = self._all or event.kind is EventKind.APPLIED
+        if self._all:
+            return self._read()
+        return {each.number for each in self._watched if each.channels & channels or each.bindings & bindings}
+
+    def _tell(self, event: Event) -> None:
+        self._log(describe_event(event), event)
+        self._event = event.number
+        if event.kind is EventKind.CANCELLED and event.run is not None:
+            self._cancelled[event.run] = time.monotonic()
+
+    def _hear(self, worker: Worker, message: Message | None) -> None:
+        match message:
+            case None:
+                self._bury(worker)
+                self._workers.remove(worker)
+            case WorkerReady():
+                self._restart = _RESTART
+                self._log("a worker is ready", None)
+            case OperationDone(result):
+                if result is not None and isinstance(worker.doing, OperationRequest) and worker.doing.what == "tidy":
+                    self._tidied = 0.0  # there may be more to do
+                if worker.answer is not None:
+                    worker.answer.set_result(result)
+                worker.doing = worker.answer = None
+            case OperationFailure(error, passing):
+                if worker.answer is not None:
+                    worker.answer.set_exception(OperationFailed(error, passing))
+                worker.doing = worker.answer = None
+            case BatchEnded(outcomes):
+                assert isinstance(worker.doing, Batch)
+                for part, outcome in zip(worker.doing.claims, outcomes, strict=True):
+                    if outcome.error is not None and not outcome.begun:
+                        counted = outcome.error["error"] != Conflict.code
+                        self._give_up(part, str(outcome.error["problem"]), passing=outcome.passing, counted=counted)
+                worker.doing = None
+            case Batch() | OperationRequest() | WorkerAlive():
+                raise AssertionError(message)
+            case _:
+                assert_never(message)
+
+    def _bury(self, worker: Worker) -> None:
+        """Handle the end of a worker: its work is retried, unless the worker was killed because of it."""
+        late, lost = worker.killed in (_LATE, _STUBBORN), worker.killed == _STOPPED
+        with self._catalog.writing() as tx:
+            runs.abandon(tx, worker.owner, f"its process ended: {worker.killed}", passing=not late, lost=lost)
+        if isinstance(worker.doing, Batch):
+            for part in worker.doing.claims:
+                self._give_up(part, worker.killed, passing=not late, counted=not lost)
+        if worker.answer is not None:
+            problem = f"the process that did it ended: {worker.killed}"
+            stubborn = worker.killed == _STUBBORN
+            error = Cancelled(problem) if stubborn else SparkUnavailable(problem, hint="Try again")
+            worker.answer.set_exception(OperationFailed.by(error))
+            worker.answer = None
+        if not worker.ready and self._stopping is None:
+            log.warning("a worker ended before it was ready; another is started in %.0f s", self._restart)
+            self._start_at = time.monotonic() + self._restart
+            self._restart = min(60.0, 2 * self._restart)
+        self._project.recover_expired_runs()
+
+    def _give_up(self, claimed: Claim, error: str, *, passing: bool, counted: bool = True) -> None:
+        """Requeue or fail a claim that did not begin a run."""
+        with self._catalog.writing() as tx:
+            if passing:
+                firings.requeue(tx, claimed, counted=counted)
+            else:
+                firings.fail(tx, claimed, error)
+
+    def _tend(self) -> None:
+        """Kill the workers that take too long, and start those that are missing."""
+        now = time.monotonic()
+        limit = self._settings.seconds
+        for worker in self._workers:
+            if worker.doing is not None and now - worker.since > limit:
+                worker.kill(_LATE)
+        for run, since in list(self._cancelled.items()):
+            if now - since > _OBEY:
+                self._end_stubborn(run, since)
+        if self._stopping is None and now >= self._start_at:
+            while len(self._workers) < self._settings.workers:
+                self._workers.append(self._hire(self._directory, self._given, self._on_message))
+
+    def _end_stubborn(self, run: int, since: float) -> None:
+        """Kill the worker that still executes a cancelled run, unless it executes others beside it."""
+        with self._catalog.reading() as tx:
+            owner = runs.find_run(tx, run).owner
+            busy = runs.running_of(tx, owner)
+        if not busy:
+            del self._cancelled[run]
+        for worker in self._workers:
+            if not busy and worker.owner == owner and worker.doing is not None and worker.since < since:
+                worker.kill(_STUBBORN)
+
+    def _take(self, channel: str) -> Future[Any]:
+        """Enqueue the ingest of a directory's files by a worker, after the firings."""
+        answer: Future[Any] = Future()
+        self._chores.append((OperationRequest("gather", {"channel": channel, "seconds": _TURN}), answer))
+        self._watch.nudge()
+        return answer
+
+    def _tidy(self, worker: Worker, patience: int) -> None:
+        """Assign compaction of a channel that is worth it, or garbage collection, to an idle worker.
+
+        Args:
+            worker: the worker.
+            patience: factor on the usual interval.
+        """
+        now = time.monotonic()
+        if not self._settings.tidy or now < self._tidied + patience * self._settings.tidy:
+            return
+        with self._catalog.reading() as tx:
+            found = delta_stacks(tx)
+        work: list[dict[str, Any]] = [{"channel": name} for name in select_for_compaction(found)]
+        work += [{"channel": name, "deltas": True} for name in channels_to_merge(found)]
+        chosen = next((each for each in work if each["channel"] not in self._compacted), {"channel": None})
+        self._tidied = now
+        if chosen["channel"] is None:  # each had its turn, even one that cannot be compacted
+            self._compacted.clear()
+        else:
+            self._compacted.add(chosen["channel"])
+        worker.give(OperationRequest("tidy", chosen))
+
+    def _on_message(self, worker: Worker, message: Message | None) -> None:
+        self._heard.append((worker, message))
+        self._watch.nudge()
+
+    def _pause(self) -> float:
+        """Return the seconds for which there is nothing to do without new events."""
+        longest = self._settings.lease / 3
+        with self._catalog.reading() as tx:
+            times = (
+                firings.next_check(tx),
+                self._queued,
+                None if self._lookout.full or self._stopping is not None else files.next_scan(tx, self._lookout.busy),
+            )
+        wakes = [wake for wake in times if wake is not None]
+        return min([longest, *(max(0.0, (wake - datetime.now(UTC)).total_seconds()) for wake in wakes)])
+
+    def _leave(self) -> None:
+        """Kill the workers, and requeue their work."""
+        for worker in self._workers:
+            worker.kill(_STOPPED)
+        try:
+            for worker in list(self._workers):
+                self._bury(worker)
+            if self._name:
+                with self._catalog.writing() as tx:
+                    servers.deregister(tx, self._name)
+                    firings.release(tx, [self._name])
+                    last = events.since(tx, self._event)
+                for event in last:
+                    self._tell(event)
+        except (Conflict, CatalogUnavailable) as error:
+            log.warning("others will take up after this server: %s", error)
+        hurried = self._stopping == float("-inf")
+        self._deliverer.close(0.0 if hurried else min(_LAST, self._settings.grace))
+        pages = ((operation, answer) for operation, answer, _ in self._pages)
+        for _, answer in (*self._operations, *self._chores, *pages):
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(OperationFailed.by(SparkUnavailable("the server was stopped", hint="Try again")))
+        self._watch.close()
+        self._project.close()
+
+
+_PATIENCE = 30.0
+"""Maximum seconds for which a page waits for a worker."""
+
+_TURN = 30.0
+"""Maximum seconds of ingesting one directory's files before other work has its turn."""
+
+_OVERDUE = 10
+"""Factor on the interval of compaction and garbage collection while firings are always pending."""
+
+_LATE = "it took longer than serve.seconds allows"
+_STUBBORN = "a run that was cancelled did not end"
+_STOPPED = "the server was stopped"
+
+
+def _new_name() -> str:
+    return f"{socket.gethostname()}:{uuid.uuid4().hex[:6]}"
+
+
+def describe_event(event: Event) -> str:
+    """Describe an event as a sentence."""
+    who = event.binding or (f"run {event.run}" if event.run is not None else "")
+    where = f"run {event.run}" if event.run is not None and event.binding is not None else ""
+    parts = [f"{who} {event.kind.value}".strip(), where, event.text]
+    return ": ".join(part for part in parts if part)

@@ -1,0 +1,206 @@
+"""Worker process: executes the runs that its server assigns, one after the other.
+
+It starts Spark before it reports that it is ready. Work arrives on its standard input; when that closes, the server is
+gone and the worker exits at once, even during a run: an unfinished run leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import resource
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TextIO, assert_never
+
+from kilonova.catalog.firings import Batch, Claim
+from kilonova.engine.shared_steps import SharedSteps
+from kilonova.errors import KilonovaError, is_transient
+from kilonova.scheduler.messages import (
+    BatchEnded,
+    FiringOutcome,
+    Message,
+    OperationDone,
+    OperationFailure,
+    OperationRequest,
+    Work,
+    WorkerAlive,
+    WorkerReady,
+    decode,
+    encode,
+)
+from kilonova.scheduler.workflow_loader import load_workflows
+from kilonova.service.fsck import FsckReport
+from kilonova.service.project import Project, open_project
+from kilonova.service.reports import RunReport
+from kilonova.warehouse.session import wait_for_java, when_java_ends
+
+_BEAT = 5.0
+"""Seconds between two heartbeats."""
+
+
+class _Out:
+    """Thread-safe writer of messages to the server."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def say(self, message: Message) -> None:
+        with self._lock:
+            self._stream.write(encode(message) + "\n")
+            self._stream.flush()
+
+
+def work(directory: str) -> None:
+    """Execute work until the server is gone.
+
+    The first line of the standard input is JSON: the owner name of its runs, and settings that override the file's
+    and the environment's.
+
+    Args:
+        directory: the project's directory.
+    """
+    said, out = _own_pipes()
+    begun = json.loads(said.readline())
+    given = queue.SimpleQueue[Work]()
+    threading.Thread(target=_listen, args=(said, given), name="server", daemon=True).start()
+    threading.Thread(target=_live, args=(out,), name="alive", daemon=True).start()
+    with open_project(directory, **begun["settings"]) as project:
+        project.owner = begun["owner"]
+        project.warm()
+        when_java_ends(_end_with_spark)
+        if project.settings.serve.memory is not None:
+            _limit(project.settings.serve.memory)
+        out.say(WorkerReady())
+        while True:
+            out.say(_carried_out(project, given.get()))
+
+
+def _own_pipes() -> tuple[TextIO, _Out]:
+    """Separate the message pipes from the standard streams of user code and of the processes that it starts."""
+    said, out = os.fdopen(os.dup(0)), _Out(os.fdopen(os.dup(1), "w"))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)  # user code's standard output goes to the log
+    return said, out
+
+
+def _live(out: _Out) -> None:
+    """Report to the server every few seconds that this process and its Java process are alive."""
+    while True:
+        wait_for_java()
+        out.say(WorkerAlive())
+        time.sleep(_BEAT)
+
+
+def _end_with_spark() -> None:
+    print("the Java process of Spark has ended, and so does the worker", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def _carried_out(project: Project, work: Work) -> OperationDone | OperationFailure | BatchEnded:
+    match work:
+        case Batch(claims=(claimed,)):
+            return BatchEnded((_outcome(project, claimed, None),))
+        case Batch(claims=parts):
+            try:
+                with (
+                    project.shared_batch(parts) as shared_steps,
+                    ThreadPoolExecutor(len(parts), thread_name_prefix="part") as pool,
+                ):
+                    return BatchEnded(tuple(pool.map(lambda part: _outcome(project, part, shared_steps), parts)))
+            except KilonovaError as error:
+                return BatchEnded((FiringOutcome(error.as_dict, True),) * len(parts))
+        case OperationRequest():
+            try:
+                return OperationDone(_done(project, work))
+            except KilonovaError as error:
+                return OperationFailure(error.as_dict, is_transient(error))
+            except Exception as error:
+                return OperationFailure(_defect(error))
+        case _:
+            assert_never(work)
+
+
+def _outcome(project: Project, claimed: Claim, shared_steps: SharedSteps | None) -> FiringOutcome:
+    """Run a claim. A run that had begun records its own failure and that of its firings; a rejected one does not."""
+    begun: list[int] = []
+    try:
+        project.run_claim(claimed, shared_steps=shared_steps, begun=begun.append)
+    except KilonovaError as error:
+        return FiringOutcome(error.as_dict, is_transient(error) or shared_steps is not None, bool(begun))
+    except Exception as error:
+        return FiringOutcome(_defect(error), shared_steps is not None, bool(begun))
+    return FiringOutcome()
+
+
+def _defect(error: Exception) -> dict[str, Any]:
+    return {"error": "defect", "problem": f"{type(error).__name__}: {error}", "hint": None}
+
+
+def _done(project: Project, operation: OperationRequest) -> Any:
+    match operation:
+        case OperationRequest("run", arguments):
+            done = project.run(**arguments, all_or_nothing=True)
+            return None if done is None else done.runs[0].run
+        case OperationRequest("ingest", arguments):
+            report = project.ingest(**arguments)
+            return {"run": report.run, "repeated": report.repeated}
+        case OperationRequest("gather", arguments):
+            return bool(project.ingest_ready_files(**arguments))
+        case OperationRequest("compact", arguments):
+            return _run(project.compact(**arguments))
+        case OperationRequest("tidy", arguments):
+            return _run(project.maintain(**arguments))
+        case OperationRequest("page", arguments):
+            return project.page(**arguments)
+        case OperationRequest("repair", arguments):
+            return _repaired(project.fsck(**arguments, repair=True))
+        case OperationRequest("export", arguments):
+            return project.export(**arguments)
+        case OperationRequest("apply", arguments):
+            return _applied(project, **arguments)
+        case _:
+            raise AssertionError(operation.what)
+
+
+def _applied(project: Project, *, dry_run: bool, **sent: Any) -> list[dict[str, Any]]:
+    """Return the plans of uploaded workflows; apply them together unless it is a dry run."""
+    carry_out = project.plan_all if dry_run else project.apply_all
+    return [plan.told for plan in carry_out(load_workflows(project, **sent))]
+
+
+def _repaired(found: FsckReport) -> dict[str, Any]:
+    """Return the damaged channels that were repaired, and the remedies for the others."""
+    left = [{"channel": each.channel, "remedy": str(each)} for each in found.remedies if not each.is_automatic]
+    return {"blocks": found.blocks, "mended": list(found.mended), "left": left}
+
+
+def _run(report: RunReport | None) -> int | None:
+    return None if report is None else report.run
+
+
+def _listen(said: TextIO, given: queue.SimpleQueue[Work]) -> None:
+    for line in said:
+        message = decode(line)
+        assert isinstance(message, Batch | OperationRequest)
+        given.put(message)
+    os._exit(0)
+
+
+def _limit(megabytes: int) -> None:
+    """Limit this process to so much more memory than it has now; Spark's has started already and is not limited."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmSize:"):
+            now = int(line.split()[1]) << 10
+            resource.setrlimit(resource.RLIMIT_AS, (now + (megabytes << 20),) * 2)
+
+
+if __name__ == "__main__":
+    work(sys.argv[1])

@@ -1,0 +1,51 @@
+"""Operations that need Spark, done by a worker process: the interface between a server's loop and its HTTP API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from kilonova.errors import CatalogUnavailable, KilonovaError, SparkUnavailable, is_transient
+
+
+class OperationFailed(Exception):
+    """An operation that failed.
+
+    Args:
+        told: the error as `KilonovaError.as_dict` returns it.
+        passing: whether the error is transient, so that a retry may succeed.
+    """
+
+    def __init__(self, told: Mapping[str, Any], passing: bool) -> None:
+        super().__init__(told["problem"])
+        self.told = told
+        self.passing = passing
+
+    @classmethod
+    def by(cls, error: KilonovaError) -> OperationFailed:
+        """Convert an error of this process."""
+        return cls(error.as_dict, is_transient(error))
+
+
+class SparkOperations(Protocol):
+    """Queue of operations for workers."""
+
+    @property
+    def name(self) -> str:
+        """The server's registered name; empty until it has started."""
+
+    @property
+    def impediment(self) -> SparkUnavailable | CatalogUnavailable | None:
+        """The error that keeps the server from working: no worker, or an unwritable catalog; None if there is none."""
+
+    def operation(self, what: str, **arguments: Any) -> Future[Any]:
+        """Enqueue an operation that needs Spark, to be done by a worker.
+
+        Args:
+            what: the operation: `run`, `ingest`, `compact`, `repair`, `export`, `page` or `apply`.
+            arguments: the arguments of the method of `Project`.
+
+        Returns:
+            A future of the result: a run's number, a page, or plans; or `OperationFailed`.
+        """

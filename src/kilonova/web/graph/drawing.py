@@ -1,0 +1,346 @@
+"""Drawing of the workflow: channels as cylinders, tasks as boxes, modes on the edges, workflowettes as frames.
+
+A task and the channels that only it writes are placed together; a channel of several writers is placed separately. A
+frame is drawn around the tasks of a workflowette, and around each workflow if there are several.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise, takewhile
+
+from kilonova.catalog.read_models.overview import InputSummary, Overview, TaskSummary
+from kilonova.web.graph.geometry import Line, Point, PortPosition, Rectangle, Size, Way, joined
+from kilonova.web.graph.nesting import NestedUnits, nest_workflowettes
+
+_LETTER = 7.0
+"""Width of most letters, in pixels."""
+
+_OTHERS = dict.fromkeys("mwMW@", 10.8) | dict.fromkeys("ijlI.'", 3.6) | dict.fromkeys("frt-", 5.2)
+"""Width of other letters, in pixels."""
+
+_LETTERS = 26
+"""Maximum number of letters shown of a name."""
+
+_MARGIN = 40.0
+"""Pixels next to the letters of a name, for marks."""
+
+_LEAST = 128.0
+"""Minimum width of a task."""
+
+_HOLDING = 172.0
+"""Minimum width of a channel, so that its description fits."""
+
+_HIGH = 44.0
+"""Height of a box or a cylinder."""
+
+_ARROW = 34.0
+"""Pixels between a task and its outputs."""
+
+_ROW = 10.0
+"""Pixels between the channels that one task writes."""
+
+_GAP = 96.0
+"""Pixels between layers."""
+
+_SAME = 1e-6
+"""Tolerance for equal heights."""
+
+_ROUND = 10.0
+"""Radius of rounded corners of a line, in pixels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphLink:
+    """Line from a channel to a task that reads it.
+
+    Attributes:
+        task: the task.
+        following: the channel and how it is read.
+        path: the line, as an SVG path.
+        label: the position of the label with its modes.
+    """
+
+    task: str
+    following: InputSummary
+    path: str
+    label: Point
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphText:
+    """Line from a task to a channel that it writes.
+
+    Attributes:
+        task: the task.
+        channel: the channel.
+        path: the line, as an SVG path.
+        back: the line back, if the task reads its own output; else empty.
+    """
+
+    task: str
+    channel: str
+    path: str
+    back: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """Frame around tasks and their outputs.
+
+    Attributes:
+        name: the binding, or the workflow.
+        binding: whether it is a binding.
+        place: its position and size.
+    """
+
+    name: str
+    binding: bool
+    place: Rectangle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """Drawing of channels and tasks.
+
+    Attributes:
+        width: in pixels.
+        height: in pixels.
+        channels: the position of each channel.
+        tasks: the position of each task.
+        frames: the frames, outer ones first.
+        links: the lines from channels to their readers.
+        writings: the lines from tasks to their outputs.
+    """
+
+    width: float
+    height: float
+    channels: Mapping[str, Rectangle]
+    tasks: Mapping[str, Rectangle]
+    frames: tuple[Frame, ...]
+    links: tuple[GraphLink, ...]
+    writings: tuple[GraphText, ...]
+
+
+def shorten(name: str) -> str:
+    """Shorten a name for display in a drawing.
+
+    >>> shorten("articles"), shorten("articles_per_site_and_week_of_year")
+    ('articles', 'articles_per_site_and_wee…')
+    """
+    return name if len(name) <= _LETTERS else name[: _LETTERS - 1] + "…"
+
+
+def draw_graph(overview: Overview) -> Drawing:
+    """Draw channels and tasks."""
+    tasks, channels = overview.tasks, overview.channels
+    written = [(channel, task.name) for task in tasks.values() for channel in task.writes]
+    times = Counter(channel for channel, _ in written)
+    writer = {channel: task for channel, task in written if times[channel] == 1 or channel not in channels}
+    units: dict[str, Size] = {name: _size(name, _HOLDING) for name in channels if name not in writer}
+    units |= {_unit(task.name): _shared_steps(task, writer) for task in tasks.values()}
+    lines = {
+        (task.name, each.channel): Line(
+            _written_at(tasks[writer[each.channel]], each.channel, writer)
+            if each.channel in writer
+            else PortPosition(each.channel, _HIGH / 2),
+            PortPosition(_unit(task.name), _shared_steps(task, writer)[1] / 2 + _spread(index, len(task.reads))),
+        )
+        for task in tasks.values()
+        for index, each in enumerate(task.reads)
+        if each.channel in channels
+    }
+    lines |= {
+        (task, channel): Line(
+            PortPosition(_unit(task), _shared_steps(tasks[task], writer)[1] / 2), PortPosition(channel, _HIGH / 2)
+        )
+        for channel, task in written
+        if channel not in writer
+    }
+    places = _arranged(_Frozen(units, _framed(overview, writer), tuple(lines.values())))
+    return _composed(overview, places, lines, writer)
+
+
+@dataclass(frozen=True)
+class _Frozen:
+    """Input of the layout, for caching."""
+
+    units: Mapping[str, Size]
+    frames: Mapping[str, tuple[str, ...]]
+    lines: tuple[Line, ...]
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.units.items()), tuple(self.frames.items()), self.lines))
+
+
+@lru_cache(maxsize=16)
+def _arranged(what: _Frozen) -> NestedUnits:
+    """Compute the layout, cached until a channel or task is added or removed."""
+    return nest_workflowettes(what.units, what.frames, what.lines, _GAP)
+
+
+def _unit(task: str) -> str:
+    """Return the name under which a task is placed together with its outputs; a channel may have the task's name."""
+    return f"\1{task}"
+
+
+@lru_cache(maxsize=20_000)
+def _size(name: str, least: float = _LEAST) -> Size:
+    """Return the size of a task, or of a channel."""
+    return max(least, sum(_OTHERS.get(letter, _LETTER) for letter in shorten(name)) + _MARGIN), _HIGH
+
+
+def _own(task: TaskSummary, writer: Mapping[str, str]) -> list[str]:
+    """Return the channels that only this task writes."""
+    return [channel for channel in task.writes if writer.get(channel) == task.name]
+
+
+def _shared_steps(task: TaskSummary, writer: Mapping[str, str]) -> Size:
+    """Return the size of a task together with the channels that only it writes."""
+    own = _own(task, writer)
+    if not own:
+        return _size(task.name)
+    outputs = max(_size(channel, _HOLDING)[0] for channel in own)
+    return _size(task.name)[0] + _ARROW + outputs, len(own) * (_HIGH + _ROW) - _ROW
+
+
+def _written_at(task: TaskSummary, channel: str, writer: Mapping[str, str]) -> PortPosition:
+    """Return the start of lines from a channel that only this task writes."""
+    return PortPosition(_unit(task.name), _own(task, writer).index(channel) * (_HIGH + _ROW) + _HIGH / 2)
+
+
+def _spread(index: int, count: int) -> float:
+    """Return the vertical offset, from the middle of a task, of one of `count` lines."""
+    return (index - (count - 1) / 2) * min(13.0, (_HIGH - 8) / count)
+
+
+def _framed(overview: Overview, writer: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the frames around tasks, and around source channels, which are in the frame of their workflow."""
+    several = _several(overview)
+    found: dict[str, tuple[str, ...]] = {}
+    for task in overview.tasks.values():
+        binding = overview.bindings.get(task.binding)
+        inner = (task.binding,) if binding is not None and not binding.implicit else ()
+        found[_unit(task.name)] = ((task.workflow,) if several else ()) + inner
+    if several:
+        found |= {each.name: (each.workflow,) for each in overview.channels.values() if each.name not in writer}
+    return found
+
+
+def _several(overview: Overview) -> bool:
+    """Return whether there are several workflows, each of which has a frame then."""
+    of_tasks = {each.workflow for each in overview.tasks.values()}
+    return len(of_tasks | {each.workflow for each in overview.channels.values()}) > 1
+
+
+def _composed(
+    overview: Overview, places: NestedUnits, lines: Mapping[tuple[str, str], Line], writer: Mapping[str, str]
+) -> Drawing:
+    channels = {name: box for name, box in places.boxes.items() if name in overview.channels}
+    tasks: dict[str, Rectangle] = {}
+    writings = []
+    for task in overview.tasks.values():
+        unit = places.boxes[_unit(task.name)]
+        width = _size(task.name)[0]
+        box = tasks[task.name] = Rectangle(unit.x, unit.y + (unit.height - _HIGH) / 2, width, _HIGH)
+        own = _own(task, writer)
+        for channel in task.writes:
+            if channel not in own:
+                path = _curve(places.ways[lines[task.name, channel]])
+                writings.append(GraphText(task=task.name, channel=channel, path=path, back=""))
+                continue
+            left, top = unit.x + width + _ARROW, unit.y + own.index(channel) * (_HIGH + _ROW)
+            place = channels[channel] = Rectangle(left, top, unit.width - width - _ARROW, _HIGH)
+            writings.append(_written(task, channel, box, place))
+    links = []
+    for task in overview.tasks.values():
+        read = [each for each in task.reads if each.channel in channels]
+        ways = _untwisted([places.ways[lines[task.name, each.channel]] for each in read])
+        links += [_linked(task, each, way) for each, way in zip(read, ways, strict=True)]
+    shown = tuple(
+        Frame(name=name[-1], binding=len(name) > 1 or not _several(overview), place=box)
+        for name, box in places.frames.items()
+    )
+    return Drawing(
+        width=places.width,
+        height=places.height,
+        channels=channels,
+        tasks=tasks,
+        frames=shown,
+        links=tuple(links),
+        writings=tuple(writings),
+    )
+
+
+def _written(task: TaskSummary, channel: str, box: Rectangle, place: Rectangle) -> GraphText:
+    back = ""
+    if channel in task.own and not task.view:
+        middle, beside, centre = place.x + place.width / 2, place.x - _ARROW / 2, box.x + box.width / 2
+        low, lower = place.y + place.height, box.y + box.height
+        under, below = low + _ROW / 2, lower + _ROW / 2
+        way = joined(((middle, low), (middle, under), (beside, under), (beside, below), (centre, below)))
+        back = _curve((*way, (centre, lower)))
+    return GraphText(task=task.name, channel=channel, path=_curve((_right(box), _left(place))), back=back)
+
+
+def _untwisted(ways: Sequence[Way]) -> list[Way]:
+    """Reorder the ends of the ways to one task, so that ways that come from farther up end farther up."""
+    ends = sorted((way[-1] for way in ways), key=lambda end: end[1])
+    order = sorted(range(len(ways)), key=lambda number: _before_end(ways[number]))
+    ended = {number: _ended(ways[number], end) for number, end in zip(order, ends, strict=True)}
+    return [ended[number] for number in range(len(ways))]
+
+
+def _before_end(way: Way) -> float:
+    """Return the height of a way before it turns to the height of its end."""
+    return next((y for _, y in reversed(way) if abs(y - way[-1][1]) > _SAME), way[-1][1])
+
+
+def _ended(way: Way, end: Point) -> Way:
+    """Return a way with another end at the same box, whose last level part is moved to the height of that end."""
+    level = sum(1 for _ in takewhile(lambda point: abs(point[1] - way[-1][1]) <= _SAME, reversed(way)))
+    kept = len(way) - (1 if level == len(way) else level)
+    return (*way[:kept], *((x, end[1]) for x, _ in way[kept:]))
+
+
+def _linked(task: TaskSummary, each: InputSummary, way: Way) -> GraphLink:
+    x, y = way[-1]
+    return GraphLink(task=task.name, following=each, path=_curve(way), label=(x - 8, y - 4))
+
+
+def _left(box: Rectangle) -> Point:
+    return box.x, box.y + box.height / 2
+
+
+def _right(box: Rectangle) -> Point:
+    return box.x + box.width, box.y + box.height / 2
+
+
+def _at(x: float, y: float) -> str:
+    return f"{x:.0f} {y:.0f}"
+
+
+def _curve(points: Way) -> str:
+    """Return an SVG path through points, with horizontal ends, and rounded corners between level and upright parts."""
+    path = [f"M{_at(*points[0])}"]
+    for number, ((x, y), (a, b)) in enumerate(pairwise(points), 2):
+        after = points[number] if number < len(points) else None
+        if x != a and y != b:
+            reach = max(24.0, min((a - x) / 2, 120.0))
+            path.append(f"C{_at(x + reach, y)} {_at(a - reach, b)} {_at(a, b)}")
+        elif after is None or (after[0] == a) == (x == a) or (after[0] != a and after[1] != b):
+            path.append(f"L{_at(a, b)}")
+        else:
+            far = min(_ROUND, math.dist((x, y), (a, b)) / 2, math.dist((a, b), after) / 2)
+            path.append(f"L{_at(*_towards((a, b), (x, y), far))} Q{_at(a, b)} {_at(*_towards((a, b), after, far))}")
+    return " ".join(path)
+
+
+def _towards(one: Point, other: Point, far: float) -> Point:
+    """Return the point at the given distance from one point in the direction of another."""
+    share = far / (math.dist(one, other) or 1.0)
+    return one[0] + (other[0] - one[0]) * share, one[1] + (other[1] - one[1]) * share

@@ -1,0 +1,133 @@
+"""Layout of boxes in nested frames: each frame is laid out separately, and is then treated as a box."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kilonova.web.graph.geometry import Line, PortPosition, Rectangle, Size, Way, joined, moved
+from kilonova.web.graph.placement import place_units
+
+Frames = tuple[str, ...]
+"""The names of the frames around an element, the outermost first."""
+
+PADDING = 16.0
+"""Pixels between a frame and its content."""
+
+HEADING = 26.0
+"""Additional pixels at the top, for the frame's name."""
+
+_FLAT, _LONG = 0.4, 4.0
+"""Minimum and maximum ratio of width to height of a drawing; outside of it, the frames are put in rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class NestedUnits:
+    """Positions of boxes, frames and lines.
+
+    Attributes:
+        width: of the whole, in pixels.
+        height: of the whole.
+        boxes: the boxes.
+        frames: the frames, outer ones first.
+        ways: the points of each line, from box to box.
+    """
+
+    width: float
+    height: float
+    boxes: Mapping[str, Rectangle]
+    frames: Mapping[Frames, Rectangle]
+    ways: Mapping[Line, Way]
+
+
+def nest_workflowettes(
+    sizes: Mapping[str, Size], frames: Mapping[str, Frames], lines: Iterable[Line], gap: float, within: Frames = ()
+) -> NestedUnits:
+    """Place boxes and the frames around them.
+
+    Args:
+        sizes: the width and height of each box.
+        frames: the frames around each box; none if it is missing.
+        lines: the lines between boxes, none from a box to itself.
+        gap: minimum pixels between layers.
+        within: the frames around all of them.
+
+    >>> line = Line(PortPosition("a", 5), PortPosition("b", 5))
+    >>> found = nest_workflowettes({"a": (10, 10), "b": (10, 10)}, {"b": ("f",)}, [line], gap=8)
+    >>> found.frames["f",].width, found.boxes["b"].x - found.boxes["a"].x
+    (42.0, 34.0)
+    """
+    depth = len(within)
+    child = {name: around[depth] if len(around := frames.get(name, ())) > depth else None for name in sizes}
+    members: dict[str, dict[str, Size]] = {}
+    for name, frame in child.items():
+        if frame is not None:
+            members.setdefault(frame, {})[name] = sizes[name]
+    inside: dict[str, dict[Line, None]] = {frame: {} for frame in members}
+    between: dict[Line, None] = {}
+    for line in lines:
+        start, end = line
+        one, other = child[start.box] if start else None, child[end.box] if end else None
+        if one is not None and one == other:
+            inside[one][line] = None
+            continue
+        between[line] = None
+        if one is not None:
+            inside[one][Line(start, None)] = None
+        if other is not None:
+            inside[other][Line(None, end)] = None
+    parts = {
+        frame: nest_workflowettes(mine, frames, inside[frame], gap, (*within, frame)) for frame, mine in members.items()
+    }
+    outer: dict[str, Size] = {name: sizes[name] for name, frame in child.items() if frame is None}
+    outer |= {
+        _key(frame): (part.width + 2 * PADDING, part.height + 2 * PADDING + HEADING) for frame, part in parts.items()
+    }
+
+    def led(line: Line) -> Line:
+        """Map a line between boxes to one between these boxes and the frames around the others."""
+        start, end = line
+        one, other = child[start.box] if start else None, child[end.box] if end else None
+        return Line(
+            start
+            if one is None
+            else PortPosition(_key(one), PADDING + HEADING + parts[one].ways[Line(start, None)][-1][1]),
+            end
+            if other is None
+            else PortPosition(_key(other), PADDING + HEADING + parts[other].ways[Line(None, end)][0][1]),
+        )
+
+    coarse = {line: led(line) for line in between}
+    found = place_units(outer, coarse.values(), gap)
+    if not within and not _FLAT < found.width / max(found.height, 1.0) < _LONG and len(parts) > 1:
+        found = place_units(outer, coarse.values(), gap, apart=True)
+    boxes: dict[str, Rectangle] = {}
+    shown: dict[Frames, Rectangle] = {}
+    partly: dict[Line, Way] = {}
+    for name, (x, y) in found.corners.items():
+        if name in sizes:
+            boxes[name] = Rectangle(x, y, *sizes[name])
+            continue
+        frame = name[1:]
+        part = parts[frame]
+        shown[(*within, frame)] = Rectangle(x, y, *outer[name])
+        left, top = x + PADDING, y + PADDING + HEADING
+        boxes |= {each: _moved(box, left, top) for each, box in part.boxes.items()}
+        shown |= {each: _moved(box, left, top) for each, box in part.frames.items()}
+        partly |= {line: moved(way, left, top) for line, way in part.ways.items()}
+    ways = {line: partly[line] for mine in inside.values() for line in mine if line.start and line.end}
+    for line, way in coarse.items():
+        start, end = line
+        first = partly[Line(start, None)] if start and child[start.box] is not None else ()
+        last = partly[Line(None, end)] if end and child[end.box] is not None else ()
+        ways[line] = joined((*first, *found.ways[way], *last))
+    return NestedUnits(found.width, found.height, boxes, shown, ways)
+
+
+def _key(frame: str) -> str:
+    """Return the name under which a frame is placed; no box has it."""
+    return f"\0{frame}"
+
+
+def _moved(box: Rectangle, x: float, y: float) -> Rectangle:
+    return Rectangle(box.x + x, box.y + y, box.width, box.height)

@@ -1,0 +1,1 @@
+"""Routes of the web page, a module for each resource."""

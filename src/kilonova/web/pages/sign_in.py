@@ -1,0 +1,68 @@
+"""Sign-in with a token, and sign-out."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import RedirectResponse
+
+from kilonova.api.auth import AccessDenied, Authenticator, check_same_origin
+from kilonova.web.rendering import PageRenderer
+
+_DAYS = 30
+"""Number of days for which a browser keeps a token."""
+
+_LONGEST = 4096
+"""Maximum size of a form in bytes."""
+
+
+def sign_in_routes(pages: PageRenderer, access: Authenticator) -> APIRouter:
+    """Return the routes of sign-in and sign-out."""
+    router = APIRouter()
+
+    @router.get("/sign-in")
+    def ask(request: Request, then: str = "/") -> Response:
+        return pages.show(request, "sign_in.html", then=_local(then), problem=None)
+
+    @router.post("/sign-in")
+    async def take(request: Request) -> Response:
+        length = request.headers.get("content-length", "")
+        if not length.isdecimal() or int(length) > _LONGEST:
+            return pages.show(request, "sign_in.html", code=413, then="/", problem="that is no token")
+        form = {name: values[0] for name, values in parse_qs((await request.body()).decode("utf-8", "replace")).items()}
+        then, secret = _local(form.get("then", "/")), form.get("token", "").strip()
+        try:
+            await run_in_threadpool(access.admit, request, secret)
+        except AccessDenied as error:
+            problem = f"{error.problem}." + (f" {error.hint}." if error.status == 429 else "")
+            return pages.show(request, "sign_in.html", code=error.status, then=then, problem=problem)
+        response = RedirectResponse(then, 303)
+        response.set_cookie(
+            access.cookie,
+            secret,
+            max_age=_DAYS * 24 * 3600,
+            httponly=True,
+            samesite="lax",
+            secure=request.url.scheme == "https",
+        )
+        return response
+
+    @router.post("/sign-out")
+    def leave(request: Request) -> Response:
+        check_same_origin(request)
+        response = RedirectResponse("/sign-in", 303)
+        response.delete_cookie(access.cookie)
+        return response
+
+    return router
+
+
+def _local(path: str) -> str:
+    """Return the page to go to after sign-in: a page of this server only.
+
+    >>> _local("/runs?state=failed"), _local("//elsewhere"), _local("https://elsewhere")
+    ('/runs?state=failed', '/', '/')
+    """
+    return path if path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() else "/"

@@ -1,0 +1,139 @@
+"""Pages of tasks and views: the list, and each with its logic, its next run, and the durations of its runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from kilonova.api.routes.context import Before, Number, RouteContext
+from kilonova.catalog.read_models.task_runs import TaskRun
+from kilonova.errors import KilonovaError, NotFound
+from kilonova.model.task import Function, Variant
+from kilonova.web.charts import Scale, Tick, steps
+from kilonova.web.formatting import seconds
+from kilonova.web.graph.picture import graph_picture
+from kilonova.web.overview_cache import OverviewCache, neighbourhood, task_status
+from kilonova.web.rendering import PageRenderer
+
+_ROWS = 100
+"""Number of rows of a list."""
+
+_RUNS = 60
+"""Number of runs per page."""
+
+_NAMED = 10
+"""Number of runs named below a chart."""
+
+
+def task_pages(context: RouteContext, pages: PageRenderer, glances: OverviewCache) -> APIRouter:
+    """Return the routes of the pages of tasks."""
+    router = APIRouter()
+    project = context.project
+
+    @router.get("/tasks")
+    def tasks(request: Request, q: str = "", workflow: str = "", state: str = "", start: Number = 0) -> Response:
+        every = glances.overview()
+        stands = {name: task_status(task, every) for name, task in every.tasks.items()}
+        found = [
+            task
+            for name, task in every.tasks.items()
+            if q.strip().lower() in name.lower()
+            and workflow in ("", task.workflow)
+            and state in ("", stands[name].state)
+        ]
+        return pages.show(
+            request,
+            "tasks.html",
+            every=every,
+            found=found[start : start + _ROWS],
+            count=len(found),
+            start=start,
+            size=_ROWS,
+            q=q,
+            workflow=workflow,
+            state=state,
+            workflows=sorted({each.workflow for each in every.tasks.values()}),
+            stands=stands,
+        )
+
+    @router.get("/tasks/{name}")
+    def task(request: Request, name: str, before: Before = None) -> Response:
+        status = project.task(name)
+        every = glances.overview()
+        glance = every.tasks[name]
+        near = neighbourhood(every, glance.writes, 1)
+        past = project.task_runs(name, before, _RUNS)
+        last = past[:1] if before is None else project.task_runs(name, None, 1)
+        variants = status.registered.task.variants
+        try:
+            outlook, unseen = project.task_preview(name), None
+        except NotFound as error:
+            outlook, unseen = None, error
+        try:
+            kept = project.explain(name, 0) if glance.view else ()
+        except KilonovaError:  # its input has changed, so that the query is no longer valid
+            kept = ()
+        return pages.show(
+            request,
+            "task.html",
+            task=status.registered.task,
+            registered=status.registered,
+            lags=status.lags,
+            glance=glance,
+            stands=task_status(glance, every),
+            binding=every.bindings.get(glance.binding),
+            outlook=outlook,
+            unseen=unseen,
+            sources=[_source(variant) for variant in variants],
+            kept=kept,
+            past=past,
+            last=last[0] if last else None,
+            before=before,
+            chart=_chart(past),
+            near=graph_picture(near, every),
+        )
+
+    return router
+
+
+def _source(variant: Variant) -> tuple[Variant, str, str]:
+    """Return a variant with its source and the language of that."""
+    logic = variant.logic
+    return (variant, logic.source, "python") if isinstance(logic, Function) else (variant, logic.text, "sql")
+
+
+def _chart(past: Sequence[TaskRun]) -> dict[str, Any] | None:
+    """Return a chart of the durations of runs, oldest first, with their estimates."""
+    known = [each for each in reversed(past) if each.method is not None]
+    if len(known) < 2:
+        return None
+    values = [each.seconds for each in known] + [value for each in known for value in each.estimates.values()]
+    values.sort()
+    top = min(values[-1], 3 * values[int(len(values) * 0.9)])  # a single outlier must not make all others invisible
+    marks = steps(top)
+    high, place = Scale(0, marks[-1], 100, 0), Scale(-0.5, len(known) - 0.5, 0, 100)
+    return {
+        "ticks": [Tick(high(value), seconds(value)) for value in marks],
+        "runs": [
+            Tick(place(number), f"run {each.run}")
+            for number, each in enumerate(known)
+            if number % math.ceil(len(known) / _NAMED) == 0
+        ],
+        "methods": list(dict.fromkeys(each.method for each in known)),
+        "dots": [
+            {
+                "past": each,
+                "x": place(number),
+                "y": high(min(each.seconds, marks[-1])),
+                "over": each.seconds > marks[-1],
+                "estimates": [
+                    (method, high(min(value, marks[-1])), method is each.method)
+                    for method, value in each.estimates.items()
+                ],
+            }
+            for number, each in enumerate(known)
+        ],
+    }

@@ -1,0 +1,118 @@
+"""Rendering of pages from templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+import jinja2
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+
+from kilonova.model.block import Base
+from kilonova.model.encoding import describe_encoding
+from kilonova.model.event import EventKind
+from kilonova.model.role import Role
+from kilonova.web import formatting
+from kilonova.web.graph.drawing import shorten
+from kilonova.web.highlighting import highlight_code
+from kilonova.web.overview_cache import channel_status, describe_channel
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+"""Content security policy of pages: they may load only from this server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewer:
+    """User who views a page.
+
+    Attributes:
+        name: the token's name; None as long as there are no tokens.
+        role: the user's role.
+    """
+
+    name: str | None
+    role: Role
+
+    @property
+    def operates(self) -> bool:
+        """Return whether the user may start runs and control the project."""
+        return self.role.may(Role.OPERATE)
+
+
+class PageRenderer:
+    """Renderer of pages.
+
+    Args:
+        project: the project's name.
+        clock: returns the current time of the catalog.
+    """
+
+    def __init__(self, project: str, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self._templates = jinja2.Environment(
+            loader=jinja2.PackageLoader("kilonova.web"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters |= {
+            "number": formatting.number,
+            "size": formatting.size,
+            "seconds": formatting.seconds,
+            "exact": formatting.exact,
+            "shortened": shorten,
+            "coloured": highlight_code,
+            "encoding": describe_encoding,
+        }
+        self._templates.globals |= {
+            "project": project,
+            "counted": formatting.counted,
+            "holding": formatting.holding,
+            "lasting": formatting.lasting,
+            "condition": channel_status,
+            "told": describe_channel,
+            "event_kinds": ",".join(kind.value for kind in EventKind),
+        }
+        self._templates.tests |= {
+            "base": lambda kind: isinstance(kind, Base),
+        }
+
+    def show(self, request: Request, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:
+        """Render a page.
+
+        Args:
+            request: the request; its state has the viewer, if signed in or if no sign-in is required.
+            template: the name of the page's template.
+            code: the HTTP status.
+            values: the values of the template's variables.
+        """
+        now = self._clock()
+        text = self._templates.get_template(template).render(
+            viewer=getattr(request.state, "viewer", None),
+            path=request.url.path,
+            event=getattr(request.state, "event", 0),
+            now=now,
+            moment=partial(formatting.moment, now=now),
+            relative=partial(formatting.relative, now=now),
+            stepped=lambda start: urlencode({**request.query_params, "start": start}),
+            **values,
+        )
+        headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        return HTMLResponse(text, code, headers)

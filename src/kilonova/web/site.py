@@ -1,0 +1,114 @@
+"""Web page next to the API, in the same process, based on the same functions of `kilonova.service`."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+
+from kilonova.api.auth import AccessDenied, Authenticator
+from kilonova.api.routes.context import RouteContext
+from kilonova.api.url_validation import check_url
+from kilonova.errors import KilonovaError, NotFound
+from kilonova.model.role import Role
+from kilonova.web.overview_cache import OverviewCache
+from kilonova.web.pages.channels import channel_pages
+from kilonova.web.pages.events import event_pages
+from kilonova.web.pages.runs import run_pages
+from kilonova.web.pages.servers import server_pages
+from kilonova.web.pages.sign_in import sign_in_routes
+from kilonova.web.pages.tasks import task_pages
+from kilonova.web.pages.triggers import trigger_pages
+from kilonova.web.pages.workflow import workflow_pages
+from kilonova.web.rendering import PageRenderer, Viewer
+
+_PAGES = (workflow_pages, channel_pages, task_pages, run_pages, trigger_pages, server_pages, event_pages)
+
+
+def site(context: RouteContext, glances: OverviewCache) -> FastAPI:
+    """Return the application with the pages of a project.
+
+    Args:
+        context: the context of the routes.
+        glances: the cache of the project's overview.
+    """
+    project = context.project
+    pages = PageRenderer(project.directory.resolve().name, project.catalog.clock)
+    app = FastAPI(openapi_url=None, dependencies=[Depends(check_url)])
+    app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=3)
+    app.mount("/static", _Files(packages=[("kilonova.web", "static")]))
+    app.include_router(sign_in_routes(pages, context.access))
+
+    def look(request: Request) -> None:
+        """Record the viewer in the request's state.
+
+        Raises:
+            AccessDenied: the user may not view the page.
+        """
+        holder = context.access.check(request, Role.READ)
+        request.state.event = project.newest_event()
+        request.state.viewer = Viewer(name=holder.name if holder else None, role=holder.role if holder else Role.ADMIN)
+
+    for routes in _PAGES:
+        app.include_router(routes(context, pages, glances), dependencies=[Depends(look)])
+    _tell_errors(app, pages, context.access)
+    return app
+
+
+class _Files(StaticFiles):
+    """Static files that browsers revalidate on each use: pages and scripts must match."""
+
+    def file_response(self, *given: Any, **named: Any) -> Response:
+        """Return the file, or that it has not changed."""
+        answer = super().file_response(*given, **named)
+        answer.headers["Cache-Control"] = "no-cache"
+        return answer
+
+
+def _tell_errors(app: FastAPI, pages: PageRenderer, access: Authenticator) -> None:
+    """Install error handlers that render errors as pages."""
+
+    def told(request: Request, status: int, title: str, problem: str, hint: str | None) -> Response:
+        return pages.show(request, "error.html", code=status, title=title, problem=problem, hint=hint)
+
+    @app.exception_handler(AccessDenied)
+    def denied(request: Request, error: AccessDenied) -> Response:
+        if error.status == 401:
+            then = quote(f"{request.url.path}?{request.url.query}".rstrip("?"), safe="")
+            response: Response = RedirectResponse(f"/sign-in?then={then}", 303)
+            if access.cookie in request.cookies:
+                response.delete_cookie(access.cookie)
+            return response
+        title = "That was too much at once" if error.status == 429 else "You may not see this"
+        answer = told(request, error.status, title, error.problem, error.hint)
+        if error.wait is not None:
+            answer.headers["Retry-After"] = str(error.wait)
+        return answer
+
+    @app.exception_handler(KilonovaError)
+    def kilonova_error(request: Request, error: KilonovaError) -> Response:
+        if isinstance(error, NotFound):
+            return told(request, 404, "There is no such thing", error.problem, error.hint)
+        return told(request, 503, "This cannot be shown now", error.problem, error.hint)
+
+    @app.exception_handler(HTTPException)
+    def http_error(request: Request, error: HTTPException) -> Response:
+        return told(request, error.status_code, "There is no such page", request.url.path, "Begin at the workflow")
+
+    @app.exception_handler(RequestValidationError)
+    def nonsense(request: Request, error: RequestValidationError) -> Response:
+        problem = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
+        return told(request, 422, "This address has no meaning", problem, "Begin at the workflow")
+
+    @app.exception_handler(Exception)
+    def defect(request: Request, error: Exception) -> Response:
+        logging.getLogger(__name__).error("%s %s failed", request.method, request.url.path, exc_info=error)
+        problem = f"{type(error).__name__}: {error}"
+        return told(request, 500, "This is a defect of Kilonova", problem, "The server's log tells more")

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from fastapi.testclient import TestClient
+
+from kilonova.service.project import Project, open_project
+from tests.catalog.building import ingested
+from tests.fakes import Prompt
+from tests.shop import api
+
+
+def test_a_channel_is_shown_with_its_newest_point(client: TestClient, shop: Project) -> None:
+    assert client.get("/api/v1/channels/clicks").json()["point"] == 0
+    ingested(shop.catalog, "clicks")
+    shown = client.get("/api/v1/channels/clicks").json()
+    assert (shown["point"], shown["rows"], shown["blocks"], shown["reserved"]) == (1, 1, 1, 0)
+    assert shown["columns"] == {"user": "string"}
+    assert (shown["writers"], shown["several_writers"]) == ([], False)
+    assert client.get("/api/v1/channels/per_user").json()["writers"] == ["per_user"]
+
+
+def test_channels_come_page_by_page(client: TestClient) -> None:
+    first = client.get("/api/v1/channels?limit=1")
+    assert [item["name"] for item in first.json()] == ["clicks"]
+    assert first.headers["Link"] == '</api/v1/channels?limit=1&after=clicks>; rel="next"'
+    second = client.get(first.links["next"]["url"])
+    assert [item["name"] for item in second.json()] == ["per_user"]
+    assert "Link" not in second.headers
+    assert client.get("/api/v1/channels?after=zzz").json() == []
+
+
+def test_rows_come_as_json_or_arrow(client: TestClient) -> None:
+    answer = client.get("/api/v1/channels/clicks/rows")
+    assert answer.headers["kilonova-point"] == "7"
+    assert answer.json() == [{"user": "ann"}, {"user": "bob"}]
+    stream = client.get("/api/v1/channels/clicks/rows?format=arrow").content
+    assert pa.ipc.open_stream(stream).read_all().to_pydict() == {"user": ["ann", "bob"]}
+
+
+def test_which_rows_are_asked_for_is_told_to_the_worker(client: TestClient, prompt: Prompt) -> None:
+    client.get("/api/v1/channels/clicks/rows?at=3&since=1&offset=20&limit=10")
+    [(what, arguments)] = prompt.asked
+    assert what == "page"
+    assert {**arguments, "file": ""} == {
+        "channel": "clicks", "file": "", "at": 3, "since": 1, "offset": 20, "limit": 10,
+    }  # fmt: skip
+
+
+def test_rows_go_in_by_upload(client: TestClient, prompt: Prompt) -> None:
+    answer = client.post("/api/v1/channels/clicks/blocks?format=csv&option=sep=;&option=header=", content=b"user\nann")
+    assert answer.json() == {"run": 3, "repeated": False}
+    assert prompt.sent == [b"user\nann"]
+    [(_, arguments)] = prompt.asked
+    assert (arguments["format"], arguments["options"]) == ("csv", {"sep": ";", "header": ""})
+    wrong = client.post("/api/v1/channels/clicks/blocks?option=sep", content=b"")
+    assert (wrong.status_code, wrong.json()["error"]) == (422, "settings")
+
+
+def test_rows_go_in_by_reference(client: TestClient) -> None:
+    assert client.post("/api/v1/channels/clicks/ingests?source=/some.csv").json() == {"run": 3, "repeated": False}
+    missing = client.post("/api/v1/channels/clicks/ingests?source=/nowhere.csv")
+    assert (missing.status_code, missing.json()["error"]) == (422, "unreadable")
+
+
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        ("{place}/in/a.csv", 200),
+        ("file://{place}/in", 200),
+        ("s3://data/in/a.csv", 200),
+        ("{place}/in/../kilonova.toml", 403),
+        ("{place}/in/link/kilonova.toml", 403),
+        ("{place}/inside.csv", 403),
+        ("/etc/passwd", 403),
+        ("file:///etc/passwd", 403),
+        ("s3://data/in/%252E%252E/out", 403),
+        ("s3://other/in/a.csv", 403),
+        ("http://169.254.169.254/latest", 403),
+        ("simplecache::s3://data/in/a.csv", 403),
+        ("http://", 403),
+    ],
+)
+def test_files_are_read_at_listed_places_alone(shop: Project, source: str, status: int) -> None:
+    (shop.directory / "in").mkdir()
+    (shop.directory / "in" / "link").symlink_to(shop.directory)
+    listed = {"sources": [str(shop.directory / "in"), "s3://data/in/"]}
+    with open_project(shop.directory, serve=listed) as project:
+        client = TestClient(api(Prompt(), project), base_url="http://localhost")
+        place = source.format(place=shop.directory)
+        assert client.post(f"/api/v1/channels/clicks/ingests?source={place}").status_code == status
+
+
+def test_formats_that_are_not_of_files_are_read_if_they_are_listed(client: TestClient, shop: Project) -> None:
+    asked = "/api/v1/channels/clicks/ingests?source=/some&format="
+    assert [client.post(asked + format).status_code for format in ("orc", "jdbc", "org.apache.X")] == [200, 403, 403]
+    with open_project(shop.directory, serve={"sources": ["/some"], "formats": ["avro"]}) as project:
+        other = TestClient(api(Prompt(), project), base_url="http://localhost")
+        assert [other.post(asked + format).status_code for format in ("avro", "jdbc")] == [200, 403]
+
+
+@pytest.mark.parametrize("option", ["path=/etc", "Paths=x", "fs.s3a.endpoint=evil", "spark.x=1"])
+def test_options_say_how_files_are_read_and_not_which(client: TestClient, option: str) -> None:
+    for place in ("blocks?", "ingests?source=/some&"):
+        answer = client.post(f"/api/v1/channels/clicks/{place}option={option}", content=b"")
+        assert (answer.status_code, answer.json()["error"]) == (422, "settings")
+
+
+@pytest.mark.parametrize("sent", ["monday", '"monday"'])
+def test_an_ingest_is_named_by_a_header(client: TestClient, prompt: Prompt, sent: str) -> None:
+    headers = {"Idempotency-Key": sent}
+    for body in (b"{}", b"{}", b"[]"):
+        assert client.post("/api/v1/channels/clicks/blocks", content=body, headers=headers).status_code == 200
+    client.post("/api/v1/channels/clicks/ingests?source=/some.csv", headers=headers)
+    assert {arguments["idempotency_key"] for _, arguments in prompt.asked} == {"monday"}
+    first, second, other, _ = (arguments.get("content_digest") for _, arguments in prompt.asked)
+    assert first == second != other
+
+
+@pytest.mark.parametrize("sent", ["", "x" * 256, "a\tb"])
+def test_a_name_that_cannot_be_is_refused_before_the_rows_are_taken(
+    client: TestClient, prompt: Prompt, sent: str
+) -> None:
+    for place in ("blocks", "ingests?source=/some.csv"):
+        answer = client.post(f"/api/v1/channels/clicks/{place}", content=b"", headers={"Idempotency-Key": sent})
+        assert (answer.status_code, answer.json()["error"]) == (422, "settings")
+    assert prompt.asked == []
+
+
+def test_what_is_too_large_is_refused_before_it_is_sent(client: TestClient, prompt: Prompt) -> None:
+    sent = 0
+
+    def body() -> object:
+        nonlocal sent
+        for _ in range(20):
+            sent += 1
+            yield b" " * (1 << 18)
+
+    told = client.post("/api/v1/channels/clicks/blocks", content=body(), headers={"Content-Length": str(5 << 20)})  # type: ignore[arg-type]
+    assert (told.status_code, told.json()["error"]) == (413, "large")
+    untold = client.post("/api/v1/channels/clicks/blocks", content=body())  # type: ignore[arg-type]
+    assert (untold.status_code, untold.json()["error"]) == (413, "large")
+    assert "larger than 1 MB" in untold.json()["problem"]
+    assert prompt.asked == []
+
+
+def test_rows_are_exported_to_where_the_server_can_write(client: TestClient, prompt: Prompt) -> None:
+    assert client.post("/api/v1/channels/clicks/exports?target=/out&format=csv&since=1").status_code == 200
+    [(what, arguments)] = prompt.asked
+    assert (what, arguments["target"], arguments["format"], arguments["since"]) == ("export", "/out", "csv", 1)
+
+
+@pytest.mark.parametrize("path", ["", "/rows"])
+def test_a_channel_that_is_not_there_is_told(client: TestClient, path: str) -> None:
+    answer = client.get(f"/api/v1/channels/click{path}")
+    assert (answer.status_code, answer.json()["hint"]) == (404, "Did you mean clicks?")
+    assert client.post("/api/v1/channels/click/blocks", content=b"x" * (9 << 20)).status_code == 404
+
+
+def test_a_channel_is_dropped_unless_it_is_read(client: TestClient, shop: Project) -> None:
+    assert client.delete("/api/v1/channels/clicks").json()["error"] == "declaration"
+    assert client.delete("/api/v1/channels/per_user").json() == {"tasks": ["per_user"]}
+    assert client.delete("/api/v1/channels/clicks").json() == {"tasks": []}
+    assert shop.channels() == []
+    assert client.get("/api/v1/bindings/per_user").status_code == 404
+
+
+def test_garbage_is_told_before_it_goes(client: TestClient, shop: Project) -> None:
+    ingested(shop.catalog, "clicks")
+    ingested(shop.catalog, "clicks", base=True)
+    would = client.post("/api/v1/gc?dry_run=true").json()
+    assert [(block["channel"], block["held_by"] is None) for block in would["looked_at"]] == [
+        ("clicks", True), ("clicks", False),
+    ]  # fmt: skip
+    assert would["blocks"] == 1
+    assert client.post("/api/v1/gc?channel=per_user").json()["blocks"] == 0
+    done = client.post("/api/v1/gc?channel=clicks").json()
+    assert (done["blocks"], done["deleted"], len(done["looked_at"])) == (1, 1, 1)
+    assert client.post("/api/v1/gc?channel=click").status_code == 404

@@ -1,0 +1,28 @@
+"""Streams of events."""
+
+from __future__ import annotations
+
+import asyncio
+
+from anyio.from_thread import start_blocking_portal
+
+from kilonova.api.routes.events import NewestEventResponse
+from kilonova.service.project import Project
+
+
+def test_however_many_listen_the_newest_event_is_looked_for_once(shop: Project) -> None:
+    looks: list[int] = []
+
+    class Counted:
+        def newest_event(self) -> int:
+            looks.append(shop.newest_event())
+            return looks[-1]
+
+    newest = NewestEventResponse(Counted())  # type: ignore[arg-type]
+
+    async def listeners() -> list[int]:
+        return await asyncio.gather(*(newest() for _ in range(20)))
+
+    with start_blocking_portal() as elsewhere:  # the browser of other tests has a loop in this thread
+        assert shop.newest_event() in elsewhere.call(listeners)
+    assert len(looks) == 1

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from fastapi.testclient import TestClient
+
+import kilonova as kn
+from kilonova.model.run import RefreshMethod
+from kilonova.service.project import Project
+from tests.catalog.building import ingested
+from tests.service.writing import Writing, wrote
+
+
+def test_a_task_says_how_far_it_is_behind_and_why_it_is_due(client: TestClient, shop: Project) -> None:
+    [task] = client.get("/api/v1/tasks").json()
+    assert (task["name"], task["due"], task["waits_until"]) == ("per_user", None, None)
+    ingested(shop.catalog, "clicks")
+    task = client.get("/api/v1/tasks/per_user").json()
+    assert task["due"] == "its logic has not run yet"
+    assert task["reads"] == {"clicks": {"point": 0, "newest": 1}}
+    assert task["writes"] == ["per_user"]
+
+
+def test_tasks_come_page_by_page(client: TestClient) -> None:
+    assert client.get("/api/v1/tasks?after=per_user").json() == []
+    assert "Link" not in client.get("/api/v1/tasks?limit=1").headers
+
+
+def test_a_view_is_explained(client: TestClient) -> None:
+    [kept] = client.get("/api/v1/views/per_user").json()
+    assert (kept["channel"], kept["reads"]) == ("per_user", ["clicks"])
+    assert "count(*)" in kept["query"].lower()
+
+
+def test_a_task_says_what_it_would_do(client: TestClient, shop: Project) -> None:
+    ingested(shop.catalog, "clicks")
+    outlook = client.get("/api/v1/tasks/per_user/next-run").json()
+    assert (outlook["due"], outlook["variant"], outlook["method"]) == ("its logic has not run yet", "full", "full")
+    assert list(outlook["estimates"]) == ["full"]
+    [read] = outlook["reads"]
+    assert (read["port"], read["mode"], read["how"], read["rows"]) == ("clicks", "all", "snapshot", 1)
+    assert [block["kind"] for block in read["blocks"]] == ["Δ0→1"]
+
+
+def test_a_task_tells_its_runs_page_by_page(client: TestClient, shop: Project) -> None:
+    estimates = {RefreshMethod.INCREMENTAL: 0.5, RefreshMethod.FULL: 2.0}
+    for point in (1, 2, 3):
+        made = {"per_user": Writing(rows=point)}
+        wrote(
+            shop.catalog,
+            made,
+            task="per_user",
+            read=[("clicks", point)],
+            method=RefreshMethod.INCREMENTAL,
+            estimates=estimates,
+        )
+    first = client.get("/api/v1/tasks/per_user/runs?limit=2")
+    second = client.get(first.links["next"]["url"])
+    assert [[past["run"] for past in page.json()] for page in (first, second)] == [[3, 2], [1]]
+    past = first.json()[0]
+    assert (past["way"], past["estimates"]) == ("incremental", {"incremental": 0.5, "full": 2.0})
+    assert (past["channel"], past["point"], past["rows"], past["state"]) == ("per_user", 3, 3, "succeeded")
+
+
+def test_what_is_not_there_is_told(client: TestClient) -> None:
+    for path in ("tasks/per_usr", "tasks/per_usr/next-run", "tasks/per_usr/runs", "views/per_usr"):
+        answer = client.get(f"/api/v1/{path}")
+        assert (answer.status_code, answer.json()["hint"]) == (404, "Did you mean per_user?")
+
+
+def test_a_view_over_one_that_has_not_run_is_explained(client: TestClient, shop: Project) -> None:
+    more = kn.Workflow("more")
+    more.view("known", "SELECT user, count(*) AS n FROM clicks GROUP BY user")
+    more.view("busy", "SELECT user FROM known WHERE n > 1")
+    shop.apply(more)
+    answer = client.get("/api/v1/views/busy")
+    assert answer.status_code == 200
+    assert answer.json()[0]["way"] == "not known yet: it reads known, whose columns are not known before it has run"

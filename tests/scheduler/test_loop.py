@@ -1,0 +1,502 @@
+"""The loop of a server with workers that are played: what it gives to whom, and when."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilonova.catalog import bindings, channel_store, files, firings, registry, runs, servers, tables
+from kilonova.catalog.database import Transaction
+from kilonova.catalog.firings import Batch, Claim
+from kilonova.errors import CatalogUnavailable
+from kilonova.model.binding import Binding
+from kilonova.model.compaction_policy import MaxDeltas
+from kilonova.model.encoding import Upsert
+from kilonova.model.event import Event, EventKind
+from kilonova.model.firing import FiringState
+from kilonova.model.run import RunInput, RunKind
+from kilonova.model.task import Mode
+from kilonova.model.trigger import ArrivalTrigger
+from kilonova.model.watched_directory import WatchedDirectory
+from kilonova.scheduler import loop
+from kilonova.scheduler.loop import Server
+from kilonova.scheduler.messages import (
+    BatchEnded,
+    FiringOutcome,
+    Message,
+    OperationDone,
+    OperationFailure,
+    OperationRequest,
+    Work,
+    WorkerReady,
+)
+from kilonova.scheduler.workers import Worker
+from kilonova.service.project import Project, open_project
+from kilonova.service.spark_operations import OperationFailed
+from tests.catalog.building import LEASE, a_channel, a_task, begin, commit, ingested
+
+
+class Player(Worker):
+    """A worker that notes what it is given, and says what it is told to."""
+
+    def __init__(self, heard: Callable[[Worker, Message | None], None]) -> None:
+        self._heard = heard
+        self.given: list[Work] = []
+        self.doing, self.answer, self.since, self.killed, self.ready = None, None, 0.0, "", True
+        self.say(WorkerReady())
+
+    @property
+    def owner(self) -> str:
+        return f"player {id(self)}"
+
+    def give(self, work: Work, answer: Future[Any] | None = None) -> None:
+        self.given.append(work)
+        self.doing, self.answer, self.since = work, answer, time.monotonic()
+
+    def say(self, message: Message | None) -> None:
+        self._heard(self, message)
+
+    def kill(self, why: str) -> None:
+        if not self.killed:
+            self.killed = why
+            self.say(None)
+
+
+class Stage:
+    """A server over a project, and its workers."""
+
+    def __init__(self, project: Project, **settings: Any) -> None:
+        self.project = project
+        self.players: list[Player] = []
+        given = {"serve": {"workers": 1, "lease": 1.5, "grace": 0.0, "tidy": 0.0, **settings}}
+        self.server = Server(project.directory, given, lambda text, event: None, hire=self._hired)
+
+    def _hired(self, directory: Path, settings: Any, heard: Callable[[Worker, Message | None], None]) -> Worker:
+        self.players.append(Player(heard))
+        return self.players[-1]
+
+    def given(self) -> list[Work]:
+        return [work for player in self.players for work in player.given]
+
+    def until_given(self, count: int) -> Work:
+        until(lambda: len(self.given()) >= count)
+        return self.given()[count - 1]
+
+    def until_claimed(self, count: int) -> Claim:
+        """The only part of the batch that a worker is given."""
+        batch = self.until_given(count)
+        assert isinstance(batch, Batch)
+        [part] = batch.claims
+        return part
+
+
+@contextmanager
+def playing(project: Project, **settings: Any) -> Iterator[Stage]:
+    stage = Stage(project, **settings)
+    thread = threading.Thread(target=stage.server.run)
+    thread.start()
+    try:
+        yield stage
+    finally:
+        stage.server.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to it in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    with open_project(tmp_path, spark={"analyse": False}) as fresh:
+        fresh.create()
+        with fresh.catalog.writing() as tx:
+            registry.add_channels(tx, [a_channel("clicks", Upsert(("id",)))], "w")
+            for name in "ab":
+                registry.add_channels(tx, [a_channel(f"{name}_out")], "w")
+                registry.put_task(tx, a_task(f"{name}_task", {"clicks": Mode.NEW}, (f"{name}_out",)), "w")
+            bindings.put(
+                tx,
+                "w",
+                [
+                    Binding(name=name, tasks=(f"{name}_task",), triggers=(ArrivalTrigger(channel="clicks"),))
+                    for name in "ab"
+                ],
+            )
+        yield fresh
+
+
+def states(project: Project) -> list[str]:
+    return sorted(firing.state.value for firing in project.operation(100).firings)
+
+
+def test_what_fires_is_given_to_who_is_free_and_the_rest_waits(project: Project) -> None:
+    with playing(project, workers=1) as stage:
+        ingested(project.catalog, "clicks")
+        first = stage.until_claimed(1)
+        time.sleep(0.2)
+        assert len(stage.given()) == 1
+        assert states(project) == ["claimed", "queued"]
+        with project.catalog.writing() as tx:
+            firings.skip(tx, first)
+        stage.players[0].say(BatchEnded((FiringOutcome(),)))
+        second = stage.until_claimed(2)
+        assert {first.binding, second.binding} == {"a", "b"}
+    assert states(project) == ["queued", "skipped"]  # what was not begun is handed back
+
+
+def test_what_was_claimed_without_the_server_knowing_is_claimed_again(project: Project) -> None:
+    with playing(project, workers=2, lease=0.6) as stage:
+        until(lambda: bool(stage.server.name))
+        with project.catalog.writing() as tx:
+            firings.fire_manually(tx, "a", "me")
+            [[batch], _] = firings.claim(tx, stage.server.name, 9, None)
+        assert stage.until_claimed(1) == batch.claims[0]
+
+
+def test_what_was_to_be_looked_at_is_looked_at_when_the_database_is_back(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failures = firings.fire, []
+
+    def fire(tx: Transaction, numbers: Collection[int]) -> list[str]:
+        if numbers and len(failures) < 2:
+            failures.append(set(numbers))
+            raise CatalogUnavailable("the connection was lost")
+        return real(tx, numbers)
+
+    with playing(project, workers=2) as stage:
+        until(lambda: len(stage.players) == 2)
+        time.sleep(0.2)
+        monkeypatch.setattr(firings, "fire", fire)
+        ingested(project.catalog, "clicks")
+        assert {stage.until_claimed(number).binding for number in (1, 2)} == {"a", "b"}
+    assert len(failures) == 2
+
+
+def test_a_server_that_cannot_write_the_catalog_is_not_ready(project: Project) -> None:
+    with playing(project, lease=1.0) as stage:
+        until(lambda: stage.server.impediment is None)
+        with project.catalog.writing():
+            until(lambda: isinstance(stage.server.impediment, CatalogUnavailable))
+        until(lambda: stage.server.impediment is None)
+
+
+def test_tidying_comes_to_every_channel_and_to_garbage_whatever_fails(project: Project) -> None:
+    for name in "ab":
+        project.pause(name)
+        project.set_policy(f"{name}_out", MaxDeltas(deltas=1))
+        ingested(project.catalog, f"{name}_out")
+    with playing(project, tidy=0.05) as stage:
+        given = []
+        for number in range(1, 5):
+            operation = stage.until_given(number)
+            assert isinstance(operation, OperationRequest)
+            given.append(operation.arguments["channel"])
+            stage.players[0].say(OperationFailure({"error": "storage", "problem": "the disk is full"}))
+    assert given == ["a_out", "b_out", None, "a_out"]
+
+
+def test_something_is_tidied_though_something_always_goes_on(project: Project) -> None:
+    project.pause("b")
+    ingested(project.catalog, "clicks")
+    with playing(project, workers=2, tidy=0.05) as stage:
+        until(lambda: len(stage.given()) == 2)
+        assert sum(isinstance(work, Batch) for work in stage.given()) == 1  # which never ends
+        assert OperationRequest("tidy", {"channel": None}) in stage.given()
+
+
+def test_operations_go_first_and_are_answered(project: Project) -> None:
+    with playing(project) as stage:
+        until(lambda: bool(stage.players))
+        answer = stage.server.operation("page", channel="clicks")
+        assert stage.until_given(1) == OperationRequest("page", {"channel": "clicks"})
+        stage.players[0].say(OperationDone([1, "x"]))
+        assert answer.result(5) == [1, "x"]
+        other = stage.server.operation("page", channel="nowhere")
+        stage.until_given(2)
+        stage.players[0].say(OperationFailure({"error": "unknown", "problem": "no such channel"}))
+        with pytest.raises(OperationFailed, match="no such channel"):
+            other.result(5)
+        third = stage.server.operation("page", channel="clicks")
+        stage.until_given(3)
+        stage.players[0].kill("it broke")
+        with pytest.raises(OperationFailed, match="it broke"):
+            third.result(5)
+        until(lambda: len(stage.players) == 2)
+
+
+def test_pages_come_after_what_has_fired(project: Project) -> None:
+    with playing(project) as stage:
+        until(lambda: bool(stage.players))
+        stage.server.operation("run", tasks=["x"])
+        stage.until_given(1)
+        pages = [stage.server.operation("page", channel="clicks") for _ in range(5)]
+        ingested(project.catalog, "clicks")
+        until(lambda: len(states(project)) == 2)
+        stage.players[0].say(OperationDone(None))
+        assert isinstance(stage.until_given(2), Batch)
+        assert not any(page.running() for page in pages)
+
+
+def test_pages_leave_a_worker_to_others(project: Project) -> None:
+    with playing(project, workers=3) as stage:
+        until(lambda: len(stage.players) == 3)
+        pages = [stage.server.operation("page", channel="clicks") for _ in range(5)]
+        stage.until_given(2)
+        stage.server.operation("run", tasks=["x"])
+        until(lambda: len(stage.given()) == 3)
+        assert sorted(work.what for work in stage.given() if isinstance(work, OperationRequest)) == [
+            "page",
+            "page",
+            "run",
+        ]
+        assert sum(page.running() for page in pages) == 2
+
+
+def test_a_page_that_waits_for_too_long_is_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(project) as stage:
+        until(lambda: bool(stage.players))
+        stage.server.operation("run", tasks=["x"])
+        stage.until_given(1)
+        monkeypatch.setattr(loop, "_PATIENCE", 0.0)
+        with pytest.raises(OperationFailed, match="no worker had time") as told:
+            stage.server.operation("page", channel="clicks").result(20)
+        assert told.value.told["error"] == "spark"
+
+
+def test_an_operation_that_nobody_waits_for_any_more_is_left_out(project: Project) -> None:
+    with playing(project) as stage:
+        until(lambda: bool(stage.players))
+        first = stage.server.operation("page", channel="clicks")
+        stage.until_given(1)
+        assert not first.cancel()
+        second, third = stage.server.operation("run", tasks=["a"]), stage.server.operation("run", tasks=["b"])
+        assert second.cancel()
+        stage.players[0].say(OperationDone([1, "x"]))
+        assert first.result(5) == [1, "x"]
+        assert stage.until_given(2) == OperationRequest("run", {"tasks": ["b"]})
+        stage.players[0].say(OperationDone(None))
+        assert third.result(5) is None
+
+
+def test_a_server_without_room_waits_for_a_worker_and_not_for_a_time_that_is_past(project: Project) -> None:
+    with project.catalog.writing() as tx:
+        for name in "ab":
+            tx.connection.execute(
+                tables.binding.update()
+                .where(tables.binding.c.name == name)
+                .values(merge_window=0.5 if name == "b" else None)
+            )
+    with playing(project, lease=60.0) as stage:
+        ingested(project.catalog, "clicks")
+        assert stage.until_claimed(1).binding == "a"
+        time.sleep(0.7)
+        assert stage.server._pause() > 1
+
+
+def test_what_cannot_be_begun_fails_and_what_may_pass_is_tried_again(project: Project) -> None:
+    with playing(project) as stage:
+        ingested(project.catalog, "clicks")
+        stage.until_given(1)
+        stage.players[0].say(BatchEnded((FiringOutcome({"error": "declaration", "problem": "it cannot be"}),)))
+        for number in range(2, 2 + firings.ATTEMPTS):
+            stage.until_given(number)
+            stage.players[0].say(
+                BatchEnded((FiringOutcome({"error": "catalog", "problem": "it was away"}, passing=True),))
+            )
+        until(lambda: states(project) == ["failed", "failed"])
+    attempts = sorted(firing.attempts for firing in project.operation(100).firings)
+    assert attempts == [0, firings.ATTEMPTS]
+
+
+def test_a_worker_that_takes_too_long_is_ended_and_replaced(project: Project) -> None:
+    with playing(project, seconds=0.3) as stage:
+        ingested(project.catalog, "clicks")
+        claimed = stage.until_claimed(1)
+        with project.catalog.writing() as tx:
+            runs.start(
+                tx,
+                kind=RunKind.TASKS,
+                tasks=bindings.tasks_of(tx, claimed.binding),
+                writes=(),
+                owner=stage.players[0].owner,
+                lease=LEASE,
+                claimed=claimed,
+            )
+        until(lambda: len(stage.players) >= 2)
+        assert "longer than" in stage.players[0].killed
+        failed = next(each for each in project.operation(100).firings if each.binding == claimed.binding)
+        assert failed.state is FiringState.FAILED
+    assert any("longer than" in (each.run.error or "") for each in project.runs(100))
+
+
+def test_a_server_that_was_taken_for_silent_comes_back_under_another_name(project: Project) -> None:
+    with playing(project) as stage:
+        until(lambda: bool(stage.server.name))
+        name = stage.server.name
+        with project.catalog.writing() as tx:
+            tx = type(tx)(tx.connection, tx.now + LEASE * 100)
+            assert servers.expire(tx) == [name]
+        until(lambda: stage.server.name != name)
+        ingested(project.catalog, "clicks")
+        claimed = stage.until_claimed(1)
+        assert claimed.server == stage.server.name
+
+
+def test_a_worker_with_nothing_to_do_compacts_what_is_worth_it(project: Project) -> None:
+    ingested(project.catalog, "clicks", base=True)
+    for _ in range(8):
+        ingested(project.catalog, "clicks")
+        with project.catalog.writing() as tx:
+            run, _ = runs.start(tx, kind=RunKind.TASKS, tasks=(), writes=(), owner="me", lease=LEASE)
+            found = channel_store.channel_state(tx, "clicks")
+            blocks = tuple(block.number for block in found.blocks)
+            item = RunInput(task="t", port="p", channel="clicks", start=0, end=found.latest_readable, blocks=blocks)
+            runs.commit(tx, run, inputs=[item], outputs=(), advances=())
+    with playing(project, tidy=0.1) as stage:
+        for number in (1, 2):
+            claimed = stage.until_claimed(number)
+            with project.catalog.writing() as tx:
+                firings.skip(tx, claimed)
+            stage.players[0].say(BatchEnded((FiringOutcome(),)))
+        assert stage.until_given(3) == OperationRequest("tidy", {"channel": "clicks"})
+
+
+def test_a_server_can_stop_once_nothing_is_due(project: Project) -> None:
+    ingested(project.catalog, "clicks")
+    stage = Stage(project)
+    stage.server = Server(
+        project.directory, {"serve": {"workers": 2}}, lambda text, event: None, until_idle=True, hire=stage._hired
+    )
+    thread = threading.Thread(target=stage.server.run)
+    thread.start()
+    for number in (1, 2):
+        claimed = stage.until_claimed(number)
+        with project.catalog.writing() as tx:
+            firings.skip(tx, claimed)
+    for player in stage.players:
+        player.say(BatchEnded((FiringOutcome(),)))
+    thread.join(20)
+    assert not thread.is_alive()
+    assert [server.state for server in project.operation().servers] == ["stopped"]
+
+
+def test_what_a_server_says_begins_and_ends_with_itself(project: Project) -> None:
+    stage = Stage(project)
+    said: list[Event] = []
+    stage.server = Server(
+        project.directory,
+        {"serve": {"workers": 1, "grace": 0.0}},
+        lambda text, event: said.append(event) if event else None,
+        until_idle=True,
+        hire=stage._hired,
+    )
+    stage.server.run()
+    assert [event.kind for event in said] == [EventKind.SERVER_STARTED, EventKind.SERVER_STOPPED]
+
+
+def test_a_server_tells_of_what_waits_too_long(project: Project) -> None:
+    with playing(project, stuck=0.1, lease=0.6) as stage:
+        ingested(project.catalog, "clicks")
+        stage.until_claimed(1)  # which is never launched
+        until(lambda: sum(event.kind is EventKind.STUCK for event in project.events()) == 2)
+        time.sleep(0.5)
+    stuck = [event.binding for event in project.events() if event.kind is EventKind.STUCK]
+    assert sorted(map(str, stuck)) == ["a", "b"]
+
+
+def watching(project: Project, place: str = "inbox", **given: int) -> None:
+    """Let the channel `clicks` take the files of a directory."""
+    with project.catalog.writing() as tx:
+        directory = WatchedDirectory(place=place, **{"every": 1, "settle": 0, **given})
+        registry.update_channel_metadata(tx, replace(a_channel("clicks", Upsert(("id",))), watch=directory))
+
+
+def test_a_server_looks_at_directories_and_lets_a_worker_take_their_files(project: Project) -> None:
+    (project.directory / "inbox").mkdir()
+    watching(project)
+    project.pause("b")
+    with playing(project) as stage:
+        until(lambda: bool(stage.players))
+        (project.directory / "inbox" / "a.csv").write_text("id,note\n1,x\n")
+        operation = stage.until_given(1)
+        assert isinstance(operation, OperationRequest)
+        assert (operation.what, operation.arguments["channel"]) == ("gather", "clicks")
+        ingested(project.catalog, "clicks")  # another server's doing: what fires has its turn before there is more
+        stage.players[0].say(OperationDone(True))
+        part = stage.until_claimed(2)
+        with project.catalog.writing() as tx:
+            firings.skip(tx, part)
+        stage.players[0].say(BatchEnded((FiringOutcome(),)))
+        assert isinstance(again := stage.until_given(3), OperationRequest)
+        assert again.what == "gather"
+        stage.players[0].say(OperationFailure({"error": "storage", "problem": "the disk is full"}))
+        for number in (4, 5):  # what is still ready at the next look is asked for again
+            assert stage.until_given(number) == operation
+            stage.players[-1].kill("it broke")
+
+
+def test_a_directory_that_hangs_holds_up_nothing_else(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = threading.Event()
+    watching(project, "slow")
+    real = Project.scan_directory
+
+    def look(self: Project, channel: str) -> object:
+        if channel == "clicks":
+            hanging.wait()
+        return real(self, channel)
+
+    monkeypatch.setattr(Project, "scan_directory", look)
+    with project.catalog.writing() as tx:
+        directory = WatchedDirectory(place="inbox", every=1, settle=0)
+        registry.add_channels(tx, [replace(a_channel("orders"), watch=directory)], "w")
+    (project.directory / "inbox").mkdir()
+    (project.directory / "inbox" / "a.csv").write_text("id,note\n1,x\n")
+    try:
+        with playing(project) as stage:
+            assert isinstance(operation := stage.until_given(1), OperationRequest)
+            assert operation.arguments["channel"] == "orders"
+            stage.players[0].say(OperationDone(False))
+            assert stage.server._pause() > 0
+            ingested(project.catalog, "clicks")
+            until(lambda: any(isinstance(work, Batch) for work in stage.given()))
+    finally:
+        hanging.set()
+
+
+def test_a_server_that_stops_once_nothing_is_due_takes_what_is_there(project: Project) -> None:
+    (project.directory / "inbox").mkdir()
+    (project.directory / "inbox" / "a.csv").write_text("id,note\n1,x\n")
+    watching(project, settle=1)
+    stage = Stage(project)
+    stage.server = Server(
+        project.directory, {"serve": {"workers": 1}}, lambda text, event: None, until_idle=True, hire=stage._hired
+    )
+    thread = threading.Thread(target=stage.server.run)
+    thread.start()
+    assert isinstance(stage.until_given(1), OperationRequest)
+    with project.catalog.writing() as tx:
+        run, points = begin(tx, "clicks")
+        paths = [one.path for one in files.ready_files(tx, "clicks", 10)]
+        files.claim_files(tx, run, "clicks", paths)
+    commit(project.catalog, run, points)
+    with project.catalog.writing() as tx:
+        tx.connection.execute(tables.file.update().values(state="ingested"))
+        tx.connection.execute(tables.trigger.update().values(active=False))
+        tx.connection.execute(tables.firing.delete())
+    stage.players[0].say(OperationDone(False))
+    thread.join(20)
+    assert not thread.is_alive()
