@@ -191,8 +191,8 @@ class _History:
                 replace(one, seen=self.points[item.channel]) if isinstance(item, ArrivalTrigger) else one
                 for item, one in zip(conditions_of(trigger), codec.state_from_json(row.state), strict=True)
             ]
-            wake = min((one.time for one in state if one.time is not None), default=None)
-            values = {"state": codec.state_to_json(tuple(state)), "wake": wake}
+            next_check = min((one.time for one in state if one.time is not None), default=None)
+            values = {"state": codec.state_to_json(tuple(state)), "next_check": next_check}
             self.tx.connection.execute(update(tables.trigger).where(tables.trigger.c.id == row.id).values(**values))
 
     def _began(self, number: int, kind: str, state: str, time: datetime, seconds: float, tasks: list[str]) -> None:

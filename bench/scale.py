@@ -213,7 +213,7 @@ def _missed(project: Project) -> None:
             state = codec.state_from_json(row.state)
             past = tuple(replace(each, time=each.time - YEAR) if each.time else each for each in state)
             here = update(tables.trigger).where(tables.trigger.c.id == row.id)
-            tx.connection.execute(here.values(state=codec.state_to_json(past), wake=tx.now - YEAR))
+            tx.connection.execute(here.values(state=codec.state_to_json(past), next_check=tx.now - YEAR))
 
 
 def _fire(project: Project) -> None:

@@ -25,12 +25,14 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.routing import BaseRoute, Mount, Route
 
+from kilonova.api.routes.context import route_context
 from kilonova.catalog import runs
 from kilonova.model.progress import RunProgress, StepProgress, TaskCount
 from kilonova.model.role import Role
 from kilonova.model.run import RunKind
 from kilonova.service.project import Project, open_project
 from kilonova.warehouse.storage import Storage
+from kilonova.web.application import create_app
 from tests.databases import DIALECTS, empty_database
 from tests.fakes import Prompt, Slow
 from tests.shop import api, opened_shop
@@ -256,7 +258,7 @@ def test_when_a_channel_is_compacted_can_be_said(client: TestClient, shop: Proje
 
 
 def test_an_api_that_is_over_is_let_go(shop: Project) -> None:
-    app = api(Prompt(), shop)
+    app = create_app(route_context(Prompt(), shop))
     with TestClient(app, base_url="http://localhost:8620") as client:
         assert client.get("/api/docs").status_code == client.get("/").status_code == 200
     kept = weakref.ref(app)

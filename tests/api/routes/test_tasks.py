@@ -56,7 +56,7 @@ def test_a_task_tells_its_runs_page_by_page(client: TestClient, shop: Project) -
     second = client.get(first.links["next"]["url"])
     assert [[past["run"] for past in page.json()] for page in (first, second)] == [[3, 2], [1]]
     past = first.json()[0]
-    assert (past["way"], past["estimates"]) == ("incremental", {"incremental": 0.5, "full": 2.0})
+    assert (past["method"], past["estimates"]) == ("incremental", {"incremental": 0.5, "full": 2.0})
     assert (past["channel"], past["point"], past["rows"], past["state"]) == ("per_user", 3, 3, "succeeded")
 
 
@@ -73,4 +73,4 @@ def test_a_view_over_one_that_has_not_run_is_explained(client: TestClient, shop:
     shop.apply(more)
     answer = client.get("/api/v1/views/busy")
     assert answer.status_code == 200
-    assert answer.json()[0]["way"] == "not known yet: it reads known, whose columns are not known before it has run"
+    assert answer.json()[0]["method"] == "not known yet: it reads known, whose columns are not known before it has run"
