@@ -11,7 +11,7 @@ import typer
 
 from kilonova.cli import render
 from kilonova.cli.options import TRY_LATER, JsonFlag, common, project
-from kilonova.errors import KilonovaError
+from kilonova.errors import KilonovaError, SettingsError
 from kilonova.model.subscription import Lineage, Subscription, Webhook
 from kilonova.model.trigger import describe_trigger
 from kilonova.service.project import open_project
@@ -32,7 +32,14 @@ def serve(
     """Run a server until interrupted: fire triggers, start due bindings, serve the page. Many can share a catalog."""
     from kilonova.scheduler.logs import log, logging_to, say
     from kilonova.scheduler.loop import Server
-    from kilonova.web.application import serve_http
+
+    try:
+        from kilonova.web.application import serve_http
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"the HTTP server needs {error.name}, which is not installed",
+            hint="Install it with: pip install 'kilonova[server]'",
+        ) from error
 
     mine = {"workers": workers, "host": host, "port": port}
     given = common.given | {"serve": {name: value for name, value in mine.items() if value is not None}}
