@@ -206,7 +206,7 @@ def test_a_view_says_how_it_is_kept(project: Project) -> None:
     assert (project.explain("per_part")[0].outlook or "").startswith("incremental: items has come from point 1 to 2")
 
 
-@pytest.mark.parametrize("way", [RefreshMethod.INCREMENTAL, RefreshMethod.AFFECTED_GROUPS, RefreshMethod.FULL])
+@pytest.mark.parametrize("method", [RefreshMethod.INCREMENTAL, RefreshMethod.AFFECTED_GROUPS, RefreshMethod.FULL])
 def test_every_way_comes_to_the_same(project: Project, monkeypatch: pytest.MonkeyPatch, method: RefreshMethod) -> None:
     cent = Decimal("0.01")
     query = """

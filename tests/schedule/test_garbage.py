@@ -220,7 +220,7 @@ def test_the_newest_extraction_holds_what_it_has_not_read() -> None:
 @given(data=st.data())
 def test_nobody_misses_what_was_collected(encoding: Encoding, data: st.DataObject) -> None:
     history = data.draw(histories(encoding))
-    before = history.state
+    before = history.channel_state
     newest = before.latest_readable
     consumers = tuple(
         a_consumer(

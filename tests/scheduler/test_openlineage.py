@@ -188,7 +188,7 @@ def test_telling_again_says_the_same(project: Project, tmp_path: Path) -> None:
     deliver(project, **transport)
     first = file.read_text()
     with project.catalog.writing() as tx:
-        tx.connection.exec_driver_sql("UPDATE outlet SET cursor = 0")
+        tx.connection.exec_driver_sql("UPDATE subscription SET cursor = 0")
         registry.drop_task(tx, "totals")  # what has been read and written is known without it
     deliver(project, **transport)
     again = file.read_text().removeprefix(first)
@@ -209,7 +209,7 @@ def test_an_http_endpoint_that_fails_gets_all_of_it_later(project: Project) -> N
         assert known.standing.attempts == 1
         assert "400" in known.standing.problem
         with project.catalog.writing() as tx:
-            tx.connection.exec_driver_sql("UPDATE outlet SET retry = NULL")
+            tx.connection.exec_driver_sql("UPDATE subscription SET retry = NULL")
         deliver(project, **transport)
         until(lambda: len(receiver.taken) >= 7)
     assert {headers["authorization"] for _, headers, _ in receiver.came} == {"Bearer k"}
