@@ -29,7 +29,7 @@ from kilonova.api.routes.context import route_context
 from kilonova.catalog import runs
 from kilonova.model.progress import RunProgress, StepProgress, TaskCount
 from kilonova.model.role import Role
-from kilonova.model.run import RunKind
+from kilonova.model.run import RunFailure, RunKind
 from kilonova.service.project import Project, open_project
 from kilonova.warehouse.storage import Storage
 from kilonova.web.application import create_app
@@ -243,7 +243,7 @@ def test_a_run_is_told_with_its_log(client: TestClient, shop: Project) -> None:
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.text == "it began\n"
     with shop.catalog.writing() as tx:
-        runs.abandon(tx, "me", "its process ended", passing=False)
+        runs.abandon(tx, "me", "its process ended", RunFailure.FINAL)
     assert client.get(f"/api/v1/runs/{number}").json()["run"]["progress"] is None
     assert client.get(f"/api/v1/runs/{number}/log").text.endswith("Z run: abandoned: its process ended\n")
 

@@ -13,7 +13,7 @@ from kilonova.errors import LeaseLost, NotFound
 from kilonova.model.binding import Binding
 from kilonova.model.event import EventKind
 from kilonova.model.firing import FiringState
-from kilonova.model.run import RunKind
+from kilonova.model.run import RunFailure, RunKind
 from kilonova.model.schedule import Every
 from kilonova.model.task import Mode
 from kilonova.model.trigger import ArrivalTrigger, RunOutcome, RunTrigger, TimeTrigger, Trigger
@@ -56,15 +56,24 @@ def claim(catalog: Catalog, server: str = "one", room: int = 9, limit: int | Non
 
 def start(catalog: Catalog, claimed: Claim) -> tuple[int, dict[str, int]]:
     with catalog.writing() as tx:
-        return runs.start(
+        run, points = runs.start(
             tx,
             kind=RunKind.TASKS,
             tasks=bindings.tasks_of(tx, claimed.binding),
             writes=(f"{claimed.binding}_out",),
             owner="worker",
             lease=LEASE,
-            claimed=claimed,
+            binding=claimed.binding,
         )
+        firings.launch(tx, claimed, run)
+        return run, points
+
+
+def fail(catalog: Catalog, run: int, failure: RunFailure) -> None:
+    """Fail a run as its own process does."""
+    with catalog.writing() as tx:
+        firings.end(tx, run, failure)
+        assert runs.fail(tx, run, "no luck")
 
 
 def states(catalog: Catalog) -> list[FiringState]:
@@ -187,7 +196,7 @@ def test_a_run_that_takes_its_process_with_it_is_done_again_a_few_times(clicks: 
         [claimed] = claim(clicks)
         start(clicks, claimed)
         with clicks.writing() as tx:
-            assert len(runs.abandon(tx, "worker", "it exited", passing=True)) == 1
+            assert len(runs.abandon(tx, "worker", "it exited", RunFailure.TRANSIENT)) == 1
         assert states(clicks) == [FiringState.QUEUED if attempt + 1 < firings.ATTEMPTS else FiringState.FAILED]
     assert claim(clicks) == []
 
@@ -204,7 +213,7 @@ def test_a_run_that_is_lost_with_its_server_is_done_again_more_often(
         start(clicks, claimed)
         clock.forward(LEASE.total_seconds() + 1)
         with clicks.writing() as tx:
-            ended = runs.abandon(tx, "worker", "stopped", passing=True, lost=True) if stopped else runs.expire(tx)
+            ended = runs.abandon(tx, "worker", "stopped", RunFailure.LOST) if stopped else runs.expire(tx)
             assert len(ended) == 1
         assert states(clicks) == [FiringState.QUEUED if loss + 1 < firings.LOSSES else FiringState.FAILED]
     assert claim(clicks) == []
@@ -217,10 +226,9 @@ def test_a_failed_run_is_done_again_only_if_that_may_help(clicks: Catalog) -> No
     register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
-    for one, passing in zip(claim(clicks), (False, True), strict=True):
+    for one, failure in zip(claim(clicks), (RunFailure.FINAL, RunFailure.TRANSIENT), strict=True):
         run, _ = start(clicks, one)
-        with clicks.writing() as tx:
-            assert runs.fail(tx, run, "no luck", passing=passing)
+        fail(clicks, run, failure)
     assert states(clicks) == [FiringState.FAILED, FiringState.QUEUED]
 
 
@@ -262,8 +270,7 @@ def test_what_reads_the_same_waits_and_is_merged_and_tried_again_alone(clicks: C
     commit(clicks, run, points)
     for part in (other, third):
         run, _ = start(clicks, part)
-        with clicks.writing() as tx:
-            runs.fail(tx, run, "no luck", passing=True)
+        fail(clicks, run, RunFailure.TRANSIENT)
     with clicks.writing() as tx:
         batches, next_check = firings.claim(tx, "one", 9, None)
     assert sorted(len(batch.claims) for batch in batches) == [1, 1]
@@ -452,8 +459,7 @@ def test_a_firing_that_was_launched_waits_anew_when_its_run_is_lost(clicks: Cata
     run, _ = start(clicks, claimed)
     clock.forward(100)
     assert stuck(clicks) == []
-    with clicks.writing() as tx:
-        runs.fail(tx, run, "no luck", passing=True)
+    fail(clicks, run, RunFailure.TRANSIENT)
     clock.forward(59)
     assert stuck(clicks) == []
     [claimed] = claim(clicks)

@@ -327,15 +327,16 @@ def test_a_worker_that_takes_too_long_is_ended_and_replaced(project: Project) ->
         ingested(project.catalog, "clicks")
         claimed = stage.until_claimed(1)
         with project.catalog.writing() as tx:
-            runs.start(
+            run, _ = runs.start(
                 tx,
                 kind=RunKind.TASKS,
                 tasks=bindings.tasks_of(tx, claimed.binding),
                 writes=(),
                 owner=stage.players[0].owner,
                 lease=LEASE,
-                claimed=claimed,
+                binding=claimed.binding,
             )
+            firings.launch(tx, claimed, run)
         until(lambda: len(stage.players) >= 2)
         assert "longer than" in stage.players[0].killed
         failed = next(each for each in project.operation(100).firings if each.binding == claimed.binding)

@@ -14,11 +14,10 @@ import pytest
 
 import kilonova.scheduler
 from kilonova.catalog import bindings, channel_store, registry, runs
-from kilonova.catalog.firings import Claim
 from kilonova.errors import SettingsError
 from kilonova.model.binding import Binding
 from kilonova.model.block import Delta
-from kilonova.model.run import RunInput, RunKind
+from kilonova.model.run import RunFailure, RunInput, RunKind
 from kilonova.model.task import Mode
 from kilonova.scheduler.notifier import Notifier
 from kilonova.service.project import Project, open_project
@@ -47,11 +46,11 @@ def deliver(project: Project, **transport: Any) -> None:
         deliverer.close(20)
 
 
-def begin(project: Project, kind: RunKind = RunKind.TASKS, claimed: Claim | None = None) -> tuple[int, dict[str, int]]:
+def begin(project: Project, kind: RunKind = RunKind.TASKS, binding: str | None = None) -> tuple[int, dict[str, int]]:
     writes = ("users", "totals") if kind is RunKind.TASKS else ("clicks",)
     tasks = ("users", "totals") if kind is RunKind.TASKS else ()
     with project.catalog.writing() as tx:
-        return runs.start(tx, kind=kind, tasks=tasks, writes=writes, owner="me", lease=LEASE, claimed=claimed)
+        return runs.start(tx, kind=kind, tasks=tasks, writes=writes, owner="me", lease=LEASE, binding=binding)
 
 
 def end(project: Project, run: int, points: dict[str, int]) -> None:
@@ -147,7 +146,7 @@ def test_runs_that_do_not_succeed_say_why(project: Project, tmp_path: Path) -> N
             elif ending == "cancel":
                 runs.cancel(tx, run, "ann")
             else:
-                runs.abandon(tx, "me", "it exited", passing=False)
+                runs.abandon(tx, "me", "it exited", RunFailure.FINAL)
     deliver(project, **transport)
     ends = [event for event in written(file) if event["eventType"] != "START"]
     assert by_job(ends) == [(job, how) for how in ("FAIL", "ABORT", "ABORT") for job in ("users", "totals", "by-hand")]
@@ -165,7 +164,7 @@ def test_bindings_are_parents_ingests_are_jobs_and_compactions_are_not_told(proj
     run, _ = begin(project, RunKind.COMPACTION)
     with project.catalog.writing() as tx:
         runs.fail(tx, run, "no luck")
-    run, points = begin(project, claimed=Claim(binding="report", firings=(), server="one"))
+    run, points = begin(project, binding="report")
     end(project, run, points)
     deliver(project, **transport)
     events = written(file)

@@ -15,6 +15,7 @@ from kilonova.catalog.firings import Claim
 from kilonova.catalog.read_models.overview import Overview
 from kilonova.model.compaction_policy import Manual
 from kilonova.model.progress import RunProgress, StepProgress, TaskCount
+from kilonova.model.run import RunFailure
 from kilonova.model.task import Mode
 from kilonova.schedule.garbage import Provenance, decide_collection
 from kilonova.service.project import Project
@@ -76,7 +77,7 @@ def expired(shop: Project) -> None:
 
 def abandoned(shop: Project) -> None:
     run_of(shop)
-    moved(shop, lambda tx: runs.abandon(tx, "me", "it went away", passing=False))
+    moved(shop, lambda tx: runs.abandon(tx, "me", "it went away", RunFailure.FINAL))
 
 
 def taken_in(shop: Project) -> None:

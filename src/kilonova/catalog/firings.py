@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import assert_never
 
 from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, insert, or_, select, update
 
@@ -20,6 +21,7 @@ from kilonova.catalog.trigger_inputs import trigger_inputs
 from kilonova.errors import LeaseLost
 from kilonova.model.event import EventKind
 from kilonova.model.firing import Firing, FiringEvent, FiringState, before, next_firing_state
+from kilonova.model.run import RunFailure
 from kilonova.model.task import Mode
 from kilonova.model.trigger import ArrivalTrigger, RunTrigger, conditions_of, describe_trigger
 from kilonova.schedule.batching import batch_firings
@@ -397,23 +399,28 @@ def release(tx: Transaction, servers: Collection[str], held: Collection[int] = (
     _move(tx, [number for number in numbers if number not in held], FiringEvent.RELEASE)
 
 
-def end(tx: Transaction, run: int, event: FiringEvent, *, lost: bool = False) -> None:
-    """Apply the end of a run to its firings.
+def end(tx: Transaction, run: int, failure: RunFailure | None) -> None:
+    """Apply the end of a run to its firings that have not ended.
 
     Args:
         tx: a writing transaction.
         run: the run.
-        event: the event for its firings; released firings are queued again.
-        lost: whether the run was lost with its server or machine, for any reason.
+        failure: the kind of its failure; None if it has succeeded.
     """
     table = tables.firing
     query = select(table.c.id).where(table.c.run_id == run, table.c.state == FiringState.RUNNING.value)
     numbers = list(tx.connection.execute(query).scalars())
-    if event is not FiringEvent.RELEASE:
-        _move(tx, numbers, event)
-        return
-    for number in numbers:
-        _requeue(tx, number, tried=not lost, lost=lost)
+    match failure:
+        case None:
+            _move(tx, numbers, FiringEvent.SUCCEED)
+        case RunFailure.FINAL:
+            _move(tx, numbers, FiringEvent.FAIL)
+        case RunFailure.TRANSIENT | RunFailure.LOST:
+            lost = failure is RunFailure.LOST
+            for number in numbers:
+                _requeue(tx, number, tried=not lost, lost=lost)
+        case _:
+            assert_never(failure)
 
 
 def _move(

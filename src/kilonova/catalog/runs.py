@@ -11,6 +11,10 @@ The commit protocol, with what a crash after each step leaves behind:
    blocks, whose files the next process deletes again.
 
 `expire` does what `fail` does for runs whose lease has expired.
+
+Whichever process ends a run, and however, all that is to happen then follows from rows of the catalog, in one place
+(`_end`): its firings end or are queued again, an event is recorded, and what it holds is released. Watched files and
+idempotency keys need nothing: those of a run that neither is running nor has succeeded are free.
 """
 
 from __future__ import annotations
@@ -37,13 +41,11 @@ from kilonova.catalog.channel_store import (
     set_schema,
 )
 from kilonova.catalog.database import Transaction, inserted_id, is_among
-from kilonova.catalog.firings import Claim
 from kilonova.catalog.registry import move_cursors, task_id
 from kilonova.errors import Conflict, InvalidState, NotFound
 from kilonova.model.block import Kind
 from kilonova.model.channel import PointState
 from kilonova.model.event import EventKind
-from kilonova.model.firing import FiringEvent
 from kilonova.model.progress import RunProgress
 from kilonova.model.run import (
     CommitResult,
@@ -54,6 +56,7 @@ from kilonova.model.run import (
     RefreshMethod,
     Run,
     RunEvent,
+    RunFailure,
     RunInput,
     RunKind,
     RunOutput,
@@ -80,7 +83,6 @@ def start(
     writes: Iterable[str],
     owner: str,
     lease: timedelta,
-    claimed: Claim | None = None,
     binding: str | None = None,
 ) -> tuple[int, dict[str, int]]:
     """Start a run: claim its tasks and reserve the next point of every channel that it writes.
@@ -92,17 +94,14 @@ def start(
         writes: the channels on which it reserves a point; each repeated once per task of the run that writes it.
         owner: the process that runs it.
         lease: the duration for which the run is protected from takeover without a heartbeat.
-        claimed: the firings of the run, claimed by a server; None for a run started manually.
-        binding: the binding of a run started manually; None if it is not one binding.
+        binding: the binding that it runs; None if it is not one binding.
 
     Returns:
         The run's number, and the reserved point per channel: the first of several, which are consecutive.
 
     Raises:
         Conflict: another run has claimed one of the tasks.
-        LeaseLost: another server has taken over the firings.
     """
-    binding = binding if claimed is None else claimed.binding
     claims = [task_id(tx, name) for name in tasks]
     for name, key in zip(tasks, claims, strict=True):
         holder = tx.connection.execute(select(tables.claim.c.run_id).where(tables.claim.c.task_id == key)).scalar()
@@ -120,8 +119,6 @@ def start(
         )
     )
     number = inserted_id(result)
-    if claimed is not None:
-        firings.launch(tx, claimed, number)
     events.record(tx, EventKind.LAUNCHED, run=number, binding=binding, said=", ".join(tasks) or kind.value)
     for key in claims:
         tx.connection.execute(insert(tables.claim).values(task_id=key, run_id=number))
@@ -174,7 +171,7 @@ def commit(
     Returns:
         `Committed`; or `LeaseExpired` if the run was taken over or cancelled, in which case nothing was published.
     """
-    if not _end(tx, run, RunEvent.COMMIT, None, FiringEvent.SUCCEED):
+    if not _end(tx, run, RunEvent.COMMIT, None, None):
         return LeaseExpired()
     for output in outputs:
         if output.block is not None:
@@ -238,19 +235,18 @@ def _adopt_schema(tx: Transaction, output: RunOutput) -> None:
         set_schema(tx, output.channel, output.block.schema)
 
 
-def fail(tx: Transaction, run: int, error: str, *, passing: bool = False) -> bool:
+def fail(tx: Transaction, run: int, error: str) -> bool:
     """End a run that did not succeed: cancel its points and mark its blocks for deletion.
 
     Args:
         tx: a writing transaction.
         run: the run.
         error: the error, as text for users.
-        passing: whether the error is transient; if so, the firings of the run are queued again.
 
     Returns:
         Whether the run was still running.
     """
-    return _end(tx, run, RunEvent.FAIL, error, FiringEvent.RELEASE if passing else FiringEvent.FAIL)
+    return _end(tx, run, RunEvent.FAIL, error, RunFailure.FINAL)
 
 
 def cancel(tx: Transaction, run: int, who: str) -> None:
@@ -265,7 +261,7 @@ def cancel(tx: Transaction, run: int, who: str) -> None:
         NotFound: there is no such run.
         InvalidState: it has already ended.
     """
-    if not _end(tx, run, RunEvent.CANCEL, f"cancelled by {who}", FiringEvent.FAIL):
+    if not _end(tx, run, RunEvent.CANCEL, f"cancelled by {who}", RunFailure.FINAL):
         found = find_run(tx, run)
         how = "" if found.error is None else f": {found.error}"
         raise InvalidState(f"the run has ended already, as {found.state.value}{how}", run=run)
@@ -291,7 +287,7 @@ def expire(tx: Transaction) -> list[Run]:
     silent = [run_from(row) for row in tx.connection.execute(_expired(tx))]
     for run in silent:
         said = f"the process {run.owner} went silent"
-        _end(tx, run.number, RunEvent.EXPIRE, said, FiringEvent.RELEASE, lost=True)
+        _end(tx, run.number, RunEvent.EXPIRE, said, RunFailure.LOST)
     tx.connection.execute(delete(tables.pin).where(tables.pin.c.until < tx.now))
     return silent
 
@@ -310,28 +306,37 @@ def running_of(tx: Transaction, owner: str) -> list[int]:
     return [int(number) for number in tx.connection.execute(query).scalars()]
 
 
-def abandon(tx: Transaction, owner: str, error: str, *, passing: bool, lost: bool = False) -> list[int]:
+def abandon(tx: Transaction, owner: str, error: str, failure: RunFailure) -> list[int]:
     """End the runs of a process that is known to have ended, without waiting for their leases to expire.
 
     Args:
         tx: a writing transaction.
         owner: the process.
         error: the error, as text for users.
-        passing: whether the error is transient; if so, the firings of the runs are queued again.
-        lost: whether they ended with their server, so that it is unknown whether they would have succeeded.
+        failure: the kind of the failure.
 
     Returns:
         The numbers of the runs.
     """
     numbers = running_of(tx, owner)
     for number in numbers:
-        _end(tx, number, RunEvent.EXPIRE, error, FiringEvent.RELEASE if passing else FiringEvent.FAIL, lost=lost)
+        _end(tx, number, RunEvent.EXPIRE, error, failure)
     return numbers
 
 
-def _end(
-    tx: Transaction, run: int, event: RunEvent, error: str | None, firing: FiringEvent, *, lost: bool = False
-) -> bool:
+def _end(tx: Transaction, run: int, event: RunEvent, error: str | None, failure: RunFailure | None) -> bool:
+    """End a run, with all that follows from rows of the catalog.
+
+    Args:
+        tx: a writing transaction.
+        run: the run.
+        event: the event that ends it.
+        error: the error, as text for users; None if it has succeeded.
+        failure: the kind of the failure; None if it has succeeded.
+
+    Returns:
+        Whether the run was still running.
+    """
     after = next_state(RunState.RUNNING, event)
     printable = error and error.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
     result = tx.connection.execute(
@@ -341,7 +346,7 @@ def _end(
     )
     if not result.rowcount:
         return False
-    firings.end(tx, run, firing, lost=lost)
+    firings.end(tx, run, failure)
     events.record(
         tx,
         _KINDS[event],
@@ -350,7 +355,7 @@ def _end(
         channels=written_by(tx, run),
         said=printable or "",
     )
-    if event is not RunEvent.COMMIT:
+    if failure is not None:
         _release(tx, run)
     return True
 

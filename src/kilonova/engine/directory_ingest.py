@@ -22,7 +22,7 @@ from kilonova.catalog.files import ReadyFile
 from kilonova.engine.directory_scan import changed_files, url_of
 from kilonova.engine.ingest import IngestSource, IngestTarget, ingest_results, ingest_target, write_ingested
 from kilonova.engine.run_events import RunStarted, StepEnded, StepStarted
-from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunPlan, RunResults, execute_run
+from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
 from kilonova.errors import InputError, KilonovaError
 from kilonova.model.block import Block, BlockName
 from kilonova.model.channel import Channel
@@ -52,13 +52,44 @@ class IngestPlan:
     files: tuple[ReadyFile, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class FilesClaim(Participant):
+    """Claim of the files of a run, when it starts: no other run is given them while it is running."""
+
+    channel: str
+    paths: tuple[str, ...]
+
+    def on_start(self, tx: Transaction, run: int) -> None:
+        """Claim the files for the run."""
+        files.claim_files(tx, run, self.channel, self.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesResolution(Participant):
+    """Outcomes of the files of a run, recorded when it publishes what it has read of them."""
+
+    channel: str
+    outcomes: tuple[FileOutcome, ...]
+
+    def on_commit(self, tx: Transaction, run: int) -> None:
+        """Record the outcomes."""
+        files.resolve_files(tx, run, self.channel, self.outcomes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileResults(RunResults):
+    """Results of a run that ingests files, with the outcome of each."""
+
+    file_outcomes: tuple[FileOutcome, ...]
+
+
 Writes = Callable[[IngestPlan, Sequence[ReadyFile], int, BlockName], Block | None]
 """Writes the rows of files as a block, with the given point and name; None if nothing changes."""
 
 
 def ingest_ready_files(
     environment: RunEnvironment, warehouse: Warehouse, base: Path, channel: str, most: BatchLimits
-) -> Iterator[tuple[int, RunResults]]:
+) -> Iterator[tuple[int, FileResults]]:
     """Ingest the files of a channel's directory that are ready, in the order in which they were modified.
 
     Args:
@@ -98,7 +129,7 @@ def ingest_ready_files(
 
 def ingest_batch(
     environment: RunEnvironment, base: Path, channel: str, most: BatchLimits, write: Writes
-) -> tuple[int, RunResults] | None:
+) -> tuple[int, FileResults] | None:
     """Ingest the files that are ready, as far as they fit into one block; see `ingest_ready_files`.
 
     Args:
@@ -124,10 +155,10 @@ def ingest_batch(
             writes=(channel,),
             pins=into.pins,
             plan=IngestPlan(into, directory, found),
-            files=tuple(one.path for one in found),
+            participants=(FilesClaim(channel, tuple(one.path for one in found)),),
         )
 
-    def work(begun: ActiveRun[IngestPlan]) -> RunResults:
+    def work(begun: ActiveRun[IngestPlan]) -> FileResults:
         plan, point = begun.plan, begun.points[channel]
         begun.notify(RunStarted(run=begun.run, steps=(channel,)))
         reason = f"from {_source(plan.files, plan.directory)}"
@@ -150,15 +181,17 @@ def ingest_batch(
         rows = None if sifted.result is None else sifted.result.statistics.rows
         begun.notify(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
         source = _source(sifted.taken or plan.files, plan.directory)
-        return RunResults(
+        outcomes = (
+            *(FileOutcome(one.path, FileState.INGESTED) for one in sifted.taken),
+            *(FileOutcome(one.path, FileState.QUARANTINED, _file_error(error)) for one, error in sifted.aside),
+            *(FileOutcome(one.path, None) for one in sifted.moved),
+        )
+        return FileResults(
             inputs=(),
             outputs=(ingest_results(channel, point, sifted.result, source, seconds),),
             advances=(),
-            file_outcomes=(
-                *(FileOutcome(one.path, FileState.INGESTED) for one in sifted.taken),
-                *(FileOutcome(one.path, FileState.QUARANTINED, _file_error(error)) for one, error in sifted.aside),
-                *(FileOutcome(one.path, None) for one in sifted.moved),
-            ),
+            participants=(FilesResolution(channel, outcomes),),
+            file_outcomes=outcomes,
         )
 
     return execute_run(environment, prepare, work)

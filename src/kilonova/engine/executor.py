@@ -20,6 +20,8 @@ from tenacity import (
     wait_exponential,
 )
 
+from kilonova.catalog import events
+from kilonova.catalog.database import Transaction
 from kilonova.catalog.runs import Advance
 from kilonova.engine.compilation import compile_variant, with_current_schema
 from kilonova.engine.interfaces import WarehouseInterface
@@ -34,13 +36,14 @@ from kilonova.engine.run_events import (
     StepStarted,
 )
 from kilonova.engine.run_monitor import check_running
-from kilonova.engine.run_protocol import ActiveRun, Fallback, RunEnvironment, RunResults, execute_run
+from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunResults, execute_run
 from kilonova.engine.run_request import RunFirings, RunReason, RunRequest, TaskPlan, plan_run, skip_firings
 from kilonova.engine.shared_steps import Blocks, SharedSteps, StepOutput
 from kilonova.errors import BlockDamaged, KilonovaError, NotFound, SparkUnavailable, is_transient
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind
 from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.encoding import Custom, key_of
+from kilonova.model.event import EventKind
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.run import InputSize, RunInput, RunOutput
 from kilonova.model.schema import Schema
@@ -105,6 +108,26 @@ def run_tasks(
     return execute_run(environment, partial(plan_run, request=request), work, partial(skip_firings, request=request))
 
 
+@dataclass(frozen=True, slots=True)
+class Fallback(Participant):
+    """View that a run recomputed because incremental maintenance failed, which is recorded as an event.
+
+    Attributes:
+        task: the task that maintains it.
+        channels: the channels that it writes.
+        problem: the reason of the failure.
+    """
+
+    task: str
+    channels: tuple[str, ...]
+    problem: str
+
+    def on_commit(self, tx: Transaction, run: int) -> None:
+        """Record the event."""
+        said = f"{self.task} was made anew: its change failed: {self.problem}"
+        events.record(tx, EventKind.FELL_BACK, run=run, channels=self.channels, said=said)
+
+
 AT_ONCE = 4
 """Maximum number of tasks of a run that execute concurrently, if they do not wait for each other."""
 
@@ -167,7 +190,7 @@ class _Execution:
             inputs=tuple(self._inputs),
             outputs=tuple(self._outputs),
             advances=tuple(self._advances),
-            fallbacks=tuple(self._fallbacks),
+            participants=tuple(self._fallbacks),
         )
 
     def _step(self, progress: TaskState, need: RunReason) -> None:

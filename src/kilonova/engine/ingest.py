@@ -15,7 +15,7 @@ from kilonova.engine.executor import write_output
 from kilonova.engine.interfaces import WarehouseInterface
 from kilonova.engine.invocation import summarize_error, validate_output
 from kilonova.engine.run_events import RunStarted, StepEnded, StepStarted
-from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunPlan, RunResults, execute_run
+from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
 from kilonova.errors import DeclarationError, InputError, KilonovaError
 from kilonova.model.block import Base, Block, BlockName, Delta, External
 from kilonova.model.channel import Channel, ChannelState
@@ -163,6 +163,18 @@ def ingest_results(channel: str, point: int, block: Block | None, source: str, s
 
 
 @dataclass(frozen=True, slots=True)
+class KeyClaim(Participant):
+    """Claim of the idempotency key of an ingest, when its run starts; see `kilonova.catalog.ingest_keys`."""
+
+    channel: str
+    key: IdempotencyKey
+
+    def on_start(self, tx: Transaction, run: int) -> None:
+        """Record the key as that of the run."""
+        ingest_keys.claim(tx, run, self.channel, self.key)
+
+
+@dataclass(frozen=True, slots=True)
 class IngestAcknowledgement:
     """Acknowledgement of a completed ingest.
 
@@ -207,7 +219,14 @@ def ingest(
             earlier.append(run)
             return None
         found = ingest_target(tx, channel, supply.production)
-        return RunPlan(kind=RunKind.INGEST, tasks=(), writes=(channel,), pins=found.pins, plan=found, key=key)
+        return RunPlan(
+            kind=RunKind.INGEST,
+            tasks=(),
+            writes=(channel,),
+            pins=found.pins,
+            plan=found,
+            participants=() if key is None else (KeyClaim(channel, key),),
+        )
 
     def work(begun: ActiveRun[IngestTarget]) -> RunResults:
         point = begun.points[channel]

@@ -1,35 +1,53 @@
-"""Commit protocol of a run: start, work, then commit or clean up.
+"""Commit protocol of a run: start, work, seal, then commit or abort.
 
 `execute_run` is the whole protocol (see `kilonova.catalog.runs`), independent of the work, so that it is the same for
-tasks, ingests and compactions, and can be tested at every step without Spark.
+tasks, ingests and compactions, and can be tested at every step without Spark. Whatever else must happen in the
+transaction that starts or ends a run is done by participants.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import Generic, TypeVar
+from datetime import datetime, timedelta
+from typing import Generic, NoReturn, TypeVar
 
-from kilonova.catalog import channel_store, events, files, ingest_keys, runs
+from kilonova.catalog import channel_store, runs
 from kilonova.catalog.database import Catalog, Transaction
-from kilonova.catalog.firings import Claim
 from kilonova.catalog.manifest import Manifest, digest, manifest_to_text
 from kilonova.engine.interfaces import BlockStore, Counting, no_tracking
 from kilonova.engine.lease import Lease
 from kilonova.engine.run_events import Listener
 from kilonova.engine.run_monitor import RunMonitor
 from kilonova.engine.run_recovery import delete_doomed_blocks, recover_expired_runs
-from kilonova.errors import Cancelled, KilonovaError, LeaseLost, is_transient
+from kilonova.errors import Cancelled, KilonovaError, LeaseLost
 from kilonova.model.block import BlockName
-from kilonova.model.event import EventKind
-from kilonova.model.idempotency import IdempotencyKey
-from kilonova.model.run import Committed, LeaseExpired, Run, RunInput, RunKind, RunOutput, RunState
-from kilonova.model.watched_file import FileOutcome
+from kilonova.model.run import LeaseExpired, Run, RunInput, RunKind, RunOutput, RunState
 
 Plan = TypeVar("Plan")
+
+
+class Participant:
+    """Participant in the commit protocol of a run: what is recorded together with its start or its end.
+
+    Each method is called within the transaction that starts, publishes or aborts the run, and rolls it back if it
+    raises; those that a participant does not override do nothing. `on_abort` is called only if the process that
+    executes the run ends it. If another process does, because the run was cancelled or its lease has expired, only rows
+    of the catalog are left: what must happen then must follow from them; see `kilonova.catalog.runs`.
+    """
+
+    __slots__ = ()
+
+    def on_start(self, tx: Transaction, run: int) -> None:
+        """Take part in the start of a run, after its points and tasks were reserved."""
+
+    def on_commit(self, tx: Transaction, run: int) -> None:
+        """Take part in the commit of a run, after its outputs were published."""
+
+    def on_abort(self, tx: Transaction, run: int, error: BaseException) -> None:
+        """Take part in the end of a run whose work or commit raised, before it is recorded as failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +60,8 @@ class RunPlan(Generic[Plan]):
         writes: the channels on which it reserves a point; a channel occurs as often as tasks of the run write it.
         pins: the numbers of the blocks that it will read.
         plan: the plan of its work.
-        claimed: the firings that it executes; None for a run that a person started.
-        binding: the binding that a person runs; None if it is not one binding.
-        merged: whether it runs merged with other runs, which may cause it to fail: it is then retried alone.
-        files: the files that it will read, of the watched directory of the only channel that it writes.
-        key: the idempotency key of an ingest into the only channel that it writes; None if it has none.
+        binding: the binding that it runs; None if it is not one binding.
+        participants: the participants in its start and its end, in the order in which they are called.
     """
 
     kind: RunKind
@@ -54,11 +69,8 @@ class RunPlan(Generic[Plan]):
     writes: tuple[str, ...]
     pins: tuple[int, ...]
     plan: Plan
-    claimed: Claim | None = None
     binding: str | None = None
-    merged: bool = False
-    files: tuple[str, ...] = ()
-    key: IdempotencyKey | None = None
+    participants: tuple[Participant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,30 +96,24 @@ class ActiveRun(Generic[Plan]):
     stopped: threading.Event
 
 
-@dataclass(frozen=True, slots=True)
-class Fallback:
-    """View that a run recomputed because incremental maintenance failed.
-
-    Attributes:
-        task: the task that maintains it.
-        channels: the channels that it writes.
-        problem: the reason of the failure.
-    """
-
-    task: str
-    channels: tuple[str, ...]
-    problem: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
-    """Results that a run is about to publish, the outcomes of its input files, and its fallbacks."""
+    """Results of the work of a run, about to be published.
+
+    Attributes:
+        inputs: what its tasks have read.
+        outputs: what they have written.
+        advances: their new cursors.
+        participants: further participants in its end, which the work determined.
+    """
 
     inputs: tuple[RunInput, ...]
     outputs: tuple[RunOutput, ...]
     advances: tuple[runs.Advance, ...]
-    file_outcomes: tuple[FileOutcome, ...] = ()
-    fallbacks: tuple[Fallback, ...] = ()
+    participants: tuple[Participant, ...] = ()
+
+
+Results = TypeVar("Results", bound=RunResults)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +140,9 @@ class RunEnvironment:
 def execute_run(
     environment: RunEnvironment,
     prepare: Callable[[Transaction], RunPlan[Plan] | None],
-    work: Callable[[ActiveRun[Plan]], RunResults],
+    work: Callable[[ActiveRun[Plan]], Results],
     otherwise: Callable[[Transaction], None] | None = None,
-) -> tuple[int, RunResults] | None:
+) -> tuple[int, Results] | None:
     """Start a run, do its work, and publish all of it or nothing.
 
     Args:
@@ -159,136 +165,164 @@ def execute_run(
     with catalog.reading() as tx:
         prepare(tx)
     with catalog.writing() as tx:
-        prepared = prepare(tx)
-        if prepared is None:
+        plan = prepare(tx)
+        if plan is None:
             if otherwise is not None:
                 otherwise(tx)
             return None
-        run, points = runs.start(
-            tx,
-            kind=prepared.kind,
-            tasks=prepared.tasks,
-            writes=prepared.writes,
-            owner=environment.owner,
-            lease=environment.lease,
-            claimed=prepared.claimed,
-            binding=prepared.binding,
-        )
-        runs.pin(tx, runs.holder_of(run), prepared.pins, environment.lease)
-        if prepared.files:
-            files.claim_files(tx, run, prepared.writes[0], prepared.files)
-        if prepared.key is not None:
-            ingest_keys.claim(tx, run, prepared.writes[0], prepared.key)
-        began = tx.now
-    monitor = RunMonitor(catalog, environment.files, environment.counting, environment.listener, run, began)
-    monitor.note(f"began, in the process {environment.owner}")
-    named: list[BlockName] = []
-
-    def name_block(channel: str) -> BlockName:
-        with catalog.writing() as tx:
-            name = channel_store.new_block(tx, channel, run)
-        named.append(name)  # several tasks append concurrently: the last name in the list may be another's
-        return name
-
-    results: RunResults | None = None
-    try:
-        with monitor, Lease(catalog, run, environment.lease, monitor.stop):
-            begun = ActiveRun(
-                run=run,
-                points=points,
-                plan=prepared.plan,
-                name_block=name_block,
-                notify=monitor.notify,
-                step=monitor.step,
-                stopped=monitor.stopped,
-            )
-            results = work(begun)
-            results = replace(results, outputs=_sealed(environment, run, results.outputs))
-            with catalog.writing() as tx:
-                outcome = runs.commit(
-                    tx, run, inputs=results.inputs, outputs=results.outputs, advances=results.advances
-                )
-                if results.file_outcomes and isinstance(outcome, Committed):
-                    files.resolve_files(tx, run, prepared.writes[0], results.file_outcomes)
-                for each in results.fallbacks if isinstance(outcome, Committed) else ():
-                    said = f"{each.task} was made anew: its change failed: {each.problem}"
-                    events.record(tx, EventKind.FELL_BACK, run=run, channels=each.channels, said=said)
-        if isinstance(outcome, LeaseExpired):
-            raise _with_lost_lease(run)
-    except BaseException as error:
-        state = cancelled = None
-        with suppress(KilonovaError):
-            passing = prepared.merged or is_transient(error)
-            ended = _abort(environment, run, named, error, passing)
-            state = ended.state
-            if state is RunState.CANCELLED:
-                cancelled = Cancelled(f"the run was {ended.error}", run=run, hint="Nothing of it was published")
-        monitor.end(None if state is RunState.SUCCEEDED else cancelled or error)
-        if cancelled is not None and isinstance(error, Exception):
-            raise cancelled from error
-        if not isinstance(error, KilonovaError):
-            raise
-        if state is RunState.ABANDONED:  # its input may have been collected, which causes other errors
-            raise _with_lost_lease(run) from error
-        if state is not RunState.SUCCEEDED or results is None:
-            raise error.with_context(run=run) from error.__cause__
-    else:
-        monitor.end(None)
+        number, points = _start(tx, environment, plan)
+        started = tx.now
+    run = _Run(environment, plan, number, points, started)
+    results = run.execute(work)
     with suppress(KilonovaError):
         environment.files.mark_committed([output.block.name for output in results.outputs if output.block is not None])
     with suppress(KilonovaError):
         delete_doomed_blocks(catalog, environment.files)
-    return run, results
+    return number, results
 
 
-def _sealed(environment: RunEnvironment, run: int, outputs: tuple[RunOutput, ...]) -> tuple[RunOutput, ...]:
-    """Write the manifests of the outputs' blocks, and return the outputs with the manifests' digests."""
-    written = [output for output in outputs if output.block is not None]
-    if not written:
-        return outputs
-    with environment.catalog.reading() as tx:
-        catalog = tx.identity()
-
-    def sealed(output: RunOutput) -> RunOutput:
-        if output.block is None:
-            return output
-        text = manifest_to_text(
-            Manifest(
-                catalog=catalog,
-                channel=output.channel,
-                task=output.task,
-                run=run,
-                point=output.point,
-                version=output.version,
-                block=output.block,
-            )
-        )
-        environment.files.seal(output.block.name, text)
-        return replace(output, block=replace(output.block, manifest=digest(text)))
-
-    return tuple(map(sealed, outputs))
-
-
-def _with_lost_lease(run: int) -> LeaseLost:
-    return LeaseLost(
-        "the run was taken over by another process",
-        run=run,
-        hint="Its tasks will run again; nothing was published",
+def _start(tx: Transaction, environment: RunEnvironment, plan: RunPlan[Plan]) -> tuple[int, dict[str, int]]:
+    """Start a run with its participants, and return its number and the points reserved for it."""
+    run, points = runs.start(
+        tx,
+        kind=plan.kind,
+        tasks=plan.tasks,
+        writes=plan.writes,
+        owner=environment.owner,
+        lease=environment.lease,
+        binding=plan.binding,
     )
+    runs.pin(tx, runs.holder_of(run), plan.pins, environment.lease)
+    for participant in plan.participants:
+        participant.on_start(tx, run)
+    return run, points
 
 
-def _abort(
-    environment: RunEnvironment, run: int, named: Sequence[BlockName], error: BaseException, passing: bool
-) -> Run:
-    """End a run whose work or commit raised, and delete its files.
+class _Run(Generic[Plan]):
+    """Execution of a run that has started, by this process."""
 
-    Returns:
-        The run as it is now: SUCCEEDED if the commit had gone through and only its confirmation was lost.
-    """
-    with environment.catalog.writing() as tx:
-        runs.fail(tx, run, str(error) or type(error).__name__, passing=passing)
-        ended = runs.find_run(tx, run)
-    if ended.state in (RunState.CANCELLED, RunState.ABANDONED):  # others may have deleted before the last write
-        environment.files.delete(named)
-    delete_doomed_blocks(environment.catalog, environment.files)
-    return ended
+    def __init__(
+        self, environment: RunEnvironment, plan: RunPlan[Plan], run: int, points: dict[str, int], started: datetime
+    ) -> None:
+        self._environment = environment
+        self._catalog = environment.catalog
+        self._run = run
+        self._participants = plan.participants
+        self._names: list[BlockName] = []
+        self._monitor = RunMonitor(
+            environment.catalog, environment.files, environment.counting, environment.listener, run, started
+        )
+        self._monitor.note(f"began, in the process {environment.owner}")
+        self._active = ActiveRun(
+            run=run,
+            points=points,
+            plan=plan.plan,
+            name_block=self._name_block,
+            notify=self._monitor.notify,
+            step=self._monitor.step,
+            stopped=self._monitor.stopped,
+        )
+
+    def execute(self, work: Callable[[ActiveRun[Plan]], Results]) -> Results:
+        """Do the work of the run and publish it, or abort the run."""
+        results: Results | None = None
+        try:
+            with self._monitor, Lease(self._catalog, self._run, self._environment.lease, self._monitor.stop):
+                results = work(self._active)
+                self._participants += results.participants
+                results = replace(results, outputs=self._seal(results.outputs))
+                self._commit(results)
+        except BaseException as error:
+            ended = None
+            with suppress(KilonovaError):
+                ended = self._abort(error)
+            if ended is None or ended.state is not RunState.SUCCEEDED or results is None:
+                self._raise_failure(error, ended)
+            self._monitor.end(None)
+            if not isinstance(error, KilonovaError):
+                raise
+        else:
+            self._monitor.end(None)
+        return results
+
+    def _name_block(self, channel: str) -> BlockName:
+        with self._catalog.writing() as tx:
+            name = channel_store.new_block(tx, channel, self._run)
+        self._names.append(name)  # several tasks append concurrently: the last name in the list may be another's
+        return name
+
+    def _seal(self, outputs: tuple[RunOutput, ...]) -> tuple[RunOutput, ...]:
+        """Write the manifests of the outputs' blocks, and return the outputs with the manifests' digests."""
+        if all(output.block is None for output in outputs):
+            return outputs
+        with self._catalog.reading() as tx:
+            catalog = tx.identity()
+
+        def sealed(output: RunOutput) -> RunOutput:
+            if output.block is None:
+                return output
+            text = manifest_to_text(
+                Manifest(
+                    catalog=catalog,
+                    channel=output.channel,
+                    task=output.task,
+                    run=self._run,
+                    point=output.point,
+                    version=output.version,
+                    block=output.block,
+                )
+            )
+            self._environment.files.seal(output.block.name, text)
+            return replace(output, block=replace(output.block, manifest=digest(text)))
+
+        return tuple(map(sealed, outputs))
+
+    def _commit(self, results: RunResults) -> None:
+        with self._catalog.writing() as tx:
+            outcome = runs.commit(
+                tx, self._run, inputs=results.inputs, outputs=results.outputs, advances=results.advances
+            )
+            if isinstance(outcome, LeaseExpired):
+                raise self._lease_lost()
+            for participant in self._participants:
+                participant.on_commit(tx, self._run)
+
+    def _abort(self, error: BaseException) -> Run:
+        """End the run after an error, unless it has ended already, and delete its files.
+
+        Returns:
+            The run as it is now: SUCCEEDED if the commit had gone through and only its confirmation was lost.
+        """
+        with self._catalog.writing() as tx:
+            if runs.is_running(tx, self._run):
+                for participant in self._participants:
+                    participant.on_abort(tx, self._run, error)
+                runs.fail(tx, self._run, str(error) or type(error).__name__)
+            ended = runs.find_run(tx, self._run)
+        if ended.state in (RunState.CANCELLED, RunState.ABANDONED):  # others may have deleted before the last write
+            self._environment.files.delete(self._names)
+        delete_doomed_blocks(self._catalog, self._environment.files)
+        return ended
+
+    def _raise_failure(self, error: BaseException, ended: Run | None) -> NoReturn:
+        """Log how the run ended that was not published, and raise the error for its caller."""
+        state = None if ended is None else ended.state
+        if ended is not None and state is RunState.CANCELLED:
+            cancelled = Cancelled(f"the run was {ended.error}", run=self._run, hint="Nothing of it was published")
+            self._monitor.end(cancelled)
+            if isinstance(error, Exception):
+                raise cancelled from error
+            raise error
+        self._monitor.end(error)
+        if not isinstance(error, KilonovaError):
+            raise error
+        if state is RunState.ABANDONED:  # its input may have been collected, which causes other errors
+            raise self._lease_lost() from error
+        raise error.with_context(run=self._run) from error.__cause__
+
+    def _lease_lost(self) -> LeaseLost:
+        return LeaseLost(
+            "the run was taken over by another process",
+            run=self._run,
+            hint="Its tasks will run again; nothing was published",
+        )

@@ -13,11 +13,12 @@ from kilonova.catalog.bindings import tasks_of
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.firings import Claim
 from kilonova.catalog.planner_input import load_planner_input
-from kilonova.engine.run_protocol import RunPlan
+from kilonova.engine.run_protocol import Participant, RunPlan
 from kilonova.engine.shared_steps import SharedSteps
+from kilonova.errors import is_transient
 from kilonova.model.channel import ChannelState
 from kilonova.model.read_plan import ReadPlan
-from kilonova.model.run import RunKind
+from kilonova.model.run import RunFailure, RunKind
 from kilonova.model.task import Query
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.schedule.planning import TaskState, choose, due_tasks, port_inputs
@@ -77,6 +78,32 @@ class TaskPlan:
     followed: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimedFirings(Participant):
+    """Firings that a run executes; how they end with it follows from the catalog, see `kilonova.catalog.runs`.
+
+    Attributes:
+        claim: the claim of the server that executes the run.
+        merged: whether the run is merged with others, which may cause it to fail: it is then retried alone.
+    """
+
+    claim: Claim
+    merged: bool
+
+    def on_start(self, tx: Transaction, run: int) -> None:
+        """Record that the run of the firings has started.
+
+        Raises:
+            LeaseLost: another server has taken over some of them.
+        """
+        firings.launch(tx, self.claim, run)
+
+    def on_abort(self, tx: Transaction, run: int, error: BaseException) -> None:
+        """Queue the firings again if another run may succeed; otherwise they fail with this one."""
+        if self.merged or is_transient(error):
+            firings.end(tx, run, RunFailure.TRANSIENT)
+
+
 def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
     """Return the plan of a run.
 
@@ -90,7 +117,8 @@ def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
     Raises:
         NotFound: there is no such task.
     """
-    need, claimed, binding = RunReason.NEWS, None, None
+    need = RunReason.NEWS
+    participants: tuple[Participant, ...] = ()
     match request:
         case RunDue(among):
             workflow, progress, states = load_planner_input(tx, among)
@@ -101,10 +129,11 @@ def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
             chosen, need = tasks, RunReason.ASKED
             binding = bindings.bindings_of_workflowette(tx, chosen, whole=True)
         case RunFirings():
-            claimed = request.claimed
-            workflow, progress, states = load_planner_input(tx, tasks_of(tx, claimed.binding))
+            binding = request.claimed.binding
+            participants = (ClaimedFirings(request.claimed, merged=request.shared_steps is not None),)
+            workflow, progress, states = load_planner_input(tx, tasks_of(tx, binding))
             progress = _ignore_schedules(progress)
-            chosen, need = _started(tx, claimed, workflow, progress, states)
+            chosen, need = _started(tx, request.claimed, workflow, progress, states)
         case _:
             assert_never(request)
     if not chosen:
@@ -137,9 +166,8 @@ def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
         writes=writes,
         pins=tuple(sorted(pins)),
         plan=plan,
-        claimed=claimed,
         binding=binding,
-        merged=isinstance(request, RunFirings) and request.shared_steps is not None,
+        participants=participants,
     )
 
 

@@ -43,6 +43,19 @@ class RunEvent(enum.Enum):
     EXPIRE = "expire"
 
 
+class RunFailure(enum.Enum):
+    """Kind of a run's failure, which determines what becomes of its firings.
+
+    FINAL: they fail. TRANSIENT: they are queued again, up to a maximum of attempts. LOST: the run was lost with its
+    server or machine, so that it is unknown whether it would have succeeded: they are queued again without counting as
+    an attempt.
+    """
+
+    FINAL = "final"
+    TRANSIENT = "transient"
+    LOST = "lost"
+
+
 class RunKind(enum.Enum):
     """Kind of work that a run does."""
 

@@ -28,6 +28,7 @@ from kilonova.catalog.compaction_stats import delta_stacks
 from kilonova.catalog.firings import Batch, Claim, TriggerInterest
 from kilonova.errors import Cancelled, CatalogUnavailable, Conflict, SparkUnavailable
 from kilonova.model.event import Event, EventKind
+from kilonova.model.run import RunFailure
 from kilonova.schedule.compaction import channels_to_merge, select_for_compaction
 from kilonova.scheduler.directory_watcher import DirectoryWatcher
 from kilonova.scheduler.messages import (
@@ -342,7 +343,8 @@ class Server:
         """Handle the end of a worker: its work is retried, unless the worker was killed because of it."""
         late, lost = worker.killed in (_LATE, _STUBBORN), worker.killed == _STOPPED
         with self._catalog.writing() as tx:
-            runs.abandon(tx, worker.owner, f"its process ended: {worker.killed}", passing=not late, lost=lost)
+            failure = RunFailure.FINAL if late else RunFailure.LOST if lost else RunFailure.TRANSIENT
+            runs.abandon(tx, worker.owner, f"its process ended: {worker.killed}", failure)
         if isinstance(worker.doing, Batch):
             for part in worker.doing.claims:
                 self._give_up(part, worker.killed, passing=not late, counted=not lost)

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from kilonova.engine.garbage import GCReport
     from kilonova.engine.interfaces import BlockStore
     from kilonova.engine.run_order import RunOrder
-    from kilonova.engine.run_protocol import RunEnvironment, RunResults
+    from kilonova.engine.run_protocol import RunEnvironment
     from kilonova.engine.run_request import RunRequest
     from kilonova.engine.shared_steps import SharedSteps
     from kilonova.model.block import External
@@ -555,8 +555,9 @@ class Project(ProjectOperator):
         runs = ingest_ready_files(self._environment(), self.warehouse, self.directory, channel, most)
         end = time.monotonic() + seconds
         reports = []
-        for done in runs:
-            reports.append(self._report(*done))
+        for run, results in runs:
+            aside = sum(each.state is FileState.QUARANTINED for each in results.file_outcomes)
+            reports.append(self._report(run, aside=aside))
             if time.monotonic() > end:
                 break
         return tuple(reports)
@@ -753,7 +754,7 @@ class Project(ProjectOperator):
         retries = RetryPolicy(attempts=self.settings.retry.attempts, wait=self.settings.retry.wait)
         environment = self._environment() if listener is None else replace(self._environment(), listener=listener)
         done = run_tasks(environment, self.warehouse, request, retries)
-        return None if done is None else self._report(*done)
+        return None if done is None else self._report(done[0])
 
     def compact(self, channel: str, *, deltas: bool = False) -> RunReport | None:
         """Compact a channel: write its newest snapshot as a base.
@@ -780,7 +781,7 @@ class Project(ProjectOperator):
             if not is_compactable(state.snapshot(state.latest_readable)):
                 return None
         done = compact(self._environment(), self.warehouse, channel)
-        return None if done is None else self._report(*done)
+        return None if done is None else self._report(done[0])
 
     def _merge_deltas(self, channel: str, *, few: bool) -> RunReport | None:
         from kilonova.engine.compaction import merge_deltas
@@ -788,7 +789,7 @@ class Project(ProjectOperator):
         self.catalog.check()
         self.recover_expired_runs()
         done = merge_deltas(self._environment(), self.warehouse, channel, few=few)
-        return None if done is None else self._report(*done)
+        return None if done is None else self._report(done[0])
 
     def maintain(self, channel: str | None, *, deltas: bool = False) -> RunReport | None:
         """Compact a channel and collect its garbage; without a channel, collect all garbage and verify some blocks.
@@ -1112,8 +1113,7 @@ class Project(ProjectOperator):
             listener=self.listener,
         )
 
-    def _report(self, run: int, results: RunResults | None = None, *, repeated: bool = False) -> RunReport:
-        aside = sum(fate.state is FileState.QUARANTINED for fate in (results.file_outcomes if results else ()))
+    def _report(self, run: int, *, aside: int = 0, repeated: bool = False) -> RunReport:
         with self.catalog.reading() as tx:
             return RunReport(run=run, made=tuple(records.outputs(tx, [run])), aside=aside, repeated=repeated)
 

@@ -39,8 +39,9 @@ def fired(catalog: Catalog, binding: str, *, fails: bool) -> int:
             writes=(f"{binding}_out",),
             owner="worker",
             lease=LEASE,
-            claimed=batch.claims[0],
+            binding=binding,
         )
+        firings.launch(tx, batch.claims[0], run)
         if fails:
             runs.fail(tx, run, "no luck")
     if not fails:

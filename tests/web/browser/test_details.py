@@ -75,8 +75,9 @@ def history(catalog: Catalog) -> dict[str, int]:
             writes=["weighed"],
             owner="b",
             lease=PAST,
-            claimed=batch.claims[0],
+            binding="by_hand",
         )
+        firings.launch(tx, batch.claims[0], found["lost"])
     with catalog.writing() as tx:
         runs.expire(tx)
         firings.release(tx, servers.expire(tx))

@@ -1,0 +1,201 @@
+"""Participants are called in the transactions that start and end a run, and roll back with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from kilonova.catalog import channel_store, events, runs
+from kilonova.catalog.database import Transaction
+from kilonova.engine.run_protocol import ActiveRun, Participant, RunPlan, RunResults, execute_run
+from kilonova.errors import Cancelled, CatalogError, InputError, LeaseLost, NotFound
+from kilonova.model.channel import PointState
+from kilonova.model.event import EventKind
+from kilonova.model.run import RunKind, RunOutput, RunState
+from kilonova.model.version import Version
+from tests.databases import Clock, empty_database
+from tests.engine.plain import LEASE, Fuse, Process, declare
+
+RUNNING, SUCCEEDED = RunState.RUNNING, RunState.SUCCEEDED
+
+
+@dataclass
+class Witness(Participant):
+    """Records each of its calls in memory, with the run's state then, and in the catalog; raises in one of them."""
+
+    raises: str | None = None
+    calls: list[tuple[str, RunState]] = field(default_factory=list)
+
+    def on_start(self, tx: Transaction, run: int) -> None:
+        self._record(tx, run, "start")
+
+    def on_commit(self, tx: Transaction, run: int) -> None:
+        self._record(tx, run, "commit")
+
+    def on_abort(self, tx: Transaction, run: int, error: BaseException) -> None:
+        self._record(tx, run, f"abort: {type(error).__name__}")
+
+    def _record(self, tx: Transaction, run: int, call: str) -> None:
+        self.calls.append((call, runs.find_run(tx, run).state))
+        events.record(tx, EventKind.SKIPPED, run=run, said=call)
+        if self.raises is not None and call.startswith(self.raises):
+            raise RuntimeError(call)
+
+
+@dataclass
+class Stage:
+    """A process, and what became of its run."""
+
+    process: Process
+    clock: Clock
+
+    def execute(
+        self, witness: Witness, action: Callable[[int], None] = lambda _: None, late: Witness | None = None
+    ) -> None:
+        """Execute a run that writes nothing to `source`, with an action as its work."""
+
+        def prepare(_: Transaction) -> RunPlan[None]:
+            return RunPlan(
+                kind=RunKind.INGEST, tasks=(), writes=("source",), pins=(), plan=None, participants=(witness,)
+            )
+
+        def work(run: ActiveRun[None]) -> RunResults:
+            action(run.run)
+            output = RunOutput(
+                channel="source",
+                point=run.points["source"],
+                block=None,
+                version=Version(),
+                task=None,
+                reason="",
+                seconds=0,
+            )
+            return RunResults(inputs=(), outputs=(output,), advances=(), participants=(late,) if late else ())
+
+        execute_run(self.process.environment, prepare, work)
+
+    def recorded(self) -> list[str]:
+        with self.process.catalog.reading() as tx:
+            return [event.text for event in events.since(tx, 0) if event.kind is EventKind.SKIPPED]
+
+    def state(self) -> RunState:
+        with self.process.catalog.reading() as tx:
+            return runs.find_run(tx, None).state
+
+    def reserved(self) -> bool:
+        with self.process.catalog.reading() as tx:
+            points = channel_store.channel_state(tx, "source").points
+        return any(point.state is PointState.RESERVED for point in points)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with empty_database("sqlite") as url:
+        clock = Clock()
+        process = Process.started(url, tmp_path / "warehouse", clock)
+        process.catalog.create()
+        declare(process.catalog)
+        yield Stage(process, clock)
+        process.end()
+
+
+def test_participants_take_part_in_the_start_and_the_commit(stage: Stage) -> None:
+    witness, late = Witness(), Witness()
+    stage.execute(witness, late=late)
+    assert witness.calls == [("start", RUNNING), ("commit", SUCCEEDED)]
+    assert late.calls == [("commit", SUCCEEDED)]
+    assert stage.recorded() == ["start", "commit", "commit"]
+
+
+def test_participants_take_part_in_the_abort_of_a_run_whose_work_raised(stage: Stage) -> None:
+    witness = Witness()
+
+    def work(_: int) -> None:
+        raise InputError("it is bad")
+
+    with pytest.raises(InputError):
+        stage.execute(witness, work)
+    assert witness.calls == [("start", RUNNING), ("abort: InputError", RUNNING)]
+    assert (stage.recorded(), stage.state()) == (["start", "abort: InputError"], RunState.FAILED)
+
+
+def test_a_run_that_was_cancelled_elsewhere_is_not_aborted_again(stage: Stage) -> None:
+    witness, late = Witness(), Witness()
+
+    def cancel(run: int) -> None:
+        with stage.process.catalog.writing() as tx:
+            runs.cancel(tx, run, "ann")
+
+    with pytest.raises(Cancelled):
+        stage.execute(witness, cancel, late)
+    assert witness.calls == [("start", RUNNING)]
+    assert late.calls == []
+    assert (stage.recorded(), stage.state()) == (["start"], RunState.CANCELLED)
+
+
+def test_a_run_that_has_lost_its_lease_is_neither_committed_nor_aborted(stage: Stage) -> None:
+    witness, late = Witness(), Witness()
+
+    def expire(run: int) -> None:
+        stage.clock.forward(2 * LEASE.total_seconds())
+        with stage.process.catalog.writing() as tx:
+            assert [each.number for each in runs.expire(tx)] == [run]
+
+    with pytest.raises(LeaseLost):
+        stage.execute(witness, expire, late)
+    assert witness.calls == [("start", RUNNING)]
+    assert late.calls == []
+    assert (stage.recorded(), stage.state()) == (["start"], RunState.ABANDONED)
+
+
+def test_a_run_whose_participant_refuses_its_start_does_not_exist(stage: Stage) -> None:
+    witness = Witness(raises="start")
+    with pytest.raises(RuntimeError, match="start"):
+        stage.execute(witness)
+    with pytest.raises(NotFound):
+        stage.state()
+    assert (stage.recorded(), stage.reserved()) == ([], False)
+
+
+@pytest.mark.parametrize("joined", ["at the start", "by the work"])
+def test_a_commit_that_a_participant_refuses_is_an_abort(stage: Stage, joined: str) -> None:
+    refuses, other = Witness(raises="commit"), Witness()
+    witness, late = (refuses, other) if joined == "at the start" else (other, refuses)
+    with pytest.raises(RuntimeError, match="commit"):
+        stage.execute(witness, late=late)
+    assert refuses.calls[-2:] == [("commit", SUCCEEDED), ("abort: RuntimeError", RUNNING)]
+    assert stage.recorded() == ["start", "abort: RuntimeError", "abort: RuntimeError"]
+    assert (stage.state(), stage.reserved()) == (RunState.FAILED, False)
+
+
+def test_a_run_whose_participant_refuses_its_abort_is_left_to_its_lease(stage: Stage) -> None:
+    witness = Witness(raises="abort")
+
+    def work(_: int) -> None:
+        raise InputError("it is bad")
+
+    with pytest.raises(RuntimeError, match="abort"):
+        stage.execute(witness, work)
+    assert (stage.recorded(), stage.state(), stage.reserved()) == (["start"], RUNNING, True)
+    stage.clock.forward(2 * LEASE.total_seconds())
+    with stage.process.catalog.writing() as tx:
+        assert len(runs.expire(tx)) == 1
+    assert not stage.reserved()
+
+
+def test_a_run_whose_commit_went_through_without_an_answer_is_not_aborted(stage: Stage) -> None:
+    witness = Witness()
+
+    def lose_the_answer(_: int) -> None:
+        def lost() -> None:
+            raise CatalogError("the connection was lost")
+
+        stage.process.catalog.fuse = Fuse(1, lost)  # type: ignore[attr-defined]
+
+    stage.execute(witness, lose_the_answer)
+    assert stage.process.catalog.fuse.burnt  # type: ignore[attr-defined]
+    assert witness.calls == [("start", RUNNING), ("commit", SUCCEEDED)]
+    assert (stage.recorded(), stage.state()) == (["start", "commit"], SUCCEEDED)
