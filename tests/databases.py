@@ -91,6 +91,7 @@ def rows(tx: Transaction, table: str) -> list[tuple[object, ...]]:
 
 
 def contents(catalog: Catalog) -> dict[str, list[tuple[object, ...]]]:
-    """All that a catalog holds."""
-    with catalog.reading() as tx:
+    """All that a catalog holds, whatever its revision."""
+    with catalog.watching() as connection:
+        tx = Transaction(connection, catalog.clock())
         return {name: rows(tx, name) for name in tables.metadata.tables}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -34,7 +35,7 @@ def test_an_empty_database_is_no_catalog(url: str) -> None:
     catalog = Catalog(url)
     assert catalog.revision() is None
     with pytest.raises(CatalogError, match="there is no catalog"):
-        catalog.check()
+        catalog.identity()
     if catalog.dialect == "sqlite":
         assert not Path(url.removeprefix("sqlite:///")).exists()
 
@@ -42,23 +43,23 @@ def test_an_empty_database_is_no_catalog(url: str) -> None:
 def test_a_created_catalog_keeps_its_identity(url: str) -> None:
     catalog = Catalog(url)
     catalog.create()
-    identity = catalog.check()
+    identity = catalog.identity()
     before = contents(catalog)
     catalog.create()
-    assert catalog.check() == Catalog(url).check() == identity
+    assert catalog.identity() == Catalog(url).identity() == identity
     assert contents(catalog) == before
 
 
 def test_two_catalogs_have_two_identities(catalog: Catalog, tmp_path: Path) -> None:
     other = Catalog(f"sqlite:///{tmp_path}/other.db")
     other.create()
-    assert other.check() != catalog.check()
+    assert other.identity() != catalog.identity()
 
 
 def test_the_folder_of_the_file_is_made(tmp_path: Path) -> None:
     catalog = Catalog(f"sqlite:///{tmp_path}/deep/down/100% here/catalog.db")
     catalog.create()
-    assert catalog.check()
+    assert catalog.identity()
 
 
 def test_several_processes_may_create_it_at_once(url: str) -> None:
@@ -68,7 +69,7 @@ def test_several_processes_may_create_it_at_once(url: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({catalog.check() for catalog in catalogs}) == 1
+    assert len({catalog.identity() for catalog in catalogs}) == 1
 
 
 def test_creation_is_all_or_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +83,7 @@ def test_creation_is_all_or_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -
             catalog.create()
     assert catalog.revision() is None
     catalog.create()
-    assert catalog.check()
+    assert catalog.identity()
 
 
 def test_the_revisions_make_exactly_the_declared_tables(catalog: Catalog) -> None:
@@ -134,18 +135,58 @@ def test_a_newer_catalog_is_refused_and_left_alone(catalog: Catalog) -> None:
         tx.connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     before = contents(catalog)
     with pytest.raises(CatalogError, match="newer release"):
-        catalog.check()
+        catalog.identity()
     with pytest.raises(CatalogError, match="newer release"):
         catalog.create()
     assert contents(catalog) == before
     assert catalog.revision() == "9999"
 
 
+def test_transactions_of_a_process_that_had_the_catalog_open_are_refused_once_another_release_upgraded_it(
+    catalog: Catalog,
+) -> None:
+    with catalog.reading() as tx:
+        assert tx.identity()
+    execute(catalog.url, "UPDATE alembic_version SET version_num = '9999'")
+    before = contents(catalog)
+    for begin in (catalog.reading, catalog.writing, catalog.rehearsing):
+        with pytest.raises(CatalogError, match="newer release"), begin() as tx:
+            tx.connection.execute(text("DELETE FROM identity"))
+    assert contents(catalog) == before
+    execute(catalog.url, f"UPDATE alembic_version SET version_num = '{REVISION}'")
+    with catalog.writing() as tx:
+        assert tx.identity()
+
+
+def test_a_writer_that_waited_for_an_upgrade_is_refused(catalog: Catalog) -> None:
+    refused: list[str] = []
+
+    def write() -> None:
+        with pytest.raises(CatalogError, match="newer release") as error, catalog.writing():
+            raise AssertionError("the transaction has begun")
+        refused.append(str(error.value))
+
+    waiting = threading.Thread(target=write)
+    with Catalog(catalog.url).writing() as tx:
+        waiting.start()
+        time.sleep(0.2)
+        tx.connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    waiting.join(60)
+    assert len(refused) == 1
+
+
+def test_a_catalog_whose_tables_were_dropped_is_none(catalog: Catalog) -> None:
+    execute(catalog.url, "DROP TABLE alembic_version")
+    for begin in (catalog.reading, catalog.writing):
+        with pytest.raises(CatalogError, match=r"there is no catalog.*kilonova init"), begin():
+            pass
+
+
 def test_a_catalog_that_is_too_old_is_refused_and_left_alone(catalog: Catalog) -> None:
     with catalog.writing() as tx:
         tx.connection.execute(text("UPDATE alembic_version SET version_num = '0025'"))
     before = contents(catalog)
-    for attempt in (catalog.check, catalog.create):
+    for attempt in (catalog.identity, catalog.create):
         with pytest.raises(CatalogError, match=r"cannot be upgraded \(revision 0025\).*kilonova recover"):
             attempt()
     assert contents(catalog) == before
@@ -155,7 +196,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
     file = tmp_path / "notes.txt"
     file.write_text("to do: buy milk\n" * 500)
     catalog = Catalog(f"sqlite:///{file}")
-    for attempt in (catalog.check, catalog.create, catalog.revision):
+    for attempt in (catalog.identity, catalog.create, catalog.revision):
         with pytest.raises(CatalogError, match="not a catalog"):
             attempt()
     assert file.read_text() == "to do: buy milk\n" * 500
@@ -165,7 +206,7 @@ def test_another_programs_database_is_no_catalog(url: str) -> None:
     execute(url, "CREATE TABLE channel (frequency INTEGER)")
     catalog = Catalog(url)
     with pytest.raises(CatalogError, match="there is no catalog"):
-        catalog.check()
+        catalog.identity()
     with pytest.raises(CatalogError):
         catalog.create()
     assert catalog.revision() is None
@@ -212,7 +253,7 @@ def test_an_unknown_kind_of_database_is_refused() -> None:
 def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
     catalog = Catalog("postgresql://me:secret@127.0.0.1:1/kilonova")
     with pytest.raises(CatalogError, match="cannot be reached") as caught:
-        catalog.check()
+        catalog.identity()
     assert "secret" not in str(caught.value)
     assert "127.0.0.1" in str(caught.value)
 
@@ -335,7 +376,7 @@ def test_servers_share_the_clock_of_the_database(url: str, monkeypatch: pytest.M
 def test_passwords_among_the_parameters_of_a_url_are_not_told(name: str) -> None:
     away = Catalog(f"postgresql://me@127.0.0.1:9/kilonova?{name}=hunter2&application_name=us")
     with pytest.raises(CatalogUnavailable) as told:
-        away.check()
+        away.identity()
     assert "hunter2" not in str(told.value)
     assert f"{name}=***" in str(told.value)
 

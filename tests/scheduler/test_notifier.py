@@ -75,7 +75,7 @@ def test_a_webhook_is_told_of_what_it_wants_in_order_and_signed(
     path, headers, body = receiver.came[0]
     assert path == "/hook"
     told = Verifier(SECRET).verify(body, headers)
-    identity = project.catalog.check()
+    identity = project.catalog.identity()
     assert headers["webhook-id"] == f"evt_{identity}_{numbers[0]}"
     assert told["type"] == "kilonova.failed"
     assert told["data"] == {

@@ -25,7 +25,7 @@ def test_init_says_whose_the_warehouse_is_and_may_be_repeated(tmp_path: Path) ->
         project.create()
         project.create()
         owner = owner_of(Storage(str(tmp_path / "warehouse")))
-        assert owner == WarehouseOwner(catalog=project.catalog.check())
+        assert owner == WarehouseOwner(catalog=project.catalog.identity())
     with a_project(tmp_path) as project:
         project.recover_expired_runs()
 
@@ -62,7 +62,7 @@ def test_a_warehouse_of_an_older_release_is_adopted(tmp_path: Path) -> None:
     (tmp_path / "warehouse" / OWNER).unlink()
     with a_project(tmp_path) as project:
         project.recover_expired_runs()
-        assert owner_of(storage) == WarehouseOwner(catalog=project.catalog.check())
+        assert owner_of(storage) == WarehouseOwner(catalog=project.catalog.identity())
 
 
 def test_a_warehouse_that_cannot_be_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -320,7 +320,7 @@ def test_who_has_not_signed_in_is_asked_to(guarded: dict[str, str], pages: TestC
         read(asked)
         assert f'value="{path.replace("&", "&amp;")}"' in asked.text
     assert pages.get("/static/kilonova.css").status_code == 200
-    pages.cookies.set(f"kilonova-{shop.catalog.check()}", "nonsense")
+    pages.cookies.set(f"kilonova-{shop.catalog.identity()}", "nonsense")
     refused = pages.get("/")
     assert refused.status_code == 303
     assert "Max-Age=0" in refused.headers["set-cookie"]

@@ -118,7 +118,7 @@ class Authenticator:
         Raises:
             CatalogError: the catalog cannot be used.
         """
-        return f"kilonova-{self._catalog.check()}"
+        return f"kilonova-{self._catalog.identity()}"
 
     def admit(self, request: Request, secret: str) -> Token:
         """Return the token of a user who signs in with its secret.
@@ -129,7 +129,6 @@ class Authenticator:
         """
         check_same_origin(request)
         address = request.client.host if request.client else ""
-        self._catalog.check()
         with self._catalog.reading() as tx:
             holder = tokens.holder(tx, secret) if secret else None
         if holder is None:

@@ -183,28 +183,28 @@ class Catalog:
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """Open a read-only transaction with a consistent snapshot of the catalog."""
-        with self._translated():
-            options: dict[str, Any] = {"kilonova_begin": "BEGIN"}
-            if self.dialect == "postgresql":
-                options["isolation_level"] = "REPEATABLE READ"
-            with self._engine.connect().execution_options(**options) as connection, connection.begin():
-                tx = Transaction(connection, self._now(connection), before=self._remembered)
-                yield tx
+        """Open a read-only transaction with a consistent snapshot of the catalog.
+
+        Raises:
+            CatalogError: there is no catalog, or it is older or newer than this release.
+        """
+        self._require_file()
+        with self._snapshot() as connection:
+            tx = Transaction(connection, self._begin(connection), before=self._remembered)
+            yield tx
         self._remembered.update(tx.read)
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """Open a writing transaction, one at a time; it commits at the end of the block, or rolls back on an error."""
-        with self._translated(), self._queued():
-            options: dict[str, Any] = {"kilonova_begin": "BEGIN IMMEDIATE"}
-            if self.dialect == "postgresql":  # a snapshot taken before the lock is granted would be stale
-                options["isolation_level"] = "READ COMMITTED"
-            with self._engine.connect().execution_options(**options) as connection, connection.begin():
-                if self.dialect == "postgresql":
-                    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-                tx = Transaction(connection, self._now(connection), before=self._remembered)
-                yield tx
+        """Open a writing transaction, one at a time; it commits at the end of the block, or rolls back on an error.
+
+        Raises:
+            CatalogError: there is no catalog, or it is older or newer than this release.
+        """
+        self._require_file()
+        with self._exclusive() as connection:
+            tx = Transaction(connection, self._begin(connection), before=self._remembered)
+            yield tx
         self._remembered.update(tx.read)
 
     @contextmanager
@@ -214,12 +214,67 @@ class Catalog:
             yield tx
             raise _Undone
 
-    def _now(self, connection: Connection) -> datetime:
-        """Return the current time: after the wait for the writers' lock, not before it."""
-        if self.dialect == "sqlite" or self.clock is not utc_now:
-            return self.clock()
-        now: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
-        return now.astimezone(UTC)
+    @contextmanager
+    def _snapshot(self) -> Iterator[Connection]:
+        """Open a read-only transaction, whatever the tables."""
+        options: dict[str, Any] = {"kilonova_begin": "BEGIN"}
+        if self.dialect == "postgresql":
+            options["isolation_level"] = "REPEATABLE READ"
+        with (
+            self._translated(),
+            self._engine.connect().execution_options(**options) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[Connection]:
+        """Open a writing transaction, whatever the tables."""
+        options: dict[str, Any] = {"kilonova_begin": "BEGIN IMMEDIATE"}
+        if self.dialect == "postgresql":  # a snapshot taken before the lock is granted would be stale
+            options["isolation_level"] = "READ COMMITTED"
+        with (
+            self._translated(),
+            self._queued(),
+            self._engine.connect().execution_options(**options) as connection,
+            connection.begin(),
+        ):
+            if self.dialect == "postgresql":
+                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+            yield connection
+
+    def _begin(self, connection: Connection) -> datetime:
+        """Check the revision of the tables, and return the current time: after the wait for the writers' lock.
+
+        Every transaction does so, since another release may upgrade the catalog while this process has it open.
+        """
+        now = ", clock_timestamp()" if self.dialect == "postgresql" else ""
+        try:
+            row = connection.exec_driver_sql(f"SELECT version_num{now} FROM alembic_version").first()
+        except DBAPIError as error:
+            if "alembic_version" in str(error.orig):
+                raise self._missing() from None
+            raise
+        if row is None:
+            raise self._missing()
+        if row[0] != REVISION:
+            raise _unsuitable(row[0])
+        return row[1].astimezone(UTC) if now and self.clock is utc_now else self.clock()
+
+    def _missing(self) -> CatalogError:
+        return CatalogError(f"there is no catalog at {self.shown_url}", hint="Make one with: kilonova init")
+
+    def _require_file(self) -> None:
+        """Check that the file of an SQLite database exists, which would otherwise be created."""
+        if not self._has_file():
+            raise self._missing()
+
+    def _has_file(self) -> bool:
+        file = make_url(self.url).database if self.dialect == "sqlite" else None
+        try:
+            return not file or Path(file).exists()
+        except PermissionError:  # opening it tells more
+            return True
 
     @contextmanager
     def _queued(self) -> Iterator[None]:
@@ -251,49 +306,34 @@ class Catalog:
         if found == REVISION:
             return
         if found is not None and found < _OLDEST:
-            raise _too_old(found)
+            raise _unsuitable(found)
         if self.dialect == "sqlite" and (file := make_url(self.url).database):
             Path(file).parent.mkdir(parents=True, exist_ok=True)
-        with self.writing() as tx:
+        with self._exclusive() as connection:
             if self.dialect == "postgresql":
-                tx.connection.execute(text("SET LOCAL statement_timeout = 0"))
+                connection.execute(text("SET LOCAL statement_timeout = 0"))
             try:
-                command.upgrade(_alembic_config(tx.connection), REVISION)
+                command.upgrade(_alembic_config(connection), REVISION)
             except CommandError:
-                raise _newer(found) from None
-            known = tx.connection.execute(select(tables.identity.c.name)).first()
-            if known is None:
-                tx.connection.execute(insert(tables.identity).values(name="catalog", value=uuid.uuid4().hex[:8]))
+                raise _unsuitable(str(found)) from None
+            if connection.execute(select(tables.identity.c.name)).first() is None:
+                connection.execute(insert(tables.identity).values(name="catalog", value=uuid.uuid4().hex[:8]))
 
     def revision(self) -> str | None:
         """Return the revision of the existing tables; None if there are none."""
-        if self.dialect == "sqlite":
-            file = make_url(self.url).database
-            if file and not Path(file).exists():
+        if not self._has_file():
+            return None
+        with self._snapshot() as connection:
+            if not self._engine.dialect.has_table(connection, "alembic_version"):
                 return None
-        with self.reading() as tx:
-            if not self._engine.dialect.has_table(tx.connection, "alembic_version"):
-                return None
-            return tx.connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+            return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
-    def check(self) -> str:
-        """Check that the database is at the revision of this release.
-
-        Returns:
-            The identity of the catalog, which distinguishes its blocks from those of other catalogs.
+    def identity(self) -> str:
+        """Return the identity of the catalog, which distinguishes its blocks from those of other catalogs.
 
         Raises:
             CatalogError: there is no catalog, or it is older or newer than this release.
         """
-        found = self.revision()
-        if found is None:
-            raise CatalogError(f"there is no catalog at {self.shown_url}", hint="Make one with: kilonova init")
-        if found != REVISION:
-            if found < _OLDEST:
-                raise _too_old(found)
-            if found < REVISION:
-                raise CatalogError(f"the catalog is at revision {found}", hint="Bring it up with: kilonova init")
-            raise _newer(found)
         with self.reading() as tx:
             return tx.identity()
 
@@ -385,17 +425,18 @@ def _code(error: BaseException | None) -> str | None:
     return code
 
 
-def _newer(found: str | None) -> CatalogError:
+def _unsuitable(found: str) -> CatalogError:
+    """Return the error for a catalog of another revision than this release requires."""
+    if found < _OLDEST:
+        return CatalogError(
+            f"the catalog was made by a release that cannot be upgraded (revision {found})",
+            hint="Remove the catalog and rebuild it from its warehouse with: kilonova recover. Nothing was changed",
+        )
+    if found < REVISION:
+        return CatalogError(f"the catalog is at revision {found}", hint="Bring it up with: kilonova init")
     return CatalogError(
         f"the catalog was made by a newer release (revision {found}, this release knows up to {REVISION})",
         hint="Upgrade Kilonova; nothing was changed",
-    )
-
-
-def _too_old(found: str) -> CatalogError:
-    return CatalogError(
-        f"the catalog was made by a release that cannot be upgraded (revision {found})",
-        hint="Remove the catalog and rebuild it from its warehouse with: kilonova recover. Nothing was changed",
     )
 
 

@@ -185,7 +185,7 @@ class Server:
         """
         while self._stopping is None:
             try:
-                self._catalog.check()
+                self._catalog.identity()
             except (Conflict, CatalogUnavailable) as error:
                 log.warning("waiting for the catalog: %s", error)
                 time.sleep(_RETRY)

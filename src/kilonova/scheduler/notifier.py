@@ -122,7 +122,7 @@ class Notifier:
             Seconds until the next check at the latest.
         """
         if not self._identity:
-            self._identity = self._catalog.check()
+            self._identity = self._catalog.identity()
             if self._lineage is not None:
                 with self._catalog.writing() as tx:
                     subscriptions.add_lineage(tx)

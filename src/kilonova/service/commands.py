@@ -65,7 +65,6 @@ class ProjectOperator(ProjectReader):
             DeclarationError: there is already a webhook of that name, or it is invalid.
             NotFound: there is no such kind or binding.
         """
-        self.catalog.check()
         kinds = frozenset(map(_kind, on))
         webhook = Webhook(name=name, url=url, kinds=kinds, binding=binding, secret=secret)
         with self.catalog.writing() as tx:
@@ -77,7 +76,6 @@ class ProjectOperator(ProjectReader):
         Raises:
             NotFound: there is no such webhook.
         """
-        self.catalog.check()
         with self.catalog.writing() as tx:
             subscriptions.remove(tx, name)
 
@@ -90,7 +88,7 @@ class ProjectOperator(ProjectReader):
         """
         from kilonova.service.webhooks import send, test_message
 
-        catalog = self.catalog.check()
+        catalog = self.catalog.identity()
         with self.catalog.reading() as tx:
             webhook, now = subscriptions.webhook(tx, name), tx.now
         send(webhook, test_message(catalog, now), now, os.environ, self.settings.serve.webhooks)
@@ -101,7 +99,6 @@ class ProjectOperator(ProjectReader):
         Raises:
             NotFound: there is no such channel.
         """
-        self.catalog.check()
         with self.catalog.writing() as tx:
             channel_store.set_policy(tx, channel, policy)
 
@@ -118,7 +115,6 @@ class ProjectOperator(ProjectReader):
         Raises:
             NotFound: there is no such channel, or the file is not quarantined.
         """
-        self.catalog.check()
         with self.catalog.writing() as tx:
             count = files.retry_files(tx, channel, path)
             if path is not None and not count:
@@ -135,7 +131,6 @@ class ProjectOperator(ProjectReader):
         Raises:
             NotFound: there is no such binding.
         """
-        self.catalog.check()
         with self.catalog.writing() as tx:
             firings.fire_manually(tx, binding, f"by hand, {who or getpass.getuser()}")
 
@@ -145,7 +140,6 @@ class ProjectOperator(ProjectReader):
         Raises:
             NotFound: there is no such binding.
         """
-        self.catalog.check()
         with self.catalog.writing() as tx:
             bindings.pause(tx, binding, True, who or getpass.getuser())
 
@@ -155,7 +149,6 @@ class ProjectOperator(ProjectReader):
         Raises:
             NotFound: there is no such binding.
         """
-        self.catalog.check()
         with self.catalog.writing() as tx:
             bindings.pause(tx, binding, False, who or getpass.getuser())
 
@@ -166,7 +159,6 @@ class ProjectOperator(ProjectReader):
             NotFound: there is no such run.
             InvalidState: it has ended.
         """
-        self.catalog.check()
         with self.catalog.writing() as tx:
             runs.cancel(tx, run, who or getpass.getuser())
 
@@ -180,7 +172,6 @@ class ProjectOperator(ProjectReader):
             NotFound: there is no such run.
             InvalidState: it is running or has succeeded, is no run of tasks, or its tasks no longer exist.
         """
-        self.catalog.check()
         with self.catalog.writing() as tx:
             found = runs.find_run(tx, run)
             names = bindings.of_tasks(tx, found.tasks)
@@ -202,7 +193,6 @@ class ProjectOperator(ProjectReader):
         Raises:
             DeclarationError: there is already a token of that name, or there is no such role.
         """
-        self.catalog.check()
         roles = [each.value for each in Role]
         if role not in roles:
             raise DeclarationError(f"there is no role {role}", hint=closest_name(role, roles))
@@ -215,7 +205,6 @@ class ProjectOperator(ProjectReader):
         Raises:
             NotFound: there is no such token.
         """
-        self.catalog.check()
         with self.catalog.writing() as tx:
             tokens.revoke(tx, name)
 

@@ -191,7 +191,6 @@ class Project(ProjectOperator):
         Raises:
             DeclarationError: a workflow is invalid.
         """
-        self.catalog.check()
         found: list[Declared] = []
         for workflow in workflows:
             with self.catalog.reading() as tx:
@@ -218,7 +217,6 @@ class Project(ProjectOperator):
             DeclarationError: a workflow is invalid, or conflicts with what is registered.
             QueryError: Spark rejects the query of a view.
         """
-        self.catalog.check()
         declared = self._declared(workflows)
         if not declared:
             return ()
@@ -310,7 +308,6 @@ class Project(ProjectOperator):
         Raises:
             KilonovaError: any error that `apply` raises; nothing has changed.
         """
-        self.catalog.check()
         declared = self._declared(workflows)
         if not declared:
             return ()
@@ -357,7 +354,6 @@ class Project(ProjectOperator):
         """
         from kilonova.engine.run_recovery import delete_doomed_blocks
 
-        self.catalog.check()
         self.recover_expired_runs()
         with self.catalog.writing() as tx:
             state = channel_store.channel_state(tx, channel)
@@ -428,7 +424,6 @@ class Project(ProjectOperator):
         from kilonova.warehouse.file_readers import external_files, find_files, read
 
         production = Production.BASE if replace else Production.DELTA
-        self.catalog.check()
         with self.catalog.reading() as tx:
             channel_store.channel_id(tx, channel)
         asked: dict[str, object]
@@ -493,7 +488,6 @@ class Project(ProjectOperator):
         """
         from kilonova.warehouse.file_readers import find_files
 
-        self.catalog.check()
         production = Production.BASE if replace else Production.DELTA
         asked = _request_for(find_files(str(source), format, options or {}), production, False, content_digest)
         return self._ingested(channel, IdempotencyKey(idempotency_key, digest_of(asked)))
@@ -525,7 +519,6 @@ class Project(ProjectOperator):
         """
         from kilonova.engine.directory_scan import scan_directory
 
-        self.catalog.check()
         return scan_directory(
             self.catalog, self.directory, channel, timedelta(seconds=self.settings.lease), early=early
         )
@@ -546,7 +539,6 @@ class Project(ProjectOperator):
         """
         from kilonova.engine.directory_ingest import BatchLimits, ingest_ready_files
 
-        self.catalog.check()
         with self.catalog.reading() as tx:
             if not files.ready_files(tx, channel, 1):
                 return ()
@@ -577,7 +569,6 @@ class Project(ProjectOperator):
             DeclarationError: a named channel has no watched directory.
             KilonovaError: Spark or the warehouse failed; the files stay ready.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             for name in channels or ():
                 if not files.watched_directories(tx, name):
@@ -643,7 +634,6 @@ class Project(ProjectOperator):
         """
         from kilonova.engine.run_order import run_in_order
 
-        self.catalog.check()
         self.recover_expired_runs()
         begun: set[int] = set()
         interrupted = threading.Event()
@@ -676,7 +666,6 @@ class Project(ProjectOperator):
     def _run_as_one(self, tasks: Iterable[str] | None) -> RunsReport:
         from kilonova.engine.run_request import RunDue, RunTasks
 
-        self.catalog.check()
         self.recover_expired_runs()
         if tasks is None and not self.due():
             return RunsReport()
@@ -774,7 +763,6 @@ class Project(ProjectOperator):
 
         if deltas:
             return self._merge_deltas(channel, few=True)
-        self.catalog.check()
         self.recover_expired_runs()
         with self.catalog.reading() as tx:
             state = channel_store.channel_state(tx, channel)
@@ -786,7 +774,6 @@ class Project(ProjectOperator):
     def _merge_deltas(self, channel: str, *, few: bool) -> RunReport | None:
         from kilonova.engine.compaction import merge_deltas
 
-        self.catalog.check()
         self.recover_expired_runs()
         done = merge_deltas(self._environment(), self.warehouse, channel, few=few)
         return None if done is None else self._report(done[0])
@@ -843,7 +830,6 @@ class Project(ProjectOperator):
         chosen = None if channels is None else tuple(channels)
 
         def collected(catalog: Catalog, *, full: bool) -> GCReport:
-            catalog.check()
             return collect_garbage(
                 catalog,
                 self._files(catalog),
@@ -866,7 +852,7 @@ class Project(ProjectOperator):
     def _full_catalog(self) -> Iterator[Catalog]:
         """Yield the catalog in a mode in which it can be read although its disk is full."""
         try:
-            self.catalog.check()
+            self.catalog.identity()
         except CatalogFull:  # no other process has it open
             alone = Catalog(self.catalog.url, self.catalog.clock, alone=True)
             try:
@@ -903,7 +889,6 @@ class Project(ProjectOperator):
         """
         from kilonova.service.fsck import verify
 
-        self.catalog.check()
         storage = self._storage(self.catalog)
         found = verify(self.catalog, storage, channels, checksums=checksums, progress=progress)
         return self._mended(found, storage) if repair else found
@@ -1003,7 +988,6 @@ class Project(ProjectOperator):
         Raises:
             NotFound: there is no such run, or its log is no longer retained.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             found = records.find_run(tx, run)
         text = self._storage(self.catalog).log(found.number, found.started.date())
@@ -1057,7 +1041,7 @@ class Project(ProjectOperator):
                 self._warehouse = Warehouse(
                     self._spark,
                     storage,
-                    self.catalog.check(),
+                    self.catalog.identity(),
                     functions,
                     LayoutThresholds(**self.settings.sizes.model_dump()),
                     checksums=self.settings.verify == "checksums",
@@ -1130,7 +1114,6 @@ class Project(ProjectOperator):
 
     def _pinned(self, channel: str, at: int | None, since: int | None) -> tuple[ReadPlan, str]:
         """Return a read plan whose blocks are pinned, and the holder of the pins."""
-        self.catalog.check()
         with self.catalog.writing() as tx:
             reading = _reading(tx, channel, at, since)
             if reading.schema is None:

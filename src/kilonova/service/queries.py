@@ -77,7 +77,6 @@ class ProjectReader:
 
     def status(self, limit: int = 5) -> Status:
         """Return channels, tasks, cursors, lags and the last runs."""
-        self.catalog.check()
         with self.catalog.reading() as tx:
             _, progress, states = load_planner_input(tx)
             tasks = registry.tasks(tx)
@@ -102,13 +101,11 @@ class ProjectReader:
         Raises:
             NotFound: there is no such channel.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return _channels(tx, [name])[0]
 
     def channels(self, after: str = "", limit: int | None = None) -> list[ChannelStatus]:
         """Return the status of channels, by name: those after a name, at most `limit`."""
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return _channels(tx, channel_store.channel_names(tx, after, limit))
 
@@ -118,13 +115,11 @@ class ProjectReader:
         Raises:
             NotFound: there is no such task.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return _tasks(tx, [name])[0]
 
     def tasks(self, after: str = "", limit: int | None = None) -> list[TaskStatus]:
         """Return the status of tasks, by name: those after a name, at most `limit`."""
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return _tasks(tx, registry.task_names(tx, after, limit))
 
@@ -139,7 +134,6 @@ class ProjectReader:
         Raises:
             NotFound: there is no such channel.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return ChannelHistory(
                 points=point_history.point_records(tx, channel, before, limit),
@@ -152,7 +146,6 @@ class ProjectReader:
         Raises:
             NotFound: there is no such channel.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return size_history(tx, channel, limit)
 
@@ -162,7 +155,6 @@ class ProjectReader:
         Raises:
             NotFound: there is no such channel.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return schema_history.schemas(tx, channel, limit)
 
@@ -172,7 +164,6 @@ class ProjectReader:
         Raises:
             NotFound: there is no such channel.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             newest = channel_store.newest(tx, channel)
             return tuple(
@@ -190,7 +181,6 @@ class ProjectReader:
         Raises:
             NotFound: there is no such channel, or the point is not readable, or has been collected.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return snapshot_plan(tx, channel, at)
 
@@ -202,7 +192,6 @@ class ProjectReader:
         """
         from kilonova.service.next_run import task_preview
 
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return task_preview(tx, task)
 
@@ -217,7 +206,6 @@ class ProjectReader:
         Raises:
             NotFound: there is no such task.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return task_runs(tx, task, before, limit)
 
@@ -227,13 +215,11 @@ class ProjectReader:
         Raises:
             NotFound: there is no such binding.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return bindings.bindings(tx, [name])[name]
 
     def bindings(self, after: str = "", limit: int | None = None) -> list[bindings.RegisteredBinding]:
         """Return the bindings by name: those after a name, at most `limit`."""
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return list(bindings.bindings(tx, bindings.binding_names(tx, after, limit)).values())
 
@@ -250,7 +236,6 @@ class ProjectReader:
         Raises:
             NotFound: a name is not that of a binding.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return binding_status.binding_statuses(
                 tx, bindings.binding_names(tx, after, limit) if names is None else names
@@ -258,7 +243,6 @@ class ProjectReader:
 
     def upcoming_triggers(self, limit: int) -> list[UpcomingTrigger]:
         """Return the triggers with the next scheduled times, soonest first, at most `limit`."""
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return binding_status.upcoming_triggers(tx, limit)
 
@@ -270,13 +254,11 @@ class ProjectReader:
         Raises:
             NotFound: there is no such binding.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return firings.firings(tx, limit, binding, before, state)
 
     def servers(self, limit: int) -> list[servers.ServerStatus]:
         """Return the servers, live ones first, each with what it has claimed."""
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return servers.server_statuses(tx, limit)
 
@@ -294,7 +276,6 @@ class ProjectReader:
         Raises:
             NotFound: there is no such binding.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return ServingStatus(
                 bindings=bindings.bindings(tx, None if binding is None else [binding]),
@@ -323,13 +304,11 @@ class ProjectReader:
 
     def events(self, since: int = 0, limit: int | None = None) -> list[Event]:
         """Return the events after an event, in order."""
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return events.since(tx, since, limit)
 
     def overview(self) -> Overview:
         """Return an overview of all channels and tasks."""
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return overview(tx)
 
@@ -358,7 +337,6 @@ class ProjectReader:
             channel: only those that concern this channel, among the 5,000 newest that the other filters leave.
             since: only events after this one.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return events.before(tx, before, limit, kinds=kinds or (), binding=binding, channel=channel, since=since)
 
@@ -374,7 +352,6 @@ class ProjectReader:
         """
         from kilonova.service.explain_view import explain
 
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return explain(tx, view, runs)
 
@@ -405,7 +382,6 @@ class ProjectReader:
         Raises:
             NotFound: there is no such binding, task or channel.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             page = run_queries.runs(
                 tx, limit, before, after=after, state=state, kind=kind, binding=binding, task=task, channel=channel
@@ -414,7 +390,6 @@ class ProjectReader:
 
     def runs_between(self, first: datetime, last: datetime, limit: int = 500) -> list[Run]:
         """Return the runs that were running between two times, by start time."""
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return run_queries.runs_between(tx, first, last, limit)
 
@@ -424,7 +399,6 @@ class ProjectReader:
         Raises:
             NotFound: there is no such run.
         """
-        self.catalog.check()
         with self.catalog.reading() as tx:
             run = records.find_run(tx, number)
             earlier, later = run_queries.beside(tx, number)
@@ -444,7 +418,7 @@ class ProjectReader:
         Raises:
             NotFound: there is no such run.
         """
-        catalog = self.catalog.check()
+        catalog = self.catalog.identity()
         with self.catalog.reading() as tx:
             run = records.find_run(tx, number)
             made = records.outputs(tx, [number])
@@ -464,7 +438,6 @@ class ProjectReader:
 
     def subscriptions(self) -> list[subscriptions.RegisteredSubscription]:
         """Return the webhooks, and OpenLineage if servers have sent it events, with the delivery state of each."""
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return subscriptions.subscriptions(tx)
 
@@ -479,7 +452,6 @@ class ProjectReader:
 
     def delta_stacks(self) -> list[DeltaStack]:
         """Return the channels that have deltas after their newest base, by name, with the cost of merging them."""
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return sorted(delta_stacks(tx), key=lambda each: each.channel)
 
@@ -494,7 +466,6 @@ class ProjectReader:
         Raises:
             NotFound: there is no such channel.
         """
-        self.catalog.check()
         order = (FileState.QUARANTINED, FileState.SETTLING, FileState.READY, FileState.INGESTED)
         with self.catalog.reading() as tx:
             watched = files.watched_directories(tx, channel)
@@ -503,7 +474,6 @@ class ProjectReader:
 
     def tokens(self) -> list[tokens.Token]:
         """Return the tokens, by name, without their secrets."""
-        self.catalog.check()
         with self.catalog.reading() as tx:
             return tokens.tokens(tx)
 

@@ -115,7 +115,7 @@ def test_who_signs_out_is_out(lively: Site, visit: Visitor) -> None:
 
 def test_what_other_pages_ask_for_with_the_cookie_is_refused(lively: Site) -> None:
     secret = lively.project.create_token("ada", "admin")
-    cookies = {f"kilonova-{lively.project.catalog.check()}": secret}
+    cookies = {f"kilonova-{lively.project.catalog.identity()}": secret}
     with httpx2.Client(base_url=lively.address, cookies=cookies) as client:
         for origin, status in (("https://elsewhere.example", 403), ("null", 403), (lively.address, 200)):
             answer = client.post("/api/v1/bindings/orders_eu_clean/pause", headers={"Origin": origin})

@@ -22,7 +22,7 @@ def health_routes(context: RouteContext) -> APIRouter:
     @router.get("/ready")
     def ready() -> dict[str, str]:
         """Return whether the server is ready: the catalog can be read and written, and a worker has started."""
-        context.project.catalog.check()
+        context.project.catalog.identity()
         if (impediment := context.server.impediment) is not None:
             raise impediment
         return {"status": "ready"}
