@@ -84,8 +84,8 @@ def each_method(names: tuple[str, ...]) -> kn.Workflow:
     """Some queries, each as three views: `q01` chooses, `q01_change` follows the change, `q01_anew` is made anew."""
     workflow = tpch(names)
     for name in names:
-        workflow.view(f"{name}_change", QUERIES[name], mode="incremental")
-        workflow.view(f"{name}_anew", QUERIES[name], mode="full")
+        workflow.view(f"{name}_change", QUERIES[name], refresh="incremental")
+        workflow.view(f"{name}_anew", QUERIES[name], refresh="full")
     return workflow
 
 

@@ -32,7 +32,7 @@ def api(server: SparkOperations, project: Project) -> FastAPI:
 def opened_shop(place: Path, **settings: Any) -> Iterator[Project]:
     """The project in a directory, made if it is not there yet."""
     workflow = kn.Workflow("shop")
-    workflow.channel("clicks", "user string", watch=kn.directory("inbox", settle="0 seconds"))
+    workflow.channel("clicks", "user string", watch=kn.watched_directory("inbox", settle_time="0 seconds"))
     workflow.view("per_user", "SELECT user, count(*) AS n FROM clicks GROUP BY user")
     served = {"upload": 1, "rate": OFTEN, "reads": OFTEN, "guesses": OFTEN, "sources": ["/"]}
     with open_project(place, serve=served, spark={"analyse": False}, **settings) as project:

@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=0.01, help="1 is a gigabyte")
     parser.add_argument("--rounds", type=int, default=3, help="of refresh, at most 30")
     parser.add_argument("--queries", nargs="*", default=list(QUERIES), help="some of q01 to q22")
-    parser.add_argument("--mode", choices=("auto", "incremental", "full"), default="auto")
+    parser.add_argument("--refresh", choices=("auto", "incremental", "full"), default="auto")
     parser.add_argument(
         "--data", type=Path, default=Path(tempfile.gettempdir()) / "tpch", help="where the data is kept"
     )
@@ -36,7 +36,7 @@ def main() -> None:
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="tpch-") as place, kn.open_project(place) as project:
         project.create()
-        project.apply(tpch(tuple(args.queries), args.mode))
+        project.apply(tpch(tuple(args.queries), args.refresh))
         refresh = Refresh(project.warehouse.spark, data)
         for table in TABLES:
             project.ingest(table, refresh.first(table))

@@ -42,18 +42,18 @@ TABLES = {
 QUERIES = {file.stem: file.read_text() for file in sorted(Path(__file__).parent.glob("q*.sql"))}
 
 
-def tpch(queries: tuple[str, ...] = tuple(QUERIES), mode: str = "auto") -> kn.Workflow:
+def tpch(queries: tuple[str, ...] = tuple(QUERIES), refresh: str = "auto") -> kn.Workflow:
     """The workflow with some of the queries.
 
     Args:
         queries: which, `"q01"` to `"q22"`.
-        mode: as for `WorkflowDefinition.view`.
+        refresh: as for `Workflow.view`.
     """
     workflow = kn.Workflow("tpch")
     for name, (schema, key) in TABLES.items():
         workflow.channel(name, schema, key=key)
     for name in queries:
-        workflow.view(name, QUERIES[name], mode=mode)
+        workflow.view(name, QUERIES[name], refresh=refresh)
     return workflow
 
 

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kilonova.declare.directories import directory
+    from kilonova.declare.directories import watched_directory
     from kilonova.declare.encodings import custom, increment
     from kilonova.declare.modes import All, Base, Changes, Delta, Inserts, New, Old
     from kilonova.declare.triggers import after, all_of, arrival, cron, every
@@ -37,10 +37,10 @@ __all__ = [
     "arrival",
     "cron",
     "custom",
-    "directory",
     "every",
     "increment",
     "open_project",
+    "watched_directory",
 ]
 
 _HOMES = {
@@ -49,7 +49,7 @@ _HOMES = {
     "Workflow": "kilonova.declare.workflow",
     "Workflowette": "kilonova.declare.workflowette",
     **dict.fromkeys(("after", "all_of", "arrival", "cron", "every"), "kilonova.declare.triggers"),
-    "directory": "kilonova.declare.directories",
+    "watched_directory": "kilonova.declare.directories",
     **dict.fromkeys(("custom", "increment"), "kilonova.declare.encodings"),
     "open_project": "kilonova.service.project",
 }

@@ -92,9 +92,8 @@ class KilonovaError(Exception):
         named = {name: getattr(self, name) for name in FIELDS}
         return {name: value for name, value in named.items() if value is not None}
 
-    @property
-    def as_dict(self) -> dict[str, str | int | None]:
-        """Error with its code and fields, as a dictionary for serialization."""
+    def to_dict(self) -> dict[str, str | int | None]:
+        """Return the error with its code and fields as a dictionary for serialization."""
         return {"error": self.code, "problem": self.problem, "hint": self.hint, **self.fields}
 
     def with_context(self, **fields: str | int) -> KilonovaError:

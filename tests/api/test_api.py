@@ -215,7 +215,7 @@ def test_the_files_of_a_directory_are_told(client: TestClient, shop: Project) ->
     (shop.directory / "inbox" / "a.csv").write_text("user\nann\n")
     shop.scan_directory("clicks")
     found = client.get("/api/v1/channels/clicks/files").json()
-    assert found["watched"]["directory"]["place"] == "inbox"
+    assert found["watched"]["directory"]["location"] == "inbox"
     assert [(file["path"], file["state"]) for file in found["files"]] == [("inbox/a.csv", "ready")]
     assert client.get("/api/v1/channels/clicks/files?state=ingested").json()["files"] == []
     assert client.post("/api/v1/channels/clicks/files/retry").json() == {"files": 0}

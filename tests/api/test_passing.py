@@ -49,7 +49,7 @@ def test_clients_are_told_whether_to_try_again(kind: type[KilonovaError]) -> Non
 
     @app.get("/worker")
     def worker() -> None:
-        failed = decode(encode(OperationFailure(error.as_dict, is_transient(error))))
+        failed = decode(encode(OperationFailure(error.to_dict(), is_transient(error))))
         assert isinstance(failed, OperationFailure)
         raise OperationFailed(failed.error, failed.passing)
 

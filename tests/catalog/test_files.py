@@ -17,7 +17,7 @@ from kilonova.schedule.file_selection import FileDecision
 from tests.catalog.building import LEASE, a_channel, begin
 from tests.databases import NOON, Clock
 
-INBOX = WatchedDirectory(place="inbox", every=30, settle=5)
+INBOX = WatchedDirectory(location="inbox", poll_interval=30, settle_time=5)
 MARK = Fingerprint(3, NOON, "x")
 
 

@@ -237,7 +237,7 @@ def test_checks_and_schedules_are_told(kilonova: Command, tmp_path: Path) -> Non
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "orders.sql").write_text("CREATE TABLE orders (id BIGINT, customer STRING)")
     view = tmp_path / "models" / "counts.sql"
-    said = "---\nschedule: every 1 hour\nchecks: {rows: n < 2}\n---\n"
+    said = "---\nschedule: every 1 hour\nchecks: {expressions: n < 2}\n---\n"
     view.write_text(f"{said}SELECT customer, count(*) AS n FROM orders GROUP BY 1")
     kilonova("apply", "models/")
     (tmp_path / "orders.csv").write_text("id,customer\n1,ada\n2,ben\n")
@@ -247,9 +247,9 @@ def test_checks_and_schedules_are_told(kilonova: Command, tmp_path: Path) -> Non
     assert "Nothing to do" in kilonova("run", code=3).stdout
     assert "not before" in kilonova("status").stdout
     found = json.loads(kilonova("run", "counts", "--json", code=1).stdout)["failed"]["counts"]
-    assert (found["error"], found["check"], found["channel"]) == ("check", "rows(n < 2)", "counts")
+    assert (found["error"], found["check"], found["channel"]) == ("check", "expression(n < 2)", "counts")
     shown = kilonova("explain", "counts").stdout
-    assert "checked: rows(n < 2)" in shown
+    assert "checked: expression(n < 2)" in shown
     assert "schedule: every 1 hour" in shown
 
 
@@ -393,7 +393,7 @@ def test_webhooks_are_added_listed_tried_and_removed(kilonova: Command, monkeypa
 
 
 def test_files_that_are_dropped_are_gathered_shown_and_tried_again(kilonova: Command, tmp_path: Path) -> None:
-    watch = ', watch=kn.directory("inbox", settle="1 second"))'
+    watch = ', watch=kn.watched_directory("inbox", settle_time="1 second"))'
     (tmp_path / "shop.py").write_text(WORKFLOW.replace('customer string")\nshop', f'customer string"{watch}\nshop', 1))
     assert "takes the files of inbox/*" in kilonova("apply", "shop.py").stdout
     nothing = kilonova("scan", code=3)
@@ -431,7 +431,7 @@ def test_a_run_is_cancelled_and_retried(shop: Command, tmp_path: Path) -> None:
 
 
 def test_run_takes_the_files_that_are_there_first(kilonova: Command, tmp_path: Path) -> None:
-    watch = ', watch=kn.directory("inbox", settle="0 seconds"))'
+    watch = ', watch=kn.watched_directory("inbox", settle_time="0 seconds"))'
     (tmp_path / "shop.py").write_text(WORKFLOW.replace('customer string")\nshop', f'customer string"{watch}\nshop', 1))
     (tmp_path / "inbox").mkdir()
     (tmp_path / "inbox" / "a.csv").write_text("id,customer\n1,ada\n")

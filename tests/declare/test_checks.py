@@ -30,8 +30,8 @@ def test_checks_are_the_values_that_they_say() -> None:
         {
             "not_null": "a",
             "unique": ["a", "b"],
-            "accepted": {"c": ["x", 1, True, Decimal("1.50"), datetime.date(2024, 2, 29)]},
-            "rows": ["a  > 0", "b <> 'two  spaces'"],
+            "accepted_values": {"c": ["x", 1, True, Decimal("1.50"), datetime.date(2024, 2, 29)]},
+            "expressions": ["a  > 0", "b <> 'two  spaces'"],
         }
     ) == (
         NotNull("a"),
@@ -49,13 +49,13 @@ def test_checks_are_the_values_that_they_say() -> None:
         {"not_null": 3},
         {"not_null": []},
         {"unique": [["a"], 3]},
-        {"accepted": ["a"]},
-        {"accepted": {"a": "b"}},
-        {"accepted": {"a": ["b", None]}},
-        {"rows": {"a": "b"}},
-        {"rows": "a > (SELECT 1)"},
-        {"rows": "row_number() OVER (ORDER BY a) > 1"},
-        {"rows": "(a"},
+        {"accepted_values": ["a"]},
+        {"accepted_values": {"a": "b"}},
+        {"accepted_values": {"a": ["b", None]}},
+        {"expressions": {"a": "b"}},
+        {"expressions": "a > (SELECT 1)"},
+        {"expressions": "row_number() OVER (ORDER BY a) > 1"},
+        {"expressions": "(a"},
     ],
     ids=str,
 )
@@ -75,12 +75,14 @@ def test_conditions_name_columns_as_sql_does() -> None:
     workflow.channel(
         "c",
         "`a b` int, tags array<string>, place struct<town:string>",
-        checks={"rows": ["`A B` > 0", "forall(tags, tag -> tag <> '')", "place.town <> ''"]},
+        checks={"expressions": ["`A B` > 0", "forall(tags, tag -> tag <> '')", "place.town <> ''"]},
     )
-    with pytest.raises(DeclarationError, match=r"column tag, check rows\(tag > 0\).*mean tags"):
-        workflow.channel("d", "tags array<string>", checks={"rows": "tag > 0"})
+    with pytest.raises(DeclarationError, match=r"column tag, check expression\(tag > 0\).*mean tags"):
+        workflow.channel("d", "tags array<string>", checks={"expressions": "tag > 0"})
 
 
 def test_only_rows_can_be_checked() -> None:
     with pytest.raises(DeclarationError, match="cannot be checked in the encoding increment"):
-        kn.Workflow("w").channel("c", "a int, n bigint", key="a", encoding=kn.increment("n"), checks={"rows": "n > 0"})
+        kn.Workflow("w").channel(
+            "c", "a int, n bigint", key="a", encoding=kn.increment("n"), checks={"expressions": "n > 0"}
+        )

@@ -43,12 +43,12 @@ def watch_of(catalog: Catalog) -> WatchedDirectory | None:
 
 
 def test_a_directory_is_planned_and_registered(catalog: Catalog) -> None:
-    inbox = kn.directory("./inbox/", "*.csv", options={"sep": ";"}, every="1 minute")
+    inbox = kn.watched_directory("./inbox/", "*.csv", options={"sep": ";"}, poll_interval="1 minute")
     [(_, action, detail)] = registered(catalog, shop(inbox))
     assert (action, "takes the files of inbox/*.csv every 1 minute" in detail) == (Action.ADD, True)
     assert watch_of(catalog) == inbox
     assert registered(catalog, shop(inbox))[0][1] is Action.KEEP
-    other = kn.directory("s3://bucket/inbox/", format="csv")
+    other = kn.watched_directory("s3://bucket/inbox/", format="csv")
     detail = "takes the files of s3://bucket/inbox/* every 30 seconds"
     assert registered(catalog, shop(other)) == [("orders", Action.CHANGE, detail)]
     assert watch_of(catalog) == other
@@ -57,7 +57,7 @@ def test_a_directory_is_planned_and_registered(catalog: Catalog) -> None:
 
 
 def test_a_channel_that_is_declared_no_longer_takes_no_more_files(catalog: Catalog) -> None:
-    registered(catalog, shop(kn.directory("inbox")))
+    registered(catalog, shop(kn.watched_directory("inbox")))
     gone = registered(catalog, shop(channel="clicks"))
     assert [(name, action) for name, action, _ in gone] == [("clicks", Action.ADD), ("orders", Action.CHANGE)]
     assert watch_of(catalog) is None
@@ -65,12 +65,12 @@ def test_a_channel_that_is_declared_no_longer_takes_no_more_files(catalog: Catal
 
 
 def test_only_the_workflow_of_a_channel_says_whose_files_it_takes(catalog: Catalog) -> None:
-    inbox = kn.directory("inbox")
+    inbox = kn.watched_directory("inbox")
     registered(catalog, shop(inbox))
     registered(catalog, shop(name="reader"))
     assert watch_of(catalog) == inbox
     with pytest.raises(DeclarationError, match="belongs to the workflow shop"):
-        registered(catalog, shop(kn.directory("elsewhere"), name="reader"))
+        registered(catalog, shop(kn.watched_directory("elsewhere"), name="reader"))
     writer = shop(name="writer")
     writer.channel("numbers", "id bigint")
 
@@ -83,7 +83,7 @@ def test_only_the_workflow_of_a_channel_says_whose_files_it_takes(catalog: Catal
 
 
 def test_a_channel_that_a_task_writes_takes_no_files() -> None:
-    workflow = shop(kn.directory("inbox"))
+    workflow = shop(kn.watched_directory("inbox"))
     workflow.channel("numbers", "id bigint")
 
     @workflow.task(writes="orders")
@@ -96,7 +96,7 @@ def test_a_channel_that_a_task_writes_takes_no_files() -> None:
 
 def test_a_port_takes_no_files() -> None:
     counting = kn.Workflowette("counting")
-    counting.channel("incoming", "id bigint", watch=kn.directory("inbox"))
+    counting.channel("incoming", "id bigint", watch=kn.watched_directory("inbox"))
     counting.view("n", "SELECT count(*) AS n FROM incoming")
     with pytest.raises(DeclarationError, match="the port incoming"):
         shop().bind("counted", counting, {"incoming": "orders"})
@@ -105,16 +105,16 @@ def test_a_port_takes_no_files() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"place": " "},
+        {"path": " "},
         {"pattern": ""},
         {"pattern": "/etc/*"},
         {"pattern": "../*.csv"},
         {"pattern": "**.csv"},
-        {"every": "0 seconds"},
-        {"every": "soon"},
-        {"settle": "-1 second"},
+        {"poll_interval": "0 seconds"},
+        {"poll_interval": "soon"},
+        {"settle_time": "-1 second"},
     ],
 )
 def test_a_directory_that_cannot_be_is_refused(given: dict[str, str]) -> None:
     with pytest.raises(DeclarationError):
-        kn.directory(**{"place": "inbox", **given})
+        kn.watched_directory(**{"path": "inbox", **given})

@@ -45,12 +45,12 @@ def declared(place: Path, files: dict[str, str]) -> Declared:
     return folder(written(place, files)).declared()
 
 
-def test_a_view_that_is_not_stored_is_part_of_those_that_read_it(tmp_path: Path) -> None:
+def test_a_view_that_is_not_materialized_is_part_of_those_that_read_it(tmp_path: Path) -> None:
     (tmp_path / "orders.sql").write_text(
         "CREATE TABLE orders (id BIGINT, customer STRING, amount INT, PRIMARY KEY (id))"
     )
-    (tmp_path / "paid.sql").write_text("---\nstored: false\n---\nSELECT * FROM orders WHERE amount > 0")
-    (tmp_path / "large.sql").write_text("---\nstored: false\n---\nSELECT id, amount FROM paid WHERE amount > 9")
+    (tmp_path / "paid.sql").write_text("---\nmaterialized: false\n---\nSELECT * FROM orders WHERE amount > 0")
+    (tmp_path / "large.sql").write_text("---\nmaterialized: false\n---\nSELECT id, amount FROM paid WHERE amount > 9")
     (tmp_path / "rest.sql").write_text("WITH p AS (SELECT * FROM paid) SELECT id FROM p EXCEPT SELECT id FROM large")
     beyond = "SELECT id FROM paid GROUP BY id HAVING EXISTS (SELECT 1 FROM large)"
     (tmp_path / "beyond.sql").write_text(beyond)
@@ -64,12 +64,14 @@ def test_a_view_that_is_not_stored_is_part_of_those_that_read_it(tmp_path: Path)
 @pytest.mark.parametrize(
     ("field", "query", "what"),
     [
-        ("stored: false\nkey: id", "SELECT id FROM orders", "not stored has no key"),
-        ("stored: false", "SELECT idd FROM orders", "idd"),
-        ("stored: maybe", "SELECT id FROM orders", "line 2: stored is true or false"),
+        ("materialized: false\nkey: id", "SELECT id FROM orders", "not materialized cannot have a key"),
+        ("materialized: false", "SELECT idd FROM orders", "idd"),
+        ("materialized: maybe", "SELECT id FROM orders", "line 2: materialized must be true or false"),
     ],
 )
-def test_a_view_that_is_not_stored_makes_sense_by_itself(tmp_path: Path, field: str, query: str, what: str) -> None:
+def test_a_view_that_is_not_materialized_is_validated_on_its_own(
+    tmp_path: Path, field: str, query: str, what: str
+) -> None:
     (tmp_path / "orders.sql").write_text("CREATE TABLE orders (id BIGINT)")
     (tmp_path / "some.sql").write_text(f"---\n{field}\n---\n{query}")
     with pytest.raises(KilonovaError, match=what):
@@ -94,7 +96,9 @@ def test_a_folder_is_the_workflow_that_python_would_declare(tmp_path: Path) -> N
 def test_keys_and_modes_are_those_of_the_front_matter(tmp_path: Path) -> None:
     files = {
         "orders.sql": ORDERS,
-        "pairs.sql": "---\nkey: [customer, id]\nmode: full\nschedule: every day\n---\nSELECT id, customer FROM orders",
+        "pairs.sql": (
+            "---\nkey: [customer, id]\nrefresh: full\nschedule: every day\n---\nSELECT id, customer FROM orders"
+        ),
         "plain.sql": "---\n---\nSELECT customer FROM orders",
         "entries.sql": "CREATE TABLE entries (id INT NOT NULL PRIMARY KEY)",
         "marks.sql": "CREATE TABLE marks (a INT, b INT, CONSTRAINT k PRIMARY KEY (b, a))",
@@ -122,29 +126,40 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
     "two statements": ({"v.sql": "---\n---\nSELECT 1 AS a;\n\n SELECT 2"}, r"v\.sql: line 5, column 2: a second"),
     "another statement": ({"v.sql": "DROP TABLE x"}, "neither a query nor a CREATE TABLE"),
     "two files of one name": ({"a/v.sql": "SELECT 1", "b/V.sql": "SELECT 1"}, r"b/V\.sql: .*a/v\.sql has the same"),
-    "no name": ({"my-view.sql": "SELECT 1"}, "no name for a channel"),
+    "no name": ({"my-view.sql": "SELECT 1"}, "not a valid channel name"),
     "a syntax error": ({"v.sql": "---\nkey: a\n---\nSELECT a\nFRM t WHERE x"}, r"line 5, column 5: .*near 't'"),
     "an open string": ({"v.sql": "SELECT 'a"}, r"models/v\.sql: the statement cannot be parsed"),
     "an unknown table": ({"v.sql": "---\n---\nSELECT id\n  FROM ordrs"}, r"line 4, column 8: .*Did you mean orders"),
     "an unknown column": ({"v.sql": "---\n---\nSELECT id,\n  custmer FROM orders"}, r"line 4, column 3.*mean customer"),
     "a column of an alias": ({"v.sql": "SELECT o.custmer FROM orders o"}, "line 1, column 10"),
     "a cycle": ({"v.sql": "SELECT * FROM w", "w.sql": "SELECT * FROM v"}, r"[vw]\.sql: the views form a cycle"),
-    "an unknown field": ({"v.sql": "---\nmode: full\nkeys: id\n---\nSELECT 1 AS a"}, "line 3: .*'keys'.*mean key"),
-    "a field of views only": ({"t.sql": "---\nmode: full\n---\nCREATE TABLE t (a INT)"}, "line 2: a table has no"),
+    "an unknown field": ({"v.sql": "---\nrefresh: full\nkeys: id\n---\nSELECT 1 AS a"}, "line 3: .*'keys'.*mean key"),
+    "a field of views only": ({"t.sql": "---\nrefresh: full\n---\nCREATE TABLE t (a INT)"}, "line 2: a table has no"),
     "no mapping": ({"v.sql": "---\n- key\n---\nSELECT 1 AS a"}, "line 2: the front matter is no mapping"),
     "a word": ({"v.sql": "---\nkey\n---\nSELECT 1 AS a"}, "line 2: the front matter is no mapping"),
-    "no YAML": ({"v.sql": "---\nmode: full\nkey: [a\n---\nSELECT 1 AS a"}, r"line \d: the front matter is not YAML"),
+    "no YAML": ({"v.sql": "---\nrefresh: full\nkey: [a\n---\nSELECT 1 AS a"}, r"line \d: the front matter is not YAML"),
     "no end": ({"v.sql": "---\nkey: a\nSELECT 1 AS a"}, "line 1: the front matter has no end"),
     "twice": ({"v.sql": "---\nkey: a\nkey: b\n---\nSELECT 1 AS a"}, "line 3: key is said twice"),
-    "an unknown mode": ({"v.sql": "---\nmode: ful\n---\nSELECT 1 AS a"}, "no mode 'ful'.*mean full"),
-    "a key that is no name": ({"v.sql": "---\nkey: {a: b}\n---\nSELECT 1 AS a"}, "line 2: key is a column or a list"),
+    "an unknown refresh method": (
+        {"v.sql": "---\nrefresh: ful\n---\nSELECT 1 AS a"},
+        "no refresh method 'ful'.*mean full",
+    ),
+    "a key that is no name": (
+        {
+            "v.sql": "---\nkey: {a: b}\n---\nSELECT 1 AS a",
+        },
+        "line 2: key must be a column or a list",
+    ),
     "a key that is not there": ({"v.sql": "---\nkey: it\n---\nSELECT id FROM orders"}, r"v\.sql: the key names"),
     "a schedule that is none": (
         {"v.sql": "---\nschedule: hourly\n---\nSELECT 1 AS a"},
         "line 2: .* five fields",
     ),
     "a schedule of a table": ({"t.sql": "---\nschedule: every day\n---\nCREATE TABLE t (a INT)"}, "a table has no"),
-    "checks that are no mapping": ({"v.sql": "---\nchecks: [a]\n---\nSELECT 1 AS a"}, "line 2: checks is a mapping"),
+    "checks that are no mapping": (
+        {"v.sql": "---\nchecks: [a]\n---\nSELECT 1 AS a"},
+        "line 2: checks must be a mapping",
+    ),
     "an unknown check": ({"v.sql": "---\nchecks: {nut_null: a}\n---\nSELECT 1 AS a"}, "line 2: .*mean not_null"),
     "a check of no column": (
         {"v.sql": "---\nchecks: {not_null: custmer}\n---\nSELECT customer FROM orders"},
@@ -246,24 +261,27 @@ def test_only_the_workflow_of_a_channel_says_what_is_checked(catalog: Catalog) -
     apply(catalog, base)
     same.channel("orders", "id bigint")
     assert apply(catalog, same) == {}
-    other.channel("orders", "id bigint", checks={"rows": "id > 0"})
+    other.channel("orders", "id bigint", checks={"expressions": "id > 0"})
     with pytest.raises(DeclarationError, match="belongs to the workflow base"):
         apply(catalog, other)
 
 
 def test_a_table_may_take_the_files_of_a_directory(tmp_path: Path) -> None:
-    more = "watch: {place: inbox/, pattern: '**/*.csv', every: 1 hour, options: {sep: ;}}"
+    more = "watch: {path: inbox/, pattern: '**/*.csv', poll_interval: 1 hour, options: {sep: ;}}"
     files = {
         "a.sql": "---\nwatch: inbox\n---\nCREATE TABLE a (n INT)",
         "b.sql": f"---\n{more}\n---\nCREATE TABLE b (n INT)",
     }
     a, b = declared(tmp_path, files).workflow.channels
-    assert a.watch == WatchedDirectory(place="inbox")
-    assert b.watch == WatchedDirectory(place="inbox", pattern="**/*.csv", every=3600, options=(("sep", ";"),))
+    assert a.watch == WatchedDirectory(location="inbox")
+    assert b.watch == WatchedDirectory(
+        location="inbox", pattern="**/*.csv", poll_interval=3600, options=(("sep", ";"),)
+    )
 
 
 @pytest.mark.parametrize(
-    "watch", ["{pattern: x}", "[a]", "{place: a, settled: 1 day}", "{place: a, options: x}", "{place: a, every: soon}"]
+    "watch",
+    ["{pattern: x}", "[a]", "{path: a, settled: 1 day}", "{path: a, options: x}", "{path: a, poll_interval: soon}"],
 )
 def test_a_watch_that_cannot_be_is_one_clear_error(tmp_path: Path, watch: str) -> None:
     with pytest.raises(DeclarationError, match="line 2"):

@@ -60,7 +60,7 @@ def test_views_find_each_other_in_any_case() -> None:
     workflow.channel("t", "a int")
     workflow.view("Above", "SELECT a FROM middle")
     workflow.view("Middle", "SELECT a FROM BELOW UNION ALL SELECT a FROM below SORT BY a")
-    workflow.view("Below", "SELECT a FROM T", stored=False)
+    workflow.view("Below", "SELECT a FROM T", materialized=False)
     made = {task.name: task for task in workflow.declared().workflow.tasks}
     assert set(made) == {"Above", "Middle"}
     assert made["Middle"].reads == ("t",)

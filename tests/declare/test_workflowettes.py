@@ -46,7 +46,7 @@ def ports(workflow: WorkflowValue, task: str) -> dict[str, tuple[str, Mode]]:
 def test_a_workflowette_can_be_bound_more_than_once() -> None:
     workflow = news()
     workflow.bind("a", dedupe(), {"incoming": "us"}, on=kn.arrival("us"))
-    workflow.bind("b", dedupe(), {"incoming": "eu", "unique": "eu_unique"}, priority=3, mergeable="30 seconds")
+    workflow.bind("b", dedupe(), {"incoming": "eu", "unique": "eu_unique"}, priority=3, merge_window="30 seconds")
     found = value(workflow)
     assert ports(found, "a__sort_out") == {"incoming": ("us", Mode.NEW), "hashes": ("a__hashes", Mode.ALL)}
     assert ports(found, "b__sort_out") == {"incoming": ("eu", Mode.NEW), "hashes": ("b__hashes", Mode.ALL)}

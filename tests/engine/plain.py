@@ -176,7 +176,7 @@ def declare(catalog: Catalog) -> None:
     """Register the workflow."""
     with catalog.writing() as tx:
         for name in ("source", "copied", "counted"):
-            watch = WatchedDirectory(place="inbox", settle=0) if name == "source" else None
+            watch = WatchedDirectory(location="inbox", settle_time=0) if name == "source" else None
             registry.add_channels(tx, [Channel(name=name, schema=SCHEMA, encoding=Append(), watch=watch)], "w")
         registry.put_task(tx, COPIED, "w")
         registry.put_task(tx, COUNTED, "w")

@@ -19,8 +19,8 @@ SCHEMA = "id int, code int, kind string"
 CHECKS = {
     "not_null": ["kind"],
     "unique": ["code"],
-    "accepted": {"kind": ["a", "b"]},
-    "rows": ["code >= 0"],
+    "accepted_values": {"kind": ["a", "b"]},
+    "expressions": ["code >= 0"],
 }
 
 
@@ -93,7 +93,7 @@ def shop(**view: Any) -> kn.Workflow:
     workflow = kn.Workflow("shop")
     workflow.channel("orders", "id int, customer string, amount int", key="id")
     workflow.view("spent", "SELECT customer, sum(amount) AS amount FROM orders GROUP BY customer", **view)
-    workflow.view("large", "SELECT id, customer FROM orders WHERE amount > 5", mode="incremental")
+    workflow.view("large", "SELECT id, customer FROM orders WHERE amount > 5", refresh="incremental")
     return workflow
 
 
@@ -107,14 +107,19 @@ def change_of(plan: WorkflowPlan, channel: str) -> str:
 
 
 def test_a_violated_check_fails_the_run_and_publishes_nothing(project: Project) -> None:
-    project.apply(shop(checks={"rows": ["amount >= 0"], "not_null": "customer"}))
+    project.apply(shop(checks={"expressions": ["amount >= 0"], "not_null": "customer"}))
     put(project, (1, "ann", 10), (2, "bob", 10))
     project.run()
     put(project, (3, "ann", -15), (4, "cleo", -1), (5, "dan", 9))
     with pytest.raises(CheckFailed) as raised:
         project.run(all_or_nothing=True)
     error = raised.value
-    assert (error.channel, error.task, error.check, error.code) == ("spent", "spent", "rows(amount >= 0)", "check")
+    assert (error.channel, error.task, error.check, error.code) == (
+        "spent",
+        "spent",
+        "expression(amount >= 0)",
+        "check",
+    )
     assert '2 rows violate it, for example {"customer":"ann","amount":-5}' in str(error)
     assert {row[0]: row[1] for row in project.read("spent").collect()} == {"ann": 10, "bob": 10}
     assert {row[0] for row in project.read("large").collect()} == {1, 2}
@@ -131,15 +136,15 @@ def test_a_check_that_comes_looks_once_at_what_is_there_and_recomputes_nothing(p
     project.apply(shop())
     put(project, (1, "ann", 10), (2, "bob", 10))
     project.run()
-    checked = shop(checks={"rows": ["amount > 5"], "unique": "customer"})
-    said = "the check rows(amount > 5) comes, the check unique(customer) comes"
+    checked = shop(checks={"expressions": ["amount > 5"], "unique": "customer"})
+    said = "the check expression(amount > 5) comes, the check unique(customer) comes"
     assert change_of(project.plan(checked), "spent") == said
     plan = project.apply(checked)
     assert [item.action for item in plan.tasks if item.task.name == "spent"] == [Action.KEEP]
     assert project.apply(checked).empty
     assert project.run() is None
 
-    for checks in ({"unique": "amount"}, {"rows": ["amount <> 10"]}, {"accepted": {"customer": ["ann"]}}):
+    for checks in ({"unique": "amount"}, {"expressions": ["amount <> 10"]}, {"accepted_values": {"customer": ["ann"]}}):
         with pytest.raises(CheckFailed, match="for example") as raised:
             project.apply(shop(checks=checks))
         assert raised.value.channel == "spent"
@@ -159,7 +164,7 @@ def test_a_check_that_comes_with_another_query_is_tried_when_the_view_is_made_an
     project.run()
     changed = kn.Workflow("shop")
     changed.channel("orders", "id int, customer string, amount int", key="id")
-    changed.view("spent", "SELECT customer, -amount AS less FROM orders", checks={"rows": "less >= 0"})
+    changed.view("spent", "SELECT customer, -amount AS less FROM orders", checks={"expressions": "less >= 0"})
     project.apply(changed)
     with pytest.raises(CheckFailed):
         project.run()
@@ -188,7 +193,7 @@ def test_a_check_waits_for_a_run_that_is_going_on(project: Project) -> None:
 
 BAD: dict[str, tuple[Callable[[], kn.Workflow], str]] = {
     "a misspelt column": (lambda: shop(checks={"not_null": "custmer"}), "Did you mean customer"),
-    "a misspelt column in a condition": (lambda: shop(checks={"rows": "amonut > 0"}), "Did you mean amount"),
+    "a misspelt column in a condition": (lambda: shop(checks={"expressions": "amonut > 0"}), "Did you mean amount"),
 }
 
 
@@ -202,7 +207,7 @@ def test_a_check_of_an_unknown_column_is_refused_before_anything_is_registered(p
 
 
 def test_a_condition_that_spark_refuses_fails_the_run_with_its_name(project: Project) -> None:
-    project.apply(shop(checks={"rows": "no_such_function(amount)"}))
+    project.apply(shop(checks={"expressions": "no_such_function(amount)"}))
     put(project, (1, "ann", 10))
     with pytest.raises(QueryError, match=r"check rows\(no_such_function\(amount\)\), run \d+: Spark refused"):
         project.run()

@@ -72,7 +72,7 @@ def test_views_of_exact_numbers_are_what_spark_makes_of_them(project: Project) -
         "others": f"SELECT g, {aggregates(columns, narrow=False)} FROM t GROUP BY g",
     }
     for name, query in queries.items():
-        wf.view(name, query, mode="incremental")
+        wf.view(name, query, refresh="incremental")
     project.apply(wf)
     spark = project.warehouse.spark
     for count in (40, 12):

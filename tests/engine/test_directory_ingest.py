@@ -24,9 +24,11 @@ from kilonova.service.reports import DirectoryIngestReport
 
 def watching(project: Project, **given: object) -> None:
     shop = kn.Workflow("shop")
-    options = {"pattern": "**/*", "settle": "0 seconds", **given}
-    shop.channel("orders", "id bigint, customer string", watch=kn.directory("inbox", **options))  # type: ignore[arg-type]
-    shop.channel("people", "name string, town string", key="name", watch=kn.directory("people", settle="0 seconds"))
+    options = {"pattern": "**/*", "settle_time": "0 seconds", **given}
+    shop.channel("orders", "id bigint, customer string", watch=kn.watched_directory("inbox", **options))  # type: ignore[arg-type]
+    shop.channel(
+        "people", "name string, town string", key="name", watch=kn.watched_directory("people", settle_time="0 seconds")
+    )
     project.apply(shop)
 
 
@@ -148,7 +150,7 @@ def test_what_changes_while_it_is_read_is_not_taken(project: Project, drop: Call
 
 
 def test_what_is_still_being_written_is_awaited(project: Project, tmp_path: Path) -> None:
-    watching(project, settle="2 seconds")
+    watching(project, settle_time="2 seconds")
     (tmp_path / "inbox").mkdir()
     (tmp_path / "inbox" / "a.csv").write_text(orders(1))
     looked = project.scan_directory("orders", early=True)
@@ -182,7 +184,7 @@ def test_a_directory_that_is_not_there_is_told_of_once(project: Project, tmp_pat
 def test_names_that_cannot_be_used_do_not_hold_others_up(tmp_path: Path) -> None:
     for name in (b"good.csv", b"bad\xff.csv", b"s3::x.csv"):
         (tmp_path / os.fsdecode(name)).write_text("")
-    listing = DirectoryListing(WatchedDirectory(place=str(tmp_path), pattern="*.csv"), Path())
+    listing = DirectoryListing(WatchedDirectory(location=str(tmp_path), pattern="*.csv"), Path())
     assert [list(some) for some in listing.batches()] == [["good.csv"]]
     assert len(listing.problems) == 2
 
@@ -202,12 +204,12 @@ def test_object_stores_are_listed_as_directories_are(tmp_path: Path) -> None:
         ("**/*.csv", {"a.csv", "x/b.csv", "x/y/c.csv"}),
     ):
         for place in ("memory://inbox", str(tmp_path), tmp_path.as_uri()):
-            listing = DirectoryListing(WatchedDirectory(place=place, pattern=pattern), Path("/nowhere"))
+            listing = DirectoryListing(WatchedDirectory(location=place, pattern=pattern), Path("/nowhere"))
             assert {name for some in listing.batches() for name in some} == expected
             assert listing.problems == []
-    empty = DirectoryListing(WatchedDirectory(place="memory://nothing"), Path())
+    empty = DirectoryListing(WatchedDirectory(location="memory://nothing"), Path())
     assert list(empty.batches()) == []
-    strange = DirectoryListing(WatchedDirectory(place="gopher://hole"), Path())
+    strange = DirectoryListing(WatchedDirectory(location="gopher://hole"), Path())
     assert list(strange.batches()) == []
     assert "gopher" in strange.problems[0]
 

@@ -101,7 +101,7 @@ def test_a_change_that_cannot_be_followed_is_made_up_for_in_the_same_run(
 ) -> None:
     told: list[RunNotification] = []
     project.listener = told.append
-    project.apply(workflow("SELECT g, sum(x) AS s FROM rows GROUP BY g", mode="incremental"))
+    project.apply(workflow("SELECT g, sum(x) AS s FROM rows GROUP BY g", refresh="incremental"))
     put(project, (1, "a", 1), (2, "b", 2))
     project.run()
     breaking(monkeypatch, broken)
@@ -125,7 +125,7 @@ def test_rows_that_cannot_be_computed_are_the_users_and_told_with_the_expression
 ) -> None:
     told: list[RunNotification] = []
     project.listener = told.append
-    project.apply(workflow("SELECT id, 10 div x AS y FROM rows", mode="incremental"))
+    project.apply(workflow("SELECT id, 10 div x AS y FROM rows", refresh="incremental"))
     put(project, (1, "a", 1))
     project.run()
     put(project, (2, "a", 0))
@@ -142,7 +142,7 @@ def test_a_sum_that_is_out_of_range_only_on_the_way_is_made_anew(project: Projec
     schema, largest = "id int, x decimal(38,0)", Decimal(10**38 - 1)
     made = kn.Workflow("w")
     made.channel("rows", schema, key="id")
-    made.view("v", "SELECT sum(x) AS s FROM rows", mode="incremental")
+    made.view("v", "SELECT sum(x) AS s FROM rows", refresh="incremental")
     project.apply(made)
     nothing = Decimal(0)
     for rows, total in (
@@ -156,7 +156,7 @@ def test_a_sum_that_is_out_of_range_only_on_the_way_is_made_anew(project: Projec
 
 
 def test_if_making_it_anew_fails_as_well_that_error_is_told(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    project.apply(workflow("SELECT id, 10 div x AS y FROM rows", mode="incremental"))
+    project.apply(workflow("SELECT id, 10 div x AS y FROM rows", refresh="incremental"))
     put(project, (1, "a", 1))
     project.run()
     breaking(monkeypatch, fail)
@@ -178,8 +178,8 @@ def test_a_change_that_spark_refuses_is_told_by_the_plan(project: Project, monke
     monkeypatch.setattr(view_analysis, "delta_of", derived)
     query = "SELECT g, sum(x) AS s FROM rows GROUP BY g"
     (task,) = project.plan(workflow(query)).tasks
-    assert "made anew at each run: " in task.detail
+    assert "fully recomputed in each run: " in task.detail
     assert "UNRESOLVED_COLUMN" in task.detail
     with pytest.raises(KilonovaError, match="UNRESOLVED_COLUMN") as raised:
-        project.plan(workflow(query, mode="incremental"))
+        project.plan(workflow(query, refresh="incremental"))
     assert isinstance(raised.value, QueryError | DeclarationError)

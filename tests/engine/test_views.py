@@ -48,7 +48,7 @@ def workflow() -> kn.Workflow:
     made.channel("items", SCHEMAS["items"], key=("id", "line"))
     made.channel("visits", SCHEMAS["visits"])
     for name, query in QUERIES.items():
-        made.view(name, query, mode="incremental")
+        made.view(name, query, refresh="incremental")
     return made
 
 
@@ -276,13 +276,13 @@ BAD: dict[str, tuple[Callable[[kn.Workflow], None], str]] = {
     ),
     "a key that is not there": (lambda w: w.view("v", "SELECT total FROM orders", key="id"), "key"),
     "a key that does not follow": (
-        lambda w: w.view("v", "SELECT customer, total FROM orders", key="customer", mode="incremental"),
+        lambda w: w.view("v", "SELECT customer, total FROM orders", key="customer", refresh="incremental"),
         "tells its rows apart",
     ),
     "a name that is taken": (lambda w: w.view("orders", "SELECT 1 AS a"), "twice"),
     "what cannot be incremental": (
-        lambda w: w.view("v", "SELECT id, rand() AS x FROM orders", mode="incremental"),
-        "cannot be derived",
+        lambda w: w.view("v", "SELECT id, rand() AS x FROM orders", refresh="incremental"),
+        "cannot be refreshed incrementally",
     ),
 }
 
@@ -311,7 +311,7 @@ def test_a_query_beyond_the_rules_is_made_anew_and_says_why(tmp_path: Path, spar
         project.create()
         plan = project.apply(made)
         detail = next(task.detail for task in plan.tasks if task.task.name == "odd")
-        assert "made anew at each run, because of EXISTS" in detail
+        assert "fully recomputed in each run, because of EXISTS" in detail
         put(project, "orders", [(1, "c1", None), (2, "c1", None), (3, "c3", None)])
         put(project, "visits", [("c3", "a")])
         project.run(["odd"])

@@ -204,7 +204,7 @@ class BindingSpec:
         if not members:
             return False
         on = [kn.all_of(*triggers)] if self.together and len(triggers) > 1 else triggers
-        workflow.workflowette(self.name, members, on=on, mergeable="5 seconds" if self.mergeable else None)
+        workflow.workflowette(self.name, members, on=on, merge_window="5 seconds" if self.mergeable else None)
         return True
 
     def __str__(self) -> str:

@@ -422,7 +422,7 @@ def test_a_server_tells_of_what_waits_too_long(project: Project) -> None:
 def watching(project: Project, place: str = "inbox", **given: int) -> None:
     """Let the channel `clicks` take the files of a directory."""
     with project.catalog.writing() as tx:
-        directory = WatchedDirectory(place=place, **{"every": 1, "settle": 0, **given})
+        directory = WatchedDirectory(location=place, **{"poll_interval": 1, "settle_time": 0, **given})
         registry.update_channel_metadata(tx, replace(a_channel("clicks", Upsert(("id",))), watch=directory))
 
 
@@ -462,7 +462,7 @@ def test_a_directory_that_hangs_holds_up_nothing_else(project: Project, monkeypa
 
     monkeypatch.setattr(Project, "scan_directory", look)
     with project.catalog.writing() as tx:
-        directory = WatchedDirectory(place="inbox", every=1, settle=0)
+        directory = WatchedDirectory(location="inbox", poll_interval=1, settle_time=0)
         registry.add_channels(tx, [replace(a_channel("orders"), watch=directory)], "w")
     (project.directory / "inbox").mkdir()
     (project.directory / "inbox" / "a.csv").write_text("id,note\n1,x\n")
@@ -481,7 +481,7 @@ def test_a_directory_that_hangs_holds_up_nothing_else(project: Project, monkeypa
 def test_a_server_that_stops_once_nothing_is_due_takes_what_is_there(project: Project) -> None:
     (project.directory / "inbox").mkdir()
     (project.directory / "inbox" / "a.csv").write_text("id,note\n1,x\n")
-    watching(project, settle=1)
+    watching(project, settle_time=1)
     stage = Stage(project)
     stage.server = Server(
         project.directory, {"serve": {"workers": 1}}, lambda text, event: None, until_idle=True, hire=stage._hired

@@ -142,8 +142,8 @@ def test_what_reads_the_same_is_merged_and_each_reports_for_itself(project: Proj
     merging = kn.Workflow("merging")
     merging.channel("seen", "user string")
     for name in ("one", "two"):
-        merging.bind(name, copies, {"rows": "seen"}, on=kn.arrival("seen"), mergeable="1 second")
-    merging.bind("three", failing, {"rows": "seen"}, on=kn.arrival("seen"), mergeable="1 minute")
+        merging.bind(name, copies, {"rows": "seen"}, on=kn.arrival("seen"), merge_window="1 second")
+    merging.bind("three", failing, {"rows": "seen"}, on=kn.arrival("seen"), merge_window="1 minute")
     project.apply(merging)
     project.ingest("seen", clicks_of(spark, "ann", "bob", "ann"))
     until(lambda: all(ended(project, name) for name in ("one", "two", "three")))
@@ -448,7 +448,11 @@ def test_code_that_does_not_end_when_its_run_is_cancelled_is_ended(
 
 def test_files_that_are_dropped_while_servers_run_are_taken_once(project: Project) -> None:
     post = kn.Workflow("post")
-    post.channel("orders", "id bigint", watch=kn.directory("inbox", "*.csv", every="1 second", settle="1 second"))
+    post.channel(
+        "orders",
+        "id bigint",
+        watch=kn.watched_directory("inbox", "*.csv", poll_interval="1 second", settle_time="1 second"),
+    )
     post.view("counted", "SELECT count(*) AS n, sum(id) AS s FROM orders")
     project.apply(post)
     inbox = project.directory / "inbox"
@@ -484,7 +488,7 @@ def test_nothing_is_lost_or_doubled_when_who_gathers_is_killed(unserved: Project
     """A process that takes one file after the other is killed amid it, twice; another finishes."""
     project = unserved
     shop = kn.Workflow("shop")
-    shop.channel("orders", "id bigint", watch=kn.directory("inbox", settle="0 seconds"))
+    shop.channel("orders", "id bigint", watch=kn.watched_directory("inbox", settle_time="0 seconds"))
     project.apply(shop)
     inbox = tmp_path / "inbox"
     inbox.mkdir()

@@ -32,7 +32,7 @@ def a_shop(report: list[str]) -> kn.Workflow:
         "best": "SELECT customer FROM per_customer WHERE n > 10",
     }
     workflow = kn.Workflow("shop")
-    workflow.channel("orders", "id bigint, customer string", watch=kn.directory("inbox", format="csv"))
+    workflow.channel("orders", "id bigint, customer string", watch=kn.watched_directory("inbox", format="csv"))
     workflow.channel("customers", "customer string, town string", key="customer")
     for name in report:
         workflow.view(name, views[name])

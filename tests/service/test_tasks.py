@@ -140,7 +140,7 @@ def shop(tmp_path: Path) -> Project:
     workflow = kn.Workflow("shop")
     workflow.channel("orders", "id bigint, customer string", key="id")
     workflow.channel("customers", "customer string, city string", key="customer")
-    workflow.view("cities", "SELECT id, city FROM orders JOIN customers USING (customer)", mode="incremental")
+    workflow.view("cities", "SELECT id, city FROM orders JOIN customers USING (customer)", refresh="incremental")
     project = open_project(tmp_path)
     project.create()
     project.apply(workflow)

@@ -90,7 +90,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(KilonovaError)
     def kilonova_error(_request: Request, error: KilonovaError) -> JSONResponse:
-        return _told(error.as_dict, passing=is_transient(error))
+        return _told(error.to_dict(), passing=is_transient(error))
 
     @app.exception_handler(OperationFailed)
     def refused(_request: Request, error: OperationFailed) -> JSONResponse:

@@ -197,9 +197,9 @@ def _check_to_json(check: Check) -> dict[str, Any]:
         case Unique(columns):
             return {"check": "unique", "columns": list(columns)}
         case AcceptedValues(column, values):
-            return {"check": "accepted", "column": column, "values": list(values)}
+            return {"check": "accepted_values", "column": column, "values": list(values)}
         case RowCondition(text):
-            return {"check": "rows", "condition": text}
+            return {"check": "expression", "condition": text}
         case _:
             assert_never(check)
 
@@ -219,9 +219,9 @@ def _check_from_json(value: dict[str, Any]) -> Check:
             return NotNull(value["column"])
         case "unique":
             return Unique(tuple(value["columns"]))
-        case "accepted":
+        case "accepted_values":
             return AcceptedValues(value["column"], tuple(value["values"]))
-        case "rows":
+        case "expression":
             return RowCondition(value["condition"])
         case other:
             raise CatalogError(f"the catalog names an unknown check, {other}", hint="Upgrade Kilonova")
@@ -230,12 +230,12 @@ def _check_from_json(value: dict[str, Any]) -> Check:
 def directory_to_json(directory: WatchedDirectory) -> dict[str, Any]:
     """Encode a watched directory with its parameters."""
     return {
-        "place": directory.place,
+        "location": directory.location,
         "pattern": directory.pattern,
         "format": directory.format,
         "options": dict(directory.options),
-        "every": directory.every,
-        "settle": directory.settle,
+        "poll_interval": directory.poll_interval,
+        "settle_time": directory.settle_time,
     }
 
 

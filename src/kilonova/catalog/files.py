@@ -152,8 +152,8 @@ def end_scan(
     oldest = tx.connection.execute(
         select(func.min(file.c.since)).where(mine, file.c.state == FileState.SETTLING.value)
     ).scalar()
-    settles = None if oldest is None else oldest + timedelta(seconds=directory.settle)
-    regular = tx.now + timedelta(seconds=directory.every)
+    settles = None if oldest is None else oldest + timedelta(seconds=directory.settle_time)
+    regular = tx.now + timedelta(seconds=directory.poll_interval)
     earliest = tx.now + max(tx.now - began, timedelta(seconds=1))
     before = tx.connection.execute(select(tables.channel.c.scan_error).where(tables.channel.c.name == channel))
     if error is not None and error != before.scalar():

@@ -28,7 +28,7 @@ def main(words: Sequence[str] | None = None) -> None:
         app(given, prog_name="kilonova")
     except KilonovaError as error:
         if "--json" in given:
-            render.as_json(error.as_dict)
+            render.as_json(error.to_dict())
         else:
             render.err.print(f"Error: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(TRY_LATER if error.code == "busy" else 1)

@@ -184,7 +184,7 @@ def _watch(
 
 def _show_runs(done: RunsReport, json: bool) -> None:
     if json or common.json:
-        failed = {name: error.as_dict for name, error in done.failed.items()}
+        failed = {name: error.to_dict() for name, error in done.failed.items()}
         render.as_json({"runs": done.runs, "failed": failed})
         return
     for report in done.runs:

@@ -15,7 +15,7 @@ from kilonova.model.check import AcceptedValues, Check, NotNull, RowCondition, U
 Given = Mapping[str, object] | Iterable[Check]
 """Checks as declared by users, or as values of the model."""
 
-KINDS = ("not_null", "unique", "accepted", "rows")
+KINDS = ("not_null", "unique", "accepted_values", "expressions")
 
 
 def checks_of(given: Given) -> tuple[Check, ...]:
@@ -23,8 +23,8 @@ def checks_of(given: Given) -> tuple[Check, ...]:
 
     Args:
         given: `not_null`: a column or several; `unique`: a column, the columns of one combination, or a list of
-            such lists; `accepted`: the values of each column; `rows`: conditions in Spark SQL. Values of the model
-            are returned unchanged.
+            such lists; `accepted_values`: the values of each column; `expressions`: conditions in Spark SQL. Values
+            of the model are returned unchanged.
 
     Raises:
         DeclarationError: there is no such check, or its declaration is malformed.
@@ -44,11 +44,13 @@ def checks_of(given: Given) -> tuple[Check, ...]:
                 several = isinstance(value, list | tuple) and any(isinstance(item, list | tuple) for item in value)
                 groups = value if several and isinstance(value, list | tuple) else [value]
                 found += [Unique(_texts(kind, group)) for group in groups]
-            case "accepted":
+            case "accepted_values":
                 if not isinstance(value, Mapping):
-                    raise DeclarationError("accepted is a mapping", hint="Write it as accepted: {column: [a, b]}")
+                    raise DeclarationError(
+                        "accepted_values must be a mapping", hint="Write accepted_values: {column: [a, b]}"
+                    )
                 found += [AcceptedValues(str(name), _values(str(name), values)) for name, values in value.items()]
-            case "rows":
+            case "expressions":
                 found += [_condition(text) for text in _texts(kind, value)]
             case _:
                 raise DeclarationError(f"there is no check {kind!r}", hint=closest_name(str(kind), list(KINDS)))
@@ -59,14 +61,14 @@ def _texts(kind: str, value: object) -> tuple[str, ...]:
     items = [value] if isinstance(value, str) else value
     if isinstance(items, list | tuple) and items and all(isinstance(item, str) for item in items):
         return tuple(str(item) for item in items)
-    raise DeclarationError(f"{kind} is a text or a list of texts", hint=f"Write it as {kind}: [a, b]")
+    raise DeclarationError(f"{kind} must be a string or a list of strings", hint=f"Write {kind}: [a, b]")
 
 
 def _values(column: str, values: object) -> tuple[str, ...]:
     if not isinstance(values, list | tuple) or not values:
-        raise DeclarationError("accepted values are a list", column=column, hint=f"Write {column}: [a, b]")
+        raise DeclarationError("accepted_values must be a list", column=column, hint=f"Write {column}: [a, b]")
     if any(value is None or isinstance(value, list | tuple | dict) for value in values):
-        raise DeclarationError("null is always accepted, and only plain values can be", column=column)
+        raise DeclarationError("accepted_values must be scalars; null is always accepted", column=column)
     return tuple(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
 
 
@@ -75,9 +77,9 @@ def _condition(text: str) -> RowCondition:
     found = _parsed(check).find(exp.Query, exp.AggFunc, exp.Window)
     if found is not None:
         raise QueryError(
-            f"a condition on a row cannot have {found.sql('spark')}",
+            f"a condition on a row cannot contain {found.sql('spark')}",
             check=describe_check(check),
-            hint="Compute it in the query, and check the column",
+            hint="Compute it in the query as a column, and check that column",
         )
     return check
 

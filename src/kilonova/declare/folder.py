@@ -16,20 +16,20 @@ from sqlglot import exp
 
 from kilonova.declare.checks import checks_of
 from kilonova.declare.ddl import table_of
-from kilonova.declare.directories import directory
+from kilonova.declare.directories import watched_directory
 from kilonova.declare.frontmatter import FrontMatterField, split_front_matter
 from kilonova.declare.schedules import schedule_of
 from kilonova.declare.source import Source
-from kilonova.declare.views import Maintenance, ViewDraft
+from kilonova.declare.views import Refresh, ViewDraft
 from kilonova.declare.workflow import Workflow
 from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest_name
 from kilonova.model.check import Check, NotNull
 from kilonova.model.schedule import Schedule
 from kilonova.model.watched_directory import WatchedDirectory
 
-_VIEW = ("key", "mode", "description", "checks", "schedule", "stored")
+_VIEW = ("key", "refresh", "description", "checks", "schedule", "materialized")
 _TABLE = ("description", "checks", "watch")
-_WATCH = ("place", "pattern", "format", "options", "every", "settle")
+_WATCH = ("path", "pattern", "format", "options", "poll_interval", "settle_time")
 
 
 def folder(path: Path) -> Workflow:
@@ -44,14 +44,14 @@ def folder(path: Path) -> Workflow:
     """
     files = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".sql" and file.is_file())
     if not files:
-        raise DeclarationError("the folder holds no .sql file", path=str(path), hint="Write one view per file")
+        raise DeclarationError("the folder contains no .sql file", path=str(path), hint="Write one view per file")
     workflow = Workflow(path.resolve().name)
     taken: dict[str, Path] = {}
     for file in files:
         other = taken.setdefault(file.stem.lower(), file)
         if other is not file:
             raise DeclarationError(
-                f"{other} has the same name, and both would be called {file.stem}",
+                f"{other} has the same name: both would declare {file.stem}",
                 path=str(file),
                 hint="Rename one of them",
             )
@@ -67,7 +67,7 @@ def _declare(workflow: Workflow, file: Path) -> None:
     name = file.stem
     if not name.isidentifier():
         raise DeclarationError(
-            f"{name!r} is no name for a channel", hint="Use letters, digits and underscores, starting with a letter"
+            f"{name!r} is not a valid channel name", hint="Use letters, digits and underscores, starting with a letter"
         )
     parts = split_front_matter(_text(file))
     statement, source = Source(str(file), parts.body, parts.line).statement()
@@ -79,11 +79,11 @@ def _declare(workflow: Workflow, file: Path) -> None:
                     name=name,
                     query=source.text,
                     key=_names(parts.fields, "key"),
-                    mode=cast(Maintenance, _word(parts.fields, "mode") or "auto"),
+                    refresh=cast(Refresh, _word(parts.fields, "refresh") or "auto"),
                     description=_word(parts.fields, "description"),
                     checks=_checks(parts.fields),
                     schedule=_schedule(parts.fields),
-                    stored=_stored(parts.fields),
+                    materialized=_materialized(parts.fields),
                     source=source,
                 )
             )
@@ -91,7 +91,9 @@ def _declare(workflow: Workflow, file: Path) -> None:
             _known(parts.fields, _TABLE, "a table")
             table = table_of(statement)
             if table.name != name:
-                raise DeclarationError(f"the file declares the table {table.name}", hint=f"Call it {table.name}.sql")
+                raise DeclarationError(
+                    f"the file declares the table {table.name}", hint=f"Rename it to {table.name}.sql"
+                )
             filled = tuple(NotNull(column) for column in table.filled)
             workflow.channel(
                 name,
@@ -127,7 +129,7 @@ def _word(fields: Mapping[str, FrontMatterField], name: str) -> str:
     if field is None:
         return ""
     if not isinstance(field.value, str):
-        raise DeclarationError(f"line {field.line}: {name} is one text", hint=f"Write it as {name}: …")
+        raise DeclarationError(f"line {field.line}: {name} must be a string", hint=f"Write {name}: …")
     return field.value.strip()
 
 
@@ -136,32 +138,32 @@ def _checks(fields: Mapping[str, FrontMatterField]) -> tuple[Check, ...]:
     if field is None:
         return ()
     if not isinstance(field.value, dict):
-        raise DeclarationError(f"line {field.line}: checks is a mapping", hint="Write it as checks: {not_null: [a]}")
+        raise DeclarationError(f"line {field.line}: checks must be a mapping", hint="Write checks: {not_null: [a]}")
     with _at(field):
         return checks_of(field.value)
 
 
 def _watch(fields: Mapping[str, FrontMatterField]) -> WatchedDirectory | None:
-    """Return the watched directory of a file: the field is a place, or a mapping with the parameters of `directory`."""
+    """Return the watched directory of a file: a path, or a mapping with the parameters of `watched_directory`."""
     field = fields.get("watch")
     if field is None:
         return None
-    given = {"place": field.value} if isinstance(field.value, str) else field.value
+    given = {"path": field.value} if isinstance(field.value, str) else field.value
     with _at(field):
-        if not isinstance(given, dict) or "place" not in given:
-            raise DeclarationError("watch is a place, or a mapping with one", hint="Write it as watch: inbox")
+        if not isinstance(given, dict) or "path" not in given:
+            raise DeclarationError("watch must be a path, or a mapping with a path", hint="Write watch: inbox")
         for name, value in given.items():
             if name not in _WATCH:
-                raise DeclarationError(f"watch has no {name!r}", hint=closest_name(name, list(_WATCH)))
+                raise DeclarationError(f"watch has no parameter {name!r}", hint=closest_name(name, list(_WATCH)))
             if not isinstance(value, dict if name == "options" else str):
-                raise DeclarationError(f"{name} is {'a mapping' if name == 'options' else 'one text'}")
-        return directory(**cast(dict[str, Any], given))
+                raise DeclarationError(f"{name} must be {'a mapping' if name == 'options' else 'a string'}")
+        return watched_directory(**cast(dict[str, Any], given))
 
 
-def _stored(fields: Mapping[str, FrontMatterField]) -> bool:
-    text = _word(fields, "stored").lower()
+def _materialized(fields: Mapping[str, FrontMatterField]) -> bool:
+    text = _word(fields, "materialized").lower()
     if text not in ("", "true", "false"):
-        raise DeclarationError(f"line {fields['stored'].line}: stored is true or false")
+        raise DeclarationError(f"line {fields['materialized'].line}: materialized must be true or false")
     return text != "false"
 
 
@@ -193,5 +195,5 @@ def _names(fields: Mapping[str, FrontMatterField], name: str) -> tuple[str, ...]
             return tuple(str(value) for value in values)
     assert field is not None
     raise DeclarationError(
-        f"line {field.line}: {name} is a column or a list of columns", hint=f"Write it as {name}: [a, b]"
+        f"line {field.line}: {name} must be a column or a list of columns", hint=f"Write {name}: [a, b]"
     )

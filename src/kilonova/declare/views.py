@@ -24,7 +24,7 @@ from kilonova.query.syntax import UnsupportedSql, channels_of, expanded, selecte
 from kilonova.query.tree import Node, names
 from kilonova.query.view_tasks import FULL, facts, task_of
 
-Maintenance = Literal["auto", "incremental", "full"]
+Refresh = Literal["auto", "incremental", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,38 +35,41 @@ class ViewDraft:
         name: the view's name.
         query: its query.
         key: its key, if it is declared.
-        mode: the permitted way to keep it up to date.
+        refresh: its permitted refresh methods.
         description: description for users.
         checks: checks of its rows.
         schedule: the schedule on which it runs automatically.
-        stored: whether its rows are stored; otherwise they are computed where it is read.
+        materialized: whether its rows are stored; otherwise they are computed where it is read.
         source: the source location of the query, if it is in a file.
 
     Raises:
-        DeclarationError: there is no such mode, or a view that is not stored has a key, mode, checks or schedule.
+        DeclarationError: there is no such refresh method, or a view that is not materialized has a key, a refresh
+            method, checks or a schedule.
     """
 
     name: str
     query: str
     key: tuple[str, ...]
-    mode: Maintenance
+    refresh: Refresh
     description: str = ""
     checks: tuple[Check, ...] = ()
     schedule: Schedule | None = None
-    stored: bool = True
+    materialized: bool = True
     source: Source | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in (modes := get_args(Maintenance)):
+        if self.refresh not in (methods := get_args(Refresh)):
             raise DeclarationError(
-                f"there is no mode {self.mode!r}", task=self.name, hint=closest_name(str(self.mode), list(modes))
+                f"there is no refresh method {self.refresh!r}",
+                task=self.name,
+                hint=closest_name(str(self.refresh), list(methods)),
             )
 
-        if not self.stored and (self.key or self.mode != "auto" or self.checks or self.schedule):
+        if not self.materialized and (self.key or self.refresh != "auto" or self.checks or self.schedule):
             raise DeclarationError(
-                "a view that is not stored has no key, mode, checks or schedule",
+                "a view that is not materialized cannot have a key, refresh method, checks or schedule",
                 task=self.name,
-                hint="Say it of the views that read it",
+                hint="Declare them on the views that read it",
             )
 
     def blamed(self, error: KilonovaError) -> KilonovaError:
@@ -78,7 +81,7 @@ class ViewDraft:
 def derived(
     drafts: Iterable[ViewDraft], channels: Mapping[str, Channel]
 ) -> tuple[tuple[Channel, ...], Mapping[str, tuple[Task, ...]]]:
-    """Return the channels of views, and the tasks of each stored view, the last of which computes the view.
+    """Return the channels of views, and the tasks of each materialized view, the last of which computes the view.
 
     Args:
         drafts: the views, in any order.
@@ -92,15 +95,15 @@ def derived(
     known = {name: facts(channel) for name, channel in channels.items()}
     made: list[Channel] = []
     tasks: dict[str, tuple[Task, ...]] = {}
-    unstored: dict[str, str] = {}
+    inlined: dict[str, str] = {}
     for draft in _ordered(by_name):
         try:
-            if draft.name in channels and not draft.stored:
-                raise DeclarationError("there is a channel of this name", channel=draft.name, hint="Call it otherwise")
-            draft = replace(draft, query=expanded(draft.query, unstored))
-            if not draft.stored:
+            if draft.name in channels and not draft.materialized:
+                raise DeclarationError("a channel already has this name", channel=draft.name, hint="Rename the view")
+            draft = replace(draft, query=expanded(draft.query, inlined))
+            if not draft.materialized:
                 _understood(draft, known)
-                unstored[draft.name] = draft.query
+                inlined[draft.name] = draft.query
                 continue
             for channel, task, own in _view(draft, known, channels):
                 made.append(channel)
@@ -137,7 +140,7 @@ def _ordered(drafts: Mapping[str, ViewDraft]) -> Iterable[ViewDraft]:
 
 
 def _understood(draft: ViewDraft, known: Mapping[str, RelationFacts]) -> None:
-    """Validate the query of a view that is not stored."""
+    """Validate the query of a view that is not materialized."""
     with suppress(UnsupportedSql):
         parse_query(draft.query, known)
 
@@ -150,14 +153,14 @@ def _view(
             raise QueryError("there is no such channel", channel=table, hint=closest_name(table, list(known)))
         if table in channels and channels[table].schema is None:
             raise DeclarationError(
-                "a view reads it, but its columns are not known",
+                "a view reads this channel, but its columns are not known",
                 channel=table,
-                hint="Declare its schema, or run what writes it first",
+                hint="Declare its schema, or run the task that writes it first",
             )
     try:
         tree = parse_query(draft.query, known)
     except UnsupportedSql as error:
-        if draft.mode == "incremental":
+        if draft.refresh == "incremental":
             raise _refused(error.construct, error.advice) from None
         return [_opaque(draft, known, error)]
     return [_kept(item, draft) for item in _relations(draft, tree, known)]
@@ -166,22 +169,24 @@ def _view(
 def _relations(draft: ViewDraft, tree: Node, known: Mapping[str, RelationFacts]) -> tuple[MaterializedRelation, ...]:
     for name in draft.key:
         if name not in names(tree):
-            raise DeclarationError("the key names a column that the query does not give", column=name)
-    if draft.mode == "full":
-        return (replace(kept_whole(draft.name, tree, known, draft.key), whole="it is declared so"),)
+            raise DeclarationError("the key names a column that the query does not return", column=name)
+    if draft.refresh == "full":
+        return (replace(kept_whole(draft.name, tree, known, draft.key), whole='it is declared with refresh="full"'),)
     items = plan_materializations(draft.name, tree, known, draft.key)
     whole = next((item.whole for item in items if item.whole is not None), None)
-    if whole is not None and draft.mode == "incremental":
+    if whole is not None and draft.refresh == "incremental":
         raise _refused(whole, "")
     return items
 
 
 def _refused(construct: str, advice: str) -> DeclarationError:
-    return DeclarationError(f"its change cannot be derived: {construct}", hint=advice or 'Leave out mode="incremental"')
+    return DeclarationError(
+        f"the view cannot be refreshed incrementally: {construct}", hint=advice or 'Leave out refresh="incremental"'
+    )
 
 
 def _kept(item: MaterializedRelation, draft: ViewDraft) -> tuple[Channel, Task, RelationFacts]:
-    task = task_of(item, always=draft.mode == "incremental")
+    task = task_of(item, always=draft.refresh == "incremental")
     channel = Channel(name=item.channel, schema=None, encoding=item.encoding)
     if item.channel == draft.name:
         check_known_columns(draft.checks, item.facts.types)
@@ -201,7 +206,7 @@ def _opaque(
         logic=Sql(text=with_ports(draft.query, known)),
         fingerprint=draft.query,
     )
-    note = f"made anew at each run, because of {why.construct}" + (f" ({why.advice})" if why.advice else "")
+    note = f"fully recomputed in each run, because of {why.construct}" + (f" ({why.advice})" if why.advice else "")
     task = Task(name=draft.name, writes=(draft.name,), variants=(variant,), note=note)
     if columns := selected_names(draft.query):
         check_known_columns(draft.checks, columns)

@@ -58,7 +58,7 @@ class Workflow(Workflowette):
         *,
         on: Starts = (),
         priority: int = 0,
-        mergeable: str | None = None,
+        merge_window: str | None = None,
     ) -> None:
         """Group tasks of this workflow, so that they run as one run, and set the triggers that start it.
 
@@ -69,7 +69,7 @@ class Workflow(Workflowette):
             tasks: the tasks and views, or their names.
             on: a trigger that starts it, or several, any of which does; without one, it is started manually only.
             priority: higher values run first where not everything can run at once.
-            mergeable: maximum time to wait for others that read the same channels, which are then read
+            merge_window: maximum time to wait for others that read the same channels, which are then read
                 once, such as `"30 seconds"` (Nova, section 4.2); None to start without waiting.
 
         Raises:
@@ -82,7 +82,7 @@ class Workflow(Workflowette):
                 raise DeclarationError(
                     "there is no such task", binding=name, task=member, hint=closest_name(member, known)
                 )
-        self._group(name, members, "", on, priority, mergeable)
+        self._group(name, members, "", on, priority, merge_window)
 
     def bind(
         self,
@@ -92,7 +92,7 @@ class Workflow(Workflowette):
         *,
         on: Starts = (),
         priority: int = 0,
-        mergeable: str | None = None,
+        merge_window: str | None = None,
     ) -> None:
         """Attach a workflowette to channels of this workflow, and set the triggers that start it (Nova, section 2.3).
 
@@ -103,13 +103,13 @@ class Workflow(Workflowette):
             ports: the channel for each port; optional for ports that its tasks write.
             on: see `workflowette`.
             priority: see `workflowette`.
-            mergeable: see `workflowette`.
+            merge_window: see `workflowette`.
 
         Raises:
             DeclarationError: the name is taken, there is no such port, or a required port is not attached.
         """
         super().bind(name, workflowette, ports)
-        self._group(name, (), workflowette.name, on, priority, mergeable)
+        self._group(name, (), workflowette.name, on, priority, merge_window)
 
     def _group(
         self,
@@ -118,7 +118,7 @@ class Workflow(Workflowette):
         workflowette: str,
         on: Starts,
         priority: int,
-        mergeable: str | None,
+        merge_window: str | None,
     ) -> None:
         if name in self._groups:
             raise DeclarationError("there are two bindings of this name", binding=name)
@@ -128,7 +128,7 @@ class Workflow(Workflowette):
                 workflowette=workflowette,
                 triggers=tuple(on) if isinstance(on, Iterable) else (on,),
                 priority=priority,
-                merge_window=None if mergeable is None else seconds_of(mergeable),
+                merge_window=None if merge_window is None else seconds_of(merge_window),
             )
         except KilonovaError as error:
             raise error.with_context(binding=name) from None

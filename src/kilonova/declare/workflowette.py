@@ -21,7 +21,7 @@ from kilonova.declare.encodings import CustomOf, Encodes, IncrementOf
 from kilonova.declare.fingerprint import fingerprint
 from kilonova.declare.normal_form import normal_sql
 from kilonova.declare.schedules import schedule_of
-from kilonova.declare.views import Maintenance, ViewDraft
+from kilonova.declare.views import Refresh, ViewDraft
 from kilonova.errors import DeclarationError, KilonovaError
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
@@ -102,7 +102,7 @@ class Workflowette:
                 `custom(…)`; by default append, or upsert where a key is given.
             description: description for users.
             checks: checks of its rows; see `view`.
-            watch: the directory whose files are ingested into it, each once: `directory(…)`.
+            watch: the directory whose files are ingested into it, each once: `watched_directory(…)`.
             several_writers: whether several tasks and ingests may write it: deltas, never a base.
 
         Raises:
@@ -225,11 +225,11 @@ class Workflowette:
         query: str,
         *,
         key: Names | None = None,
-        mode: Maintenance = "auto",
+        refresh: Refresh = "auto",
         description: str = "",
         checks: Given = (),
         schedule: str | None = None,
-        stored: bool = True,
+        materialized: bool = True,
     ) -> None:
         """Declare a view: one Spark SQL query over channels and other views, kept up to date.
 
@@ -240,20 +240,20 @@ class Workflowette:
             name: the view and the channel that holds it.
             query: the query; its tables are channels, also those of other workflows once they are registered.
             key: the columns that identify its rows, if they do not follow from the query.
-            mode: `"incremental"` rejects a query whose change cannot be derived, `"full"` recomputes it in each run,
-                `"auto"` is incremental where possible.
+            refresh: `"incremental"` rejects a query that cannot be refreshed incrementally, `"full"` recomputes it in
+                each run, `"auto"` is incremental where possible.
             description: description for users.
             checks: checks of its rows; if one fails, the run fails and publishes nothing: `not_null`, columns;
-                `unique`, the columns of a combination, or a list of such; `accepted`, the values of each column;
-                `rows`, conditions in Spark SQL.
+                `unique`, the columns of a combination, or a list of such; `accepted_values`, the values of each
+                column; `expressions`, conditions in Spark SQL.
             schedule: the schedule on which it runs automatically: `"every 1 hour"` after its last run, or a cron
                 expression.
-            stored: whether its rows are stored. Otherwise they are computed where other views of the workflow read it,
-                and it has no channel: changes pass through it in memory (pipelining; Nova, sections 1 and 4).
+            materialized: whether its rows are stored. Otherwise they are computed where other views of the workflow
+                read it, and it has no channel: changes pass through it in memory (pipelining; Nova, sections 1 and 4).
 
         Raises:
-            DeclarationError: the name is taken, there is no such mode, check or schedule, or a view that is not
-                stored has one of them or a key.
+            DeclarationError: the name is taken, there is no such refresh method, check or schedule, or a view that is
+                not materialized has one of them or a key.
             QueryError: a condition cannot be parsed.
         """
         try:
@@ -261,11 +261,11 @@ class Workflowette:
                 name=name,
                 query=query,
                 key=_names(key),
-                mode=mode,
+                refresh=refresh,
                 description=description,
                 checks=checks_of(checks),
                 schedule=None if schedule is None else schedule_of(schedule),
-                stored=stored,
+                materialized=materialized,
             )
         except KilonovaError as error:
             raise error.with_context(task=name) from None

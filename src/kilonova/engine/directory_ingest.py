@@ -250,4 +250,4 @@ def _file_error(error: KilonovaError) -> str:
 
 
 def _source(some: Sequence[ReadyFile], directory: WatchedDirectory) -> str:
-    return some[0].path if len(some) == 1 else f"{len(some)} files of {directory.place}"
+    return some[0].path if len(some) == 1 else f"{len(some)} files of {directory.location}"

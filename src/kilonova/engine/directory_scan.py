@@ -56,7 +56,7 @@ def scan_directory(
         return None
     with catalog.reading() as tx:
         missing = files.uningested(tx, channel)
-    settle = timedelta(seconds=directory.settle)
+    settle = timedelta(seconds=directory.settle_time)
     renewed = began
     listing = DirectoryListing(directory, base)
     for some in listing.batches():
@@ -106,10 +106,10 @@ class DirectoryListing:
 
     def _files(self) -> Iterator[tuple[str, Fingerprint]]:
         try:
-            fs, root = url_to_fs(url_of(self.directory.place, self.base))
+            fs, root = url_to_fs(url_of(self.directory.location, self.base))
             fs.invalidate_cache()
         except Exception as error:  # drivers raise arbitrary exceptions
-            self.problems.append(f"{self.directory.place} cannot be reached: {_message(error)}")
+            self.problems.append(f"{self.directory.location} cannot be reached: {_message(error)}")
             return
         pattern = self.directory.pattern
         depth = None if "**" in pattern.split("/") else pattern.count("/")
@@ -135,7 +135,7 @@ class DirectoryListing:
                     yield prefix + name, fingerprint_of(entry)
         except FileNotFoundError:
             if isinstance(fs, LocalFileSystem) and not prefix:  # other file systems have no empty directories
-                self.problems.append(f"there is no directory {self.directory.place}")
+                self.problems.append(f"there is no directory {self.directory.location}")
         except Exception as error:
             self.problems.append(f"{self.directory.path(prefix)} cannot be read: {_message(error)}")
         for name in directories:

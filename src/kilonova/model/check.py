@@ -54,7 +54,7 @@ def describe_check(check: Check) -> str:
     """Return the check as short text.
 
     >>> describe_check(AcceptedValues("country", ("NL", "BE")))
-    'accepted(country: NL, BE)'
+    'accepted_values(country: NL, BE)'
     """
     match check:
         case NotNull(column):
@@ -62,9 +62,9 @@ def describe_check(check: Check) -> str:
         case Unique(columns):
             return f"unique({', '.join(columns)})"
         case AcceptedValues(column, values):
-            return f"accepted({column}: {', '.join(values)})"
+            return f"accepted_values({column}: {', '.join(values)})"
         case RowCondition(text):
-            return f"rows({text})"
+            return f"expression({text})"
         case _:
             assert_never(check)
 
@@ -96,7 +96,7 @@ def check_columns_exist(check: Check, columns: Collection[str]) -> None:
 def unknown(check: Check, column: str, columns: Collection[str]) -> DeclarationError:
     """Return the error for a check that names a column that does not exist."""
     return DeclarationError(
-        "the check names a column that is not there",
+        "the check names a column that does not exist",
         column=column,
         check=describe_check(check),
         hint=closest_name(column, list(columns)),

@@ -19,51 +19,55 @@ class WatchedDirectory:
     """A watched directory.
 
     Attributes:
-        place: its location: a path, relative to the project's directory unless it is absolute, or a URL.
+        location: a path, relative to the project's directory unless it is absolute, or a URL.
         pattern: pattern of the files to ingest; `*` matches any part of a name, `**` any directories.
         format: their format; None to infer it from their names.
         options: options for Spark's reader.
-        every: seconds between two scans.
-        settle: seconds for which a file must be unchanged to count as complete.
+        poll_interval: seconds between two scans.
+        settle_time: seconds for which a file must be unchanged to count as complete.
 
     Raises:
         DeclarationError: there is no location, the pattern leads out of it, or a time is not positive.
     """
 
-    place: str
+    location: str
     pattern: str = "*"
     format: str | None = None
     options: tuple[tuple[str, str], ...] = ()
-    every: int = 30
-    settle: int = 5
+    poll_interval: int = 30
+    settle_time: int = 5
 
     def __post_init__(self) -> None:
-        if not self.place.strip():
-            raise DeclarationError("a watched directory has a place", hint="Give its path or URL")
+        if not self.location.strip():
+            raise DeclarationError("the path of the watched directory is empty", hint="Give its path or URL")
         if not self.pattern or self.pattern.startswith("/") or ".." in self.pattern.split("/"):
             raise DeclarationError(
-                f"the pattern {self.pattern!r} is not one of files in the directory", hint="Write it as *.csv"
+                f"the pattern {self.pattern!r} must be a relative path within the watched directory",
+                hint="Write it as *.csv",
             )
-        if self.every <= 0 or self.settle < 0:
-            raise DeclarationError("there must be some time between two looks", hint="Write every='30 seconds'")
-        if "://" not in self.place:
-            object.__setattr__(self, "place", posixpath.normpath(self.place))
-        elif not self.place.endswith("://"):
-            object.__setattr__(self, "place", self.place.rstrip("/"))
+        if self.poll_interval <= 0 or self.settle_time < 0:
+            raise DeclarationError(
+                "the poll interval must be positive, and the settle time not negative",
+                hint="Write poll_interval='30 seconds', settle_time='5 seconds'",
+            )
+        if "://" not in self.location:
+            object.__setattr__(self, "location", posixpath.normpath(self.location))
+        elif not self.location.endswith("://"):
+            object.__setattr__(self, "location", self.location.rstrip("/"))
 
     def path(self, name: str) -> str:
         """Return the path of a file by its name within the directory.
 
-        >>> WatchedDirectory(place="inbox/").path("day 1/a.csv")
+        >>> WatchedDirectory(location="inbox/").path("day 1/a.csv")
         'inbox/day 1/a.csv'
         """
-        return f"{self.place.rstrip('/')}/{name}"
+        return f"{self.location.rstrip('/')}/{name}"
 
 
 def describe_directory(directory: WatchedDirectory) -> str:
     """Return the directory as short text.
 
-    >>> describe_directory(WatchedDirectory(place="./inbox", pattern="**/*.csv"))
+    >>> describe_directory(WatchedDirectory(location="./inbox", pattern="**/*.csv"))
     'inbox/**/*.csv every 30 seconds'
     """
-    return f"{directory.path(directory.pattern)} every {duration(directory.every)}"
+    return f"{directory.path(directory.pattern)} every {duration(directory.poll_interval)}"

@@ -258,7 +258,7 @@ def _only_adds(node: Node) -> bool:
 def refresh_method_of_tree(item: MaterializedRelation) -> str:
     """Return a text that says how a relation is kept up to date."""
     if item.whole is not None:
-        return f"made anew at each run: {item.whole}"
+        return f"fully recomputed in each run: {item.whole}"
     if item.sums:
         return "the change is added to sums"
     group = item.tree

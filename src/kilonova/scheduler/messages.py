@@ -44,7 +44,7 @@ class OperationFailure:
     """Notification that an operation of a worker has failed.
 
     Attributes:
-        error: the error as `KilonovaError.as_dict` returns it.
+        error: the error as `KilonovaError.to_dict()` returns it.
         passing: whether the error is transient, so that a retry may succeed.
     """
 
@@ -57,7 +57,7 @@ class FiringOutcome:
     """Outcome of one claim of a batch.
 
     Attributes:
-        error: the error as `KilonovaError.as_dict` returns it; None if there was none.
+        error: the error as `KilonovaError.to_dict()` returns it; None if there was none.
         passing: whether the error is transient, so that a retry may succeed.
         begun: whether a run had begun, which has recorded the outcome itself.
     """

@@ -116,12 +116,12 @@ def _carried_out(project: Project, work: Work) -> OperationDone | OperationFailu
                 ):
                     return BatchEnded(tuple(pool.map(lambda part: _outcome(project, part, shared_steps), parts)))
             except KilonovaError as error:
-                return BatchEnded((FiringOutcome(error.as_dict, True),) * len(parts))
+                return BatchEnded((FiringOutcome(error.to_dict(), True),) * len(parts))
         case OperationRequest():
             try:
                 return OperationDone(_done(project, work))
             except KilonovaError as error:
-                return OperationFailure(error.as_dict, is_transient(error))
+                return OperationFailure(error.to_dict(), is_transient(error))
             except Exception as error:
                 return OperationFailure(_defect(error))
         case _:
@@ -134,7 +134,7 @@ def _outcome(project: Project, claimed: Claim, shared_steps: SharedSteps | None)
     try:
         project.run_claim(claimed, shared_steps=shared_steps, begun=begun.append)
     except KilonovaError as error:
-        return FiringOutcome(error.as_dict, is_transient(error) or shared_steps is not None, bool(begun))
+        return FiringOutcome(error.to_dict(), is_transient(error) or shared_steps is not None, bool(begun))
     except Exception as error:
         return FiringOutcome(_defect(error), shared_steps is not None, bool(begun))
     return FiringOutcome()

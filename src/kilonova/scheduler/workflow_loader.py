@@ -26,14 +26,14 @@ from kilonova.service.project import Project, open_project
 _OUTCOME = "outcome"
 
 
-def load_workflows(project: Project, file: str, format: str, places: Sequence[str]) -> tuple[Declared, ...]:
+def load_workflows(project: Project, file: str, format: str, paths: Sequence[str]) -> tuple[Declared, ...]:
     """Return the workflows that an uploaded file declares.
 
     Args:
         project: the project, for the channels of its other workflows.
         file: the file.
         format: `python`, or `zip` for one of Python files or folders of SQL files.
-        places: those in a zip that define workflows; if empty, the only one at its top level.
+        paths: those in a zip that define workflows; if empty, the only one at its top level.
 
     Raises:
         DeclarationError: a workflow is invalid, or the code ended its process or took longer than `serve.loading`.
@@ -47,7 +47,7 @@ def load_workflows(project: Project, file: str, format: str, places: Sequence[st
             "settings": project.settings.model_dump(mode="json"),
             "file": file,
             "format": format,
-            "places": list(places),
+            "paths": list(paths),
             "outcome": str(Path(place) / _OUTCOME),
         }
         (Path(place) / "sent").mkdir()
@@ -80,11 +80,11 @@ def _declare(order: dict[str, Any]) -> tuple[Declared, ...] | KilonovaError:
             signal.alarm(project.settings.serve.loading)  # then the system kills this process, whatever it is doing
             if order["format"] == "zip":
                 unpack_zip(Path(order["file"]), here, project.settings.serve.upload << 20)
-                places = _places(order["places"])
+                paths = _paths(order["paths"])
             else:
-                places = [Path("workflow.py")]
-                places[0].write_bytes(Path(order["file"]).read_bytes())
-            workflows = [workflow for path in places for workflow in load(path)]
+                paths = [Path("workflow.py")]
+                paths[0].write_bytes(Path(order["file"]).read_bytes())
+            workflows = [workflow for path in paths for workflow in load(path)]
             signal.alarm(0)
             return project.declared(workflows)
     except KilonovaError as error:
@@ -93,7 +93,7 @@ def _declare(order: dict[str, Any]) -> tuple[Declared, ...] | KilonovaError:
         return error
 
 
-def _places(names: Sequence[str]) -> list[Path]:
+def _paths(names: Sequence[str]) -> list[Path]:
     """Return the paths in an unpacked zip that define workflows.
 
     Raises:
@@ -103,7 +103,7 @@ def _places(names: Sequence[str]) -> list[Path]:
     if not names:
         if len(top) != 1:
             raise DeclarationError(
-                f"the zip holds {', '.join(top) or 'nothing'}", hint="Say what defines workflows with place"
+                f"the zip contains {', '.join(top) or 'nothing'}", hint="Name those that define workflows with path=…"
             )
         return [Path(top[0])]
     for name in names:

@@ -161,7 +161,7 @@ def _kept(
         channel=task.name,
         encoding=describe_encoding(channel.encoding),
         reads=task.reads,
-        method=_method(text, channel, facts) if derived else "made anew at each run",
+        method=_method(text, channel, facts) if derived else "fully recomputed in each run",
         query=render_pretty(text),
         change=change,
         runs=made,

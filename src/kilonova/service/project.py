@@ -273,7 +273,7 @@ class Project(ProjectOperator):
         except SparkUnavailable as error:
             return dict.fromkeys(anew, f"not analysed: {error.problem}")
         problems = analyse_views(warehouse, declared.workflow.order(), channels, complete | told, anew)
-        return {name: f"made anew at each run: {problem}" for name, problem in problems.items()}
+        return {name: f"fully recomputed in each run: {problem}" for name, problem in problems.items()}
 
     def _declared(self, workflows: Iterable[Workflow | Declared]) -> tuple[Declared, ...]:
         from kilonova.declare.workflow import Declared

@@ -275,7 +275,7 @@ def test_what_lies_above_a_reserved_point_does_not_count(catalog: Catalog) -> No
 
 
 def test_what_channels_and_tasks_are_is_told(catalog: Catalog) -> None:
-    inbox = replace(a_channel("clicks"), watch=WatchedDirectory(place="inbox"))
+    inbox = replace(a_channel("clicks"), watch=WatchedDirectory(location="inbox"))
     with catalog.writing() as tx:
         registry.add_channels(tx, [inbox, a_channel("prices"), a_channel("bad")], "shop")
         registry.put_tasks(tx, [TASKS["totals"], TASKS["either"]], "other")

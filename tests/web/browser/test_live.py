@@ -95,7 +95,7 @@ def test_what_is_due_is_run_by_a_button(project_as_filled: Path, tmp_path: Path,
 
 def test_files_that_are_set_aside_are_tried_again(lively: Site, visit: Visitor, tmp_path: Path) -> None:
     taken = kn.Workflow("taken")
-    taken.channel("mail", "id bigint", watch=kn.directory(str(tmp_path), "*.csv"))
+    taken.channel("mail", "id bigint", watch=kn.watched_directory(str(tmp_path), "*.csv"))
     lively.project.apply(taken)
     with lively.project.catalog.writing() as tx:
         mark = Fingerprint(3, lively.project.catalog.clock(), "x")

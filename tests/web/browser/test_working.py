@@ -151,7 +151,7 @@ def test_rows_are_sampled_compared_and_compacted(working: Site, visit: Visitor) 
 
 def test_files_of_a_directory_come_in_by_themselves(working: Site, visit: Visitor, tmp_path: Path) -> None:
     arriving = kn.Workflow("arriving")
-    inbox = kn.directory(str(tmp_path), "*.csv", every="1 second", settle="0 seconds")
+    inbox = kn.watched_directory(str(tmp_path), "*.csv", poll_interval="1 second", settle_time="0 seconds")
     arriving.channel("arrived", COLUMNS, watch=inbox)
     working.project.apply(arriving)
     page, drawn = opened(visit, working, "/channels/arrived"), opened(visit, working, "/?workflow=arriving")

@@ -91,10 +91,11 @@ def workflow_routes(context: RouteContext) -> APIRouter:
         request: Request,
         response: Response,
         format: Literal["python", "zip"] = "python",
-        place: Annotated[
-            list[str] | None, Query(description="What in a zip defines workflows: a Python file, or a folder of SQL.")
+        path: Annotated[
+            list[str] | None,
+            Query(description="Path in a zip that defines workflows: a Python file, or a folder of SQL files."),
         ] = None,
-        dry_run: Annotated[bool, Query(description="Only say what would change.")] = False,
+        dry_run: Annotated[bool, Query(description="Return the plan without applying it.")] = False,
         wait: Wait = True,
     ) -> list[PlanResponse] | OperationResponse:
         """Register the workflows that the body defines: a Python file, or a zip of Python files or a folder of SQL.
@@ -105,7 +106,7 @@ def workflow_routes(context: RouteContext) -> APIRouter:
         arguments: dict[str, Any] = {
             "file": str(sent.file),
             "format": format,
-            "places": place or [],
+            "paths": path or [],
             "dry_run": dry_run,
         }
         if not wait:
