@@ -19,10 +19,10 @@ from kilonova.service.project import Project
 BLOCKS = (1, 2, 5, 10, 20, 50)
 
 WAYS: dict[str, dict[str, int]] = {
-    "aligned": {"bucketed": 1, "single": 0},
-    "shuffled": {"bucketed": 1 << 50, "single": 0, "broadcast": 0},
-    "broadcast": {"bucketed": 1 << 50, "single": 0, "broadcast": 1 << 50},
-    "together": {"bucketed": 1 << 50, "single": 1 << 50},
+    "aligned": {"bucketing_min": 1, "single_task_max": 0},
+    "shuffled": {"bucketing_min": 1 << 50, "single_task_max": 0, "broadcast_max": 0},
+    "broadcast": {"bucketing_min": 1 << 50, "single_task_max": 0, "broadcast_max": 1 << 50},
+    "together": {"bucketing_min": 1 << 50, "single_task_max": 1 << 50},
 }
 """Sizes that make Kilonova merge in a certain way."""
 

@@ -34,7 +34,13 @@ def opened_shop(place: Path, **settings: Any) -> Iterator[Project]:
     workflow = kn.Workflow("shop")
     workflow.channel("clicks", "user string", watch=kn.watched_directory("inbox", settle_time="0 seconds"))
     workflow.view("per_user", "SELECT user, count(*) AS n FROM clicks GROUP BY user")
-    served = {"upload": 1, "rate": OFTEN, "reads": OFTEN, "guesses": OFTEN, "sources": ["/"]}
+    served = {
+        "max_upload_mb": 1,
+        "rate_limit": OFTEN,
+        "read_rate_limit": OFTEN,
+        "failed_auth_limit": OFTEN,
+        "sources": ["/"],
+    }
     with open_project(place, serve=served, spark={"analyse": False}, **settings) as project:
         project.create()
         project.apply(workflow)
@@ -53,7 +59,13 @@ def shop(shop_as_made: Path) -> Iterator[Project]:
     memory = Path("/dev/shm")  # where waiting for the disk costs nothing
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
         shutil.copytree(shop_as_made, place, dirs_exist_ok=True)
-        served = {"upload": 1, "rate": OFTEN, "reads": OFTEN, "guesses": OFTEN, "sources": ["/"]}
+        served = {
+            "max_upload_mb": 1,
+            "rate_limit": OFTEN,
+            "read_rate_limit": OFTEN,
+            "failed_auth_limit": OFTEN,
+            "sources": ["/"],
+        }
         with open_project(place, serve=served, spark={"analyse": False}) as project:
             yield project
 

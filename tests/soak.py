@@ -120,7 +120,7 @@ class Round:
         self._configure(remote)
 
     def _configure(self, remote: str | None) -> None:
-        lines = [f'catalog = "{self.catalog}"', f"lease = {LEASE}", "[spark]"]
+        lines = [f'catalog = "{self.catalog}"', f"run_lease = {LEASE}", "[spark]"]
         lines += [f'remote = "{remote}"'] if remote else ['master = "local[1]"']
         conf = {"spark.sql.shuffle.partitions": "2"} | ({} if remote else {"spark.driver.memory": "1g"})
         lines += ["[spark.conf]", *(f'"{key}" = "{value}"' for key, value in conf.items())]

@@ -158,9 +158,9 @@ class Servers:
 @contextlib.contextmanager
 def project_in(folder: Path, catalog: str, remote: str) -> Iterator[Project]:
     """A project with the workflow applied."""
-    lines = [f'catalog = "{catalog}"', "lease = 4.0", "[spark]", f'remote = "{remote}"']
+    lines = [f'catalog = "{catalog}"', "run_lease = 4.0", "[spark]", f'remote = "{remote}"']
     lines += ["[spark.conf]", '"spark.sql.shuffle.partitions" = "2"']
-    lines += ["[serve]", "workers = 1", "lease = 3.0", "port = 0", "grace = 30.0"]
+    lines += ["[serve]", "workers = 1", "lease = 3.0", "port = 0", "shutdown_grace = 30.0"]
     (folder / "kilonova.toml").write_text("\n".join(lines))
     with kn.open_project(folder) as project:
         project.create()

@@ -59,7 +59,7 @@ def test_one_token_does_not_use_up_what_another_may(shop: Project) -> None:
 
 def test_wrong_tokens_are_limited_and_lock_no_right_one_out(shop: Project) -> None:
     secret = shop.create_token("me", "read")
-    client = asking(shop, guesses="3 per hour")
+    client = asking(shop, failed_auth_limit="3 per hour")
     answers = [client.get("/api/v1/channels", headers=bearing("guess")) for _ in range(12)]
     assert [answer.status_code for answer in answers] == [401] * 3 + [429] * 9
     assert int(answers[-1].headers["Retry-After"]) > 60
@@ -78,7 +78,7 @@ def test_requests_that_change_nothing_are_limited_by_themselves(shop: Project) -
 
 def test_to_have_no_token_is_no_guess(shop: Project) -> None:
     secret = shop.create_token("me", "read")
-    client = asking(shop, guesses="1 per hour")
+    client = asking(shop, failed_auth_limit="1 per hour")
     assert [client.get("/api/v1/channels").status_code for _ in range(3)] == [401] * 3
     assert client.get("/api/v1/channels", headers=bearing(secret)).status_code == 200
 

@@ -48,7 +48,7 @@ def closed(connection: socket.socket) -> bool:
 
 
 def test_connections_that_ask_for_nothing_hold_up_nobody(shop: Project) -> None:
-    with heard(shop, connections=10, arrival=3600) as address, ExitStack() as stack:
+    with heard(shop, max_connections=10, header_timeout=3600) as address, ExitStack() as stack:
         opened = []
         for _ in range(60):
             connection = stack.enter_context(socket.create_connection(address))
@@ -60,7 +60,7 @@ def test_connections_that_ask_for_nothing_hold_up_nobody(shop: Project) -> None:
 
 def test_a_request_that_does_not_come_to_its_end_is_given_up(shop: Project) -> None:
     body = b"POST /api/v1/channels/clicks/blocks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
-    with heard(shop, arrival=0.2) as address:
+    with heard(shop, header_timeout=0.2) as address:
         for begun in (b"", HEAD, body):
             with socket.create_connection(address) as connection:
                 connection.sendall(begun)
@@ -70,7 +70,7 @@ def test_a_request_that_does_not_come_to_its_end_is_given_up(shop: Project) -> N
 
 @pytest.mark.slow
 def test_an_answer_that_nobody_takes_is_given_up(shop: Project) -> None:
-    with heard(shop, arrival=0.2) as address, socket.socket() as connection:
+    with heard(shop, header_timeout=0.2) as address, socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that few answers fill all buffers
         connection.settimeout(60)
         connection.connect(address)
@@ -83,7 +83,7 @@ def test_an_answer_that_nobody_takes_is_given_up(shop: Project) -> None:
 def test_who_asks_is_told_by_named_proxies_alone(shop: Project) -> None:
     shop.create_token("me", "read")
     for proxies, expected in (((), [401, 429, 429]), (("127.0.0.1",), [401, 401, 401])):
-        with heard(shop, guesses="1 per hour", proxies=proxies) as address:
+        with heard(shop, failed_auth_limit="1 per hour", proxies=proxies) as address:
             found = [
                 status(address, Authorization="Bearer guess", **{"X-Forwarded-For": f"203.0.113.{number}"})
                 for number in range(3)

@@ -358,15 +358,15 @@ def settings_text(catalog: str) -> str:
     return "\n".join(
         (
             f'catalog = "{catalog}"',
-            "lease = 4.0",
+            "run_lease = 4.0",
             "[spark]",
             'master = "local[1]"',
             "[spark.conf]",
             *(f'"{key}" = "{value}"' for key, value in conf.items()),
             "[serve]",
-            f"workers = 1\nlease = {LEASE}\ngrace = 30.0\ntidy = 5.0\nseconds = 60.0",
-            "connections = 100\narrival = 3.0",
-            'rate = "6000 per minute"',
+            f"workers = 1\nlease = {LEASE}\nshutdown_grace = 30.0\nmaintenance_interval = 5.0\nrun_timeout = 60.0",
+            "max_connections = 100\nheader_timeout = 3.0",
+            'rate_limit = "6000 per minute"',
         )
     )
 

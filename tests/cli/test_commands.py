@@ -332,9 +332,11 @@ def test_when_a_channel_is_compacted_can_be_said(kilonova: Command, tmp_path: Pa
 
 
 def test_settings_that_cannot_be_are_named(kilonova: Command, tmp_path: Path) -> None:
-    (tmp_path / "kilonova.toml").write_text("leese = 3\n")
-    assert "leese" in kilonova("status", code=1).stderr
-    (tmp_path / "kilonova.toml").write_text("lease = \n")
+    (tmp_path / "kilonova.toml").write_text("run_leese = 3\n")
+    assert "no setting run_leese. Did you mean run_lease?" in kilonova("status", code=1).stderr
+    (tmp_path / "kilonova.toml").write_text("[serve]\nmax_upload = 3\n")
+    assert "no setting serve.max_upload. Did you mean max_upload_mb?" in kilonova("status", code=1).stderr
+    (tmp_path / "kilonova.toml").write_text("run_lease = \n")
     assert "not TOML" in kilonova("status", code=1).stderr
 
 

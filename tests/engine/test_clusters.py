@@ -168,7 +168,7 @@ with kn.open_project(".", spark={"remote": sys.argv[1]}) as project, ThreadPoolE
 
 
 def run(example: str, *words: str) -> str:
-    variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "KILONOVA_SIZES__BUCKETED": "20000"}
+    variables = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "KILONOVA_SIZES__BUCKETING_MIN": "20000"}
     done = subprocess.run(
         [sys.executable, "-m", f"examples.{example}", *words],
         cwd=ROOT,

@@ -164,7 +164,7 @@ def test_a_block_has_so_many_files_at_most(project: Project, drop: Callable[...,
     for number in range(5):
         drop(f"inbox/{number}.csv", orders(number))
     project.settings = project.settings.model_copy(
-        update={"gather": project.settings.gather.model_copy(update={"files": 2, "bytes": 1 << 20})}
+        update={"scan": project.settings.scan.model_copy(update={"max_files": 2, "max_bytes": 1 << 20})}
     )
     assert blocks(project.ingest_directories()) == [2, 2, 1]
 

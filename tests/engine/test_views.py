@@ -88,7 +88,7 @@ def assert_all_equal_their_queries(project: Project) -> None:
 
 @pytest.mark.parametrize(
     "project",
-    [{}, {"SINGLE": "0"}, {"SINGLE": "0", "BROADCAST": "0"}],
+    [{}, {"SINGLE_TASK_MAX": "0"}, {"SINGLE_TASK_MAX": "0", "BROADCAST_MAX": "0"}],
     ids=["one worker", "changes sent to all", "shuffled"],
     indirect=True,
 )

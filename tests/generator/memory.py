@@ -620,7 +620,7 @@ class GeneratedProject(Project):
     def rise(self) -> None:
         """Go on as another process that finds what a dead one has left."""
         self.catalog.dead = False
-        self.clock.forward(2 * self.settings.lease)
+        self.clock.forward(2 * self.settings.run_lease)
         self.recover_expired_runs()
 
     def look_up(self, readings: Sequence[ReadPlan]) -> list[Rows | KilonovaError]:

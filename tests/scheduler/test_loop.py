@@ -76,7 +76,7 @@ class Stage:
     def __init__(self, project: Project, **settings: Any) -> None:
         self.project = project
         self.players: list[Player] = []
-        given = {"serve": {"workers": 1, "lease": 1.5, "grace": 0.0, "tidy": 0.0, **settings}}
+        given = {"serve": {"workers": 1, "lease": 1.5, "shutdown_grace": 0.0, "maintenance_interval": 0.0, **settings}}
         self.server = Server(project.directory, given, lambda text, event: None, hire=self._hired)
 
     def _hired(self, directory: Path, settings: Any, heard: Callable[[Worker, Message | None], None]) -> Worker:
@@ -199,7 +199,7 @@ def test_tidying_comes_to_every_channel_and_to_garbage_whatever_fails(project: P
         project.pause(name)
         project.set_policy(f"{name}_out", MaxDeltas(deltas=1))
         ingested(project.catalog, f"{name}_out")
-    with playing(project, tidy=0.05) as stage:
+    with playing(project, maintenance_interval=0.05) as stage:
         given = []
         for number in range(1, 5):
             operation = stage.until_given(number)
@@ -212,7 +212,7 @@ def test_tidying_comes_to_every_channel_and_to_garbage_whatever_fails(project: P
 def test_something_is_tidied_though_something_always_goes_on(project: Project) -> None:
     project.pause("b")
     ingested(project.catalog, "clicks")
-    with playing(project, workers=2, tidy=0.05) as stage:
+    with playing(project, workers=2, maintenance_interval=0.05) as stage:
         until(lambda: len(stage.given()) == 2)
         assert sum(isinstance(work, Batch) for work in stage.given()) == 1  # which never ends
         assert OperationRequest("tidy", {"channel": None}) in stage.given()
@@ -367,7 +367,7 @@ def test_a_worker_with_nothing_to_do_compacts_what_is_worth_it(project: Project)
             blocks = tuple(block.number for block in found.blocks)
             item = RunInput(task="t", port="p", channel="clicks", start=0, end=found.latest_readable, blocks=blocks)
             runs.commit(tx, run, inputs=[item], outputs=(), advances=())
-    with playing(project, tidy=0.1) as stage:
+    with playing(project, maintenance_interval=0.1) as stage:
         for number in (1, 2):
             claimed = stage.until_claimed(number)
             with project.catalog.writing() as tx:
@@ -400,7 +400,7 @@ def test_what_a_server_says_begins_and_ends_with_itself(project: Project) -> Non
     said: list[Event] = []
     stage.server = Server(
         project.directory,
-        {"serve": {"workers": 1, "grace": 0.0}},
+        {"serve": {"workers": 1, "shutdown_grace": 0.0}},
         lambda text, event: said.append(event) if event else None,
         until_idle=True,
         hire=stage._hired,
@@ -410,7 +410,7 @@ def test_what_a_server_says_begins_and_ends_with_itself(project: Project) -> Non
 
 
 def test_a_server_tells_of_what_waits_too_long(project: Project) -> None:
-    with playing(project, stuck=0.1, lease=0.6) as stage:
+    with playing(project, stuck_after=0.1, lease=0.6) as stage:
         ingested(project.catalog, "clicks")
         stage.until_claimed(1)  # which is never launched
         until(lambda: sum(event.kind is EventKind.STUCK for event in project.events()) == 2)

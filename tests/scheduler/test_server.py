@@ -49,7 +49,8 @@ def served(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
     """Two workers are shared by all tests: starting one takes longer than most of what they do."""
     place = tmp_path_factory.mktemp("served")
     settings = {
-        "workers": 2, "grace": 5.0, "tidy": 0.0, "seconds": 45.0, "memory": 2000, "loading": 4, "port": 0, "upload": 1,
+        "workers": 2, "shutdown_grace": 5.0, "maintenance_interval": 0.0, "run_timeout": 45.0,
+        "python_memory_mb": 2000, "load_timeout": 4, "port": 0, "max_upload_mb": 1,
     }  # fmt: skip
     with open_project(place, session=spark, retry={"wait": 0}, serve=settings) as project:
         project.create()
@@ -312,7 +313,9 @@ def test_user_code_cannot_take_the_server_down(
     [hung] = [run.number for run in past if run.tasks == ("hangs",)]
     log = project.log(hung).text
     assert "hangs [stdout] before it hangs\n" in log
-    assert log.splitlines()[-1].endswith("run: abandoned: its process ended: it took longer than serve.seconds allows")
+    assert log.splitlines()[-1].endswith(
+        "run: abandoned: its process ended: it took longer than serve.run_timeout allows",
+    )
 
 
 def test_a_worker_ends_with_its_java_and_with_its_process_and_is_replaced(
@@ -495,7 +498,7 @@ def test_nothing_is_lost_or_doubled_when_who_gathers_is_killed(unserved: Project
     for number in range(40):
         (inbox / f"{number}.csv").write_text(f"id\n{number}\n")
     words = [sys.executable, "-m", "kilonova", "-C", str(tmp_path), "scan"]
-    environment = {**os.environ, "KILONOVA_GATHER__FILES": "1", "KILONOVA_LEASE": "2"}
+    environment = {**os.environ, "KILONOVA_SCAN__MAX_FILES": "1", "KILONOVA_RUN_LEASE": "2"}
     for more in (3, 6):
         before = len(project.files("orders", 100, FileState.INGESTED).files)
         with subprocess.Popen(words, env=environment, start_new_session=True, stdout=subprocess.DEVNULL) as process:

@@ -82,7 +82,7 @@ def test_code_that_hangs_is_told_and_ended(shop: Project, tmp_path: Path) -> Non
     alive = tmp_path / "alive"
     code = f"import time; time.sleep(60); open({str(alive)!r}, 'w')"
     with (
-        open_project(shop.directory, serve={"loading": 1}) as hasty,
+        open_project(shop.directory, serve={"load_timeout": 1}) as hasty,
         pytest.raises(DeclarationError, match="longer than 1 s"),
     ):
         sent(hasty, code)

@@ -558,7 +558,7 @@ def test_a_delta_that_changes_nothing_is_not_published(spark: SparkSession, tmp_
 def test_of_an_upsert_to_a_large_channel_a_few_rows_are_compared_first(
     spark: SparkSession, tmp_path: Path, deltas: int
 ) -> None:
-    made = replace(chained(spark, tmp_path, UPSERT, [UPSERT] * deltas), sizes=LayoutThresholds(compared=0))
+    made = replace(chained(spark, tmp_path, UPSERT, [UPSERT] * deltas), sizes=LayoutThresholds(full_compare_max=0))
     now = made.dressed(lambda case: reference.records(made.dress.plain, case.relations[-1]))
     point = len(made.blocks)
     same = [row | {DELETED[0]: False} for row in sorted(now, key=lambda row: row["case"])]
@@ -597,7 +597,7 @@ def replace_last(encoding: Encoding, case: Case) -> Case:
     return Case([case.relations[0]] * 2, [step])
 
 
-ALIGNED = LayoutThresholds(bucketed=1, bucket=1 << 16, broadcast=0)
+ALIGNED = LayoutThresholds(bucketing_min=1, bucket_size=1 << 16, broadcast_max=0)
 
 
 @pytest.mark.parametrize("encoding", but_slow([UPSERT, CHANGES_KEYED, INCREMENT, COLUMNS], COLUMNS))
@@ -613,14 +613,21 @@ def test_all_ways_to_merge_give_the_same(spark: SparkSession, tmp_path: Path, en
 
     snapshot = made.state().snapshot(3)
     third = sum(block.statistics.bytes for block in snapshot.blocks) // 3
-    compacted = made.warehouse(replace(ALIGNED, bucket=2 * third)).compact(snapshot, name=BlockName(9))
+    compacted = made.warehouse(replace(ALIGNED, bucket_size=2 * third)).compact(snapshot, name=BlockName(9))
     assert compacted.buckets == compacted.statistics.files == 4
     made.blocks.append(compacted)
     assert made.state().snapshot(4).base == compacted
     assert_snapshots(made, made.state(), [3, 4])
 
     plain = replace(made, blocks=[replace(block, buckets=0) for block in made.blocks[:-1]])
-    for sizes in (LayoutThresholds(), LayoutThresholds(single=0), LayoutThresholds(single=0, broadcast=0)):
+    for sizes in (
+        LayoutThresholds(),
+        LayoutThresholds(single_task_max=0),
+        LayoutThresholds(
+            single_task_max=0,
+            broadcast_max=0,
+        ),
+    ):
         assert_snapshots(plain, plain.state(), [2, 4], sizes)
         assert_changes(plain, plain.state(), [(1, 3)], sizes)
     for reading in (plain.state().snapshot(4), plain.state().delta(1, 3), plain.state().changes(1, 3)):

@@ -106,7 +106,7 @@ def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         open_project(
             tmp_path_factory.mktemp("crowd"),
             catalog=url,
-            serve={"rate": OFTEN, "guesses": OFTEN},
+            serve={"rate_limit": OFTEN, "failed_auth_limit": OFTEN},
             spark={"analyse": False},
         ) as project,
     ):
@@ -145,7 +145,7 @@ def everything(client: TestClient) -> int:
 
 
 def test_every_page_of_an_empty_project_is_there(tmp_path: Path) -> None:
-    with open_project(tmp_path, serve={"rate": OFTEN}, spark={"analyse": False}) as project:
+    with open_project(tmp_path, serve={"rate_limit": OFTEN}, spark={"analyse": False}) as project:
         project.create()
         assert everything(client_of(project)) > 6
 
@@ -391,7 +391,7 @@ def test_forms_that_are_none_are_refused_with_the_page(guarded: dict[str, str], 
 def test_too_many_wrong_tokens_are_refused_and_lock_no_right_one_out(tmp_path: Path) -> None:
     with opened_shop(tmp_path) as made:
         secret = made.create_token("ann", "read")
-    with open_project(tmp_path, serve={"guesses": "3 per minute"}, spark={"analyse": False}) as project:
+    with open_project(tmp_path, serve={"failed_auth_limit": "3 per minute"}, spark={"analyse": False}) as project:
         client = client_of(project)
         answers = [sign_in(client, "wrong") for _ in range(5)]
         assert [answer.status_code for answer in answers] == [401, 401, 401, 429, 429]

@@ -57,9 +57,9 @@ class Authenticator:
 
     def __init__(self, catalog: Catalog, settings: ServeSection) -> None:
         self._catalog = catalog
-        self._rate = parse(settings.rate)
-        self._reads = parse(settings.reads)
-        self._guesses = parse(settings.guesses)
+        self._rate = parse(settings.rate_limit)
+        self._reads = parse(settings.read_rate_limit)
+        self._guesses = parse(settings.failed_auth_limit)
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
         self._alone = only_this_machine(settings.host)
 

@@ -46,7 +46,7 @@ def listen(app: FastAPI, context: RouteContext) -> Iterator[str]:
         port=settings.port,
         log_config=None,
         timeout_graceful_shutdown=2,
-        http=bounded(settings.connections, settings.arrival),
+        http=bounded(settings.max_connections, settings.header_timeout),
         ws="none",
         backlog=_BACKLOG,
         proxy_headers=bool(settings.proxies),

@@ -66,8 +66,8 @@ def compile_variant(
         layered=frozenset(
             name for name in channels if states[name].has_weighted_deltas and (name == writes or name not in single)
         ),
-        few=input_size(progress, states).change <= sizes.broadcast,
-        alone=sum(large.values()) <= sizes.single,
+        few=input_size(progress, states).change <= sizes.broadcast_max,
+        alone=sum(large.values()) <= sizes.single_task_max,
         large=_rows(own.snapshot(own.latest_readable)) > _MANY * changed,
         strong=strong,
         again=choice.method is RefreshMethod.AFFECTED_GROUPS,

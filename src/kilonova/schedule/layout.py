@@ -21,19 +21,20 @@ class LayoutThresholds:
     """Size thresholds of the physical strategies, in bytes of Parquet.
 
     Attributes:
-        bucketed: bases of at least this size are laid out in buckets.
-        bucket: target size of a bucket in a large base; up to 64 buckets have half of it, to use more workers.
-        broadcast: deltas up to this size are broadcast rather than shuffled.
-        single: up to this size, blocks are merged in one task, which avoids a shuffle, and written as one file.
-        compared: snapshots up to this size are compared with an upsert as a whole, to find what it changes; of larger
-            ones a few rows are compared first, and the others only if those are unchanged.
+        bucketing_min: bases of at least this size are laid out in buckets.
+        bucket_size: target size of a bucket in a large base; up to 64 buckets have half of it, to use more workers.
+        broadcast_max: deltas up to this size are broadcast rather than shuffled.
+        single_task_max: up to this size, blocks are merged in one task, which avoids a shuffle, and written as one
+            file.
+        full_compare_max: snapshots up to this size are compared with an upsert as a whole, to find what it changes; of
+            larger ones a few rows are compared first, and the others only if those are unchanged.
     """
 
-    bucketed: int = 32 << 20
-    bucket: int = 64 << 20
-    broadcast: int = 8 << 20
-    single: int = 8 << 20
-    compared: int = 16 << 20
+    bucketing_min: int = 32 << 20
+    bucket_size: int = 64 << 20
+    broadcast_max: int = 8 << 20
+    single_task_max: int = 8 << 20
+    full_compare_max: int = 16 << 20
 
 
 def buckets_for(expected: int, base: Block | None, sizes: LayoutThresholds) -> int:
@@ -47,9 +48,9 @@ def buckets_for(expected: int, base: Block | None, sizes: LayoutThresholds) -> i
     >>> [buckets_for(size, None, LayoutThresholds()) for size in (200 << 20, 20 << 30, 1 << 20)]
     [8, 512, 0]
     """
-    if expected < sizes.bucketed:
+    if expected < sizes.bucketing_min:
         return 0
-    enough = max(expected / sizes.bucket, min(64, 2 * expected / sizes.bucket))
+    enough = max(expected / sizes.bucket_size, min(64, 2 * expected / sizes.bucket_size))
     buckets = min(4096, 1 << max(0, math.ceil(math.log2(enough))))
     return base.buckets if base is not None and buckets <= 2 * base.buckets <= 4 * buckets else buckets
 
@@ -84,7 +85,7 @@ def strategy(
     """
     if base is None:
         return Strategy.SHUFFLED
-    small = sum(block.statistics.bytes for block in deltas) <= sizes.broadcast
+    small = sum(block.statistics.bytes for block in deltas) <= sizes.broadcast_max
     if base.buckets and (copied or not small):
         return Strategy.ALIGNED
     return Strategy.BROADCAST if small else Strategy.SHUFFLED
@@ -97,10 +98,10 @@ def together(blocks: tuple[Block, ...], sizes: LayoutThresholds) -> bool:
     False
     """
     merged = any(isinstance(block.kind, Delta) and not isinstance(block.encoding, Append) for block in blocks)
-    small = sum(block.statistics.bytes for block in blocks) <= sizes.single
+    small = sum(block.statistics.bytes for block in blocks) <= sizes.single_task_max
     return merged and small and not any(block.buckets for block in blocks)
 
 
 def compares_whole(old: SnapshotRead, sizes: LayoutThresholds) -> bool:
     """Return whether a delta is compared at once with all rows that it replaces."""
-    return sum(block.statistics.bytes for block in old.blocks) <= sizes.compared
+    return sum(block.statistics.bytes for block in old.blocks) <= sizes.full_compare_max

@@ -195,7 +195,7 @@ class Server:
     def _ended(self) -> bool:
         if self._stopping is None:
             return False
-        late = time.monotonic() > self._stopping + self._settings.grace
+        late = time.monotonic() > self._stopping + self._settings.shutdown_grace
         return not self._heard and (late or all(worker.doing is None for worker in self._workers))
 
     def _step(self) -> None:
@@ -272,7 +272,7 @@ class Server:
                 servers.register(tx, self._name, version("kilonova"), self._lease)
             firings.release(tx, servers.expire(tx))
             firings.release(tx, [self._name], self._held())  # claimed without this process knowing
-            firings.report_stuck(tx, timedelta(seconds=self._settings.stuck))
+            firings.report_stuck(tx, timedelta(seconds=self._settings.stuck_after))
         self._project.recover_expired_runs()
         self._beaten = now
 
@@ -371,7 +371,7 @@ class Server:
     def _tend(self) -> None:
         """Kill the workers that take too long, and start those that are missing."""
         now = time.monotonic()
-        limit = self._settings.seconds
+        limit = self._settings.run_timeout
         for worker in self._workers:
             if worker.doing is not None and now - worker.since > limit:
                 worker.kill(_LATE)
@@ -408,7 +408,10 @@ class Server:
             patience: factor on the usual interval.
         """
         now = time.monotonic()
-        if not self._settings.tidy or now < self._tidied + patience * self._settings.tidy:
+        if (
+            not self._settings.maintenance_interval
+            or now < self._tidied + patience * self._settings.maintenance_interval
+        ):
             return
         with self._catalog.reading() as tx:
             found = delta_stacks(tx)
@@ -455,7 +458,7 @@ class Server:
         except (Conflict, CatalogUnavailable) as error:
             log.warning("others will take up after this server: %s", error)
         hurried = self._stopping == float("-inf")
-        self._deliverer.close(0.0 if hurried else min(_LAST, self._settings.grace))
+        self._deliverer.close(0.0 if hurried else min(_LAST, self._settings.shutdown_grace))
         pages = ((operation, answer) for operation, answer, _ in self._pages)
         for _, answer in (*self._operations, *self._chores, *pages):
             if answer.set_running_or_notify_cancel():
@@ -473,7 +476,7 @@ _TURN = 30.0
 _OVERDUE = 10
 """Factor on the interval of compaction and garbage collection while firings are always pending."""
 
-_LATE = "it took longer than serve.seconds allows"
+_LATE = "it took longer than serve.run_timeout allows"
 _STUBBORN = "a run that was cancelled did not end"
 _STOPPED = "the server was stopped"
 

@@ -74,8 +74,8 @@ def work(directory: str) -> None:
         project.owner = begun["owner"]
         project.warm()
         when_java_ends(_end_with_spark)
-        if project.settings.serve.memory is not None:
-            _limit(project.settings.serve.memory)
+        if project.settings.serve.python_memory_mb is not None:
+            _limit(project.settings.serve.python_memory_mb)
         out.say(WorkerReady())
         while True:
             out.say(_carried_out(project, given.get()))

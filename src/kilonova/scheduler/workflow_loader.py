@@ -36,11 +36,11 @@ def load_workflows(project: Project, file: str, format: str, paths: Sequence[str
         paths: those in a zip that define workflows; if empty, the only one at its top level.
 
     Raises:
-        DeclarationError: a workflow is invalid, or the code ended its process or took longer than `serve.loading`.
+        DeclarationError: a workflow is invalid, or the code ended its process or took longer than `serve.load_timeout`.
         InputError: the zip cannot be unpacked.
         PayloadTooLarge: the zip holds too many entries or bytes.
     """
-    seconds = project.settings.serve.loading
+    seconds = project.settings.serve.load_timeout
     with tempfile.TemporaryDirectory(dir=Path(file).parent) as place:  # removed with its parent if killed
         order = {
             "directory": str(project.directory.resolve()),
@@ -63,7 +63,10 @@ def load_workflows(project: Project, file: str, format: str, paths: Sequence[str
         except (OSError, EOFError, pickle.UnpicklingError):
             if ended.returncode == -signal.SIGALRM:
                 problem = f"the workflow took longer than {seconds} s to be loaded"
-                raise DeclarationError(problem, hint="Do in tasks what takes time, or raise serve.loading") from None
+                raise DeclarationError(
+                    problem,
+                    hint="Do in tasks what takes time, or raise serve.load_timeout",
+                ) from None
             problem = f"the workflow's code ended the process that loaded it, with {ended.returncode}"
             raise DeclarationError(problem, hint="It must do nothing but declare when it is loaded") from None
     if isinstance(outcome, KilonovaError):
@@ -77,9 +80,11 @@ def _declare(order: dict[str, Any]) -> tuple[Declared, ...] | KilonovaError:
     here = Path.cwd()
     try:
         with open_project(order["directory"], **order["settings"]) as project:
-            signal.alarm(project.settings.serve.loading)  # then the system kills this process, whatever it is doing
+            signal.alarm(
+                project.settings.serve.load_timeout,
+            )  # then the system kills this process, whatever it is doing
             if order["format"] == "zip":
-                unpack_zip(Path(order["file"]), here, project.settings.serve.upload << 20)
+                unpack_zip(Path(order["file"]), here, project.settings.serve.max_upload_mb << 20)
                 paths = _paths(order["paths"])
             else:
                 paths = [Path("workflow.py")]

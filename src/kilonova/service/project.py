@@ -111,7 +111,7 @@ class Project(ProjectOperator):
         self._warehouse: Warehouse | None = None
         self._verified: Storage | None = None
         self._lock = threading.Lock()
-        self._pins = Pins(self.catalog, timedelta(seconds=max(_PINNED, settings.lease)))
+        self._pins = Pins(self.catalog, timedelta(seconds=max(_PINNED, settings.run_lease)))
 
     def __enter__(self) -> Project:
         return self
@@ -520,7 +520,7 @@ class Project(ProjectOperator):
         from kilonova.engine.directory_scan import scan_directory
 
         return scan_directory(
-            self.catalog, self.directory, channel, timedelta(seconds=self.settings.lease), early=early
+            self.catalog, self.directory, channel, timedelta(seconds=self.settings.run_lease), early=early
         )
 
     def ingest_ready_files(self, channel: str, *, seconds: float = float("inf")) -> tuple[RunReport, ...]:
@@ -542,8 +542,8 @@ class Project(ProjectOperator):
         with self.catalog.reading() as tx:
             if not files.ready_files(tx, channel, 1):
                 return ()
-        section = self.settings.gather
-        most = BatchLimits(section.files, section.bytes)
+        section = self.settings.scan
+        most = BatchLimits(section.max_files, section.max_bytes)
         runs = ingest_ready_files(self._environment(), self.warehouse, self.directory, channel, most)
         end = time.monotonic() + seconds
         reports = []
@@ -798,7 +798,7 @@ class Project(ProjectOperator):
             report = self._merge_deltas(channel, few=False) if deltas else self.compact(channel)
         self.collect_garbage(None if channel is None else [channel])
         if channel is None:
-            self.forget(timedelta(days=self.settings.history))
+            self.forget(timedelta(days=self.settings.history_retention_days))
             self._verify_some()
         return report
 
@@ -836,7 +836,7 @@ class Project(ProjectOperator):
                 self.listener,
                 channels=chosen,
                 provenance=Provenance(provenance or self.settings.provenance),
-                logs=None if chosen is not None else timedelta(days=self.settings.logs),
+                logs=None if chosen is not None else timedelta(days=self.settings.log_retention_days),
                 dry_run=dry_run,
                 full=full,
             )
@@ -992,7 +992,11 @@ class Project(ProjectOperator):
             found = records.find_run(tx, run)
         text = self._storage(self.catalog).log(found.number, found.started.date())
         if text is None and found.state is not RunState.RUNNING:
-            raise NotFound("the run has no log", run=found.number, hint=f"Logs are kept for {self.settings.logs} days")
+            raise NotFound(
+                "the run has no log",
+                run=found.number,
+                hint=f"Logs are kept for {self.settings.log_retention_days} days",
+            )
         return RunLog(run=found, text=(text or "") + closing(found))
 
     def export(
@@ -1093,7 +1097,7 @@ class Project(ProjectOperator):
             files=warehouse,
             counting=warehouse.counting,
             owner=self.owner,
-            lease=timedelta(seconds=self.settings.lease),
+            lease=timedelta(seconds=self.settings.run_lease),
             listener=self.listener,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import (
@@ -14,7 +14,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from kilonova.errors import SettingsError
+from kilonova.errors import SettingsError, closest_name
 
 FILE = "kilonova.toml"
 
@@ -34,11 +34,11 @@ class SizesSection(BaseModel):
     """Size thresholds of the physical strategies, in bytes; see `kilonova.schedule.layout.LayoutThresholds`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    bucketed: int = Field(default=32 << 20, gt=0)
-    bucket: int = Field(default=64 << 20, gt=0)
-    broadcast: int = Field(default=8 << 20, ge=0)
-    single: int = Field(default=8 << 20, ge=0)
-    compared: int = Field(default=16 << 20, ge=0)
+    bucketing_min: int = Field(default=32 << 20, gt=0)
+    bucket_size: int = Field(default=64 << 20, gt=0)
+    broadcast_max: int = Field(default=8 << 20, ge=0)
+    single_task_max: int = Field(default=8 << 20, ge=0)
+    full_compare_max: int = Field(default=16 << 20, ge=0)
 
 
 class RetrySection(BaseModel):
@@ -52,12 +52,12 @@ class RetrySection(BaseModel):
 _RATE = r"^[1-9]\d* per (second|minute|hour|day)$"
 
 
-class GatherSection(BaseModel):
+class ScanSection(BaseModel):
     """Limits of one block from a watched directory: the maximum number of files, and of their bytes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    files: int = Field(default=1000, ge=1)
-    bytes: int = Field(default=8 << 30, gt=0)
+    max_files: int = Field(default=1000, ge=1)
+    max_bytes: int = Field(default=8 << 30, gt=0)
 
 
 class ServeSection(BaseModel):
@@ -66,54 +66,55 @@ class ServeSection(BaseModel):
     Attributes:
         workers: number of concurrent runs, each in its own process.
         per_workflow: maximum number of concurrent runs of a workflow, on all servers; unlimited if omitted.
-        seconds: maximum duration of a run in seconds, before its process is terminated; a day if omitted, unlimited if
-            `inf`.
-        memory: maximum memory of a run's Python process in megabytes, without Spark; unlimited if omitted.
+        run_timeout: maximum duration of a run in seconds, before its process is terminated; a day if omitted,
+            unlimited if `inf`.
+        python_memory_mb: maximum memory of a run's Python process in megabytes, without Spark; unlimited if omitted.
         lease: seconds without a heartbeat after which a server counts as dead.
-        grace: seconds that runs have to finish when the server is shut down.
-        stuck: seconds that a firing may be due before it is reported as stuck.
-        tidy: seconds between checks for channels to compact and for garbage, only while the server is idle. Never if 0.
+        shutdown_grace: seconds that runs have to finish when the server is shut down.
+        stuck_after: seconds that a firing may be due before it is reported as stuck.
+        maintenance_interval: seconds between checks for channels to compact and for garbage, only while the server is
+            idle. Never if 0.
         verify: days after which the content of a block that was written or verified is verified again, by idle servers
             when they collect garbage. Never if 0.
         host: the address on which it listens; other machines are admitted only with tokens.
         port: the port on which it listens; 0 takes a free one.
-        upload: maximum size of an upload in megabytes.
-        rate: rate limit of modifying requests per token or address.
-        reads: rate limit of read-only requests per token or address.
-        guesses: rate limit of invalid tokens per address; valid ones are accepted even beyond it.
-        connections: maximum number of concurrent connections to the API.
-        arrival: seconds that the head of a request may take, within a factor of two; see
+        max_upload_mb: maximum size of an upload in megabytes.
+        rate_limit: rate limit of modifying requests per token or address.
+        read_rate_limit: rate limit of read-only requests per token or address.
+        failed_auth_limit: rate limit of invalid tokens per address; valid ones are accepted even beyond it.
+        max_connections: maximum number of concurrent connections to the API.
+        header_timeout: seconds that the head of a request may take, within a factor of two; see
             `kilonova.api.connections`.
         sources: the directories and URLs from which HTTP clients may ingest files, recursively.
         formats: Spark formats that HTTP clients may use besides Parquet, ORC, CSV and JSON.
         webhooks: hosts allowed in webhooks although they are this machine or on its link, such as localhost.
         proxies: the addresses or networks of trusted proxies, whose `X-Forwarded-For` header names the client.
-        loading: maximum seconds for loading the code of an uploaded workflow.
+        load_timeout: maximum seconds for loading the code of an uploaded workflow.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     workers: int = Field(default=2, ge=1)
     per_workflow: int | None = Field(default=None, ge=1)
-    seconds: float = Field(default=86_400, gt=0)
-    memory: int | None = Field(default=None, gt=0)
+    run_timeout: float = Field(default=86_400, gt=0)
+    python_memory_mb: int | None = Field(default=None, gt=0)
     lease: float = Field(default=10.0, gt=0)
-    grace: float = Field(default=60.0, ge=0)
-    stuck: float = Field(default=3600.0, gt=0)
-    tidy: float = Field(default=60.0, ge=0)
+    shutdown_grace: float = Field(default=60.0, ge=0)
+    stuck_after: float = Field(default=3600.0, gt=0)
+    maintenance_interval: float = Field(default=60.0, ge=0)
     verify: float = Field(default=30.0, ge=0)
     host: str = "127.0.0.1"
     port: int = Field(default=8620, ge=0, le=65535)
-    upload: int = Field(default=100, gt=0)
-    rate: str = Field(default="600 per minute", pattern=_RATE)
-    reads: str = Field(default="6000 per minute", pattern=_RATE)
-    guesses: str = Field(default="10 per minute", pattern=_RATE)
-    connections: int = Field(default=400, ge=1)
-    arrival: float = Field(default=10.0, gt=0)
+    max_upload_mb: int = Field(default=100, gt=0)
+    rate_limit: str = Field(default="600 per minute", pattern=_RATE)
+    read_rate_limit: str = Field(default="6000 per minute", pattern=_RATE)
+    failed_auth_limit: str = Field(default="10 per minute", pattern=_RATE)
+    max_connections: int = Field(default=400, ge=1)
+    header_timeout: float = Field(default=10.0, gt=0)
     sources: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
     webhooks: tuple[str, ...] = ()
     proxies: tuple[str, ...] = ()
-    loading: int = Field(default=60, gt=0)
+    load_timeout: int = Field(default=60, gt=0)
 
 
 class LineageSection(BaseModel):
@@ -135,16 +136,16 @@ class Settings(BaseSettings):
     Attributes:
         catalog: the metadata database; an SQLAlchemy URL, or a path for SQLite.
         warehouse: the location of blocks; a path or a URL that both Spark and fsspec can read.
-        lease: seconds without a heartbeat after which a run may be taken over.
-        logs: retention of run logs, in days.
-        history: retention of events, ended firings, stopped servers and idempotency keys of ingests, in days; the keys
-            are kept for at least a week.
+        run_lease: seconds without a heartbeat after which a run may be taken over.
+        log_retention_days: retention of run logs, in days.
+        history_retention_days: retention of events, ended firings, stopped servers and idempotency keys of ingests,
+            in days; the keys are kept for at least a week.
         verify: verification of blocks when they are read: file names and `sizes`, or `checksums` as well.
         provenance: the provenance references that retain blocks, `logical` or `physical`.
         spark: the Spark to use.
         retry: retries of transient failures.
         sizes: size thresholds of the physical strategies.
-        gather: limits of one block from a watched directory.
+        scan: limits of one block from a watched directory.
         serve: settings of a server.
         lineage: destination of OpenLineage events; none are sent if omitted.
     """
@@ -154,15 +155,15 @@ class Settings(BaseSettings):
     )
     catalog: str = ".kilonova/catalog.db"
     warehouse: str = ".kilonova/warehouse"
-    lease: float = Field(default=30.0, gt=0)
-    logs: int = Field(default=90, ge=1)
-    history: float = Field(default=90.0, gt=0)
+    run_lease: float = Field(default=30.0, gt=0)
+    log_retention_days: int = Field(default=90, ge=1)
+    history_retention_days: float = Field(default=90.0, gt=0)
     verify: str = Field(default="sizes", pattern="^(sizes|checksums)$")
     provenance: str = Field(default="logical", pattern="^(logical|physical)$")
     spark: SparkSection = Field(default_factory=SparkSection)
     retry: RetrySection = Field(default_factory=RetrySection)
     sizes: SizesSection = Field(default_factory=SizesSection)
-    gather: GatherSection = Field(default_factory=GatherSection)
+    scan: ScanSection = Field(default_factory=ScanSection)
     serve: ServeSection = Field(default_factory=ServeSection)
     lineage: LineageSection | None = None
 
@@ -199,11 +200,23 @@ def load_settings(directory: Path, **given: Any) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            hint = closest_name(str(first["loc"][-1]), _names(first["loc"][:-1]))
+            raise SettingsError(f"there is no setting {name}", path=str(file), hint=hint) from None
         raise SettingsError(
-            f"the setting {name} is wrong: {first['msg']}", path=str(file), hint="See the page on settings"
+            f"the setting {name} is invalid: {first['msg']}", path=str(file), hint="See the page on settings"
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"the file is not TOML: {error}", path=str(file)) from None
+
+
+def _names(section: tuple[int | str, ...]) -> list[str]:
+    """Return the names of the settings in a section."""
+    model: type[BaseModel] = Settings
+    for part in section:
+        found = model.model_fields[str(part)].annotation
+        model = next(each for each in (found, *get_args(found)) if isinstance(each, type))
+    return list(model.model_fields)
 
 
 def catalog_url(settings: Settings, directory: Path) -> str:

@@ -180,7 +180,7 @@ class Warehouse:
                     return self.as_delta(after, encoding, schema)
                 return algebra.diff(before, after, encoding, schema, self.functions)
             case ChangesRead(old=old, delta=delta):
-                small = sum(block.statistics.bytes for block in delta.deltas) <= self.sizes.broadcast
+                small = sum(block.statistics.bytes for block in delta.deltas) <= self.sizes.broadcast_max
                 how = Strategy.BROADCAST if small else Strategy.SHUFFLED
                 how = Strategy.TOGETHER if self._blocks.together else how
                 return algebra.strong(
@@ -324,7 +324,7 @@ class Warehouse:
         layout = jobs.Layout(
             key=key_of(encoding),
             buckets=buckets_for(expected or 0, None, self.sizes) if isinstance(kind, Base) and key_of(encoding) else 0,
-            single=expected is not None and expected <= self.sizes.single,
+            single=expected is not None and expected <= self.sizes.single_task_max,
             trusted=derived and not isinstance(kind, Base),
         )
         rows = conform(frame, columns)
@@ -466,7 +466,7 @@ class Warehouse:
             delta = DeltaRead(start=old.at, end=block.end, schema=schema, encoding=encoding, deltas=(block,))
             added = self.open(delta).where(on.weight(block.kind, encoding) > 0)
             touched = on.values(added, check).distinct()
-            touched = F.broadcast(touched) if block.statistics.bytes <= self.sizes.broadcast else touched
+            touched = F.broadcast(touched) if block.statistics.bytes <= self.sizes.broadcast_max else touched
         on.check_repeated(check, jobs.fetch(on.repeated(self.open(after), check, touched)))
 
     def _strengthened(
@@ -488,10 +488,10 @@ class Warehouse:
         """
         before = self.open(replace(old, schema=schema))
         whole = sum(block.statistics.bytes for block in old.blocks)
-        alone = size is not None and size + whole <= self.sizes.single
+        alone = size is not None and size + whole <= self.sizes.single_task_max
         if alone:
             before, delta = before.coalesce(1).hint("merge"), delta.coalesce(1)
-        elif whole <= self.sizes.broadcast:
+        elif whole <= self.sizes.broadcast_max:
             before = F.broadcast(before)
         elif old.base is not None and self._blocks.aligned(old.base):
             delta = delta.repartition(old.base.buckets, *map(column, key_of(encoding)))
@@ -518,7 +518,7 @@ class Warehouse:
         layout = jobs.Layout(
             key=key_of(encoding),
             buckets=buckets,
-            single=expected <= self.sizes.single,
+            single=expected <= self.sizes.single_task_max,
             trusted=True,
             arranged=aligned and base is not None and 0 < buckets == base.buckets,
         )
@@ -548,7 +548,7 @@ class Warehouse:
         self._verification.check(deltas, checksums=True)
         first, size = deltas[0], sum(block.statistics.bytes for block in deltas)
         blocks = self._blocks.by_one() if together(deltas, self.sizes) else self._blocks
-        layout = jobs.Layout(key=(), buckets=0, single=size <= self.sizes.single, trusted=True, arranged=False)
+        layout = jobs.Layout(key=(), buckets=0, single=size <= self.sizes.single_task_max, trusted=True, arranged=False)
         kind = Delta(first.start, deltas[-1].end)
         rows = blocks.plain(deltas, first.columns)
         return self._written(rows, name, kind, first.schema, first.columns, first.encoding, layout)
@@ -571,7 +571,7 @@ class Warehouse:
         stored = self.storage.recorded(name)
         size = sum(file.size for file in stored)
         # Spark repartitions once more to group by floating-point keys; and large inputs may yield few rows.
-        buckets = 0 if seen.misplaced or 4 * size < self.sizes.bucketed else layout.buckets
+        buckets = 0 if seen.misplaced or 4 * size < self.sizes.bucketing_min else layout.buckets
         if buckets:
             stored = self.storage.name_buckets(name, stored)
         removals = 0 if isinstance(encoding, Append) and not isinstance(kind, Base) else seen.removals
@@ -628,8 +628,8 @@ class Warehouse:
                 self.open(delta),
                 encoding.key,
                 schema,
-                broadcast=size <= self.sizes.broadcast,
-                single=size + sum(other.statistics.bytes for other in old.blocks) <= self.sizes.single,
+                broadcast=size <= self.sizes.broadcast_max,
+                single=size + sum(other.statistics.bytes for other in old.blocks) <= self.sizes.single_task_max,
             )
         elif old.blocks:
             counts = algebra.counted(self.open(ChangesRead(old=old, delta=delta)))
@@ -652,10 +652,10 @@ class Warehouse:
         delta = self.open(DeltaRead(start=old.at, end=block.end, schema=schema, encoding=Changes(), deltas=(block,)))
         before = self._snapshot(old, schema)
         size = sum(each.statistics.bytes for each in (block, *old.blocks))
-        if size > self.sizes.single:
+        if size > self.sizes.single_task_max:
             touched = delta if key else delta.where(column("_weight") < 0)
             before = algebra.among(
-                before, touched, key or schema.names, broadcast=block.statistics.bytes <= self.sizes.broadcast
+                before, touched, key or schema.names, broadcast=block.statistics.bytes <= self.sizes.broadcast_max
             )
         wrong = jobs.fetch(algebra.misapplied(self.as_changes(before), delta, key, schema), 1)
         if not wrong:

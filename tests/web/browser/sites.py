@@ -30,7 +30,7 @@ class Site:
 @contextmanager
 def answering(place: Path, server: SparkOperations | None = None, *, port: int = 0) -> Iterator[Site]:
     """A server over the project in a directory, until the end of the block."""
-    settings = {"port": port, "upload": 1, "rate": OFTEN, "guesses": OFTEN}
+    settings = {"port": port, "max_upload_mb": 1, "rate_limit": OFTEN, "failed_auth_limit": OFTEN}
     with (
         open_project(place, serve=settings, spark={"analyse": False}) as project,
         serve_http(server or Prompt(), project) as address,

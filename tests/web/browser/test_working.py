@@ -28,7 +28,7 @@ def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One worker is shared by all tests: starting it takes longer than most of what they do."""
     place = tmp_path_factory.mktemp("working") / "shop"
     place.mkdir()
-    settings = {"workers": 1, "grace": 1.0, "tidy": 0.0, "port": 0, "upload": 1}
+    settings = {"workers": 1, "shutdown_grace": 1.0, "maintenance_interval": 0.0, "port": 0, "max_upload_mb": 1}
     with open_project(place, serve=settings, spark={"analyse": False}) as project:
         project.create()
         with serving(place, **settings) as server, serve_http(server, project) as address:

@@ -195,7 +195,7 @@ def channel_routes(context: RouteContext) -> APIRouter:
         """Insert the rows of the request's body into a source channel, as one block."""
         options, key = _pairs(option), _unquoted(key)
         await run_in_threadpool(project.require_channel, name)
-        sent = await receive_upload(request, f"upload.{format}", project.settings.serve.upload)
+        sent = await receive_upload(request, f"upload.{format}", project.settings.serve.max_upload_mb)
         arguments: dict[str, Any] = {
             "channel": name,
             "source": str(sent.file),
