@@ -17,7 +17,7 @@ def eventful(catalog: Catalog) -> Catalog:
     with catalog.writing() as tx:
         for number, (kind, binding, named) in enumerate(product(KINDS[:3], (None, "a", "b"), channels)):
             events.record(tx, kind, binding=binding, channels=named, run=number)
-        events.record(tx, EventKind.SERVER_SILENT, said="one")
+        events.record(tx, EventKind.SERVER_SILENT, text="one")
     return catalog
 
 

@@ -18,13 +18,13 @@ from tests.schedule.test_garbage import a_block
 BASE, DELTA = 1_000_000, 10_000
 
 
-def a_stretch(count: int, readings: tuple[int, ...], *, appended: bool = False) -> DeltaStack:
+def a_stack(count: int, readings: tuple[int, ...], *, appended: bool = False) -> DeltaStack:
     return DeltaStack(channel="c", appended=appended, base=BASE, count=count, deltas=count * DELTA, readings=readings)
 
 
 def merging(count: int) -> float:
-    """What a reading pays that merges so many deltas, by the definition of `paid`."""
-    return a_stretch(count, (count,)).paid
+    """What a reading pays that merges so many deltas, by the definition of `read_cost`."""
+    return a_stack(count, (count,)).read_cost
 
 
 def by_policy(history: str) -> float:
@@ -36,9 +36,9 @@ def by_policy(history: str) -> float:
         else:
             spent += merging(count)
             readings = (*readings, count) if count else readings
-        stretch = a_stretch(count, readings)
-        if select_for_compaction([stretch]):
-            spent += stretch.price
+        stack = a_stack(count, readings)
+        if select_for_compaction([stack]):
+            spent += stack.compaction_cost
             count, readings = 0, ()
     return spent
 
@@ -51,7 +51,7 @@ def by_foresight(history: str) -> float:
         for count, spent in best.items():
             now = count + (event == "a")
             paid = spent + (merging(now) if event == "r" else 0.0)
-            price = a_stretch(now, ()).price
+            price = a_stack(now, ()).compaction_cost
             for left, cost in ((now, paid), (0, paid + price)):
                 after[left] = min(cost, after.get(left, math.inf))
         best = after
@@ -60,14 +60,14 @@ def by_foresight(history: str) -> float:
 
 @given(st.text("ar", max_size=120))
 def test_no_more_than_a_few_times_is_spent_of_what_foresight_would_have(history: str) -> None:
-    slack = a_stretch(120, (120,)).paid + a_stretch(120, ()).price
+    slack = a_stack(120, (120,)).read_cost + a_stack(120, ()).compaction_cost
     assert by_policy(history) <= 3 * by_foresight(history) + slack
 
 
 @given(st.integers(1, 60), st.lists(st.integers(1, 60), max_size=40))
 def test_reading_more_makes_compacting_more_worthwhile(count: int, readings: list[int]) -> None:
-    some, more = a_stretch(count, tuple(readings)), a_stretch(count, (*readings, count))
-    assert some.worth <= more.worth
+    some, more = a_stack(count, tuple(readings)), a_stack(count, (*readings, count))
+    assert some.score <= more.score
 
 
 def test_what_nobody_reads_is_left_alone_until_it_wastes_space() -> None:
@@ -80,12 +80,12 @@ def test_what_nobody_reads_is_left_alone_until_it_wastes_space() -> None:
 
 
 def test_a_channel_may_have_another_policy() -> None:
-    often = a_stretch(8, (8,) * 60)
+    often = a_stack(8, (8,) * 60)
     assert select_for_compaction([often]) == ("c",)
     assert select_for_compaction([replace(often, policy=Manual())]) == ()
-    assert select_for_compaction([a_stretch(8, ())]) == ()
-    assert select_for_compaction([replace(a_stretch(8, ()), policy=MaxDeltas(deltas=8))]) == ("c",)
-    assert select_for_compaction([replace(a_stretch(8, ()), policy=MaxDeltas(deltas=9))]) == ()
+    assert select_for_compaction([a_stack(8, ())]) == ()
+    assert select_for_compaction([replace(a_stack(8, ()), policy=MaxDeltas(deltas=8))]) == ("c",)
+    assert select_for_compaction([replace(a_stack(8, ()), policy=MaxDeltas(deltas=9))]) == ()
     for wrong in (
         lambda: MaxDeltas(deltas=0),
         lambda: CostBased(max_amplification=0),
@@ -97,9 +97,9 @@ def test_a_channel_may_have_another_policy() -> None:
 
 def test_putting_appended_rows_together_is_cheaper_than_merging() -> None:
     readings = (8,) * 6
-    assert a_stretch(8, readings).worth >= 1
-    assert a_stretch(8, readings, appended=True).worth < 1
-    assert a_stretch(8, (8,) * 30, appended=True).worth >= 1
+    assert a_stack(8, readings).score >= 1
+    assert a_stack(8, readings, appended=True).score < 1
+    assert a_stack(8, (8,) * 30, appended=True).score >= 1
 
 
 def deltas_of(sizes: list[int], begin: int = 0) -> list[Block]:
@@ -161,7 +161,7 @@ def test_only_deltas_that_add_rows_of_the_same_columns_here_are_put_together() -
 
 
 def test_deltas_are_put_together_where_the_channel_is_not_worth_compacting() -> None:
-    idle = replace(a_stretch(99, (), appended=True), crowded=True)
+    idle = replace(a_stack(99, (), appended=True), crowded=True)
     assert channels_to_merge([idle]) == ("c",)
     assert channels_to_merge([replace(idle, policy=Manual()), replace(idle, policy=MaxDeltas(deltas=1000))]) == ()
     assert channels_to_merge([replace(idle, readings=(99,) * 10)]) == ()

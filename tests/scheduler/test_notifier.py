@@ -42,7 +42,7 @@ def tell(project: Project, *kinds: EventKind) -> list[int]:
     numbers = []
     for kind in kinds:
         with project.catalog.writing() as tx:
-            events.record(tx, kind, run=7, channels=["clicks"], said="no luck, ä")
+            events.record(tx, kind, run=7, channels=["clicks"], text="no luck, ä")
             numbers.append(events.newest(tx))
     return numbers
 

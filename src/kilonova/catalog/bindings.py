@@ -176,7 +176,7 @@ def put(tx: Transaction, workflow: str, bindings: Iterable[Binding]) -> None:
     numbers = tx.connection.execute(select(table.c.name, table.c.id).where(table.c.workflow == workflow))
     triggers = {row.id: wanted[row.name].triggers if row.name in wanted else () for row in numbers}
     _put_triggers(tx, workflow, triggers)
-    events.record(tx, EventKind.APPLIED, said=workflow)
+    events.record(tx, EventKind.APPLIED, text=workflow)
 
 
 def _update_each(tx: Transaction, table: Table, rows: list[dict[str, Any]]) -> None:
@@ -221,7 +221,7 @@ def forget(tx: Transaction, channel: str) -> None:
     table = tables.trigger
     named = cast(table.c.definition, Text).contains(json.dumps(channel), autoescape=True)
     _reset_triggers(tx, select(table).where(table.c.active, named), channel)
-    events.record(tx, EventKind.APPLIED, said=f"the channel {channel} was dropped")
+    events.record(tx, EventKind.APPLIED, text=f"the channel {channel} was dropped")
 
 
 def reset_triggers(tx: Transaction, tasks: Iterable[str]) -> None:
@@ -268,4 +268,4 @@ def pause(tx: Transaction, name: str, paused: bool, who: str) -> None:
             .where(tables.trigger.c.binding_id == number, tables.trigger.c.active)
             .values(next_check=tx.now)
         )
-    events.record(tx, EventKind.PAUSED if paused else EventKind.RESUMED, binding=name, said=f"by {who}")
+    events.record(tx, EventKind.PAUSED if paused else EventKind.RESUMED, binding=name, text=f"by {who}")

@@ -56,7 +56,7 @@ def delta_stacks(tx: Transaction, name: str | None = None) -> list[DeltaStack]:
     for row in rows:
         if row.id in deltas:
             encoding = codec.encoding_from_json(row.encoding)
-            stretch = DeltaStack(
+            stack = DeltaStack(
                 channel=row.name,
                 appended=is_append_only(encoding),
                 base=bases.get(row.id, (0, 0))[1],
@@ -66,7 +66,7 @@ def delta_stacks(tx: Transaction, name: str | None = None) -> list[DeltaStack]:
                 policy=codec.policy_from_json(row.policy),
                 crowded=isinstance(encoding, Append) and bool(small(deltas[row.id])),
             )
-            found.append(stretch)
+            found.append(stack)
     return found
 
 

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, select, text, union_all
+from sqlalchemy import Row, delete, func, insert, select, union_all
+from sqlalchemy import text as sql_text
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import NOTICE, Transaction, contains_name
@@ -25,16 +26,16 @@ def record(
     run: int | None = None,
     binding: str | None = None,
     channels: Iterable[str] = (),
-    said: str = "",
+    text: str = "",
 ) -> None:
     """Record an event, and notify connections that wait for events."""
     tx.connection.execute(
         insert(tables.event).values(
-            time=tx.now, kind=kind.value, run=run, binding=binding, channels=list(channels), text=said
+            time=tx.now, kind=kind.value, run=run, binding=binding, channels=list(channels), text=text
         )
     )
     if tx.connection.dialect.name == "postgresql":
-        tx.connection.execute(text(f"NOTIFY {NOTICE}"))
+        tx.connection.execute(sql_text(f"NOTIFY {NOTICE}"))
 
 
 _KINDS = {

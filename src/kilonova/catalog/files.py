@@ -157,7 +157,7 @@ def end_scan(
     earliest = tx.now + max(tx.now - began, timedelta(seconds=1))
     before = tx.connection.execute(select(tables.channel.c.scan_error).where(tables.channel.c.name == channel))
     if error is not None and error != before.scalar():
-        events.record(tx, EventKind.DIRECTORY_UNREADABLE, channels=[channel], said=f"{channel}: {error}")
+        events.record(tx, EventKind.DIRECTORY_UNREADABLE, channels=[channel], text=f"{channel}: {error}")
     _set(tx, channel, next_scan=max(earliest, min(regular, settles or regular)), scan_error=error)
     ready = select(file.c.key).where(mine, file.c.state == FileState.READY.value).limit(1)
     return ScanResult(ready=tx.connection.execute(ready).first() is not None, settles=settles, error=error)
@@ -209,8 +209,8 @@ def record(tx: Transaction, channel: str, verdicts: Mapping[str, tuple[Fingerpri
         tx.connection.execute(update(tables.file).where(*_one(number, path)).values(changed=tx.now))
     if late:
         others = f", and {len(late) - 1} others" if len(late) > 1 else ""
-        said = f"{channel}: {late[0]}{others}: changed after it was taken, which is not taken again"
-        events.record(tx, EventKind.FILE_CHANGED, channels=[channel], said=said)
+        text = f"{channel}: {late[0]}{others}: changed after being ingested; the change is not ingested"
+        events.record(tx, EventKind.FILE_CHANGED, channels=[channel], text=text)
     seen = {path: item for path, item in verdicts.items() if item[1] is not FileDecision.TELL}
     keys = [key_of(path) for path in seen]
     tx.connection.execute(delete(tables.file).where(tables.file.c.channel_id == number, tables.file.c.key.in_(keys)))
@@ -319,7 +319,7 @@ def resolve_files(tx: Transaction, run: int, channel: str, file_outcomes: Sequen
                     EventKind.FILE_QUARANTINED,
                     run=run,
                     channels=[channel],
-                    said=f"{channel}: {fate.path}: {fate.error}",
+                    text=f"{channel}: {fate.path}: {fate.error}",
                 )
             case None:
                 count += tx.connection.execute(delete(tables.file).where(where)).rowcount

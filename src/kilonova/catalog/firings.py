@@ -147,7 +147,7 @@ def _insert(tx: Transaction, binding: str, trigger: int | None, occurrence: str,
             attempts=0,
         )
     )
-    events.record(tx, EventKind.FIRED, binding=binding, said=occurrence)
+    events.record(tx, EventKind.FIRED, binding=binding, text=occurrence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +320,7 @@ def fail(tx: Transaction, claimed: Claim, error: str) -> None:
     """Record claimed firings as failed, as no run can be started, if the server still holds the claim."""
     if mine := _still(tx, claimed):
         _move(tx, mine, FiringEvent.FAIL)
-        events.record(tx, EventKind.FAILED, binding=claimed.binding, said=error)
+        events.record(tx, EventKind.FAILED, binding=claimed.binding, text=error)
 
 
 def requeue(tx: Transaction, claimed: Claim, *, counted: bool) -> None:
@@ -367,7 +367,7 @@ def _report_stuck(tx: Transaction, which: ColumnElement[bool], why: str) -> None
     ).all()
     for row in rows:
         tx.connection.execute(update(table).where(table.c.id == row.id).values(stuck=True))
-        events.record(tx, EventKind.STUCK, binding=row.name, said=f"firing {row.id}, for {row.occurrence}: {why}")
+        events.record(tx, EventKind.STUCK, binding=row.name, text=f"firing {row.id}, for {row.occurrence}: {why}")
 
 
 def _still(tx: Transaction, claimed: Claim) -> list[int]:

@@ -135,7 +135,7 @@ def put_recovered(
                 text(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), (SELECT max(id) FROM {table}))")
             )
     recovered = [each.name for each in channels if each.blocks]
-    events.record(tx, EventKind.RECOVERED, run=number, channels=recovered, said="the catalog was recovered")
+    events.record(tx, EventKind.RECOVERED, run=number, channels=recovered, text="the catalog was recovered")
     return number
 
 

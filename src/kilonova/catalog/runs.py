@@ -353,7 +353,7 @@ def _end(tx: Transaction, run: int, event: RunEvent, error: str | None, failure:
         run=run,
         binding=tx.connection.execute(select(tables.run.c.binding).where(tables.run.c.id == run)).scalar(),
         channels=written_by(tx, run),
-        said=printable or "",
+        text=printable or "",
     )
     if failure is not None:
         _release(tx, run)

@@ -62,7 +62,7 @@ def register(tx: Transaction, name: str, release: str, lease: timedelta) -> None
             name=name, release=release, state=ALIVE, started=tx.now, lease_until=tx.now + lease
         )
     )
-    events.record(tx, EventKind.SERVER_STARTED, said=name)
+    events.record(tx, EventKind.SERVER_STARTED, text=name)
 
 
 def heartbeat(tx: Transaction, name: str, lease: timedelta) -> bool:
@@ -84,7 +84,7 @@ def deregister(tx: Transaction, name: str) -> None:
     tx.connection.execute(
         update(tables.server).where(tables.server.c.name == name, tables.server.c.state == ALIVE).values(state=STOPPED)
     )
-    events.record(tx, EventKind.SERVER_STOPPED, said=name)
+    events.record(tx, EventKind.SERVER_STOPPED, text=name)
 
 
 def expire(tx: Transaction) -> list[str]:
@@ -97,7 +97,7 @@ def expire(tx: Transaction) -> list[str]:
     silent = list(tx.connection.execute(query).scalars())
     for name in silent:
         tx.connection.execute(update(tables.server).where(tables.server.c.name == name).values(state=SILENT))
-        events.record(tx, EventKind.SERVER_SILENT, said=name)
+        events.record(tx, EventKind.SERVER_SILENT, text=name)
     return silent
 
 

@@ -274,8 +274,8 @@ def compaction_policy(
                 item.count,
                 render.size(item.deltas),
                 len(item.readings),
-                render.size(round(item.paid)),
-                render.size(round(item.price)),
+                render.size(round(item.read_cost)),
+                render.size(round(item.compaction_cost)),
                 describe_policy(item.policy),
             )
             for item in found

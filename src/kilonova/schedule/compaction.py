@@ -71,25 +71,25 @@ class DeltaStack:
     crowded: bool = False
 
     @property
-    def paid(self) -> float:
+    def read_cost(self) -> float:
         """Merge cost that its readers have paid, in bytes."""
         share = sum(_OPEN * count if self.appended else _MERGE * math.sqrt(count) for count in self.readings)
         return share * (self.base + self.deltas)
 
     @property
-    def price(self) -> float:
+    def compaction_cost(self) -> float:
         """Cost of compacting it, in bytes."""
         return _BUY * (self.base + self.deltas)
 
     @property
-    def worth(self) -> float:
+    def score(self) -> float:
         """Score of compacting it; from 1 on it is compacted."""
         match self.policy:
             case CostBased(max_amplification=most):
                 if not self.deltas:
                     return 0.0
                 wasted = 0.0 if self.appended else self.deltas / max(most * self.base, _LITTLE)
-                return max(self.paid / self.price, wasted)
+                return max(self.read_cost / self.compaction_cost, wasted)
             case MaxDeltas(deltas=deltas):
                 return self.count / deltas
             case Manual():
@@ -98,7 +98,7 @@ class DeltaStack:
                 assert_never(self.policy)
 
 
-def select_for_compaction(stretches: Iterable[DeltaStack]) -> tuple[str, ...]:
+def select_for_compaction(stacks: Iterable[DeltaStack]) -> tuple[str, ...]:
     """Return the channels to compact, those with the highest score first.
 
     >>> rarely = DeltaStack(channel="a", appended=False, base=100, count=9, deltas=10, readings=(1, 2, 3))
@@ -106,14 +106,14 @@ def select_for_compaction(stretches: Iterable[DeltaStack]) -> tuple[str, ...]:
     >>> select_for_compaction([rarely, often])
     ('b',)
     """
-    ranked = sorted(stretches, key=lambda each: (-each.worth, each.channel))
-    return tuple(each.channel for each in ranked if each.worth >= 1)
+    ranked = sorted(stacks, key=lambda each: (-each.score, each.channel))
+    return tuple(each.channel for each in ranked if each.score >= 1)
 
 
-def channels_to_merge(stretches: Iterable[DeltaStack]) -> tuple[str, ...]:
+def channels_to_merge(stacks: Iterable[DeltaStack]) -> tuple[str, ...]:
     """Return the channels whose small deltas are to be merged: those that are not to be compacted as a whole."""
-    weighed = (each for each in stretches if isinstance(each.policy, CostBased))
-    return tuple(sorted(each.channel for each in weighed if each.crowded and each.worth < 1))
+    weighed = (each for each in stacks if isinstance(each.policy, CostBased))
+    return tuple(sorted(each.channel for each in weighed if each.crowded and each.score < 1))
 
 
 def mergeable_runs(deltas: Sequence[Block], cursors: Collection[int], *, few: bool) -> tuple[tuple[Block, ...], ...]:

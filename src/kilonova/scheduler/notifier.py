@@ -225,8 +225,8 @@ class Notifier:
             if not subscriptions.record(tx, known, self._holder, refused.standing):
                 return None
             if refused.given_up and event.kind is not EventKind.DELIVERY_FAILED:  # or giving up would repeat endlessly
-                said = f"{name} was not told of event {event.number} ({event.kind.value}): {problem}"
-                events.record(tx, EventKind.DELIVERY_FAILED, run=event.run, binding=event.binding, said=said)
+                text = f"{name} was not notified of event {event.number} ({event.kind.value}): {problem}"
+                events.record(tx, EventKind.DELIVERY_FAILED, run=event.run, binding=event.binding, text=text)
         log.warning("%s was not told of event %s: %s", name, event.number, problem)
         return refused.standing
 

@@ -177,7 +177,7 @@ def verify_some(catalog: Catalog, storage: Storage, age: timedelta, seconds: flo
             stored_blocks.set_verified(tx, done)
             for each in still:
                 problem = f"the block {each.block.kind} is damaged: {each.damages[0]}; see: kilonova fsck"
-                events.record(tx, EventKind.DAMAGED, channels=(each.block.channel,), said=problem)
+                events.record(tx, EventKind.DAMAGED, channels=(each.block.channel,), text=problem)
     return still
 
 

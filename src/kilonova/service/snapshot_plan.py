@@ -25,9 +25,9 @@ class SnapshotPlan:
         ratio: the bytes to read as a multiple of the bytes of the base, about the size that compaction would leave;
             None without a base.
         policy: the policy of automatic compaction, as text.
-        paid: the merge cost that readers have paid since the newest base was written, in bytes; None if there is
+        read_cost: the merge cost that readers have paid since the newest base was written, in bytes; None if there is
             nothing to merge at the newest point, or it is being compacted.
-        price: the cost of compaction, in bytes; None likewise.
+        compaction_cost: the cost of compaction, in bytes; None likewise.
     """
 
     at: int
@@ -38,8 +38,8 @@ class SnapshotPlan:
     buckets_aligned: bool
     ratio: float | None
     policy: str
-    paid: float | None
-    price: float | None
+    read_cost: float | None
+    compaction_cost: float | None
 
 
 def snapshot_plan(tx: Transaction, channel: str, at: int | None = None) -> SnapshotPlan:
@@ -55,7 +55,7 @@ def snapshot_plan(tx: Transaction, channel: str, at: int | None = None) -> Snaps
     """
     state = channel_store.channel_state(tx, channel)
     snapshot = state.snapshot(state.latest_distinct if at is None else at)
-    stretch = next(iter(delta_stacks(tx, channel)), None)
+    stack = next(iter(delta_stacks(tx, channel)), None)
     size = sum(block.statistics.bytes for block in snapshot.blocks)
     base = snapshot.base
     return SnapshotPlan(
@@ -67,6 +67,6 @@ def snapshot_plan(tx: Transaction, channel: str, at: int | None = None) -> Snaps
         buckets_aligned=base is not None and base.buckets > 0,
         ratio=size / base.statistics.bytes if base is not None and base.statistics.bytes else None,
         policy=describe_policy(channel_store.policy(tx, channel)),
-        paid=None if stretch is None else stretch.paid,
-        price=None if stretch is None else stretch.price,
+        read_cost=None if stack is None else stack.read_cost,
+        compaction_cost=None if stack is None else stack.compaction_cost,
     )

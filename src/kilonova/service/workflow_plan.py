@@ -613,4 +613,4 @@ def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
         wanted = (item.binding for item in plan.bindings if item.action is not Action.DROP)
         bindings.put(tx, plan.workflow, wanted)
     elif not plan.empty:
-        events.record(tx, EventKind.APPLIED, said=plan.workflow)
+        events.record(tx, EventKind.APPLIED, text=plan.workflow)

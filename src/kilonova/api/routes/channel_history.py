@@ -112,8 +112,8 @@ class SnapshotPlanResponse:
         buckets_aligned: whether deltas can be merged without moving the rows of the base.
         ratio: bytes to read as a multiple of the base's.
         policy: the channel's compaction policy, as text.
-        paid: cost of merging since the newest base, in bytes; None where nothing is merged.
-        price: cost of compacting, in bytes; None likewise.
+        read_cost: cost of merging since the newest base, in bytes; None where nothing is merged.
+        compaction_cost: cost of compacting, in bytes; None likewise.
     """
 
     at: int
@@ -124,8 +124,8 @@ class SnapshotPlanResponse:
     buckets_aligned: bool
     ratio: float | None
     policy: str
-    paid: float | None
-    price: float | None
+    read_cost: float | None
+    compaction_cost: float | None
 
 
 def channel_history_routes(context: RouteContext) -> APIRouter:
@@ -216,6 +216,6 @@ def _assembly_shown(found: SnapshotPlan) -> SnapshotPlanResponse:
         buckets_aligned=found.buckets_aligned,
         ratio=found.ratio,
         policy=found.policy,
-        paid=found.paid,
-        price=found.price,
+        read_cost=found.read_cost,
+        compaction_cost=found.compaction_cost,
     )

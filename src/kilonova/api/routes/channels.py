@@ -79,8 +79,8 @@ class DeltaStackResponse:
         deltas: number of deltas after it.
         bytes: their size.
         readings: number of times they were merged.
-        paid: cost of these merges, in bytes.
-        price: cost of compacting, in bytes.
+        read_cost: cost of these merges, in bytes.
+        compaction_cost: cost of compacting, in bytes.
         policy: the compaction policy, as text.
     """
 
@@ -89,8 +89,8 @@ class DeltaStackResponse:
     deltas: int
     bytes: int
     readings: int
-    paid: float
-    price: float
+    read_cost: float
+    compaction_cost: float
     policy: str
 
 
@@ -277,8 +277,8 @@ def channel_routes(context: RouteContext) -> APIRouter:
                 deltas=each.count,
                 bytes=each.deltas,
                 readings=len(each.readings),
-                paid=each.paid,
-                price=each.price,
+                read_cost=each.read_cost,
+                compaction_cost=each.compaction_cost,
                 policy=describe_policy(each.policy),
             )
             for each in project.delta_stacks()
