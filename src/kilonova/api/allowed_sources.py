@@ -28,7 +28,7 @@ def check_source_allowed(settings: ServeSection, source: str, format: str | None
     """
     if not any(lies_in(source, place) for place in settings.sources):
         raise AccessDenied(
-            403, "the server may not read files there", hint="List the place in the server's serve.sources"
+            403, "the server may not read files there", hint="List the location in the server's serve.sources"
         )
     if format is not None and format not in (*_FILES, *settings.formats):
         raise AccessDenied(
@@ -45,7 +45,7 @@ def check_reader_options(options: Mapping[str, str]) -> None:
     for name in options:
         if not re.fullmatch("[A-Za-z]+", name) or name.lower() in ("path", "paths"):
             raise SettingsError(
-                f"the option {name!a} is none of how a file is read", hint="Use such as header, sep or encoding"
+                f"the option {name!a} is not an option of reading files", hint="Use options such as header, sep or encoding"
             )
 
 

@@ -26,7 +26,7 @@ from kilonova.errors import SettingsError
 from kilonova.model.role import Role
 from kilonova.service.settings import ServeSection
 
-MAKE_TOKEN = "Make one with: kilonova token create NAME --role admin"
+MAKE_TOKEN = "Create one with: kilonova token create NAME --role admin"
 
 
 class AccessDenied(Exception):
@@ -101,7 +101,7 @@ class Authenticator:
                 self._limited(self._guesses, "wrong tokens", address)
             raise AccessDenied(401, "a valid token is needed", hint="Send Authorization: Bearer TOKEN")
         elif token:
-            raise AccessDenied(401, "this needs a token, and there are none yet", hint=MAKE_TOKEN)
+            raise AccessDenied(401, "this needs a token, and no tokens exist yet", hint=MAKE_TOKEN)
         else:
             _refuse_foreign(request)
         who = holder.name if holder else f"at {address}"
@@ -139,7 +139,7 @@ class Authenticator:
     def _limited(self, rate: RateLimitItem, what: str, who: str) -> None:
         if not self._limiter.hit(rate, what, who):
             wait = self._limiter.get_window_stats(rate, what, who).reset_time - time.time()
-            problem = f"too many {what}: {rate} are let in"
+            problem = f"too many {what}: the limit is {rate}"
             raise AccessDenied(429, problem, hint="Try again later", wait=max(1, math.ceil(wait)))
 
 
@@ -174,7 +174,7 @@ def _refuse_foreign(request: Request) -> None:
     """
     host = request.headers.get("host", "")
     if not _is_this_machine(re.sub(r":\d*$", "", host).strip("[]")):
-        raise AccessDenied(403, "without tokens the server is spoken to as localhost only", hint=MAKE_TOKEN)
+        raise AccessDenied(403, "without tokens the server accepts requests to localhost only", hint=MAKE_TOKEN)
     check_same_origin(request)
 
 
@@ -186,7 +186,7 @@ def check_same_origin(request: Request) -> None:
     """
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != host:
-        raise AccessDenied(403, "no requests of other pages are taken", hint="Send Authorization: Bearer TOKEN")
+        raise AccessDenied(403, "requests from pages of other origins are refused", hint="Send Authorization: Bearer TOKEN")
 
 
 def _is_this_machine(host: str) -> bool:
@@ -210,7 +210,7 @@ def check_tokens_exist(catalog: Catalog, host: str) -> None:
         guarded = tokens.any_token(tx)
     if not guarded:
         raise SettingsError(
-            f"the server would listen on {host} to everybody, because there are no tokens", hint=MAKE_TOKEN
+            f"the server cannot listen on {host} without tokens, because everybody could use it", hint=MAKE_TOKEN
         )
 
 

@@ -72,14 +72,14 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": what}
     for status, what in (
         (401, "A valid token is needed."),
-        (403, "The token's role is too low, or a browser asks for a page of somebody else's."),
-        (404, "There is no such thing."),
-        (409, "Somebody else is at it, try again later; or has cancelled it."),
+        (403, "The role of the token is insufficient, or the request comes from a page of another origin."),
+        (404, "Not found."),
+        (409, "Conflict: another run holds the resource, or the run was cancelled."),
         (413, "The upload is too large."),
-        (422, "What is asked cannot be."),
-        (429, "There were too many requests, or wrong tokens: try again after `Retry-After` seconds."),
-        (500, "A defect of Kilonova."),
-        (503, "Spark, the warehouse or the catalog cannot be used now; `Retry-After` says whether waiting may help."),
+        (422, "The request is invalid."),
+        (429, "Too many requests or invalid tokens: retry after `Retry-After` seconds."),
+        (500, "Internal error: a defect of Kilonova."),
+        (503, "Spark, the warehouse or the catalog is unavailable; `Retry-After` is given if a retry may succeed."),
     )
 }
 """Error responses that any route may return, for the API documentation."""

@@ -58,7 +58,7 @@ def listen(app: FastAPI, context: RouteContext) -> Iterator[str]:
     if not _until(lambda: web.started or not thread.is_alive()) or not web.started:
         raise SettingsError(
             f"the server cannot listen on {settings.host}:{settings.port}",
-            hint="Give others: --host and --port, or serve.host and serve.port",
+            hint="Set --host and --port, or serve.host and serve.port",
         )
     port = web.servers[0].sockets[0].getsockname()[1]
     gc.freeze()  # objects that exist by now stay: scanning all of them in every collection would delay pages

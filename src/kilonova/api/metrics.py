@@ -18,12 +18,12 @@ class _Collector:
         """Yield the metrics."""
         counts = self._project.metrics()
         for name, what, label, values in (
-            ("kilonova_runs", "Runs, by how they stand", "state", counts.runs),
-            ("kilonova_firings", "Firings, by how they stand", "state", counts.firings),
-            ("kilonova_servers", "Servers, by how they stand", "state", counts.servers),
+            ("kilonova_runs", "Runs by state", "state", counts.runs),
+            ("kilonova_firings", "Firings by state", "state", counts.firings),
+            ("kilonova_servers", "Servers by state", "state", counts.servers),
             ("kilonova_channel_rows", "Rows in the live blocks of a channel", "channel", counts.rows),
             ("kilonova_channel_bytes", "Bytes in the live blocks of a channel", "channel", counts.bytes),
-            ("kilonova_channel_point", "The newest filled point of a channel", "channel", counts.points),
+            ("kilonova_channel_point", "Latest filled point of a channel", "channel", counts.points),
         ):
             metric = GaugeMetricFamily(name, what, labels=[label])
             for key, value in values.items():

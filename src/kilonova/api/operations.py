@@ -55,7 +55,7 @@ class WaitingClient(Protocol):
 
 def client_gone() -> Cancelled:
     """Return the error of a request whose client has disconnected; the client does not receive it."""
-    return Cancelled("the client has gone", hint="Ask again; give an ingest an Idempotency-Key, so that it comes once")
+    return Cancelled("the client has disconnected", hint="Repeat the request; an Idempotency-Key keeps an ingest from being inserted twice")
 
 
 class Operations:
@@ -86,10 +86,10 @@ class Operations:
             after.callback(then)
             ended = [name for name, asked in self._asked.items() if asked.outcome.done()]
             if len(self._asked) - len(ended) >= _UNENDED:
-                raise Conflict(f"{_UNENDED} operations wait for workers already", hint="Try again later")
+                raise Conflict(f"{_UNENDED} operations are already waiting for workers", hint="Try again later")
             pages = sum(asked.what == "page" and not asked.outcome.done() for asked in self._asked.values())
             if what == "page" and pages >= _PAGES:
-                raise SparkUnavailable(f"{_PAGES} pages wait for workers already", hint="Try again later")
+                raise SparkUnavailable(f"{_PAGES} pages are already waiting for workers", hint="Try again later")
             for name in ended[: max(0, len(ended) - _ENDED)]:
                 del self._asked[name]
             asked = Operation(name=uuid.uuid4().hex, what=what, outcome=self._server.operation(what, **arguments))
@@ -137,4 +137,4 @@ class Operations:
         try:
             return self._asked[name]
         except KeyError:
-            raise NotFound("there is no such operation", hint="Ask the server that took it; see the runs") from None
+            raise NotFound("there is no such operation", hint="Ask the server that accepted it, or see the runs") from None

@@ -157,7 +157,7 @@ def policy_from_json(value: dict[str, Any] | None) -> Policy:
         case {"policy": "manual"}:
             return Manual()
         case _:
-            raise CatalogError(f"{value} is no policy that this release knows", hint="Use the release that wrote it")
+            raise CatalogError(f"{value} is not a compaction policy that this release knows", hint="Use the release that wrote it")
 
 
 def encoding_from_json(value: dict[str, Any]) -> Encoding:
@@ -400,4 +400,4 @@ def subscription_from_json(name: str, value: dict[str, Any]) -> Subscription:
         case "lineage":
             return Lineage()
         case other:
-            raise CatalogError(f"the catalog names an unknown outlet, {other}", hint="Upgrade Kilonova")
+            raise CatalogError(f"the catalog names an unknown subscription, {other}", hint="Upgrade Kilonova")

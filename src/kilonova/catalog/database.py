@@ -360,7 +360,7 @@ class Catalog:
         except KilonovaError:
             raise
         except UnicodeEncodeError as error:
-            raise DeclarationError(f"the catalog cannot hold {error.object!a}", hint="Use whole characters") from None
+            raise DeclarationError(f"the catalog cannot hold {error.object!a}", hint="Use valid Unicode") from None
         except OperationalError as error:
             if (waited := _WAITS.get(getattr(error.orig, "sqlstate", ""))) is not None:
                 raise Conflict(f"the catalog is busy: {waited}", hint="Try again") from error
@@ -369,7 +369,7 @@ class Catalog:
             if _code(error.orig) in _FULL:
                 raise CatalogFull(
                     f"the disk of the catalog is full: {error.orig}",
-                    hint="Free some room: kilonova gc deletes what is not needed any more",
+                    hint="Free some space: kilonova gc deletes what is not needed any more",
                 ) from error
             if "readonly" in str(error.orig):
                 raise CatalogError(f"the catalog cannot be written: {error.orig}") from error
@@ -382,12 +382,12 @@ class Catalog:
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) == _HUNG:
                 raise CatalogUnavailable(
-                    "the database ended the transaction, because this process did nothing in it for too long",
+                    "the database ended the transaction, because it was idle for too long",
                     hint="Try again; nothing was written",
                 ) from error
             if "malformed" in str(error.orig) or "not a database" in str(error.orig):
                 raise CatalogError(f"{self.shown_url} is not a catalog: {self._said(error)}") from error
-            raise CatalogError(f"the catalog refused: {self._said(error)}") from error
+            raise CatalogError(f"the database rejected the statement: {self._said(error)}") from error
 
 
 _MASK = "***"
@@ -435,7 +435,7 @@ def _unsuitable(found: str) -> CatalogError:
     if found < REVISION:
         return CatalogError(f"the catalog is at revision {found}", hint="Bring it up with: kilonova init")
     return CatalogError(
-        f"the catalog was made by a newer release (revision {found}, this release knows up to {REVISION})",
+        f"the catalog was created by a newer release (revision {found}, this release knows up to {REVISION})",
         hint="Upgrade Kilonova; nothing was changed",
     )
 

@@ -324,7 +324,7 @@ def resolve_files(tx: Transaction, run: int, channel: str, file_outcomes: Sequen
             case None:
                 count += tx.connection.execute(delete(tables.file).where(where)).rowcount
     if count != len(file_outcomes):
-        raise BrokenInvariant("a run had not all of the files that it read", run=run, channel=channel)
+        raise BrokenInvariant("a run did not hold all files that it read", run=run, channel=channel)
 
 
 def retry_files(tx: Transaction, channel: str, path: str | None) -> int:

@@ -290,7 +290,7 @@ def launch(tx: Transaction, claimed: Claim, run: int) -> None:
         LeaseLost: another server has taken over some of the firings.
     """
     if len(_still(tx, claimed)) < len(claimed.firings):
-        raise LeaseLost("another server has taken over what was to be run", binding=claimed.binding, hint="Let it run")
+        raise LeaseLost("another server has taken over the firing", binding=claimed.binding, hint="Wait for its run")
     _move(tx, claimed.firings, FiringEvent.LAUNCH, run=run)
 
 
@@ -345,7 +345,7 @@ def _requeue(tx: Transaction, number: int, *, tried: bool, lost: bool) -> None:
         _move(tx, [number], FiringEvent.RELEASE)
         return
     _move(tx, [number], FiringEvent.FAIL)
-    times = f"tried {attempts} times in vain" if attempts >= ATTEMPTS else f"lost with its server {losses} times"
+    times = f"failed in all {attempts} attempts" if attempts >= ATTEMPTS else f"lost with its server {losses} times"
     _report_stuck(tx, table.c.id == number, times)
 
 

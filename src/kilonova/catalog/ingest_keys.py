@@ -42,17 +42,17 @@ def finished(tx: Transaction, channel: str, key: IdempotencyKey) -> int | None:
     run = int(row.run_id)
     if row.digest != key.digest:
         raise KeyReused(
-            f"the idempotency key {key.text!r} stands for an ingest of something else",
+            f"the idempotency key {key.text!r} belongs to another ingest",
             channel=channel,
             run=run,
             hint="Choose a new key for each ingest, and repeat one only with the same data and options",
         )
     if row.state == RunState.RUNNING.value:
         raise Conflict(
-            f"the ingest of the idempotency key {key.text!r} goes on",
+            f"the ingest with the idempotency key {key.text!r} is still running",
             channel=channel,
             run=run,
-            hint="Try again when it has ended: it is not carried out twice",
+            hint="Retry when it has ended; its rows are inserted once",
         )
     return run
 

@@ -33,7 +33,7 @@ def check_nothing_runs(tx: Transaction) -> None:
     )
     number = tx.connection.execute(running.limit(1)).scalar()
     if number is not None:
-        raise Conflict("a run goes on", run=int(number), hint="Stop all servers and runs, and recover then")
+        raise Conflict("a run is still running", run=int(number), hint="Stop all servers and runs, and recover then")
 
 
 def known_blocks(tx: Transaction) -> dict[str, list[FoundBlock]]:

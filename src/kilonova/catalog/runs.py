@@ -264,7 +264,7 @@ def cancel(tx: Transaction, run: int, who: str) -> None:
     if not _end(tx, run, RunEvent.CANCEL, f"cancelled by {who}", RunFailure.FINAL):
         found = find_run(tx, run)
         how = "" if found.error is None else f": {found.error}"
-        raise InvalidState(f"the run has ended already, as {found.state.value}{how}", run=run)
+        raise InvalidState(f"the run has already ended, as {found.state.value}{how}", run=run)
 
 
 def any_expired(tx: Transaction) -> bool:
@@ -448,7 +448,7 @@ def find_run(tx: Transaction, number: int | None) -> Run:
     if row is not None:
         return run_from(row)
     if number is None:
-        raise NotFound("there are no runs yet", hint="Make one with: kilonova run")
+        raise NotFound("there are no runs yet", hint="Start one with: kilonova run")
     last = tx.connection.execute(select(newest)).scalar()
     hint = f"The runs are 1 to {last}" if last else "There are no runs yet"
     raise NotFound("there is no such run", run=number, hint=hint)

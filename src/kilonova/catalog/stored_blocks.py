@@ -118,7 +118,7 @@ def manifest_of(tx: Transaction, number: int) -> Manifest:
         .where(tables.block.c.id == number, tables.block.c.state == channel_store.LIVE)
     ).first()
     if row is None:
-        raise NotFound("the block has gone", hint="Verify the warehouse again")
+        raise NotFound("the block no longer exists", hint="Verify the warehouse again")
     return Manifest(
         catalog=tx.identity(),
         channel=row.name,

@@ -50,7 +50,7 @@ def add(tx: Transaction, webhook: Webhook) -> None:
         binding_id(tx, webhook.binding)
     if tx.connection.execute(select(_TABLE.c.name).where(_TABLE.c.name == webhook.name)).first() is not None:
         raise DeclarationError(
-            f"there is a webhook {webhook.name} already", hint="Remove it first, or choose another name"
+            f"a webhook {webhook.name} already exists", hint="Remove it first, or choose another name"
         )
     _insert(tx, webhook)
 

@@ -52,7 +52,7 @@ def create(tx: Transaction, name: str, role: Role) -> str:
             f"a token cannot be named {name[:40]!a}", hint="Use up to 200 letters, digits, spaces and any of _.@:+-"
         )
     if tx.connection.execute(select(tables.token.c.name).where(tables.token.c.name == name)).first() is not None:
-        raise DeclarationError(f"there is a token {name} already", hint="Revoke it first, or choose another name")
+        raise DeclarationError(f"a token {name} already exists", hint="Revoke it first, or choose another name")
     secret = secrets.token_urlsafe(32)
     tx.connection.execute(
         insert(tables.token).values(name=name, role=role.value, digest=_digest(secret), created=tx.now)

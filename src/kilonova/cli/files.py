@@ -19,8 +19,8 @@ commands.add_typer(files_app, name="files")
 @files_app.command("list")
 def list_files(
     channel: ChannelName,
-    state: Annotated[FileState | None, typer.Option(help="Only those that stand there.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="At most this many.")] = 20,
+    state: Annotated[FileState | None, typer.Option(help="Only files in this state.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of files.")] = 20,
     json: JsonFlag = False,
 ) -> None:
     """Show the files of a channel's watched directory: quarantined, settling and ingested ones."""
@@ -30,12 +30,12 @@ def list_files(
         render.as_json(found)
         return
     if found.watched is None:
-        render.out.print(f"{channel} takes no files of a directory.")
+        render.out.print(f"{channel} has no watched directory.")
     else:
         watched = found.watched
-        render.out.print(f"{channel} takes the files of {describe_directory(watched.directory)}.", markup=False)
+        render.out.print(f"{channel} ingests the files of {describe_directory(watched.directory)}.", markup=False)
         if watched.error is not None:
-            render.out.print(f"The last look failed: {watched.error}", style="red", markup=False)
+            render.out.print(f"The last scan failed: {watched.error}", style="red", markup=False)
     rows = [
         (
             item.path,
@@ -48,7 +48,7 @@ def list_files(
         for item in found.files
     ]
     if rows:
-        render.table("", ("file", "is", "since (UTC)", "size", "run", "why"), rows, right=("size", "run"))
+        render.table("", ("file", "state", "since (UTC)", "size", "run", "error"), rows, right=("size", "run"))
     if len(rows) == limit:
         render.out.print(f"the first {limit}; --limit shows more", style="dim")
 
@@ -56,9 +56,9 @@ def list_files(
 @files_app.command("retry")
 def retry_files(
     channel: ChannelName,
-    file: Annotated[str | None, typer.Argument(help="The file; all that are quarantined if left out.")] = None,
+    file: Annotated[str | None, typer.Argument(help="The file; all quarantined files if omitted.")] = None,
 ) -> None:
     """Retry quarantined files of a watched directory."""
     with project() as opened:
         count = opened.retry_files(channel, file)
-    render.out.print(f"{count} file{'' if count == 1 else 's'} will be tried again: by a server, or by kilonova scan.")
+    render.out.print(f"{count} file{'' if count == 1 else 's'} will be retried by a server, or by kilonova scan.")

@@ -26,10 +26,10 @@ commands = typer.Typer()
 @commands.command()
 def explain(
     view: Annotated[str, typer.Argument(help="The view.")],
-    sql: Annotated[bool, typer.Option("--sql", help="Show the queries too: what is kept, and its change.")] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Also show the queries and the delta queries.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Show how a view is kept up to date, the relations kept for that, and the durations of its last runs."""
+    """Show the materialized relations and refresh methods of a view, and its last runs."""
     with project() as opened:
         kept = opened.explain(view)
     if json or common.json:
@@ -42,13 +42,13 @@ def explain(
     if kept[-1].schedule:
         render.out.print(f"schedule: {kept[-1].schedule}\n", markup=False)
     rows = [(item.channel, item.encoding, ", ".join(item.reads), item.method) for item in kept]
-    render.table(view, ("keeps", "encoding", "made of", "brought up to date"), rows)
+    render.table(view, ("relation", "encoding", "inputs", "refreshed"), rows)
     for item in kept:
         if item.outlook is not None:
-            render.out.print(f"{item.channel} would now be {item.outlook}", highlight=False, markup=False)
+            render.out.print(f"{item.channel}: next refresh {item.outlook}", highlight=False, markup=False)
         if item.crossover is not None:
             share = f"{item.crossover:.0%}" if item.crossover >= 0.01 else f"{item.crossover:.2%}"
-            line = f"{item.channel} is made anew where more than about {share} of what it reads is new"
+            line = f"{item.channel} is fully recomputed if more than about {share} of its input is new"
             render.out.print(line, highlight=False, markup=False)
     taken = [
         (made.run, made.channel, made.reason, render.number(made.rows), f"{made.seconds:.1f}")
@@ -58,7 +58,7 @@ def explain(
     if taken:
         ordered = sorted(taken, key=lambda row: -row[0])
         render.table(
-            "last runs", ("run", "channel", "how, and why", "rows", "seconds"), ordered, right=("rows", "seconds")
+            "last runs", ("run", "channel", "method and reason", "rows", "seconds"), ordered, right=("rows", "seconds")
         )
     if not sql:
         render.out.print("--sql shows the queries.")
@@ -67,7 +67,7 @@ def explain(
         render.out.print(f"\n-- {item.channel}", highlight=False)
         render.out.print(item.query, highlight=False, markup=False)
         if item.change is not None:
-            render.out.print(f"\n-- {item.channel}: its change", highlight=False)
+            render.out.print(f"\n-- {item.channel}: delta query", highlight=False)
             render.out.print(item.change, highlight=False, markup=False)
 
 
@@ -83,18 +83,18 @@ class Format(StrEnum):
 @commands.command()
 def show(
     channel: ChannelName,
-    at: Annotated[int | None, typer.Option(help="The point; the newest if left out.")] = None,
-    since: Annotated[int | None, typer.Option(help="Show what changed after this point, with weights.")] = None,
+    at: Annotated[int | None, typer.Option(help="The point; the latest if omitted.")] = None,
+    since: Annotated[int | None, typer.Option(help="Show the changes since this point, with weights.")] = None,
     format: Annotated[Format, typer.Option(help="table, csv, json (lines) or parquet.")] = Format.TABLE,
-    output: Annotated[str | None, typer.Option("--output", "-o", help="A directory to write to.")] = None,
-    limit: Annotated[int, typer.Option(help="At most this many rows in a table; 0 for all.")] = 20,
+    output: Annotated[str | None, typer.Option("--output", "-o", help="Directory to write to.")] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of rows in a table; 0 for all.")] = 20,
     json: JsonFlag = False,
 ) -> None:
     """Show the rows of a channel, at any point that can still be read."""
     if json or common.json:
         format = Format.JSON
     if format is Format.PARQUET and output is None:
-        raise SettingsError("parquet goes to a directory", hint="Name it with --output")
+        raise SettingsError("parquet is written to a directory", hint="Give it with --output")
     with project(watched=True) as opened:
         if output is not None:
             kind = "json" if format is Format.TABLE else format.value
@@ -175,7 +175,7 @@ def status(json: JsonFlag = False) -> None:
     render.out.print()
     render.table(
         "Tasks",
-        ("task", "logic", "reads", "has something to do"),
+        ("task", "logic", "reads", "due"),
         [
             (
                 name,
@@ -207,7 +207,7 @@ def _show_runs(runs: Iterable[RunSummary], title: str) -> None:
                 item.error or ", ".join(changed) or _nothing_made(item),
             )
         )
-    render.table(title, ("run", "kind", "state", "started (UTC)", "took", "made"), rows, right=("run", "took"))
+    render.table(title, ("run", "kind", "state", "started (UTC)", "duration", "output"), rows, right=("run", "duration"))
 
 
 def _nothing_made(run: Run) -> str:
@@ -219,7 +219,7 @@ def _nothing_made(run: Run) -> str:
 
 @commands.command()
 def runs(
-    limit: Annotated[int, typer.Option(help="At most this many.")] = 20,
+    limit: Annotated[int, typer.Option(help="Maximum number of runs.")] = 20,
     json: JsonFlag = False,
 ) -> None:
     """Show the last runs and their output."""
@@ -237,8 +237,8 @@ _LOOK = 1.0
 
 @commands.command()
 def log(
-    run: Annotated[int | None, typer.Argument(help="The run; the last one if left out.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
+    run: Annotated[int | None, typer.Argument(help="The run; the last one if omitted.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the run has ended.")] = False,
     json: JsonFlag = False,
 ) -> None:
     """Show the log of a run: its steps, the output of its code, and the error that ended it."""
@@ -251,7 +251,7 @@ def log(
         while follow and found.run.state is RunState.RUNNING:
             sys.stdout.flush()
             if found.run.lease_until < datetime.now(UTC):
-                render.err.print("Its process has gone silent; the next run will take up after it.", style="yellow")
+                render.err.print("Its process has stopped sending heartbeats; the next run will recover it.", style="yellow")
                 return
             time.sleep(_LOOK)
             before, found = found.text, opened.log(found.run.number)

@@ -82,7 +82,7 @@ class ProgressDisplay:
             case StepEnded(step=step, rows=rows, seconds=seconds):
                 self._remove(step)
                 self._progress.advance(self._bar)
-                made = "nothing changed" if rows is None else f"{number(rows)} rows"
+                made = "no change" if rows is None else f"{number(rows)} rows"
                 err.print(f"  {step}: {made} in {seconds:.1f} s", style="dim")
             case StepFailed(step=step):
                 self._remove(step)
@@ -92,16 +92,16 @@ class ProgressDisplay:
             case StepSkipped():
                 self._progress.advance(self._bar)
             case StepRetried(step=step, attempt=attempt, error=error):
-                err.print(f"  {step}: attempt {attempt} failed, trying again: {error}", style="yellow")
+                err.print(f"  {step}: attempt {attempt} failed, retrying: {error}", style="yellow")
             case StepRecomputed(step=step, error=error):
-                err.print(f"  {step}: its change failed, making it anew: {error}", style="yellow")
+                err.print(f"  {step}: the incremental refresh failed, doing a full refresh: {error}", style="yellow")
             case ProgressUpdated(headway=headway):
                 for going in headway.going:
                     if going.step in self._steps and going.amount.total:
                         amount = going.amount
                         self._progress.update(self._steps[going.step], completed=amount.done, total=amount.total)
             case RunRecovered(run=run):
-                err.print(f"  run {run} was left by a process that died; cleaned up", style="yellow")
+                err.print(f"  recovered run {run}, whose process had died", style="yellow")
             case _:
                 assert_never(notification)
 

@@ -25,7 +25,7 @@ commands = typer.Typer()
 
 @commands.command()
 def init(
-    directory: Annotated[Path | None, typer.Argument(help="Where; the project's directory if left out.")] = None,
+    directory: Annotated[Path | None, typer.Argument(help="The directory; the project's directory if omitted.")] = None,
 ) -> None:
     """Create a project: kilonova.toml, an empty catalog and a warehouse. Also upgrades an older catalog."""
     place = directory or common.directory
@@ -43,7 +43,7 @@ _SETTINGS = """\
 # Every one can also be given in the environment, such as KILONOVA_CATALOG or KILONOVA_SPARK__MASTER.
 
 catalog = ".kilonova/catalog.db"      # or "postgresql://user:password@host/database"
-warehouse = ".kilonova/warehouse"     # or "s3://bucket/path", wherever Spark and fsspec can both go
+warehouse = ".kilonova/warehouse"     # or "s3://bucket/path", any URL that both Spark and fsspec can reach
 
 # [spark]
 # master = "local[*]"
@@ -88,18 +88,18 @@ def recover(json: JsonFlag = False) -> None:
 
 def _show_recovery(done: Recovery) -> None:
     rows = [(each.name, len(each.points), each.newest, render.number(each.rows)) for each in done.channels]
-    render.table("", ("channel", "points", "newest", "rows in blocks"), rows)
+    render.table("", ("channel", "points", "latest", "rows in blocks"), rows)
     doubts = [(each.name, doubt.what, doubt.why) for each in done.channels for doubt in each.doubts]
     doubts += [("", doubt.what, doubt.why) for doubt in done.doubts]
     if doubts:
         render.table("missing or not used", ("channel", "what", "why"), doubts)
     if done.run is None:
-        render.out.print("The catalog knows all blocks that can be used; nothing has changed.")
+        render.out.print("The catalog has all usable blocks; nothing was changed.")
         return
     render.out.print(
-        f"Recovered {done.added} of {done.blocks} blocks, in run {done.run}; {done.lost} known ones are gone."
+        f"Recovered {done.added} of {done.blocks} blocks, in run {done.run}; {done.lost} known ones are missing."
     )
-    render.out.print("Apply the workflows now: kilonova apply FILES. Files of watched directories are taken again.")
+    render.out.print("Apply the workflows now: kilonova apply FILES. Files of watched directories are ingested again.")
 
 
 def load_all(files: list[Path]) -> list[Any]:
@@ -142,7 +142,7 @@ def show_plans(plans: Sequence[WorkflowPlan], json: bool) -> None:
     for item in plans:
         _show_plan(item)
         for part in item.unseen:
-            render.out.print(f"A change of this is not noticed, in the {part.kind} {part.name}: {part.what}.")
+            render.out.print(f"Changes are not detected in the {part.kind} {part.name}: {part.what}.")
 
 
 def _show_plan(item: WorkflowPlan) -> None:
@@ -172,7 +172,7 @@ def _show_plan(item: WorkflowPlan) -> None:
 @commands.command()
 def drop_channel(
     channel: ChannelName,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Drop a channel with its data and the task that writes it."""
     if not yes:

@@ -30,19 +30,19 @@ def ingest(
     source: Annotated[str, typer.Argument(help="A file, a directory or a URL.")],
     format: Annotated[
         str | None,
-        typer.Option(help="parquet, csv, json (lines), or any that Spark reads; told from the names."),
+        typer.Option(help="parquet, csv, json (lines), or any that Spark reads; inferred from the names by default."),
     ] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="An option for Spark's reader, as name=value.")
     ] = None,
-    replace: Annotated[bool, typer.Option(help="The rows are the whole relation, not what is new.")] = False,
+    replace: Annotated[bool, typer.Option(help="Replace the relation by the rows, instead of adding them.")] = False,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="Read the files where they lie, until the channel is compacted.")
+        bool, typer.Option("--in-place", help="Read the files in place until the channel is compacted, instead of copying them.")
     ] = False,
     key: Annotated[
         str | None,
         typer.Option(
-            help="Name of this ingest: given again with the same files and options, they are not inserted twice."
+            help="Name of this ingest: a repeated ingest with the same name, files and options inserts nothing."
         ),
     ] = None,
     json: JsonFlag = False,
@@ -63,14 +63,14 @@ def ingest(
             idempotency_key=key,
         )
     if report.repeated and not (json or common.json):
-        render.err.print(f"Nothing was inserted: run {report.run} has done so, under the same key.", style="dim")
+        render.err.print(f"Nothing was inserted: run {report.run} has already inserted the rows of this key.", style="dim")
     _show_report(report, json)
 
 
 @commands.command()
 def scan(
     channels: Annotated[
-        list[str] | None, typer.Argument(help="The channels; all that are watched if left out.")
+        list[str] | None, typer.Argument(help="The channels; all with a watched directory if omitted.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -80,7 +80,7 @@ def scan(
     _show_scanned(done, json)
     if not done.runs:
         if not (json or common.json):
-            render.out.print("There are no new files to take, or another run is taking them.")
+            render.out.print("There are no new files, or another run is ingesting them.")
         raise typer.Exit(NOTHING_TO_DO)
 
 
@@ -93,9 +93,9 @@ def _show_scanned(done: DirectoryIngestReport, json: bool) -> None:
     for name, why in done.unseen.items():
         render.err.print(f"{name}: {why}", style="red", markup=False, soft_wrap=True)
     for name in done.settling:
-        render.err.print(f"{name}: some files may still be being written.", style="dim")
+        render.err.print(f"{name}: some files may be incomplete.", style="dim")
     for name, count in done.aside.items():
-        render.err.print(f"{name}: {count} quarantined; kilonova files list {name} says why.", style="red")
+        render.err.print(f"{name}: {count} quarantined; see kilonova files list {name}.", style="red")
 
 
 @commands.command()
@@ -103,13 +103,13 @@ def run(
     tasks: Annotated[
         list[str] | None,
         typer.Argument(
-            help="The tasks; all with new input if left out. Python files and folders (models/) are applied first."
+            help="The tasks; all with new input if omitted. Python files and folders (models/) are applied first."
         ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on until interrupted, running what has news.")] = False,
-    every: Annotated[float, typer.Option(help="With --watch: seconds between looks.")] = 2.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Run tasks with new input until interrupted.")] = False,
+    every: Annotated[float, typer.Option(help="With --watch: seconds between polls.")] = 2.0,
     all_or_nothing: Annotated[
-        bool, typer.Option("--all-or-nothing", help="One run for all: everything is published, or nothing.")
+        bool, typer.Option("--all-or-nothing", help="Run all tasks in one run, which publishes everything or nothing.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:
@@ -220,7 +220,7 @@ def _show_report(report: RunReport, json: bool) -> None:
 def compact(
     channels: Annotated[list[str], typer.Argument(help="The channels.")],
     deltas: Annotated[
-        bool, typer.Option("--deltas", help="Put small neighbouring deltas together instead, where they only add rows.")
+        bool, typer.Option("--deltas", help="Instead merge small adjacent deltas of append-only channels.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:
@@ -236,15 +236,15 @@ def compact(
 
 @commands.command()
 def compaction_policy(
-    channel: Annotated[str | None, typer.Argument(help="A channel; shows all if left out.")] = None,
+    channel: Annotated[str | None, typer.Argument(help="The channel; without one, all policies are shown.")] = None,
     cost_based: Annotated[
-        bool, typer.Option("--cost-based", help="Compact it when merging has cost as much; the default.")
+        bool, typer.Option("--cost-based", help="Compact it once merging has cost as much as compacting; the default.")
     ] = False,
     max_amplification: Annotated[
-        float, typer.Option(help="With --cost-based: maximum size of the deltas, in sizes of the base.")
+        float, typer.Option(help="With --cost-based: maximum size of the deltas, as a multiple of the base.")
     ] = 1.0,
-    max_deltas: Annotated[int | None, typer.Option(help="Compact it once there are this many deltas.")] = None,
-    manual: Annotated[bool, typer.Option("--manual", help="Compact it only on request.")] = False,
+    max_deltas: Annotated[int | None, typer.Option(help="Compact it once it has this many deltas.")] = None,
+    manual: Annotated[bool, typer.Option("--manual", help="Compact it on request only.")] = False,
     json: JsonFlag = False,
 ) -> None:
     """Show or set the policies by which servers compact channels automatically."""
@@ -266,7 +266,7 @@ def compaction_policy(
         return
     render.table(
         "",
-        ("channel", "base", "deltas", "size", "readings", "paid for merging", "compacting costs", "is compacted"),
+        ("channel", "base", "deltas", "size", "reads", "read cost", "compaction cost", "is compacted"),
         [
             (
                 item.channel,
@@ -280,18 +280,18 @@ def compaction_policy(
             )
             for item in found
         ],
-        right=("base", "deltas", "size", "readings", "paid for merging", "compacting costs"),
+        right=("base", "deltas", "size", "reads", "read cost", "compaction cost"),
     )
 
 
 @commands.command()
 def fsck(
-    channels: Annotated[list[str] | None, typer.Argument(help="The channels; all if left out.")] = None,
+    channels: Annotated[list[str] | None, typer.Argument(help="The channels; all if omitted.")] = None,
     checksums: Annotated[
-        bool, typer.Option("--checksums", help="Compare contents, besides names and sizes of files.")
+        bool, typer.Option("--checksums", help="Compare contents as well as names and sizes of files.")
     ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Recompute damaged channels that are derived from whole ones.")
+        bool, typer.Option("--repair", help="Repair damaged channels that can be recomputed.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:
@@ -350,17 +350,17 @@ def _show_verified(found: FsckReport) -> None:
         f" {len(found.damaged) or 'none'} damaged."
     )
     if found.unreferenced:
-        render.out.print(f"{len(found.unreferenced)} directories in the warehouse are no blocks of this catalog.")
+        render.out.print(f"{len(found.unreferenced)} directories in the warehouse are not blocks of this catalog.")
     if any(each.is_automatic and each.channel not in found.mended for each in found.remedies):
-        render.out.print("Mend what can be mended without new rows with: kilonova fsck --repair")
+        render.out.print("Repair what can be recomputed with: kilonova fsck --repair")
 
 
 @commands.command()
 def gc(
-    channels: Annotated[list[str] | None, typer.Argument(help="The channels; all if left out.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and why the rest stays.")] = False,
+    channels: Annotated[list[str] | None, typer.Argument(help="The channels; all if omitted.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and why the rest is kept.")] = False,
     provenance: Annotated[
-        str | None, typer.Option(help="Which references hold blocks back: logical or physical.")
+        str | None, typer.Option(help="Provenance that retains blocks: logical or physical.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -392,7 +392,7 @@ def gc(
     if dry_run:
         render.table(
             "",
-            ("channel", "block", "", "rows", "size", "why it stays"),
+            ("channel", "block", "", "rows", "size", "kept because"),
             [
                 (
                     v.channel,
@@ -411,5 +411,5 @@ def gc(
     render.out.print(f"{len(going)} of {len(done.verdicts)} blocks {verb}, {freed}.")
     if done.unknown_directories:
         render.out.print(
-            f"{len(done.unknown_directories)} directories in the warehouse are not this catalog's; left alone."
+            f"{len(done.unknown_directories)} directories in the warehouse do not belong to this catalog; kept."
         )

@@ -21,13 +21,13 @@ commands = typer.Typer()
 
 @commands.command()
 def serve(
-    workers: Annotated[int | None, typer.Option(help="How many runs it carries out at once.")] = None,
-    host: Annotated[str | None, typer.Option(help="The address that it listens on.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port that it listens on; 0 is any.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of concurrent runs.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = None,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Stop once nothing is due and nothing runs.")
+        bool, typer.Option("--until-idle", help="Stop once nothing is due or running.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Log JSON, an object per line.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Log JSON, one object per line.")] = False,
 ) -> None:
     """Run a server until interrupted: fire triggers, start due bindings, serve the page. Many can share a catalog."""
     from kilonova.scheduler.logs import log, logging_to, say
@@ -61,12 +61,12 @@ def serve(
             raise typer.Exit(TRY_LATER if error.code == "busy" else 1) from None
 
 
-BindingName = Annotated[str, typer.Argument(help="The binding: a workflowette, or a task or view that is in none.")]
+BindingName = Annotated[str, typer.Argument(help="The binding: a workflowette, or a task or view outside of any.")]
 
 
 @commands.command()
 def fire(binding: BindingName) -> None:
-    """Let a server start a binding now."""
+    """Request a run of a binding from a server."""
     with project() as opened:
         opened.fire(binding)
     render.out.print(f"{binding} is due; a server will start it.")
@@ -77,7 +77,7 @@ def pause(binding: BindingName) -> None:
     """Pause the triggers of a binding."""
     with project() as opened:
         opened.pause(binding)
-    render.out.print(f"The triggers of {binding} are held back until: kilonova resume {binding}")
+    render.out.print(f"The triggers of {binding} are paused until: kilonova resume {binding}")
 
 
 @commands.command()
@@ -85,10 +85,10 @@ def resume(binding: BindingName) -> None:
     """Resume the triggers of a binding."""
     with project() as opened:
         opened.resume(binding)
-    render.out.print(f"The triggers of {binding} are let go.")
+    render.out.print(f"The triggers of {binding} are resumed.")
 
 
-RunNumber = Annotated[int, typer.Argument(help="The run, as kilonova runs shows it.")]
+RunNumber = Annotated[int, typer.Argument(help="The number of the run, as in kilonova runs.")]
 
 
 @commands.command()
@@ -101,16 +101,16 @@ def cancel(run: RunNumber) -> None:
 
 @commands.command()
 def retry(run: RunNumber) -> None:
-    """Let a server retry the work of a run that was cancelled or has failed."""
+    """Request a retry of a cancelled or failed run from a server."""
     with project() as opened:
         names = opened.retry_run(run)
-    render.out.print(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} due; a server will do it.")
+    render.out.print(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} due; a server will start it.")
 
 
 @commands.command()
 def triggers(
-    binding: Annotated[str | None, typer.Argument(help="A binding; all if left out.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="At most this many firings and servers.")] = 10,
+    binding: Annotated[str | None, typer.Argument(help="A binding; all if omitted.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of firings and of servers.")] = 10,
     json: JsonFlag = False,
 ) -> None:
     """Show the triggers of each binding, the last firings, and the servers."""
@@ -122,12 +122,12 @@ def triggers(
         return
     render.table(
         "",
-        ("binding", "tasks", "is started when", ""),
+        ("binding", "tasks", "started when", ""),
         [
             (
                 item.binding.name,
                 ", ".join(item.binding.tasks),
-                "; or ".join(map(describe_trigger, item.binding.triggers)) or "somebody starts it",
+                "; or ".join(map(describe_trigger, item.binding.triggers)) or "started manually",
                 "paused" if item.paused else "",
             )
             for item in bound
@@ -136,7 +136,7 @@ def triggers(
     if found.firings:
         render.table(
             "last firings",
-            ("binding", "for", "at", "is", "run"),
+            ("binding", "occurrence", "time", "state", "run"),
             [
                 (item.binding, item.occurrence, f"{item.time:%Y-%m-%d %H:%M:%S}", item.state.value, item.run or "")
                 for item in found.firings
@@ -146,26 +146,26 @@ def triggers(
     if found.servers and binding is None:
         render.table(
             "servers",
-            ("server", "release", "is", "since"),
+            ("server", "release", "state", "since"),
             [(item.name, item.release, item.state, f"{item.started:%Y-%m-%d %H:%M:%S}") for item in found.servers],
         )
 
 
 token_app = typer.Typer(help="Tokens for the HTTP API.", no_args_is_help=True)
 commands.add_typer(token_app, name="token")
-TokenName = Annotated[str, typer.Argument(help="Whose token it is.")]
+TokenName = Annotated[str, typer.Argument(help="Name of the token.")]
 
 
 @token_app.command("create")
 def create_token(
     name: TokenName,
-    role: Annotated[str, typer.Option(help="What it is good for: read, operate or admin.")] = "read",
+    role: Annotated[str, typer.Option(help="Its role: read, operate or admin.")] = "read",
 ) -> None:
     """Create a token and print it, once."""
     with project() as opened:
         secret = opened.create_token(name, role)
     sys.stdout.write(secret + "\n")
-    render.err.print("Keep it; it is not shown again.", style="dim")
+    render.err.print("Store it now; it is not shown again.", style="dim")
 
 
 @token_app.command("revoke")
@@ -173,7 +173,7 @@ def revoke_token(name: TokenName) -> None:
     """Revoke a token."""
     with project() as opened:
         opened.revoke_token(name)
-    render.out.print(f"The token {name} is good for nothing now.")
+    render.out.print(f"The token {name} is revoked.")
 
 
 @token_app.command("list")
@@ -185,10 +185,10 @@ def list_tokens(json: JsonFlag = False) -> None:
         render.as_json(found)
         return
     rows = [(item.name, item.role.value, f"{item.created:%Y-%m-%d %H:%M:%S}") for item in found]
-    render.table("", ("token", "role", "made"), rows)
+    render.table("", ("token", "role", "created"), rows)
 
 
-webhook_app = typer.Typer(help="HTTP endpoints that servers tell of events.", no_args_is_help=True)
+webhook_app = typer.Typer(help="HTTP endpoints that servers notify of events.", no_args_is_help=True)
 commands.add_typer(webhook_app, name="webhook")
 WebhookName = Annotated[str, typer.Argument(help="The webhook.")]
 
@@ -196,17 +196,17 @@ WebhookName = Annotated[str, typer.Argument(help="The webhook.")]
 @webhook_app.command("add")
 def add_webhook(
     name: WebhookName,
-    url: Annotated[str, typer.Argument(help="Where events are sent.")],
-    on: Annotated[list[str], typer.Option(help="A kind of events, such as failed or stuck; may be repeated.")],
-    binding: Annotated[str | None, typer.Option(help="Tell of the events of this binding only.")] = None,
+    url: Annotated[str, typer.Argument(help="URL to which events are sent.")],
+    on: Annotated[list[str], typer.Option(help="Kind of events, such as failed or stuck; may be repeated.")],
+    binding: Annotated[str | None, typer.Option(help="Only events of this binding.")] = None,
     secret_env: Annotated[
-        str | None, typer.Option(help="The variable in the servers' environment with the secret by which to sign.")
+        str | None, typer.Option(help="Environment variable of the servers that holds the secret for signatures.")
     ] = None,
 ) -> None:
     """Add a webhook: an HTTP endpoint that servers notify of chosen events from now on."""
     with project() as opened:
         opened.add_webhook(name, url, on, binding, secret_env)
-    render.out.print(f"{name} is told of what happens from now on; try it with: kilonova webhook test {name}")
+    render.out.print(f"{name} is notified of events from now on; try it with: kilonova webhook test {name}")
 
 
 @webhook_app.command("remove")
@@ -214,7 +214,7 @@ def remove_webhook(name: WebhookName) -> None:
     """Remove a webhook."""
     with project() as opened:
         opened.remove_webhook(name)
-    render.out.print(f"{name} is told of nothing more.")
+    render.out.print(f"{name} is removed.")
 
 
 @webhook_app.command("test")
@@ -222,7 +222,7 @@ def try_webhook(name: WebhookName) -> None:
     """Send a test message to a webhook, from this machine and with its environment."""
     with project() as opened:
         opened.try_webhook(name)
-    render.out.print(f"{name} has taken a message.")
+    render.out.print(f"{name} has accepted a message.")
 
 
 @webhook_app.command("list")
@@ -244,7 +244,7 @@ def list_webhooks(json: JsonFlag = False) -> None:
         rows.append(
             (each.subscription.name, aimed["url"], told, aimed["binding"], delivered, failing, standing.problem)
         )
-    render.table("", ("webhook", "url", "is told of", "in", "last delivery", "failures", "last problem"), rows)
+    render.table("", ("webhook", "url", "events", "binding", "last delivery", "failures", "last problem"), rows)
 
 
 def _aimed(subscription: Subscription) -> dict[str, Any]:

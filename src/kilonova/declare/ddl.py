@@ -48,12 +48,12 @@ def parse_schema(ddl: str) -> Schema:
         table = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", read="spark")
     except SqlglotError as error:
         raise DeclarationError(
-            f"the schema {ddl!r} cannot be understood", hint='Write it as "id string, n bigint"'
+            f"the schema {ddl!r} cannot be parsed", hint='Write it as "id string, n bigint"'
         ) from error
     definitions = list(table.find_all(exp.ColumnDef, bfs=True))
     top = [item for item in definitions if isinstance(item.parent, exp.Schema)]
     if not top:
-        raise DeclarationError(f"the schema {ddl!r} names no column", hint='Write it as "id string, n bigint"')
+        raise DeclarationError(f"the schema {ddl!r} has no columns", hint='Write it as "id string, n bigint"')
     return _schema(top)
 
 
@@ -88,9 +88,9 @@ def table_of(statement: exp.Create) -> TableDdl:
     if statement.kind != "TABLE" or not isinstance(body, exp.Schema) or statement.expression is not None:
         raise DeclarationError("the table is declared without columns", hint=_WRITE)
     if body.this.args.get("db") is not None:
-        raise DeclarationError(f"the table has a qualified name, {body.this.sql('spark')}", hint="Leave the schema out")
+        raise DeclarationError(f"the table has a qualified name, {body.this.sql('spark')}", hint="Leave out the name of the schema")
     for extra in statement.args["properties"].expressions if statement.args.get("properties") else ():
-        raise DeclarationError(f"a table has no {extra.sql('spark')} here", hint=_WRITE)
+        raise DeclarationError(f"{extra.sql('spark')} is not supported in the declaration of a table", hint=_WRITE)
     keys: list[tuple[str, ...]] = []
     filled: list[str] = []
     columns = [item for item in body.expressions if isinstance(item, exp.ColumnDef)]
@@ -104,13 +104,13 @@ def table_of(statement: exp.Create) -> TableDdl:
                 case exp.CommentColumnConstraint() | exp.NotNullColumnConstraint():
                     pass
                 case other:
-                    raise DeclarationError(f"{other.sql('spark')} cannot be said here", column=column.name, hint=_WRITE)
+                    raise DeclarationError(f"{other.sql('spark')} is not supported here", column=column.name, hint=_WRITE)
     for item in body.expressions:
         named = item.expressions[0] if isinstance(item, exp.Constraint) and len(item.expressions) == 1 else item
         if isinstance(named, exp.PrimaryKey):
             keys.append(tuple(part.name for part in named.expressions))
         elif not isinstance(named, exp.ColumnDef):
-            raise DeclarationError(f"{item.sql('spark')} cannot be said here", hint=_WRITE)
+            raise DeclarationError(f"{item.sql('spark')} is not supported here", hint=_WRITE)
     if len(keys) > 1:
         raise DeclarationError(
             "the table has two primary keys", hint="Write PRIMARY KEY (a, b) for a key of two columns"
@@ -149,4 +149,4 @@ def _type(kind: exp.Expression | None, column: str) -> str:
         case known if known in _NAMES:
             return _NAMES[known]
         case _:
-            raise DeclarationError(f"the type {kind.sql('spark').lower()} is not one of Spark's tables", column=column)
+            raise DeclarationError(f"the type {kind.sql('spark').lower()} is not a type of Spark tables", column=column)

@@ -141,10 +141,10 @@ class Drafts:
         """
         if not bound.name.isidentifier():
             raise DeclarationError(
-                f"{bound.name!r} is not a name", hint="Use letters, digits and underscores, starting with a letter"
+                f"{bound.name!r} is not a valid name", hint="Use letters, digits and underscores, starting with a letter"
             )
         if bound.name in self.bound:
-            raise DeclarationError("there are two bindings of this name", binding=bound.name)
+            raise DeclarationError("the binding is declared twice", binding=bound.name)
         flat = bound.drafts.flat()
         if not flat.tasks and not flat.views:
             raise DeclarationError(f"the workflowette {bound.workflowette} has no tasks", binding=bound.name)
@@ -156,9 +156,9 @@ class Drafts:
         for port, channel in flat.channels.items():
             if channel.watch is not None:
                 raise DeclarationError(
-                    f"the port {port} takes the files of a directory",
+                    f"the port {port} watches a directory",
                     binding=bound.name,
-                    hint="Let the channel do so to which it is attached",
+                    hint="Declare the directory on the channel that is attached to the port",
                 )
             if port not in written and port not in bound.ports:
                 raise DeclarationError(

@@ -177,7 +177,7 @@ class _Walk:
             known.update((name, value) for value in _content(cell))
         for name in sorted(uses.globals - known.keys()):
             if getattr(builtins, name, None) in _BY_TEXT:
-                self._unseen(f"code that {name} makes or finds when it runs")
+                self._unseen(f"code that {name} creates or looks up at run time")
         known |= self._imports(uses, item.__globals__)
         for name in sorted(known):
             self._say(name)
@@ -189,14 +189,14 @@ class _Walk:
         """Add the object that a chain of attributes resolves to, as far as the chain goes through local modules."""
         while chain and isinstance(value, types.ModuleType) and is_local(value.__name__):
             if not hasattr(value, chain[0]):
-                self._unseen(f"{value.__name__}.{chain[0]}, which is not there yet")
+                self._unseen(f"{value.__name__}.{chain[0]}, which does not exist yet")
                 return
             self._say(chain[0])
             value, chain = getattr(value, chain[0]), chain[1:]
         if value is importlib and chain[:1] == ("import_module",):
             value = importlib.import_module
         if any(value is item for item in _BY_TEXT):
-            self._unseen(f"code that {value.__name__} makes or finds when it runs")
+            self._unseen(f"code that {value.__name__} creates or looks up at run time")
         self.describe(value)
 
     def _imports(self, uses: Uses, around: dict[str, Any]) -> dict[str, Any]:
@@ -273,7 +273,7 @@ class _Walk:
         self._all("pairs", (part for pair in pairs or () for part in pair))
 
     def _unseen(self, what: str) -> None:
-        self.unseen.append(f"{what}, by way of {'.'.join(self._trail)}" if self._trail else what)
+        self.unseen.append(f"{what}, through {'.'.join(self._trail)}" if self._trail else what)
 
     @contextmanager
     def _within(self, name: str) -> Iterator[None]:

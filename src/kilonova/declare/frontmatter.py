@@ -56,7 +56,7 @@ def split_front_matter(text: str) -> SplitText:
         return SplitText({}, text, 1)
     last = next((number for number in range(first + 1, len(lines)) if lines[number].rstrip() == MARK), None)
     if last is None:
-        raise DeclarationError(f"line {first + 1}: the front matter has no end", hint=f"End it with a line {MARK}")
+        raise DeclarationError(f"line {first + 1}: the front matter is not closed", hint=f"End it with a line {MARK}")
     return SplitText(_fields("\n".join(lines[first + 1 : last]), first + 2), "\n".join(lines[last + 1 :]), last + 2)
 
 
@@ -71,7 +71,7 @@ def _fields(text: str, line: int) -> Mapping[str, FrontMatterField]:
     if root is None:
         return {}
     if not isinstance(root, yaml.MappingNode):
-        raise DeclarationError(f"line {line}: the front matter is no mapping", hint="Write fields, such as key: id")
+        raise DeclarationError(f"line {line}: the front matter is not a mapping", hint="Write fields, such as key: id")
     named = _named(root, line)
     return {name: FrontMatterField(_plain(node, line), line + start) for name, (node, start) in named.items()}
 
@@ -82,9 +82,9 @@ def _named(mapping: yaml.MappingNode, line: int) -> dict[str, tuple[yaml.Node, i
     for name, node in mapping.value:
         start = name.start_mark.line
         if not isinstance(name, yaml.ScalarNode):
-            raise DeclarationError(f"line {line + start}: the name of a field is a word")
+            raise DeclarationError(f"line {line + start}: the name of a field must be a word")
         if name.value in found:
-            raise DeclarationError(f"line {line + start}: {name.value} is said twice", hint="Remove one")
+            raise DeclarationError(f"line {line + start}: the field {name.value} occurs twice", hint="Remove one")
         found[name.value] = (node, start)
     return found
 

@@ -68,7 +68,7 @@ def pickled(item: object) -> bytes:
         return bytes(cloudpickle.dumps(item))
     except Exception as error:
         raise DeclarationError(
-            f"{getattr(item, '__name__', item)!r} cannot be kept by value: {error}",
+            f"{getattr(item, '__name__', item)!r} cannot be pickled by value: {error}",
             hint="Do not refer to open files, sessions or locks from it",
         ) from error
     finally:

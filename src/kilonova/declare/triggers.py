@@ -67,7 +67,7 @@ def after(binding: str, reached: ReachedName = "succeeded") -> RunTrigger:
         DeclarationError: there is no such run outcome.
     """
     if reached not in (names := get_args(ReachedName)):
-        raise DeclarationError(f"a run is not {reached!r}", hint=closest_name(str(reached), list(names)))
+        raise DeclarationError(f"there is no run outcome {reached!r}", hint=closest_name(str(reached), list(names)))
     return RunTrigger(binding=binding, reached=RunOutcome(reached))
 
 
@@ -79,11 +79,11 @@ def all_of(*triggers: Condition) -> AllOf:
     """
     for trigger in triggers:
         if not isinstance(trigger, ArrivalTrigger | TimeTrigger | RunTrigger):
-            raise DeclarationError("all_of takes simple triggers", hint="Use arrival, every, cron and after")
+            raise DeclarationError("all_of takes only simple triggers", hint="Use arrival, every, cron and after")
     return AllOf(triggers)
 
 
 def _missed(name: str) -> MisfirePolicy:
     if name not in (names := get_args(MissedName)):
-        raise DeclarationError(f"missed is not {name!r}", hint=closest_name(str(name), list(names)))
+        raise DeclarationError(f"there is no misfire policy {name!r}", hint=closest_name(str(name), list(names)))
     return MisfirePolicy(name)

@@ -121,7 +121,7 @@ class Workflow(Workflowette):
         merge_window: str | None,
     ) -> None:
         if name in self._groups:
-            raise DeclarationError("there are two bindings of this name", binding=name)
+            raise DeclarationError("the binding is declared twice", binding=name)
         try:
             self._groups[name] = _Group(
                 members=members,

@@ -302,7 +302,7 @@ class Workflowette:
             case "append" if not key:
                 return Append()
             case "append":
-                raise DeclarationError("append takes no key", hint="Leave out the key, or use upsert")
+                raise DeclarationError("the encoding append has no key", hint="Leave out the key, or use upsert")
             case "upsert":
                 return Upsert(key)
             case "changes":
@@ -330,7 +330,7 @@ class Workflowette:
         parameters = inspect.signature(function).parameters
         for name in reads:
             if name not in parameters:
-                raise DeclarationError(f"reads names {name}, which is no parameter", task=task)
+                raise DeclarationError(f"reads names {name}, which is not a parameter", task=task)
         if not reads and draft.variants:
             reads = {port.name: port.channel for port in draft.variants[0].ports if port.name in parameters}
         ports = tuple(

@@ -51,7 +51,7 @@ def compact(
         point = state.latest_distinct
         reason = f"{len(snapshot.deltas)} deltas merged" + (" with a base" if snapshot.base else "")
         if not snapshot.deltas:
-            reason = "a base outside of the warehouse copied"
+            reason = "an external base copied"
         write = partial(warehouse.compact, replace(snapshot, at=point))
         return (Part(read=snapshot.blocks, start=0, end=point, reason=reason, write=write),)
 
@@ -83,7 +83,7 @@ def merge_deltas(
                 read=chain,
                 start=chain[0].start,
                 end=chain[-1].end,
-                reason=f"{len(chain)} neighbouring deltas put together",
+                reason=f"{len(chain)} adjacent deltas merged",
                 write=partial(warehouse.merge_deltas, chain),
                 merges=tuple(block.number for block in chain),
             )

@@ -226,7 +226,7 @@ def _rows(
         format = directory.format or format_of(one.path)
         if format is None:
             raise InputError(
-                "the format cannot be told from the file's name", path=one.path, hint="Declare the directory's format"
+                "the format cannot be inferred from the file name", path=one.path, hint="Declare the directory's format"
             )
         return format
 

@@ -202,7 +202,7 @@ class _Execution:
             case RunReason.NEWS:
                 pass
             case RunReason.ASKED if self._has_input(progress):
-                why = due or "asked for"
+                why = due or "requested"
             case RunReason.ASKED:
                 pass
             case RunReason.COLUMNS:
@@ -249,7 +249,7 @@ class _Execution:
                     block=None,
                     version=self._states[channel].version(self._states[channel].latest_readable),
                     task=progress.task.name,
-                    reason="nothing new to read",
+                    reason="no new input",
                     seconds=0.0,
                 )
             )
@@ -266,7 +266,7 @@ class _Execution:
                 summarize_error(error) if isinstance(error, PySparkException) else str(error) or type(error).__name__
             )
         self._begun.notify(StepRecomputed(run=self._begun.run, step=progress.task.name, error=problem))
-        rows = self._done(progress, replace(instead, reason=f"its change failed: {problem}"), why)
+        rows = self._done(progress, replace(instead, reason=f"the incremental refresh failed: {problem}"), why)
         with self._lock:
             self._fallbacks.append(Fallback(progress.task.name, progress.task.writes, problem))
         return rows
@@ -285,7 +285,7 @@ class _Execution:
         blocks, copied = self._once(progress, choice, fed)
         reason = _reason(choice, why)
         if copied:
-            reason = f"{reason}; a run that was merged with this one did the same"
+            reason = f"{reason}; computed by another run of the batch"
         seconds = time.monotonic() - began
         size = input_size(progress, self._states)
         with self._lock:

@@ -76,7 +76,7 @@ def ingest_target(tx: Transaction, channel: str, production: Production) -> Inge
         )
     if several and production is Production.BASE:
         raise DeclarationError(
-            "the whole relation cannot be replaced where there are several writers",
+            "the relation cannot be replaced, because the channel has several writers",
             channel=channel,
             hint="Ingest a delta",
         )

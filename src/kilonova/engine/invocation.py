@@ -39,7 +39,7 @@ def load_function(pickled: bytes) -> Any:
         return pickle.loads(pickled)
     except Exception as error:
         raise TaskFailed(
-            f"its definition cannot be loaded: {error!r}",
+            f"the definition of the task cannot be loaded: {error!r}",
             hint="Install what it imports, or apply the workflow again",
         ) from error
 
@@ -67,20 +67,20 @@ def invoke(
                 case Sql(text=text):
                     result: Any = warehouse.sql(text, frames)
                 case Query():
-                    raise BrokenInvariant("the change of a query was not derived before it was asked for")
+                    raise BrokenInvariant("the delta query of a view was not derived before it was invoked")
                 case Function(pickled=pickled):
                     result = load_function(pickled)(**frames)
     except KilonovaError as error:
         raise error.with_context(task=task.name) from error.__cause__
     except PySparkException as error:
-        raise TaskFailed(f"Spark refused it: {summarize_error(error)}", task=task.name) from error
+        raise TaskFailed(f"Spark rejected the query: {summarize_error(error)}", task=task.name) from error
     except Exception as error:
-        raise TaskFailed(f"it raised {type(error).__name__}: {error}", task=task.name) from error
+        raise TaskFailed(f"the task raised {type(error).__name__}: {error}", task=task.name) from error
     results = result if isinstance(result, tuple | list) else (result,)
     if len(results) != len(task.writes) or not all(map(warehouse.is_frame, results)):
         got = ", ".join(type(item).__name__ for item in results)
         raise TaskFailed(
-            f"it returned {got or 'nothing'} instead of {len(task.writes)} DataFrame(s)",
+            f"the task returned {got or 'nothing'} instead of {len(task.writes)} DataFrame(s)",
             task=task.name,
             hint=f"Return one DataFrame for each of: {', '.join(task.writes)}",
         )
@@ -97,7 +97,7 @@ def attribute_errors(task: str) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        raise TaskFailed(f"it failed while Spark executed it: {summarize_error(error)}", task=task) from error
+        raise TaskFailed(f"the task failed in Spark: {summarize_error(error)}", task=task) from error
 
 
 def summarize_error(error: PySparkException) -> str:

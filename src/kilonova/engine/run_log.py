@@ -125,13 +125,13 @@ def format_notification(notification: RunNotification) -> tuple[str, str] | None
         case StepFailed(step=step, error=error):
             return step, f"failed: {error}"
         case StepCopied(step=step):
-            return step, "a run that is merged with this one has done the same, which is copied"
+            return step, "copied from another run of the batch"
         case StepSkipped(step=step):
-            return step, "left out, nothing has come for it"
+            return step, "skipped: no new input"
         case StepRetried(step=step, attempt=attempt, error=error):
-            return step, f"attempt {attempt} failed and is made again: {error}"
+            return step, f"attempt {attempt} failed and is retried: {error}"
         case StepRecomputed(step=step, error=error):
-            return step, f"its change failed, and it is made anew: {error}"
+            return step, f"the incremental refresh failed; doing a full refresh: {error}"
         case ProgressUpdated() | RunRecovered():
             return None
         case _:

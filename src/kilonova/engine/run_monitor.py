@@ -194,7 +194,7 @@ class RunMonitor:
             with self._catalog.writing() as tx:
                 runs.note_progress(tx, self._run, headway)
         except Exception as error:
-            _logger.debug("the progress of run %s was not noted: %s", self._run, error)
+            _logger.debug("the progress of run %s was not recorded: %s", self._run, error)
 
     def _keep(self) -> None:
         """Write the log, if entries were added."""
@@ -206,7 +206,7 @@ class RunMonitor:
             self._kept = count
         except Exception as error:
             if not self._complained:
-                _logger.warning("the log of run %s cannot be kept: %s", self._run, error)
+                _logger.warning("the log of run %s cannot be written: %s", self._run, error)
             self._complained = True
 
 
@@ -217,7 +217,7 @@ def check_running(stopped: threading.Event, run: int) -> None:
         LeaseLost: the run was ended elsewhere.
     """
     if stopped.is_set():
-        raise LeaseLost("the run has ended elsewhere", run=run)
+        raise LeaseLost("the run was ended by another process", run=run)
 
 
 def _asked(jobs: JobHandle) -> TaskCount:

@@ -144,4 +144,4 @@ class _Analysis(Generic[Frame]):
             with translate_errors(None):
                 return self._warehouse.schema_of(self._warehouse.sql(sql, frames))
         except PySparkException as error:
-            raise QueryError(f"Spark refuses its query: {summarize_error(error)}") from error
+            raise QueryError(f"Spark rejects its query: {summarize_error(error)}") from error

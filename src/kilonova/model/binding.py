@@ -44,11 +44,11 @@ class Binding:
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise DeclarationError(
-                f"{self.name!r} is not a name",
+                f"{self.name!r} is not a valid name",
                 hint="Use letters, digits and underscores, starting with a letter",
             )
         if not self.tasks:
-            raise DeclarationError("there are no tasks in it", binding=self.name)
+            raise DeclarationError("the binding has no tasks", binding=self.name)
 
 
 def validate_bindings(
@@ -70,9 +70,9 @@ def validate_bindings(
     owner: dict[str, str] = {}
     for binding in every:
         if names[binding.name] > 1:
-            raise DeclarationError("there are two bindings of this name", binding=binding.name)
+            raise DeclarationError("the binding is declared twice", binding=binding.name)
         if not binding.implicit and binding.name in writes:
-            raise DeclarationError("a task has this name", binding=binding.name, hint="Call it otherwise")
+            raise DeclarationError("a task already has this name", binding=binding.name, hint="Rename one of them")
         for task in binding.tasks:
             if task not in writes:
                 raise DeclarationError(
@@ -80,7 +80,7 @@ def validate_bindings(
                 )
             if task in owner:
                 raise DeclarationError(
-                    f"the task is in {owner[task]} already",
+                    f"the task already belongs to the binding {owner[task]}",
                     binding=binding.name,
                     task=task,
                     hint="A task belongs to one binding; to use it twice, bind a workflowette twice",
@@ -89,14 +89,14 @@ def validate_bindings(
         for item in (item for trigger in binding.triggers for item in conditions_of(trigger)):
             if isinstance(item, ArrivalTrigger) and item.channel not in known:
                 raise DeclarationError(
-                    "its trigger waits for a channel that is not there",
+                    "the trigger refers to a channel that does not exist",
                     binding=binding.name,
                     channel=item.channel,
                     hint=closest_name(item.channel, sorted(known)),
                 )
             if isinstance(item, RunTrigger) and item.binding not in names:
                 raise DeclarationError(
-                    f"its trigger waits for the binding {item.binding}, which is not there",
+                    f"the trigger refers to the binding {item.binding}, which does not exist",
                     binding=binding.name,
                     hint=closest_name(item.binding, sorted(names)),
                 )
@@ -104,9 +104,9 @@ def validate_bindings(
     cycle = find_trigger_cycle({each.name: each.triggers for each in every}, written)
     if cycle:
         raise DeclarationError(
-            f"triggers would start each other without end: {' is started by '.join((*cycle, cycle[0]))}",
+            f"the triggers form a cycle: {' is started by '.join((*cycle, cycle[0]))}",
             binding=cycle[0],
-            hint="Let one of them wait for a time, or for data from outside",
+            hint="Start one of them by time, or by data in a source channel",
         )
 
 
@@ -131,11 +131,11 @@ def validate_attachment(port: Channel, channel: Channel, modes: Iterable[Mode], 
         for name, kind in wanted.items():
             if name not in given:
                 raise DeclarationError(
-                    f"it has no column {name}, which the port {port.name} has", channel=channel.name, column=name
+                    f"the channel has no column {name}, which the port {port.name} requires", channel=channel.name, column=name
                 )
             if given[name] != kind:
                 raise DeclarationError(
-                    f"it is {given[name]}, but the port {port.name} has {kind}", channel=channel.name, column=name
+                    f"the column has type {given[name]}, but the port {port.name} requires {kind}", channel=channel.name, column=name
                 )
         for name in given:
             if name not in wanted:
@@ -147,9 +147,9 @@ def validate_attachment(port: Channel, channel: Channel, modes: Iterable[Mode], 
                 )
     if (written or Mode.NEW in modes) and port.encoding != channel.encoding:
         raise DeclarationError(
-            f"its changes come as {describe_encoding(channel.encoding)}, those of the port {port.name} as "
+            f"the channel has the encoding {describe_encoding(channel.encoding)}, but the port {port.name} has "
             f"{describe_encoding(port.encoding)}",
             channel=channel.name,
-            hint="Declare both in the same way"
+            hint="Declare both with the same encoding"
             + ("" if written else ", or read the port with kn.Changes, which is the same for all encodings"),
         )

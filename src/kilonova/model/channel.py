@@ -65,14 +65,14 @@ class Channel:
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise DeclarationError(
-                f"{self.name!r} is not a name",
+                f"{self.name!r} is not a valid name",
                 hint="Use letters, digits and underscores, starting with a letter",
             )
         if self.checks and not isinstance(self.encoding, Append | Upsert | Changes):
             raise DeclarationError(
-                f"rows cannot be checked in the encoding {name_of(self.encoding)}, whose deltas are not rows",
+                f"checks are not supported by the encoding {name_of(self.encoding)}, whose deltas are not rows",
                 channel=self.name,
-                hint="Check a view of it",
+                hint="Declare the checks on a view of the channel",
             )
         if self.schema is not None:
             try:
@@ -414,7 +414,7 @@ class ChannelState:
 
     def _collected(self, number: int) -> NotFound:
         return NotFound(
-            "the point can no longer be read: garbage collection took its blocks",
+            "the point can no longer be read: its blocks were garbage-collected",
             channel=self.channel.name,
             point=number,
             hint="Read a newer point",
@@ -423,10 +423,10 @@ class ChannelState:
     def _check(self, number: int) -> None:
         if 0 < number < self.origin:
             raise NotFound(
-                "the point was that of a channel of the same name, which was dropped",
+                "the point belonged to a dropped channel of the same name",
                 channel=self.channel.name,
                 point=number,
-                hint=f"The points of this one are numbered from {self.origin + 1}",
+                hint=f"The points of the present channel are numbered from {self.origin + 1}",
             )
         if 0 < number < self.first_retained:
             raise self._collected(number)

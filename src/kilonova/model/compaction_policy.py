@@ -20,7 +20,7 @@ class CostBased:
 
     def __post_init__(self) -> None:
         if not self.max_amplification > 0:
-            raise DeclarationError("deltas must be let take some space", hint="Give a number above 0")
+            raise DeclarationError("the maximum space amplification must be positive", hint="Give a number above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class MaxDeltas:
     def __post_init__(self) -> None:
         if self.deltas < 1:
             raise DeclarationError(
-                "a channel is compacted after one delta at the earliest", hint="Give a number from 1"
+                "the number of deltas must be positive", hint="Give a number from 1"
             )
 
 
@@ -48,14 +48,14 @@ def describe_policy(policy: Policy) -> str:
     """Return a policy as text.
 
     >>> describe_policy(CostBased()), describe_policy(MaxDeltas(deltas=9)), describe_policy(Manual())
-    ('when it is worth it', 'after 9 deltas', 'only on request')
+    ('by cost', 'after 9 deltas', 'only on request')
     """
     match policy:
         case CostBased(max_amplification=max_amplification):
             return (
-                "when it is worth it"
+                "by cost"
                 if max_amplification == 1
-                else f"when it is worth it; deltas may take {max_amplification:g} bases"
+                else f"by cost, with deltas of up to {max_amplification:g} times the base"
             )
         case MaxDeltas(deltas=deltas):
             return "after each delta" if deltas == 1 else f"after {deltas} deltas"

@@ -196,7 +196,7 @@ def check_encoding(encoding: Encoding, relation: Schema) -> None:
     key = key_of(encoding)
     for name in key:
         if name not in relation.names:
-            raise DeclarationError("the key names a column that the schema lacks", column=name)
+            raise DeclarationError("the key names a column that is not in the schema", column=name)
         if "map<" in relation.type_of(name):
             raise DeclarationError("a map cannot be a key", column=name)
     if len(set(key)) < len(key):
@@ -207,13 +207,13 @@ def check_encoding(encoding: Encoding, relation: Schema) -> None:
         check_names(encoding.delta)
         for name in key:
             if name not in encoding.delta.names or encoding.delta.type_of(name) != relation.type_of(name):
-                raise DeclarationError("the columns of a delta lack a column of the key", column=name)
+                raise DeclarationError("the columns of a delta do not include a column of the key", column=name)
     if isinstance(encoding, Increment):
         if not encoding.measures:
             raise DeclarationError("the encoding increment needs at least one measure")
         for name in encoding.measures:
             if name not in relation.names:
-                raise DeclarationError("a measure names a column that the schema lacks", column=name)
+                raise DeclarationError("a measure names a column that is not in the schema", column=name)
             if not _EXACT_NUMBER.match(relation.type_of(name)):
                 raise DeclarationError(
                     f"a measure must be an integer or a decimal, not {relation.type_of(name)}",
@@ -222,7 +222,7 @@ def check_encoding(encoding: Encoding, relation: Schema) -> None:
                 )
             if re.fullmatch(r"decimal\(38,(?!0*[0-6]\))\d+\)", relation.type_of(name)):
                 raise DeclarationError(
-                    f"a measure of 38 digits has 6 after the point at most, not as {relation.type_of(name)}",
+                    f"a measure of 38 digits may have at most 6 decimal places, unlike {relation.type_of(name)}",
                     column=name,
                     hint="Sums of such decimals would lose their last digit; declare 37 digits, or use upsert",
                 )

@@ -28,7 +28,7 @@ class Every:
 
     def __post_init__(self) -> None:
         if self.seconds <= 0:
-            raise DeclarationError("a schedule must leave some time between runs", hint="Write every 1 hour")
+            raise DeclarationError("the interval of a schedule must be positive", hint="Write every 1 hour")
 
 
 @dataclass(frozen=True, slots=True)

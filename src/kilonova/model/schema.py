@@ -125,14 +125,14 @@ class Schema:
                 raise SchemaMismatch(
                     f"the column has type {given[column.name]} instead of {column.type}",
                     column=column.name,
-                    hint=f"Cast it to {column.type}, or declare the channel otherwise",
+                    hint=f"Cast it to {column.type}, or declare another type",
                 )
         for name in given:
             if name not in self.names:
                 raise SchemaMismatch(
                     "the column is not part of the schema",
                     column=name,
-                    hint=f"Drop it, or declare it; the schema is: {self.ddl.replace('`', '')}",
+                    hint=f"Remove it, or declare it; the schema is: {self.ddl.replace('`', '')}",
                 )
 
 

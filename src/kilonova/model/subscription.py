@@ -47,15 +47,15 @@ class Webhook:
                 f"a webhook cannot be named {self.name!r}", hint=f"Use letters, digits, _, - and ., but not {LINEAGE}"
             )
         if not self.kinds:
-            raise DeclarationError("a webhook needs events to be told of", hint="Choose some, such as failed and stuck")
+            raise DeclarationError("a webhook needs at least one event kind", hint="Choose some, such as failed and stuck")
         if self.secret is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.secret):
             raise DeclarationError(
-                "the secret is given by the name of an environment variable",
+                "the secret must be the name of an environment variable",
                 hint="Put the secret into a variable of the servers' environment, and give its name",
             )
         if not _is_address(self.url):
             raise DeclarationError(
-                "the URL of a webhook begins with http:// or https:// and a host, and has no password in it",
+                "the URL of a webhook must begin with http:// or https:// and a host, and contain no password",
                 hint="Use a URL such as https://example.com/hook",
             )
 

@@ -106,7 +106,7 @@ class Variant:
                 other.channel == port.channel and other.mode.advances for other in self.ports
             ):
                 raise DeclarationError(
-                    f"the port {port.name} reads OLD without a port beside it that reads the new rows",
+                    f"the port {port.name} has the mode Old, but no other port reads the new rows of its channel",
                     channel=port.channel,
                     hint="Add a parameter for the same channel with mode New, Changes or Inserts",
                 )
@@ -114,7 +114,7 @@ class Variant:
         if len(set(names)) < len(names):
             raise DeclarationError(f"a port occurs twice among {', '.join(names)}")
         if not self.ports:
-            raise DeclarationError("a variant must read something", hint="Data from outside comes by ingest")
+            raise DeclarationError("a variant must have at least one port", hint="Write data from outside with an ingest")
 
     @property
     def incremental(self) -> bool:
@@ -150,9 +150,9 @@ class Task:
         if not self.variants:
             raise DeclarationError("the task has no variant", task=self.name)
         if len({variant.name for variant in self.variants}) < len(self.variants):
-            raise DeclarationError("two variants have one name", task=self.name)
+            raise DeclarationError("two variants have the same name", task=self.name)
         if len(set(self.writes)) < len(self.writes) or not self.writes:
-            raise DeclarationError("a task writes one or more channels, each once", task=self.name)
+            raise DeclarationError("a task must write at least one channel, and each only once", task=self.name)
         for variant in self.variants:
             if len(variant.productions) != len(self.writes):
                 raise DeclarationError(

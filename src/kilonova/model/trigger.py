@@ -40,7 +40,7 @@ class ArrivalTrigger:
 
     def __post_init__(self) -> None:
         if (self.rows is not None and self.rows <= 0) or (self.seconds is not None and self.seconds <= 0):
-            raise DeclarationError("a trigger waits for some rows, or some time", channel=self.channel)
+            raise DeclarationError("an arrival trigger needs a number of rows or a time", channel=self.channel)
 
 
 class MisfirePolicy(enum.Enum):
@@ -94,7 +94,7 @@ class AllOf:
 
     def __post_init__(self) -> None:
         if len(self.triggers) < 2:
-            raise DeclarationError("all_of takes two triggers or more", hint="Give the one trigger by itself")
+            raise DeclarationError("all_of needs at least two triggers", hint="Use the trigger itself, without all_of")
 
 
 Trigger = Condition | AllOf

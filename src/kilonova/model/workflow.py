@@ -66,7 +66,7 @@ class WorkflowDefinition:
                     )
                 if names[channel].watch is not None and not several:
                     raise DeclarationError(
-                        "the channel takes the files of a directory, so that no task can write it",
+                        "the channel ingests the files of a watched directory, so no task can write it",
                         channel=channel,
                         task=task.name,
                         hint="Declare it with several_writers=True, or let the task write a channel of its own",
@@ -143,10 +143,10 @@ def _check_grouped(task: Task, channel: str) -> None:
             )
         if any(port.channel == channel for port in variant.ports):
             raise DeclarationError(
-                f"the variant {variant.name} reads the channel that it writes, where other writers' rows are too",
+                f"the variant {variant.name} reads the channel that it writes, which also contains rows of other writers",
                 channel=channel,
                 task=task.name,
-                hint="Keep what it needs to know of its own output in a channel that it alone writes",
+                hint="Keep the state that it needs in a channel that only it writes",
             )
 
 

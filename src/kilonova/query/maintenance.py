@@ -260,16 +260,16 @@ def refresh_method_of_tree(item: MaterializedRelation) -> str:
     if item.whole is not None:
         return f"fully recomputed in each run: {item.whole}"
     if item.sums:
-        return "the change is added to sums"
+        return "the changes are added to the sums"
     group = item.tree
     while isinstance(group, Projection | Filter):
         group = group.input
     match group:
         case Aggregate(keys=()):
-            return "the one row is computed again"
+            return "the single row is recomputed"
         case Aggregate() | Window():
-            return "groups that the change touches are computed again"
+            return "the affected groups are recomputed"
         case Top():
-            return "the first rows are looked for again"
+            return "the first rows are recomputed"
         case _:
-            return "rows are added" if isinstance(item.encoding, Append) else "the change is passed on"
+            return "new rows are appended" if isinstance(item.encoding, Append) else "the changes are passed through"

@@ -99,7 +99,7 @@ def plan_materializations(
     plain = merge_projections(prune_columns(tree))
     if key and not tells_apart(plain, frozenset(key), known):
         # Rows of one key from different runs would replace each other; a full recomputation detects and rejects them.
-        why = f"that {', '.join(key)} tells its rows apart does not follow from the query and the keys of what it reads"
+        why = f"the query and the keys of its inputs do not imply that {', '.join(key)} identifies its rows"
         return (replace(kept_whole(name, tree, known, key), whole=why),)
     keeping = _Keeping(name, known)
     rest = keeping.root(plain)
@@ -359,7 +359,7 @@ def _touches(node: Aggregate) -> bool:
 def _why_whole(node: Node, known: Known) -> str | None:
     """Return why a tree can only be fully recomputed; None if its change can be derived."""
     if not is_deterministic(node):
-        return "it calls a function that gives something else each time"
+        return "it calls a non-deterministic function"
     if any((kind or "").startswith("map") or "map<" in (kind or "") for kind in types(node, known).values()):
         return "it has a column of maps, which cannot be compared"
     return None

@@ -547,8 +547,8 @@ class _Reader:
             asked = [self._expression(item, scope).sql for item in call.expressions]
             if len(sets) == 1 or not set(asked) <= set(keys):
                 raise QueryError(
-                    f"{call.sql('spark')} names no key of several sets",
-                    hint="Group by ROLLUP, CUBE or GROUPING SETS of what it names",
+                    f"{call.sql('spark')} does not name a grouping key of several grouping sets",
+                    hint="Group by ROLLUP, CUBE or GROUPING SETS of its arguments",
                 )
             bits = ["".join(str(int(key not in chosen)) for key in asked or keys) for chosen in sets]
             kind = "TINYINT" if isinstance(call, exp.Grouping) else "BIGINT"

@@ -203,9 +203,9 @@ def syntax_of(text: str) -> exp.Query:
     except sqlglot.errors.TokenError as error:
         raise QueryError(f"the query cannot be parsed: {error}") from None
     if len(statements) != 1 or statements[0] is None:
-        raise QueryError("one query is wanted", hint="Write one SELECT, without a semicolon in between")
+        raise QueryError("exactly one query is expected", hint="Write one SELECT, without a semicolon in between")
     if not isinstance(statements[0], exp.Query):
-        raise QueryError("this is no query", hint="Write a SELECT")
+        raise QueryError("this is not a query", hint="Write a SELECT")
     for call in statements[0].find_all(exp.Extract, exp.Anonymous):
         _refuse_unknown_field(call, text)
     return as_called(statements[0])

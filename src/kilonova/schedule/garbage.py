@@ -129,7 +129,7 @@ def _held(name: str, holdings: GCRoots) -> dict[int, str]:
         for number in numbers:
             held.setdefault(number, reason)
 
-    hold(_unsubsumed(blocks), "no later base or longer delta holds its rows")
+    hold(_unsubsumed(blocks), "no later base or longer delta contains its rows")
     hold((b.number for b in state.snapshot(newest).blocks), f"part of the newest snapshot, at point {newest}")
     if state.latest > newest:
         hold((block.number for block in blocks if block.end > newest), "not readable yet")
@@ -203,7 +203,7 @@ def _physical(holdings: GCRoots) -> Mapping[int, list[tuple[int, str]]]:
     """Return the blocks that each block was written from."""
     references: dict[int, list[tuple[int, str]]] = {}
     for read, made in sorted(holdings.physical):
-        references.setdefault(made, []).append((read, f"block {made} was made of it"))
+        references.setdefault(made, []).append((read, f"block {made} was computed from it"))
     return references
 
 

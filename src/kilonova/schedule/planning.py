@@ -67,7 +67,7 @@ def due_reason(progress: TaskState, states: Mapping[str, ChannelState]) -> str |
         state = states[name]
         cursor = progress.cursor(name)
         if not state.is_equivalent(cursor, state.latest_readable):
-            return f"{name} has come from point {cursor} to {state.latest_distinct}"
+            return f"{name} advanced from point {cursor} to {state.latest_distinct}"
     return None
 
 
@@ -143,9 +143,9 @@ def _as_declared(whole: Variant | None, progress: TaskState, states: Mapping[str
         hindrance = _obstacle(variant, progress, states)
         if hindrance is None:
             return VariantChoice(
-                variant=variant, method=RefreshMethod.INCREMENTAL, reason=f"variant {variant.name} takes the news"
+                variant=variant, method=RefreshMethod.INCREMENTAL, reason=f"variant {variant.name} processes only the new input"
             )
-        obstacle = f"{hindrance}, which {variant.name} does not take"
+        obstacle = f"{hindrance}, which {variant.name} does not support"
     if whole is not None:
         return VariantChoice(
             variant=whole, method=RefreshMethod.FULL, reason=obstacle or "the task has no incremental variant"
@@ -165,9 +165,9 @@ def _cheapest(news: VariantChoice, whole: Variant) -> VariantChoice:
 
 
 _NAMES = {
-    RefreshMethod.INCREMENTAL: "its change",
-    RefreshMethod.AFFECTED_GROUPS: "making anew the groups that change",
-    RefreshMethod.FULL: "making it anew",
+    RefreshMethod.INCREMENTAL: "an incremental refresh",
+    RefreshMethod.AFFECTED_GROUPS: "recomputing the affected groups",
+    RefreshMethod.FULL: "a full refresh",
 }
 
 
@@ -218,9 +218,9 @@ def _obstacle(variant: Variant, progress: TaskState, states: Mapping[str, Channe
         if start > end:
             continue
         if port.mode is Mode.INSERTS and state.may_remove(start, end):
-            return f"{port.channel} may have lost rows"
+            return f"rows of {port.channel} may have been removed"
         if port.mode is Mode.NEW and not state.can_say(start, end):
-            return f"{port.channel} was written anew since point {start}"
+            return f"{port.channel} was rewritten since point {start}"
     return None
 
 
@@ -312,9 +312,9 @@ def check_rewritable(choice: VariantChoice, progress: TaskState, states: Mapping
         state = states[name]
         if choice.method.renews and state.channel.several_writers and state.committed.by(task).entries:
             raise InvalidState(
-                f"the task would have to make again what it has written, beside which others write: {choice.reason}",
+                f"the task would have to recompute its output, but the channel has other writers: {choice.reason}",
                 channel=name,
-                hint="Drop the channel and apply the workflow again, so that all its writers begin from nothing",
+                hint="Drop the channel and apply the workflow again, so that all its writers start from scratch",
             )
 
 

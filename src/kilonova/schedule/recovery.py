@@ -110,7 +110,7 @@ def recover_channel(name: str, found: Collection[FoundBlock], filled: Iterable[i
         before = len(taken)
         at_end, conflicting = _undisputed(ends[end])
         doubts += [
-            RecoveryDoubt(each.block.name.directory, f"another block also says point {end}") for each in conflicting
+            RecoveryDoubt(each.block.name.directory, f"another block also leads to point {end}") for each in conflicting
         ]
         for each in at_end:
             kind = each.block.kind
@@ -118,15 +118,15 @@ def recover_channel(name: str, found: Collection[FoundBlock], filled: Iterable[i
                 taken.append(each)
             else:
                 doubts.append(
-                    RecoveryDoubt(each.block.name.directory, f"what it changes, point {kind.start}, is not there")
+                    RecoveryDoubt(each.block.name.directory, f"the point that it starts from, {kind.start}, does not exist")
                 )
         usable[end] = len(taken) > before
     newest = order[-1]
     if taken and not usable[newest]:
-        doubts.append(RecoveryDoubt(f"point {newest}", f"lost; the newest that can be read is {taken[-1].block.end}"))
+        doubts.append(RecoveryDoubt(f"point {newest}", f"lost; the newest readable point is {taken[-1].block.end}"))
     absent = _absent(taken)
     if absent:
-        doubts.append(RecoveryDoubt(absent, "no block; their runs failed, changed nothing, or their blocks are gone"))
+        doubts.append(RecoveryDoubt(absent, "no blocks: their runs failed or changed nothing, or their blocks are missing"))
     return RecoveredChannel(name=name, blocks=tuple(taken), newest=newest, doubts=tuple(doubts))
 
 

@@ -19,11 +19,11 @@ from kilonova.model.task import Task
 class RepairMethod(StrEnum):
     """Method of repairing a damaged channel."""
 
-    MEND = "mend what is beside its rows"
+    MEND = "repair its metadata"
     DROP = "delete blocks that its newest point does not need"
     RECOMPUTE = "recompute it"
     INGEST = "ingest its rows again, with --replace"
-    WAIT = "recompute it once what it is made of is whole"
+    WAIT = "recompute it once its inputs are repaired"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,7 +82,7 @@ def trigger_status(trigger: Trigger, state: TriggerState, happened: TriggerInput
     >>> noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
     >>> some = TriggerInputs(arrived={("clicks", 4): Arrivals(first=noon, point=6, time=noon, rows=300)})
     >>> trigger_status(ArrivalTrigger(channel="clicks", rows=1000), (ConditionState(seen=4),), some, noon).waits
-    'clicks: 300 of 1,000 rows have come'
+    'clicks: 300 of 1,000 rows have arrived'
     """
     looked = evaluate(trigger, state, happened, now)
     parts = tuple(
@@ -117,9 +117,9 @@ def _condition_status(item: Condition, one: ConditionState, happened: TriggerInp
 def _had(item: Condition, looked: Evaluation, occurrence: Occurrence) -> str:
     match item:
         case ArrivalTrigger(channel=channel):
-            return f"point {looked.state[0].seen} of {channel} has come"
+            return f"point {looked.state[0].seen} of {channel} was reached"
         case TimeTrigger():
-            return f"{_moment(occurrence.time)} has come"
+            return f"{_moment(occurrence.time)} has passed"
         case RunTrigger(binding=binding, reached=reached):
             return f"{binding} has {_VERBS[reached]}"
         case _:
@@ -136,10 +136,10 @@ def _lacking(item: Condition, one: ConditionState, looked: Evaluation, rows: int
                 if looked.next_check is None
                 else f", the oldest at {_moment(since)}, old enough at {_moment(looked.next_check)}"
             )
-            return f"{channel}: {rows:,} of {wanted:,} rows have come{ripe}"
+            return f"{channel}: {rows:,} of {wanted:,} rows have arrived{ripe}"
         case ArrivalTrigger(channel=channel):
             ripe = _moment(looked.next_check)
-            return f"the oldest new row of {channel} came at {_moment(since)} and is old enough at {ripe}"
+            return f"the oldest new row of {channel} arrived at {_moment(since)} and is old enough at {ripe}"
         case TimeTrigger():
             missed = "" if looked.state[0].time == one.time else f"{_moment(one.time)} was missed; "
             return f"{missed}the next time is {_moment(looked.next_check)}"

@@ -87,13 +87,13 @@ class DirectoryWatcher:
             if isinstance(outcome, ScanResult) and outcome.ready:
                 self._taking[channel] = self._take(channel)
             elif isinstance(outcome, Exception):
-                problems.append(_told(f"the directory of {channel} cannot be looked at", outcome))
+                problems.append(_told(f"the directory of {channel} cannot be scanned", outcome))
         for channel, future in list(self._taking.items()):
             if future.done():
                 del self._taking[channel]
                 error = None if future.cancelled() else future.exception()
                 if error is not None:
-                    problems.append(_told(f"files of {channel} cannot be taken now", error))
+                    problems.append(_told(f"files of {channel} cannot be ingested now", error))
                 elif not future.cancelled() and future.result():
                     self._again.append(channel)
         return problems

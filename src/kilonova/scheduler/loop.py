@@ -126,7 +126,7 @@ class Server:
         if not any(worker.ready and not worker.killed for worker in self._workers):
             return SparkUnavailable("no worker is ready", hint="Wait until Spark has started")
         if (silent := time.monotonic() - self._beaten) > self._settings.lease:
-            hint = "Wait until whoever holds the catalog's lock lets go of it, or has ended"
+            hint = "Wait until the process that holds the catalog's lock has ended"
             return CatalogUnavailable(f"the server could not write the catalog for {silent:.0f} s", hint=hint)
         return None
 
@@ -253,7 +253,7 @@ class Server:
             if not answer.set_running_or_notify_cancel():
                 continue
             if late:
-                problem = f"no worker had time for a page in {_PATIENCE:.0f} s"
+                problem = f"no worker was free for a page within {_PATIENCE:.0f} s"
                 answer.set_exception(OperationFailed.by(SparkUnavailable(problem, hint="Try again later")))
             else:
                 free.pop().give(operation, answer)
@@ -349,7 +349,7 @@ class Server:
             for part in worker.doing.claims:
                 self._give_up(part, worker.killed, passing=not late, counted=not lost)
         if worker.answer is not None:
-            problem = f"the process that did it ended: {worker.killed}"
+            problem = f"its worker process ended: {worker.killed}"
             stubborn = worker.killed == _STUBBORN
             error = Cancelled(problem) if stubborn else SparkUnavailable(problem, hint="Try again")
             worker.answer.set_exception(OperationFailed.by(error))
@@ -456,7 +456,7 @@ class Server:
                 for event in last:
                     self._tell(event)
         except (Conflict, CatalogUnavailable) as error:
-            log.warning("others will take up after this server: %s", error)
+            log.warning("other servers will recover the runs of this one: %s", error)
         hurried = self._stopping == float("-inf")
         self._deliverer.close(0.0 if hurried else min(_LAST, self._settings.shutdown_grace))
         pages = ((operation, answer) for operation, answer, _ in self._pages)
@@ -476,8 +476,8 @@ _TURN = 30.0
 _OVERDUE = 10
 """Factor on the interval of compaction and garbage collection while firings are always pending."""
 
-_LATE = "it took longer than serve.run_timeout allows"
-_STUBBORN = "a run that was cancelled did not end"
+_LATE = "it took longer than serve.run_timeout"
+_STUBBORN = "the cancelled run did not end"
 _STOPPED = "the server was stopped"
 
 

@@ -101,7 +101,7 @@ class Notifier:
             except (Conflict, CatalogUnavailable):  # the loop logs it
                 pause = _RETRY
             except Exception:
-                log.exception("outlets cannot be told of anything")
+                log.exception("subscriptions cannot be notified")
                 pause = _TROUBLED
             else:
                 if last and not self._busy():
@@ -227,7 +227,7 @@ class Notifier:
             if refused.given_up and event.kind is not EventKind.DELIVERY_FAILED:  # or giving up would repeat endlessly
                 text = f"{name} was not notified of event {event.number} ({event.kind.value}): {problem}"
                 events.record(tx, EventKind.DELIVERY_FAILED, run=event.run, binding=event.binding, text=text)
-        log.warning("%s was not told of event %s: %s", name, event.number, problem)
+        log.warning("%s was not notified of event %s: %s", name, event.number, problem)
         return refused.standing
 
     def _sender(self, subscription: Subscription) -> Callable[[Event], None] | None:
@@ -260,7 +260,7 @@ def _teller(project: Project, section: LineageSection) -> Callable[[Event], None
         from kilonova.scheduler import openlineage
     except ImportError:
         raise SettingsError(
-            "there is a section lineage, but the OpenLineage client is not installed",
+            "the section lineage is set, but the OpenLineage client is not installed",
             hint="Install it with: pip install 'kilonova[lineage]'",
         ) from None
     client = openlineage.client(section.transport)

@@ -59,7 +59,7 @@ def client(transport: Mapping[str, Any]) -> OpenLineageClient:
         for text in _texts({name: value for name, value in transport.items() if name != "type"}):
             said = said.replace(text, "***")  # a key or a password may be among them
         raise SettingsError(
-            f"the setting lineage.transport does not suit the OpenLineage client: {said}",
+            f"the OpenLineage client rejected the setting lineage.transport: {said}",
             hint='Write, for example, {type = "file", log_file_path = "lineage.json", append = true}',
         ) from None
 

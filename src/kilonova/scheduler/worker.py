@@ -100,7 +100,7 @@ def _live(out: _Out) -> None:
 
 
 def _end_with_spark() -> None:
-    print("the Java process of Spark has ended, and so does the worker", file=sys.stderr, flush=True)
+    print("the Java process of Spark has ended; the worker stops", file=sys.stderr, flush=True)
     os._exit(1)
 
 

@@ -121,9 +121,9 @@ class Worker:
                         until = time.monotonic() + self._silent
                     elif text is not None and not over:
                         selector.unregister(said)
-                        self.kill("it has closed its messages")
+                        self.kill("it closed its output")
                 if time.monotonic() >= until:
-                    self.kill(f"nothing was heard of it for {self._silent:.0f} s")
+                    self.kill(f"it sent no heartbeat for {self._silent:.0f} s")
                     until = float("inf")
         os.close(process)
         self.kill("its process ended")  # processes that it has started may still run
@@ -135,7 +135,7 @@ class Worker:
             try:
                 message = decode(line.decode())
             except (ValueError, LookupError, TypeError):
-                self.kill("it said something that is no message")
+                self.kill("it sent an invalid message")
                 return
             if isinstance(message, WorkerReady):
                 self.ready = True

@@ -62,13 +62,13 @@ def load_workflows(project: Project, file: str, format: str, paths: Sequence[str
             outcome = pickle.loads((Path(place) / _OUTCOME).read_bytes())
         except (OSError, EOFError, pickle.UnpicklingError):
             if ended.returncode == -signal.SIGALRM:
-                problem = f"the workflow took longer than {seconds} s to be loaded"
+                problem = f"the workflow took longer than {seconds} s to load"
                 raise DeclarationError(
                     problem,
-                    hint="Do in tasks what takes time, or raise serve.load_timeout",
+                    hint="Do slow work in tasks, or increase serve.load_timeout",
                 ) from None
             problem = f"the workflow's code ended the process that loaded it, with {ended.returncode}"
-            raise DeclarationError(problem, hint="It must do nothing but declare when it is loaded") from None
+            raise DeclarationError(problem, hint="Code that is loaded must only declare workflows") from None
     if isinstance(outcome, KilonovaError):
         raise outcome
     found: tuple[Declared, ...] = outcome

@@ -41,22 +41,22 @@ def unpack_zip(file: Path, place: Path, most: int) -> None:
                     with archive.open(entry) as source, target.open("xb") as sink:
                         shutil.copyfileobj(source, sink)
     except zipfile.BadZipFile as error:
-        raise InputError(f"the zip is damaged, or is none: {error}") from None
+        raise InputError(f"the zip is damaged, or not a zip: {error}") from None
     except (OSError, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error) as error:
         raise InputError(f"the zip cannot be unpacked: {error}") from None
 
 
 def _refuse(entries: list[zipfile.ZipInfo], most: int) -> None:
     if len(entries) > _ENTRIES:
-        raise PayloadTooLarge(f"the zip holds {len(entries)} files and folders", hint=f"Send at most {_ENTRIES}")
+        raise PayloadTooLarge(f"the zip contains {len(entries)} files and folders", hint=f"Send at most {_ENTRIES}")
     if sum(entry.file_size for entry in entries) > most:
         raise PayloadTooLarge(
-            f"what the zip holds is larger than {most >> 20} MB", hint="Send the workflow's files only"
+            f"the contents of the zip are larger than {most >> 20} MB", hint="Send only the files of the workflow"
         )
     for entry in entries:
         path = PurePosixPath(entry.filename)
         if path.is_absolute() or ".." in path.parts or "\\" in entry.filename or not path.parts:
-            raise InputError(f"the zip names {entry.filename!r}, which lies outside of it")
+            raise InputError(f"the zip contains the path {entry.filename!r}, which leads out of it")
         if stat.S_ISLNK(entry.external_attr >> 16):
             raise InputError(f"{entry.filename!r} in the zip is a link", hint="Put the file itself there")
         if entry.flag_bits & 1:

@@ -132,7 +132,7 @@ class ProjectOperator(ProjectReader):
             NotFound: there is no such binding.
         """
         with self.catalog.writing() as tx:
-            firings.fire_manually(tx, binding, f"by hand, {who or getpass.getuser()}")
+            firings.fire_manually(tx, binding, f"manually, by {who or getpass.getuser()}")
 
     def pause(self, binding: str, who: str | None = None) -> None:
         """Pause the triggers of a binding until `resume`; input that arrives meanwhile is evaluated then.
@@ -213,7 +213,7 @@ def _kind(name: str) -> EventKind:
     """Return the kind of events of a name."""
     names = [kind.value for kind in EventKind]
     if name not in names:
-        raise NotFound(f"there are no events {name}", hint=closest_name(name, names))
+        raise NotFound(f"there is no event kind {name}", hint=closest_name(name, names))
     return EventKind(name)
 
 
@@ -225,17 +225,17 @@ def _check_retryable(tx: Transaction, run: Run, names: Collection[str]) -> None:
     """
     match run.kind, run.state:
         case _, RunState.RUNNING:
-            problem, hint = "the run goes on", f"Wait until it has ended, or: kilonova cancel {run.number}"
+            problem, hint = "the run is still running", f"Wait until it has ended, or: kilonova cancel {run.number}"
         case _, RunState.SUCCEEDED:
-            problem, hint = "the run has succeeded", "To start it anew nevertheless: kilonova fire BINDING"
+            problem, hint = "the run has succeeded", "To run it again nevertheless: kilonova fire BINDING"
         case RunKind.INGEST, _:
             watched = [each for each in runs.written_by(tx, run.number) if files.watched_directories(tx, each)]
-            again = [f"kilonova scan {each} takes its files, as servers do" for each in watched]
+            again = [f"kilonova scan {each} ingests its files, as servers do" for each in watched]
             problem, hint = "it was an ingest", "; ".join(again) or "Ingest the file again"
         case RunKind.COMPACTION, _:
             problem, hint = "it was a compaction", "Compact the channel again: kilonova compact CHANNEL"
         case RunKind.TASKS, _ if not names:
-            problem, hint = "its tasks are not there any more", f"They were {', '.join(run.tasks)}"
+            problem, hint = "its tasks no longer exist", f"They were {', '.join(run.tasks)}"
         case _:
             return
     raise InvalidState(f"the run cannot be retried: {problem}", run=run.number, hint=hint)
@@ -250,6 +250,6 @@ def _not_aside(file: WatchedFile | None, channel: str, path: str) -> NotFound:
             hint=f"kilonova files list {channel} shows which there are",
         )
     taken = file.state is FileState.INGESTED
-    hint = f"To take it again nevertheless: kilonova ingest {channel} {path}" if taken else "It is going to be taken"
-    where = f"was taken by run {file.run}" if taken else f"is {file.state.value}"
+    hint = f"To ingest it again nevertheless: kilonova ingest {channel} {path}" if taken else "It is about to be ingested"
+    where = f"was ingested by run {file.run}" if taken else f"is {file.state.value}"
     return NotFound(f"the file {where}", channel=channel, path=path, hint=hint)

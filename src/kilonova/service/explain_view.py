@@ -79,7 +79,7 @@ def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[MaintainedRelati
         raise NotFound("there is no such view", task=name, hint=closest_name(name, names))
     tasks = parts(tx, name)
     if _text(tasks[name]) is None:
-        raise NotFound("the task is not a view", task=name, hint="What views do can be explained, because it is SQL")
+        raise NotFound("the task is not a view", task=name, hint="Only views can be explained")
     _, progress, states = load_planner_input(tx, tasks)
     channels = {each: with_current_schema(state) for each, state in states.items()}
     return tuple(

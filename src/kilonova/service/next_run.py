@@ -165,7 +165,7 @@ def _how(reading: ReadPlan) -> str:
         case DeltaRead():
             return "chained deltas"
         case ChangesRead():
-            return "deltas, with what they replace"
+            return "deltas with the rows that they replace"
         case DiffRead(old=old):
             return "difference of two snapshots" if old.blocks else "snapshot"
         case _:

@@ -80,7 +80,7 @@ class Pins:
                     for holder in gone:
                         runs.unpin(tx, holder)
         except Exception as error:
-            _logger.debug("pins of readings were not deleted, and will run out: %s", error)
+            _logger.debug("pins of reads were not deleted, and will expire: %s", error)
 
     def close(self) -> None:
         """Delete all pins."""
@@ -107,4 +107,4 @@ class Pins:
                 with self._catalog.writing() as tx:
                     runs.renew_pins(tx, held, self._lease)
             except Exception as error:
-                _logger.warning("pins of readings were not renewed, and hold for a while yet: %s", error)
+                _logger.warning("pins of reads were not renewed, and will expire: %s", error)

@@ -445,7 +445,7 @@ class Project(ProjectOperator):
         else:
             if in_place:
                 raise DeclarationError(
-                    "a DataFrame lies nowhere", channel=channel, hint="Name files to register in place"
+                    "a DataFrame cannot be registered in place", channel=channel, hint="Name files to register in place"
                 )
             frame = source
             asked = {"production": production.value, "in_place": in_place}
@@ -573,9 +573,9 @@ class Project(ProjectOperator):
             for name in channels or ():
                 if not files.watched_directories(tx, name):
                     raise DeclarationError(
-                        "the channel takes no files of a directory",
+                        "the channel has no watched directory",
                         channel=name,
-                        hint="Declare it with watch=kilonova.directory(…)",
+                        hint="Declare it with watch=kilonova.watched_directory(…)",
                     )
             names = tuple(channels or (each.channel for each in files.watched_directories(tx)))
         looked = {name: self.scan_directory(name, early=early) for name in names}
@@ -642,7 +642,7 @@ class Project(ProjectOperator):
             if isinstance(notification, RunStarted):
                 begun.add(notification.run)
                 if interrupted.is_set():
-                    raise Cancelled("the run was interrupted", run=notification.run, hint="Nothing of it was published")
+                    raise Cancelled("the run was interrupted", run=notification.run, hint="Nothing was published")
             self.listener(notification)
 
         def interrupt() -> None:
@@ -1138,7 +1138,7 @@ def _reading(tx: Transaction, channel: str, at: int | None, since: int | None) -
         return state.snapshot(end)
     if since > end:
         raise NotFound(
-            f"it lies after point {end}",
+            f"the point is after point {end}",
             channel=channel,
             point=since,
             hint="Give an earlier point to --since",

@@ -201,7 +201,7 @@ def _found(
         if problem is None and other not in (None, each.name):
             problem = "the catalog has another block of that number"
         if problem is None and not each.is_published and block.end not in proven[channel]:
-            problem = "it has no mark of having been published"
+            problem = "it is not marked as published"
         found[channel].append(
             FoundBlock(
                 block=block,

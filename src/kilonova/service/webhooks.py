@@ -66,7 +66,7 @@ def message(catalog: str, event: Event) -> Message:
 
 def test_message(catalog: str, now: datetime) -> Message:
     """Return a message to test a webhook with."""
-    return _message(f"test_{uuid.uuid4().hex}", "test", now, {"catalog": catalog, "text": "a message to try a webhook"})
+    return _message(f"test_{uuid.uuid4().hex}", "test", now, {"catalog": catalog, "text": "a test message"})
 
 
 def _message(identity: str, kind: str, time: datetime, data: Mapping[str, Any]) -> Message:
@@ -141,8 +141,8 @@ def _pool(webhook: Webhook, inside: Collection[str]) -> urllib3.HTTPConnectionPo
     for _, address in found:
         if host not in inside and is_inside(address):
             raise DeliveryError(
-                f"the webhook {webhook.name} is not told: {address} is an address of this machine or its link",
-                hint=f"List {host} in serve.webhooks if that is meant",
+                f"the webhook {webhook.name} is not notified: {address} is a loopback or link-local address",
+                hint=f"List {host} in serve.webhooks if that is intended",
             )
     _, address = found[0]
     if parts.scheme == "https":
@@ -177,7 +177,7 @@ def _secret(variable: str, environment: Mapping[str, str]) -> str:
     secret = environment.get(variable)
     if secret is None:
         raise DeliveryError(
-            f"there is no {variable} in the environment, which holds the secret",
+            f"the environment variable {variable}, which holds the secret, is not set",
             hint="Set it where the servers are started",
         )
     try:

@@ -184,7 +184,7 @@ def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mappi
         owner = registered[task.name].workflow if task.name in registered else workflow.name
         if owner != workflow.name:
             raise DeclarationError(
-                f"the workflow {owner} has a task of that name", task=task.name, hint="Choose another name"
+                f"the workflow {owner} already has a task of this name", task=task.name, hint="Choose another name"
             )
     _refuse_cycles(workflow, registered, states)
     bound = bindings.bindings(tx)
@@ -210,7 +210,7 @@ def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mappi
                     task=known.task,
                     action=Action.DROP,
                     logic=known.logic,
-                    detail="no longer declared; its output stays as it is",
+                    detail="no longer declared; its output is kept",
                     rows=0,
                     bytes=0,
                     downstream=(),
@@ -306,7 +306,7 @@ def _refuse_bindings(
     for bound in known.values():
         if bound.workflow != workflow.name and bound.binding.name in mine:
             raise DeclarationError(
-                f"the workflow {bound.workflow} has a binding of that name",
+                f"the workflow {bound.workflow} already has a binding of this name",
                 binding=bound.binding.name,
                 hint="Choose another name",
             )
@@ -335,31 +335,31 @@ def _channel_change(
         channel = replace(channel, schema=identified(channel.schema, old.schema, state.latest))
     if owner != workflow.name and (channel.schema, channel.encoding) != (old.schema, old.encoding):
         raise DeclarationError(
-            f"the workflow {owner} declares the channel otherwise: {_shown(old)}",
+            f"the workflow {owner} declares the channel differently: {_shown(old)}",
             channel=channel.name,
             hint="Declare it in the same way, or choose another name",
         )
     if owner != workflow.name and channel.checks not in ((), old.checks):
         raise DeclarationError(
-            f"the channel belongs to the workflow {owner}, which says what is checked",
+            f"the channel belongs to the workflow {owner}, which declares its checks",
             channel=channel.name,
             hint="Declare the checks there, or on a view of it",
         )
     if owner != workflow.name and (channel.watch not in (None, old.watch) or (derived and old.watch is not None)):
         raise DeclarationError(
-            f"the channel belongs to the workflow {owner}, which says whose files it takes",
+            f"the channel belongs to the workflow {owner}, which declares its watched directory",
             channel=channel.name,
             hint="Change it there",
         )
     if owner != workflow.name and channel.several_writers != old.several_writers:
         raise DeclarationError(
-            f"the channel belongs to the workflow {owner}, which says whether it has several writers",
+            f"the channel belongs to the workflow {owner}, which declares whether it has several writers",
             channel=channel.name,
             hint="Declare it in the same way",
         )
     if old.several_writers and not channel.several_writers and state.latest_distinct:
         raise DeclarationError(
-            "the channel holds rows of several writers, which one would erase",
+            "the channel contains rows of several writers, which a single writer would erase",
             channel=channel.name,
             hint="Leave it with several_writers=True, or drop it first",
         )
@@ -370,7 +370,7 @@ def _channel_change(
     if reshaped and state.latest_distinct and not derived:
         _refuse_misfit(channel, old)
     if reshaped and state.latest_distinct and not derived and channel.encoding != old.encoding:
-        found = ["deltas that are there keep the functions that they came with", *found]
+        found = ["existing deltas keep the functions they were written with", *found]
     detail = ", ".join([*([_altered(old, channel)] if reshaped else []), *found])
     unseen = tuple(check for check in channel.checks if check not in old.checks)
     return ChannelChange(channel=channel, action=Action.CHANGE, detail=detail, reshaped=reshaped, unseen=unseen)
@@ -378,24 +378,24 @@ def _channel_change(
 
 def _retold(old: Channel, new: Channel) -> list[str]:
     """Return the changes of a channel's metadata, as text."""
-    found = [] if old.description == new.description else ["its description changes"]
+    found = [] if old.description == new.description else ["changes the description"]
     if old.several_writers != new.several_writers:
         found.append("may have several writers" if new.several_writers else "has one writer")
     found += [] if old.watch == new.watch else [_watching(new)]
-    found += [f"the check {describe_check(check)} comes" for check in new.checks if check not in old.checks]
-    return found + [f"the check {describe_check(check)} goes" for check in old.checks if check not in new.checks]
+    found += [f"adds the check {describe_check(check)}" for check in new.checks if check not in old.checks]
+    return found + [f"removes the check {describe_check(check)}" for check in old.checks if check not in new.checks]
 
 
 def _watching(channel: Channel) -> str:
     """Return the watched directory of a channel, as text."""
     if channel.watch is None:
-        return "takes no more files"
-    return f"takes the files of {describe_directory(channel.watch)}"
+        return "ingests no more files"
+    return f"ingests the files of {describe_directory(channel.watch)}"
 
 
 def _unwatched(channel: Channel) -> ChannelChange:
     """Return the change of a channel that its workflow no longer declares."""
-    detail = "no longer declared: takes no more files; its rows stay as they are"
+    detail = "no longer declared: ingests no more files; its rows are kept"
     return ChannelChange(channel=replace(channel, watch=None), action=Action.CHANGE, detail=detail)
 
 
@@ -442,12 +442,12 @@ def _altered(old: Channel, new: Channel) -> str:
     )
     before = {column.name: column.type for column in (old.schema.columns if old.schema else ())}
     after = {column.name: column.type for column in (new.schema.columns if new.schema else ())}
-    found += [f"column {name} {kind} comes" for name, kind in after.items() if name not in before]
-    found += [f"column {name} goes" for name in before if name not in after]
+    found += [f"adds the column {name} {kind}" for name, kind in after.items() if name not in before]
+    found += [f"removes the column {name}" for name in before if name not in after]
     found += [
         f"column {name} {before[name]} becomes {kind}" for name, kind in after.items() if before.get(name, kind) != kind
     ]
-    return ", ".join(found) or "the columns' order changes"
+    return ", ".join(found) or "changes the order of the columns"
 
 
 def _task_change(
@@ -500,10 +500,10 @@ def _refuse_mixture(task: Task, workflow: WorkflowDefinition, states: Mapping[st
         several = workflow.channel(name).several_writers
         if several and name in states and states[name].committed.by(task.name).entries:
             raise DeclarationError(
-                "the task is new or has changed, but what it made so far cannot be replaced: others write there too",
+                "the task is new or has changed, but its output cannot be replaced, because the channel has other writers",
                 channel=name,
                 task=task.name,
-                hint="Leave it as it was, or drop the channel and apply again: then all its writers begin from nothing",
+                hint="Leave it as it was, or drop the channel and apply again: then all its writers start from scratch",
             )
 
 
@@ -517,7 +517,7 @@ def _retimed(old: Task, new: Task) -> str:
 def _timed(schedule: Schedule | None) -> str:
     match schedule:
         case None:
-            return "whenever something is new"
+            return "whenever there is new input"
         case Every():
             return describe_schedule(schedule)
         case Cron():
@@ -558,12 +558,12 @@ def _rebound(old: Binding, new: Binding) -> str:
     """Return the differences between two declarations of a binding, as text."""
     found = []
     if set(old.tasks) != set(new.tasks):
-        found.append("its tasks change")
+        found.append("its tasks have changed")
     if set(old.triggers) != set(new.triggers):
         found.append(f"{_starts(new)} instead of {_starts(old)}")
     if old.priority != new.priority:
         found.append(f"priority {new.priority} instead of {old.priority}")
-    return ", ".join(found) or "it is declared otherwise"
+    return ", ".join(found) or "its declaration has changed"
 
 
 def _difference(old: Task, new: Task, altered: set[str]) -> str:
@@ -571,7 +571,7 @@ def _difference(old: Task, new: Task, altered: set[str]) -> str:
     found = []
     if old.writes != new.writes:
         found.append("it writes other channels")
-    found += [f"the channel {name} is declared otherwise" for name in new.writes if name in altered]
+    found += [f"the declaration of the channel {name} has changed" for name in new.writes if name in altered]
     before = {variant.name: variant for variant in old.variants}
     for variant in new.variants:
         earlier = before.pop(variant.name, None)
@@ -581,7 +581,7 @@ def _difference(old: Task, new: Task, altered: set[str]) -> str:
             found.append(f"the code of {variant.name} changed")
         elif (earlier.ports, earlier.productions) != (variant.ports, variant.productions):
             found.append(f"the ports or result of {variant.name} changed")
-    found += [f"variant {name} is gone" for name in before]
+    found += [f"variant {name} was removed" for name in before]
     return ", ".join(found)
 
 

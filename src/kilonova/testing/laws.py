@@ -84,7 +84,7 @@ def check_encoding(
             continue
         raise EncodingError(
             f"the functions {encoding.function} break a law of encodings: {_violation(law, smallest)}",
-            hint="Mend the functions, or say in `rows` which rows may stand in deltas",
+            hint="Correct the functions, or describe in `rows` the rows that deltas may contain",
         )
 
 
@@ -257,5 +257,5 @@ def _values(type_: str, name: str) -> st.SearchStrategy[Any]:
         "timestamp_ntz": st.datetimes(),
     }
     if type_ not in known:
-        raise DeclarationError(f"rows of the type {type_} cannot be made", column=name, hint="Give rows")
+        raise DeclarationError(f"rows of the type {type_} cannot be generated", column=name, hint="Give rows")
     return known[type_]

@@ -139,7 +139,7 @@ def to_base(encoding: Encoding, schema: Schema, delta: Delta) -> Bag:
             return Counter(delta)
         case Changes():
             if any(weight < 0 for weight in delta.values()):
-                raise EncodingError("the delta takes away more rows than there are")
+                raise EncodingError("the delta removes more rows than there are")
             return _checked(encoding, schema, Counter(delta))
         case Upsert():
             return Counter(row for row in delta.values() if row is not None)
@@ -218,7 +218,7 @@ def diff(encoding: Encoding, schema: Schema, old: Bag, new: Bag, *, function: Re
     match encoding:
         case Append():
             if old - new:
-                raise EncodingError("a delta of an append channel cannot take rows away")
+                raise EncodingError("a delta of an append channel cannot remove rows")
             return new - old
         case Changes():
             return {row: n for row in old | new if (n := new[row] - old[row])}
@@ -433,7 +433,7 @@ class ReferenceChannel:
                 if mode is Mode.CHANGES:
                     return change
                 if any(weight < 0 for weight in change.values()):
-                    raise EncodingError("rows are taken away, which mode INSERTS cannot say", channel=self.name)
+                    raise EncodingError("rows are removed, which the mode INSERTS cannot express", channel=self.name)
                 return Counter(change)
             case _:
                 assert_never(mode)

@@ -168,8 +168,8 @@ def _compare(project: Project, task: Task, batch: int) -> None:
             count = count_differences(project.read(channel), frame)
             if count:
                 raise TaskFailed(
-                    f"after batch {batch + 1} the channel {channel} differs in {count} rows from what the variant "
-                    f"{variant.name} makes in one step",
+                    f"after batch {batch + 1} the channel {channel} differs in {count} rows from the "
+                    f"result of the variant {variant.name} in one step",
                     task=task.name,
                     hint="One of the variants is wrong",
                 )

@@ -159,7 +159,7 @@ def diff(old: DataFrame, new: DataFrame, encoding: Encoding, schema: Schema, fun
     match encoding:
         case Append():
             strong = _difference(old, new, schema)
-            message = F.lit("rows disappeared between the points, which append cannot say: read CHANGES")
+            message = F.lit("rows disappeared between the points, which the encoding append cannot express: read CHANGES")
             checked = strong.withColumn(
                 "_weight",
                 F.when(column("_weight") > 0, column("_weight")).otherwise(F.raise_error(message).cast("bigint")),
@@ -211,7 +211,7 @@ def diff(old: DataFrame, new: DataFrame, encoding: Encoding, schema: Schema, fun
             find = getattr(functions(name), "diff", None)
             if find is None:
                 raise EncodingError(
-                    f"the custom encoding {name} has no diff, and the change can only be had by diffing",
+                    f"the custom encoding {name} has no diff, which is needed to compute its changes",
                     hint="Give its functions a diff, or read the channel with ALL",
                 )
             wanted = delta_schema(encoding, schema)

@@ -191,7 +191,7 @@ class Blocks:
                 )
                 self._tables[block.number] = True
             except PySparkException as error:
-                log.warning("block %s is read without its buckets, merges of it shuffle: %s", block.number, error)
+                log.warning("reading block %s without its buckets; merges will shuffle: %s", block.number, error)
                 self._tables[block.number] = False
         return self._tables[block.number]
 

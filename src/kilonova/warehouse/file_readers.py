@@ -84,7 +84,7 @@ def find_files(path: str, format: str | None, options: Mapping[str, str]) -> Fil
         there = fs.exists(root)
     except (ImportError, OSError, ValueError) as error:
         raise InputError(
-            f"the place cannot be reached: {type(error).__name__}", path=path, hint="Check the path or URL"
+            f"the location cannot be reached: {type(error).__name__}", path=path, hint="Check the path or URL"
         ) from error
     if not there:
         raise InputError("there is no such file or directory", path=path, hint="Check the path")
@@ -100,9 +100,9 @@ def find_files(path: str, format: str | None, options: Mapping[str, str]) -> Fil
     if format is None:
         formats = {format_of(name) for name in names}
         if not names:
-            raise InputError("the directory holds no files", path=path, hint="Put the files there first")
+            raise InputError("the directory contains no files", path=path, hint="Put the files there first")
         if len(formats) > 1 or None in formats:
-            raise InputError("the format cannot be told from the files' names", path=path, hint="Name it with --format")
+            raise InputError("the format cannot be inferred from the file names", path=path, hint="Name it with --format")
         (format,) = formats
     assert format is not None
     return FileSet(
@@ -197,9 +197,9 @@ def check_files_unchanged(external: External) -> None:
             now = fingerprint_of(fs.info(name))
         except FileNotFoundError:
             raise InputError(
-                "the file is gone, which a block that was registered in place consists of",
+                "a file of a block that was registered in place is missing",
                 path=url,
-                hint="Put it back, or replace the relation with kilonova ingest --replace",
+                hint="Restore it, or replace the relation with kilonova ingest --replace",
             ) from None
         except OSError as error:
             raise InputError(f"the file cannot be reached: {error}", path=url) from error
@@ -207,7 +207,7 @@ def check_files_unchanged(external: External) -> None:
             raise InputError(
                 "the file has changed since it was registered in place",
                 path=url,
-                hint="Put the old one back, or replace the relation with kilonova ingest --replace",
+                hint="Restore the old file, or replace the relation with kilonova ingest --replace",
             )
 
     with ThreadPoolExecutor(8) as pool:
@@ -275,7 +275,7 @@ def _present(names: Sequence[str], wanted: Schema, optional: tuple[str, ...], ur
     for name in names:
         if name.lower() not in known:
             raise SchemaMismatch(
-                "the file has a column that the channel does not",
+                "the file has a column that the channel does not have",
                 column=name,
                 path=url,
                 hint=f"Remove it, or declare it; the columns are: {', '.join(wanted.names)}",
@@ -328,7 +328,7 @@ def _columnar(files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> Sche
             kind = kinds[column.name.lower()]
             if (fits is not None and not fits(kind)) or (fits is None and not _nested_fits(column.type, kind)):
                 raise SchemaMismatch(
-                    f"the file holds {kind}, which does not fit {column.type}", column=column.name, path=url
+                    f"the file contains {kind}, which does not match {column.type}", column=column.name, path=url
                 )
     order = max(schemas, key=lambda schema: len(schema.columns))
     names = {column for schema in schemas for column in schema.columns}

@@ -375,7 +375,7 @@ def export(frame: DataFrame, target: str, format: str) -> None:
             (writer.option("header", "true") if format == "csv" else writer).save(target)
     except PySparkException as error:
         if error.getCondition() == "PATH_ALREADY_EXISTS":
-            raise SettingsError("there is something already", path=target, hint="Name a new directory") from None
+            raise SettingsError("the output directory already exists", path=target, hint="Name a new directory") from None
         raise StorageFailed(f"the rows cannot be written: {first_line(str(error))}", path=target) from error
 
 
@@ -407,7 +407,7 @@ def translate_errors(path: str | None) -> Iterator[None]:
         thrown = error.java_exception
         raise PySparkException(message=str(error) if thrown is None else str(thrown.getMessage() or thrown)) from error
     except (Py4JError, ConnectionError, EOFError) as error:
-        raise SparkUnavailable("Spark died in the middle of the work", hint="Start again") from error
+        raise SparkUnavailable("Spark stopped during the operation", hint="Start again") from error
 
 
 _STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
@@ -466,7 +466,7 @@ def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None
     if match := _JSON.search(raised):
         missing = match[1].startswith("lacks")
         return SchemaMismatch(
-            "a line lacks the column" if missing else "a line has a column that the channel does not",
+            "a line lacks the column" if missing else "a line has a column that the channel does not have",
             column=match[2],
             hint="Write null where there is no value" if missing else "Remove it, or declare it",
         )
@@ -479,7 +479,7 @@ def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None
         return InputError(
             f"a file cannot be read: {first_line(text)}",
             path=found[0].rstrip(".") if found else None,
-            hint="Mend or remove it; nothing was changed",
+            hint="Repair or remove it; nothing was changed",
         )
     if _KEY_VIOLATION in raised:
         key = raised.partition(f"{_KEY_VIOLATION}: ")[2].partition("}")[0]
@@ -488,14 +488,14 @@ def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None
         )
     if "retracted more often" in raised:
         return EncodingError(
-            "a row was retracted more often than it was there", hint="A delta must apply to the rows before it"
+            "a row was retracted more often than it occurs", hint="A delta must apply to the rows before it"
         )
     if "rows disappeared between the points" in raised:
         return EncodingError(
-            "rows disappeared, which the encoding append cannot say", hint="Read the port with CHANGES"
+            "rows disappeared, which the encoding append cannot express", hint="Read the port with CHANGES"
         )
     if any(sign in text for sign in _GONE):
-        return SparkUnavailable("Spark stopped in the middle of the work", hint="Start again")
+        return SparkUnavailable("Spark stopped during the operation", hint="Start again")
     if path is not None and _VANISHED.search(text):  # observed with Spark Connect after a lost connection
         return StorageFailed("the block's files vanished while they were written", path=path, hint="Start again")
     if path is not None and any(sign in text for sign in _UNWRITABLE):

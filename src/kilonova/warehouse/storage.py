@@ -70,7 +70,7 @@ class Storage:
         try:
             self._fs.makedirs(self._root, exist_ok=True)
         except OSError as error:
-            raise StorageFailed(f"the warehouse cannot be made: {error}", path=self.url) from error
+            raise StorageFailed(f"the warehouse cannot be created: {error}", path=self.url) from error
 
     def owner(self) -> str | None:
         """Return the content of the file that names the warehouse's catalog; None if there is none.
@@ -311,7 +311,7 @@ class Storage:
         try:
             self._fs.mv(f"{place}/{file}", f"{place}/_foreign_{file}", recursive=True)
         except OSError as error:
-            raise StorageFailed(f"a file cannot be set aside: {error}", path=self.path(block)) from error
+            raise StorageFailed(f"a file cannot be moved aside: {error}", path=self.path(block)) from error
 
     def recorded(self, block: BlockName) -> tuple[StoredFile, ...]:
         """Return the files of a block that was just written, by name; local ones are flushed to disk.

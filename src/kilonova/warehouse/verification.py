@@ -101,9 +101,9 @@ def changed_files(storage: Storage, block: WrittenBlock) -> tuple[Damage, ...]:
 
 
 def _refused(storage: Storage, block: Block, damages: tuple[Damage, ...]) -> BlockDamaged:
-    more = f", and {len(damages) - 1} more damages" if len(damages) > 1 else ""
+    more = f", and {len(damages) - 1} more" if len(damages) > 1 else ""
     return BlockDamaged(
         f"the block {block.kind} is damaged: {damages[0]}{more}",
         path=storage.path(block.name),
-        hint="Nothing was changed; see what can be mended with: kilonova fsck",
+        hint="Nothing was changed; see what can be repaired with: kilonova fsck",
     )

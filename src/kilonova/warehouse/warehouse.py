@@ -647,7 +647,7 @@ class Warehouse:
             KeyViolation: a key would be duplicate.
         """
         if old is None:
-            raise _unsettled("rows that are taken away must be there")
+            raise _unsettled("removed rows must exist")
         schema, key = block.schema, key_of(block.encoding)
         delta = self.open(DeltaRead(start=old.at, end=block.end, schema=schema, encoding=Changes(), deltas=(block,)))
         before = self._snapshot(old, schema)
@@ -664,7 +664,7 @@ class Warehouse:
         row = dict(zip(schema.names, values, strict=True))
         if weight < 0:
             raise EncodingError(
-                f"a row is retracted more often than it is there: {row}",
+                f"a row is retracted more often than it occurs: {row}",
                 hint="A delta must apply to the rows before it",
             )
         raise KeyViolation(
@@ -686,7 +686,7 @@ class Warehouse:
         try:
             jobs.fetch(self.spark.range(1).toDF("n"))
         except PySparkException as error:
-            raise SparkUnavailable(f"Spark carries nothing out: {error}", hint="Try again") from error
+            raise SparkUnavailable(f"Spark cannot execute anything: {error}", hint="Try again") from error
 
     def delete(self, blocks: Iterable[BlockName]) -> None:
         """Delete the files of blocks."""

@@ -86,7 +86,7 @@ def _tell_errors(app: FastAPI, pages: PageRenderer, access: Authenticator) -> No
             if access.cookie in request.cookies:
                 response.delete_cookie(access.cookie)
             return response
-        title = "That was too much at once" if error.status == 429 else "You may not see this"
+        title = "Too many requests" if error.status == 429 else "Access denied"
         answer = told(request, error.status, title, error.problem, error.hint)
         if error.wait is not None:
             answer.headers["Retry-After"] = str(error.wait)
@@ -95,20 +95,20 @@ def _tell_errors(app: FastAPI, pages: PageRenderer, access: Authenticator) -> No
     @app.exception_handler(KilonovaError)
     def kilonova_error(request: Request, error: KilonovaError) -> Response:
         if isinstance(error, NotFound):
-            return told(request, 404, "There is no such thing", error.problem, error.hint)
-        return told(request, 503, "This cannot be shown now", error.problem, error.hint)
+            return told(request, 404, "Not found", error.problem, error.hint)
+        return told(request, 503, "Temporarily unavailable", error.problem, error.hint)
 
     @app.exception_handler(HTTPException)
     def http_error(request: Request, error: HTTPException) -> Response:
-        return told(request, error.status_code, "There is no such page", request.url.path, "Begin at the workflow")
+        return told(request, error.status_code, "Page not found", request.url.path, "Go to the workflow")
 
     @app.exception_handler(RequestValidationError)
     def nonsense(request: Request, error: RequestValidationError) -> Response:
         problem = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
-        return told(request, 422, "This address has no meaning", problem, "Begin at the workflow")
+        return told(request, 422, "Invalid address", problem, "Go to the workflow")
 
     @app.exception_handler(Exception)
     def defect(request: Request, error: Exception) -> Response:
         logging.getLogger(__name__).error("%s %s failed", request.method, request.url.path, exc_info=error)
         problem = f"{type(error).__name__}: {error}"
-        return told(request, 500, "This is a defect of Kilonova", problem, "The server's log tells more")
+        return told(request, 500, "Internal error", problem, "See the server's log")

@@ -147,7 +147,7 @@ def binding_routes(context: RouteContext) -> APIRouter:
         request: Request,
         response: Response,
         binding: Annotated[
-            list[str] | None, Query(description="Of these bindings; of all by name if left out.")
+            list[str] | None, Query(description="The bindings; all if omitted.")
         ] = None,
         after: After = "",
         limit: Limit = 100,
@@ -166,8 +166,8 @@ def binding_routes(context: RouteContext) -> APIRouter:
         router.post(f"/bindings/{{name}}/{verb}", dependencies=context.operate)(act)
 
     acting(project.fire, "fire", "Start a binding now, as if one of its triggers had fired.")
-    acting(project.pause, "pause", "Hold the triggers of a binding back.")
-    acting(project.resume, "resume", "Let the triggers of a binding go again.")
+    acting(project.pause, "pause", "Pause the triggers of a binding.")
+    acting(project.resume, "resume", "Resume the triggers of a binding.")
 
     @router.get("/firings", dependencies=context.read)
     def firings(

@@ -113,7 +113,7 @@ Key = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        description="Name of this ingest: sent again with the same rows, it is not carried out again.",
+        description="Name of this ingest: a repeated request with the same name and rows inserts nothing.",
     ),
 ]
 
@@ -221,7 +221,7 @@ def channel_routes(context: RouteContext) -> APIRouter:
         name: str,
         request: Request,
         response: Response,
-        source: Annotated[str, Query(min_length=1, description="A file, a directory or a URL, as the server sees it.")],
+        source: Annotated[str, Query(min_length=1, description="File, directory or URL, as seen by the server.")],
         format: str | None = None,
         option: Options = None,
         replace: bool = False,
@@ -289,7 +289,7 @@ def channel_routes(context: RouteContext) -> APIRouter:
         name: str,
         rule: Literal["cost-based", "max-deltas", "manual"],
         max_amplification: Annotated[
-            float, Query(gt=0, description="Maximum size of the deltas, in sizes of the base (cost-based).")
+            float, Query(gt=0, description="Maximum size of the deltas, as a multiple of the base (cost-based).")
         ] = 1.0,
         deltas: Annotated[int, Query(ge=1, lt=2**31, description="Maximum number of deltas (max-deltas).")] = 1,
     ) -> dict[str, str]:
@@ -312,7 +312,7 @@ def channel_routes(context: RouteContext) -> APIRouter:
         name: str,
         request: Request,
         response: Response,
-        target: Annotated[str, Query(min_length=1, description="A new directory or URL, as the server sees it.")],
+        target: Annotated[str, Query(min_length=1, description="New directory or URL, as seen by the server.")],
         format: Literal["parquet", "csv", "json"] = "parquet",
         at: Point = None,
         since: Point = None,

@@ -18,11 +18,11 @@ from kilonova.service.spark_operations import OperationFailed, SparkOperations
 
 Item = TypeVar("Item")
 
-Limit = Annotated[int, Query(ge=1, le=10_000, description="How many there are on a page, at most.")]
+Limit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of items on a page.")]
 Number = Annotated[int, Query(ge=0, le=2**31)]
-Before = Annotated[int | None, Query(ge=0, le=2**53, description="Those before this number.")]
-After = Annotated[str, Query(description="Those after this name.")]
-Wait = Annotated[bool, Query(description="Answer when it is done; false answers 202 at once, with an operation.")]
+Before = Annotated[int | None, Query(ge=0, le=2**53, description="Only items before this number.")]
+After = Annotated[str, Query(description="Only items after this name.")]
+Wait = Annotated[bool, Query(description="Wait for the result; if false, answer 202 at once with an operation.")]
 
 
 async def _holder(request: Request) -> str | None:
@@ -135,7 +135,7 @@ class OperationResponse:
 
 
 ACCEPTED: dict[int | str, dict[str, Any]] = {
-    202: {"model": OperationResponse, "description": "It will be done; `Location` says where to ask what became of it."}
+    202: {"model": OperationResponse, "description": "Accepted; `Location` is the URL of the operation."}
 }
 """Additional response of a route that need not wait."""
 

@@ -20,7 +20,7 @@ from kilonova.service.project import Project
 
 Kinds = Annotated[list[EventKind] | None, Query(description="Only events of these kinds.")]
 Named = Annotated[
-    str | None, Query(description="Only events that concern this channel, among the 5,000 newest that are asked for.")
+    str | None, Query(description="Only events of this channel, among the 5,000 newest that match otherwise.")
 ]
 
 

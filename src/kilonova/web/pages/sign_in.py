@@ -30,7 +30,7 @@ def sign_in_routes(pages: PageRenderer, access: Authenticator) -> APIRouter:
     async def take(request: Request) -> Response:
         length = request.headers.get("content-length", "")
         if not length.isdecimal() or int(length) > _LONGEST:
-            return pages.show(request, "sign_in.html", code=413, then="/", problem="that is no token")
+            return pages.show(request, "sign_in.html", code=413, then="/", problem="this is not a valid token")
         form = {name: values[0] for name, values in parse_qs((await request.body()).decode("utf-8", "replace")).items()}
         then, secret = _local(form.get("then", "/")), form.get("token", "").strip()
         try:

@@ -113,7 +113,7 @@ def draw_ahead(glances: OverviewCache) -> None:
         every = glances.overview()
         graph_picture(every, every)
     except Exception as error:  # reported to the requests that follow
-        logging.getLogger(__name__).warning("the workflow was not drawn ahead: %s", error)
+        logging.getLogger(__name__).warning("the picture of the workflow was not rendered in advance: %s", error)
 
 
 def _fresh(content: object) -> JSONResponse:
