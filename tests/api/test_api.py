@@ -200,7 +200,7 @@ def test_a_catalog_that_has_gone_is_told_and_not_made_anew(client: TestClient, s
     for part in file.parent.glob(f"{file.name}*"):
         part.unlink()
     answer = client.get("/api/v1/channels")
-    assert (answer.status_code, answer.json()["hint"]) == (503, "Make one with: kilonova init")
+    assert (answer.status_code, answer.json()["hint"]) == (503, "Create one with: kilonova init")
     assert not file.exists()
 
 

@@ -92,7 +92,7 @@ def test_one_run_at_a_time_has_a_task(clicks: Catalog) -> None:
 ENDS = {
     "fail": (RunState.FAILED, EventKind.FAILED, "no luck"),
     "cancel": (RunState.CANCELLED, EventKind.CANCELLED, "cancelled by ann"),
-    "expire": (RunState.ABANDONED, EventKind.ABANDONED, "the process me went silent"),
+    "expire": (RunState.ABANDONED, EventKind.ABANDONED, "the process me stopped sending heartbeats"),
 }
 
 

@@ -50,7 +50,7 @@ def test_an_outlet_is_told_of_what_happens_from_now_on(catalog: Catalog) -> None
 
 def test_names_are_given_once_and_known(catalog: Catalog) -> None:
     add(catalog)
-    with pytest.raises(DeclarationError, match="there is a webhook w already"):
+    with pytest.raises(DeclarationError, match="a webhook w already exists"):
         add(catalog)
     with pytest.raises(NotFound, match="no such binding"):
         add(catalog, replace(HOOK, name="v", binding="nowhere"))

@@ -97,7 +97,7 @@ def test_a_changed_definition_is_noticed_and_recomputed(shop: Command, tmp_path:
     assert "logic version 0 → 1" in text
     assert "recomputed at the next run" in text
     shop("apply", "shop.py")
-    assert "has something to do" in shop("status").stdout
+    assert "due" in shop("status").stdout
     shop("run")
     assert shop("show", "known", "--format", "csv").stdout == "id,customer\n3,ben\n"
     assert shop("show", "known", "--format", "csv", "--at", "1").stdout == "id,customer\n1,ada\n3,ben\n"
@@ -397,7 +397,7 @@ def test_webhooks_are_added_listed_tried_and_removed(kilonova: Command, monkeypa
 def test_files_that_are_dropped_are_gathered_shown_and_tried_again(kilonova: Command, tmp_path: Path) -> None:
     watch = ', watch=kn.watched_directory("inbox", settle_time="1 second"))'
     (tmp_path / "shop.py").write_text(WORKFLOW.replace('customer string")\nshop', f'customer string"{watch}\nshop', 1))
-    assert "takes the files of inbox/*" in kilonova("apply", "shop.py").stdout
+    assert "ingests the files of inbox/*" in kilonova("apply", "shop.py").stdout
     nothing = kilonova("scan", code=3)
     assert "no directory inbox" in nothing.stderr
     (tmp_path / "inbox").mkdir()
@@ -411,7 +411,7 @@ def test_files_that_are_dropped_are_gathered_shown_and_tried_again(kilonova: Com
     ]
     assert "lacks the column" in kilonova("files", "list", "orders", "--state", "quarantined").stdout
     assert "1 file will" in kilonova("files", "retry", "orders").stdout
-    assert "was taken by run" in kilonova("files", "retry", "orders", "inbox/a.csv", code=1).stderr
+    assert "was ingested by run" in kilonova("files", "retry", "orders", "inbox/a.csv", code=1).stderr
     assert "takes no files" in kilonova("scan", "customers", code=1).stderr
     assert "takes no files" in kilonova("files", "list", "customers").stdout
     kilonova("scan", "order", code=1)
@@ -420,7 +420,7 @@ def test_files_that_are_dropped_are_gathered_shown_and_tried_again(kilonova: Com
 def test_a_run_is_cancelled_and_retried(shop: Command, tmp_path: Path) -> None:
     with open_project(tmp_path) as project, project.catalog.writing() as tx:
         runs.start(tx, kind=RunKind.TASKS, tasks=["known"], writes=["known"], owner="me", lease=timedelta(seconds=60))
-    assert "the run goes on" in shop("retry", "2", code=1).stderr
+    assert "the run is still running" in shop("retry", "2", code=1).stderr
     assert "Run 2 is cancelled" in shop("cancel", "2").stdout
     assert "has ended already, as cancelled" in shop("cancel", "2", code=1).stderr
     assert "cancelled by" in shop("runs").stdout

@@ -45,14 +45,14 @@ def watch_of(catalog: Catalog) -> WatchedDirectory | None:
 def test_a_directory_is_planned_and_registered(catalog: Catalog) -> None:
     inbox = kn.watched_directory("./inbox/", "*.csv", options={"sep": ";"}, poll_interval="1 minute")
     [(_, action, detail)] = registered(catalog, shop(inbox))
-    assert (action, "takes the files of inbox/*.csv every 1 minute" in detail) == (Action.ADD, True)
+    assert (action, "ingests the files of inbox/*.csv every 1 minute" in detail) == (Action.ADD, True)
     assert watch_of(catalog) == inbox
     assert registered(catalog, shop(inbox))[0][1] is Action.KEEP
     other = kn.watched_directory("s3://bucket/inbox/", format="csv")
-    detail = "takes the files of s3://bucket/inbox/* every 30 seconds"
+    detail = "ingests the files of s3://bucket/inbox/* every 30 seconds"
     assert registered(catalog, shop(other)) == [("orders", Action.CHANGE, detail)]
     assert watch_of(catalog) == other
-    assert registered(catalog, shop()) == [("orders", Action.CHANGE, "takes no more files")]
+    assert registered(catalog, shop()) == [("orders", Action.CHANGE, "ingests no more files")]
     assert watch_of(catalog) is None
 
 
@@ -90,7 +90,7 @@ def test_a_channel_that_a_task_writes_takes_no_files() -> None:
     def filled(numbers: kn.New) -> kn.Delta:
         return numbers
 
-    with pytest.raises(DeclarationError, match="takes the files of a directory"):
+    with pytest.raises(DeclarationError, match="ingests the files of a directory"):
         workflow.declared()
 
 

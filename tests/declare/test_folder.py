@@ -120,7 +120,7 @@ def test_keys_and_modes_are_those_of_the_front_matter(tmp_path: Path) -> None:
 
 BAD: dict[str, tuple[dict[str, str], str]] = {
     "no files": ({"readme.md": "hello"}, r"models: the folder holds no \.sql file"),
-    "an empty file": ({"v.sql": " \n"}, r"models/v\.sql: the file holds no statement"),
+    "an empty file": ({"v.sql": " \n"}, r"models/v\.sql: the file contains no statement"),
     "only a comment": ({"v.sql": "-- later\n"}, "holds no statement"),
     "only front matter": ({"v.sql": "---\nkey: id\n---\n"}, "holds no statement"),
     "two statements": ({"v.sql": "---\n---\nSELECT 1 AS a;\n\n SELECT 2"}, r"v\.sql: line 5, column 2: a second"),
@@ -135,10 +135,10 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
     "a cycle": ({"v.sql": "SELECT * FROM w", "w.sql": "SELECT * FROM v"}, r"[vw]\.sql: the views form a cycle"),
     "an unknown field": ({"v.sql": "---\nrefresh: full\nkeys: id\n---\nSELECT 1 AS a"}, "line 3: .*'keys'.*mean key"),
     "a field of views only": ({"t.sql": "---\nrefresh: full\n---\nCREATE TABLE t (a INT)"}, "line 2: a table has no"),
-    "no mapping": ({"v.sql": "---\n- key\n---\nSELECT 1 AS a"}, "line 2: the front matter is no mapping"),
-    "a word": ({"v.sql": "---\nkey\n---\nSELECT 1 AS a"}, "line 2: the front matter is no mapping"),
+    "no mapping": ({"v.sql": "---\n- key\n---\nSELECT 1 AS a"}, "line 2: the front matter is not a mapping"),
+    "a word": ({"v.sql": "---\nkey\n---\nSELECT 1 AS a"}, "line 2: the front matter is not a mapping"),
     "no YAML": ({"v.sql": "---\nrefresh: full\nkey: [a\n---\nSELECT 1 AS a"}, r"line \d: the front matter is not YAML"),
-    "no end": ({"v.sql": "---\nkey: a\nSELECT 1 AS a"}, "line 1: the front matter has no end"),
+    "no end": ({"v.sql": "---\nkey: a\nSELECT 1 AS a"}, "line 1: the front matter is not closed"),
     "twice": ({"v.sql": "---\nkey: a\nkey: b\n---\nSELECT 1 AS a"}, "line 3: key is said twice"),
     "an unknown refresh method": (
         {"v.sql": "---\nrefresh: ful\n---\nSELECT 1 AS a"},
@@ -317,7 +317,7 @@ def test_a_schedule_is_no_change_of_logic(catalog: Catalog, tmp_path: Path) -> N
         workflow_plan.apply_plan(tx, plan)
         again = workflow_plan.plan_changes(tx, value, {})
     changed = {item.task.name: (item.detail, item.logic) for item in plan.tasks if item.action is Action.CHANGE}
-    said = ("runs at 0 6 * * * instead of whenever something is new", 0)
+    said = ("runs at 0 6 * * * instead of whenever there is new input", 0)
     assert changed == {"turnover": said}
     assert not plan.empty
     assert again.empty

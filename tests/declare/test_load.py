@@ -93,7 +93,7 @@ def test_what_cannot_be_kept_is_refused_where_it_is_loaded(file: Path) -> None:
     file.write_text(
         MODULE.replace("return number + 10", "return lock") + "\nimport threading\nlock = threading.Lock()\n"
     )
-    with pytest.raises(DeclarationError, match="cannot be kept by value") as raised:
+    with pytest.raises(DeclarationError, match="cannot be pickled by value") as raised:
         load(file)
     assert raised.value.path == str(file)
     assert raised.value.task == "bound"

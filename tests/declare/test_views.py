@@ -38,7 +38,7 @@ def test_what_gives_something_else_each_time_is_made_anew(value: str) -> None:
 
 
 def test_a_column_goes_before_a_function_without_parentheses() -> None:
-    assert tasks(v="SELECT user FROM people")["v"].note == "rows are added"
+    assert tasks(v="SELECT user FROM people")["v"].note == "new rows are appended"
 
 
 @pytest.mark.parametrize(("value", "at"), [("EXTRACT(ISODOW FROM day)", 12), ("date_part('isodow', day)", 14)])

@@ -100,11 +100,11 @@ def test_triggers_as_users_write_them() -> None:
         (lambda: kn.arrival("us", rows=0), "waits for some rows"),
         (lambda: kn.arrival("us", age="soon"), "no unit 'soon'"),
         (lambda: kn.every("1 fortnight"), "no unit 'fortnight'"),
-        (lambda: kn.every("1 hour", missed="maybe"), "missed is not 'maybe'"),  # type: ignore[arg-type]
+        (lambda: kn.every("1 hour", missed="maybe"), "there is no misfire policy 'maybe'"),  # type: ignore[arg-type]
         (lambda: kn.cron("0 6 * *"), "five fields"),
         (lambda: kn.cron("0 6 31 2 *"), "no cron expression"),
         (lambda: kn.cron("0 6 * * *", zone="Mars/Olympus"), "no time zone 'Mars/Olympus'"),
-        (lambda: kn.after("a", "done"), "a run is not 'done'"),  # type: ignore[arg-type]
+        (lambda: kn.after("a", "done"), "there is no run outcome 'done'"),  # type: ignore[arg-type]
         (lambda: kn.all_of(kn.arrival("us")), "two triggers or more"),
         (lambda: kn.all_of(kn.arrival("us"), both), "simple triggers"),  # type: ignore[arg-type]
     ):
@@ -160,7 +160,7 @@ def test_bindings_that_cannot_be_together_are_refused() -> None:
     validate_bindings(fine, channels, writes)
     for wrong, said in (
         ([bound("a"), bound("a", task="b_task")], "two bindings"),
-        ([bound("a_task", task="b_task")], "a task has this name"),
+        ([bound("a_task", task="b_task")], "a task already has this name"),
         ([bound("a"), bound("b", task="a_task")], "is in a already"),
         ([bound("a", task="d_task")], "no such task"),
         ([bound("a", ArrivalTrigger(channel="uk"))], "waits for a channel that is not there"),

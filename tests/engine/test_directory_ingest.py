@@ -88,7 +88,7 @@ def test_each_file_is_taken_once_whatever_its_name_and_format(
     assert ids(project) == [1, 2, 3, 4, 5, 6]
     assert set(states(project).values()) == {"ingested"}
     late = [event.text for event in project.events() if event.kind is EventKind.FILE_CHANGED]
-    assert late == ["orders: inbox/a.csv: changed after it was taken, which is not taken again"]
+    assert late == ["orders: inbox/a.csv: changed after being ingested; the change is not ingested"]
 
 
 def test_a_bad_file_holds_nothing_up_and_is_tried_again_once_it_is_mended(

@@ -110,7 +110,7 @@ def test_a_change_that_cannot_be_followed_is_made_up_for_in_the_same_run(
     assert report is not None
     (made,) = report.made
     assert made.reason.startswith("full: ")
-    assert "its change failed: " in made.reason
+    assert "the incremental refresh failed: " in made.reason
     assert said in made.reason
     assert project.task_runs("v")[0].method is RefreshMethod.FULL
     assert Counter(map(tuple, project.read("v").collect())) == {("a", 5): 1, ("b", 2): 1, ("c", 3): 1}

@@ -332,7 +332,7 @@ def test_files_that_are_named_by_a_key_are_inserted_once_in_every_way(filled: Pr
         assert (again.run, again.made) == (done.run, done.made)
         for other in methods:
             if other != method:
-                with pytest.raises(KeyReused, match="stands for an ingest of something else"):
+                with pytest.raises(KeyReused, match="belongs to another ingest"):
                     filled.ingest("log", file, idempotency_key=key, **other)
     with file.open("a") as text:
         text.write("2,b\n")

@@ -41,7 +41,7 @@ def test_changed_functions_hold_for_new_deltas_and_remake_derived_channels(proje
 
     plan = project.apply(flow(10))
     details = {change.channel.name: change.detail for change in plan.channels}
-    assert "deltas that are there keep the functions that they came with" in details["source"]
+    assert "existing deltas keep the functions they were written with" in details["source"]
     assert "custom(k; Times_" in details["made"]
     (task,) = plan.tasks
     assert task.anew

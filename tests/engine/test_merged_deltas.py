@@ -40,7 +40,7 @@ def test_small_deltas_become_one_and_readers_see_no_difference(project: Project)
     before = project.overview().channels["orders"]
     report = project.maintain("orders", deltas=True)
     assert report is not None
-    assert [str(made.reason) for made in report.made] == ["21 neighbouring deltas put together"]
+    assert [str(made.reason) for made in report.made] == ["21 adjacent deltas merged"]
     assert {"Δ4→25", "Δ0→1"} <= set(kinds_of(project, "orders"))
     assert kinds_of(project, "orders") == ["Δ0→1", "Δ1→2", "Δ2→3", "Δ3→4", "Δ4→25"]
     assert sorted(project.rows("orders")[1]) == expected
@@ -55,8 +55,8 @@ def test_small_deltas_become_one_and_readers_see_no_difference(project: Project)
     done = project.compact("orders", deltas=True)
     assert done is not None
     assert [made.reason for made in done.made] == [
-        "5 neighbouring deltas put together",
-        "3 neighbouring deltas put together",
+        "5 adjacent deltas merged",
+        "3 adjacent deltas merged",
     ]
     project.run()
     project.collect_garbage()

@@ -197,13 +197,13 @@ def test_a_view_says_how_it_is_kept(project: Project) -> None:
     project.run()
     kept = {item.channel: item for item in project.explain("per_part")}
     assert list(kept) == ["per_part"]
-    assert kept["per_part"].method == "the change is added to sums"
+    assert kept["per_part"].method == "the changes are added to the sums"
     assert "items__change" in (kept["per_part"].change or "")
     assert kept["per_part"].runs[0].rows == 1
     assert [item.channel for item in project.explain("busy")] == ["busy__1", "busy"]
     assert kept["per_part"].outlook is None
     put(project, "items", [(2, 1, "x", 1, Decimal(1))])
-    assert (project.explain("per_part")[0].outlook or "").startswith("incremental: items has come from point 1 to 2")
+    assert (project.explain("per_part")[0].outlook or "").startswith("incremental: items advanced from point 1 to 2")
 
 
 @pytest.mark.parametrize("method", [RefreshMethod.INCREMENTAL, RefreshMethod.AFFECTED_GROUPS, RefreshMethod.FULL])

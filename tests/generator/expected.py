@@ -256,7 +256,7 @@ class Expected:
             raise Conflict("keys must be unique", channel=name)
         part = reference.delta_of(encoding, schema, rows)
         if not settled and isinstance(encoding, Changes) and any(weight < 0 for weight in part.values()):
-            raise Conflict("rows that are taken away must be there", channel=name)
+            raise Conflict("removed rows must exist", channel=name)
         if settled:
             old = channel.at(channel.readable)
             part = reference.effective(encoding, schema, part, old, function=function)

@@ -272,7 +272,7 @@ class Memory:
         match encoding:
             case Append():
                 if before - after:
-                    raise EncodingError("rows disappeared, which the encoding append cannot say")
+                    raise EncodingError("rows disappeared, which the encoding append cannot express")
                 return [_named(schema, row) for row in (after - before).elements()]
             case Changes():
                 after.subtract(before)

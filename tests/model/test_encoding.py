@@ -39,7 +39,7 @@ def test_what_fits_is_accepted(encoding: Encoding) -> None:
 @pytest.mark.parametrize(
     ("encoding", "schema", "problem"),
     [
-        (Upsert(("city",)), SALES, "column city: the key names a column that the schema lacks"),
+        (Upsert(("city",)), SALES, "column city: the key names a column that is not in the schema"),
         (Upsert(("tags",)), SALES, "column tags: a map cannot be a key"),
         (Upsert(("x",)), Schema.of(("x", "array<map<string,int>>")), "a map cannot be a key"),
         (Upsert(("shop", "shop")), SALES, "names a column twice"),

@@ -39,7 +39,7 @@ def test_names_that_cannot_be_are_refused(name: str) -> None:
 
 
 def test_a_webhook_is_told_of_something_and_its_secret_is_not_given_itself() -> None:
-    with pytest.raises(DeclarationError, match="events to be told of"):
+    with pytest.raises(DeclarationError, match="at least one event kind"):
         Webhook(name="w", url="http://example.com", kinds=frozenset())
     with pytest.raises(DeclarationError, match="environment variable"):
         Webhook(name="w", url="http://example.com", kinds=FAILED, secret="whsec_abc+/=")

@@ -50,7 +50,7 @@ def test_sums_are_kept_where_they_can_be() -> None:
         name: [refresh_method_of_tree(item) for item in plan_materializations(name, parse_query(text, KNOWN), KNOWN)]
         for name, text in QUERIES.items()
     }
-    by_sums = {name for name, ways in kept.items() if "the change is added to sums" in ways}
+    by_sums = {name for name, ways in kept.items() if "the changes are added to the sums" in ways}
     assert by_sums == set(QUERIES) - {"q02"}
 
 

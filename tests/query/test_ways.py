@@ -9,7 +9,7 @@ from kilonova.query.materialization import plan_materializations
 from kilonova.query.parsing import parse_query
 from tests.query.histories import KNOWN
 
-ADDED, AGAIN = "the change is added to sums", "groups that the change touches are computed again"
+ADDED, AGAIN = "the changes are added to the sums", "the affected groups are recomputed"
 
 
 @pytest.mark.parametrize(

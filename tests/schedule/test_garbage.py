@@ -93,7 +93,7 @@ def test_a_consumer_at_2_holds_the_delta_from_2_to_3() -> None:
     assert going(verdicts) == {1, 2, 3}
     assert [verdict.held_by for verdict in verdicts][3:] == [
         "t has read up to point 3 only",
-        "no later base or longer delta holds its rows",
+        "no later base or longer delta contains its rows",
     ]
 
 
@@ -193,8 +193,8 @@ def test_with_physical_provenance_the_crawled_pages_of_figure_4_stay() -> None:
     verdicts = decide_collection(FIGURE_4, provenance=Provenance.PHYSICAL)
     assert going(verdicts) == {5, 6}
     assert {verdict.block.number: verdict.held_by for verdict in verdicts}[4] in {
-        "block 7 was made of it",
-        "block 8 was made of it",
+        "block 7 was computed from it",
+        "block 8 was computed from it",
     }
 
 

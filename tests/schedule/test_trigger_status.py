@@ -55,21 +55,21 @@ def test_a_trigger_is_ready_just_when_a_look_would_make_it_fire(
     [
         (ArrivalTrigger(channel="clicks"), ConditionState(seen=12), "nothing new on clicks since point 12"),
         (ArrivalTrigger(channel="clicks"), ConditionState(), "nothing new on clicks"),
-        (ArrivalTrigger(channel="clicks"), ConditionState(seen=4), "point 6 of clicks has come"),
-        (ArrivalTrigger(channel="clicks", rows=1000), ConditionState(seen=4), "clicks: 300 of 1,000 rows have come"),
+        (ArrivalTrigger(channel="clicks"), ConditionState(seen=4), "point 6 of clicks was reached"),
+        (ArrivalTrigger(channel="clicks", rows=1000), ConditionState(seen=4), "clicks: 300 of 1,000 rows have arrived"),
         (
             ArrivalTrigger(channel="clicks", rows=1000, seconds=3600),
             ConditionState(seen=4),
-            "clicks: 300 of 1,000 rows have come, the oldest at 2024-03-01 12:00:05 UTC, "
+            "clicks: 300 of 1,000 rows have arrived, the oldest at 2024-03-01 12:00:05 UTC, "
             "old enough at 2024-03-01 13:00:05 UTC",
         ),
         (
             ArrivalTrigger(channel="clicks", seconds=60),
             ConditionState(seen=4),
-            "the oldest new row of clicks came at 2024-03-01 12:00:05 UTC and is old enough at 2024-03-01 12:01:05 UTC",
+            "the oldest new row of clicks arrived at 2024-03-01 12:00:05 UTC and is old enough at 2024-03-01 12:01:05 UTC",
         ),
         (TimeTrigger(schedule=Every(60)), ConditionState(time=after(60)), "the next time is 2024-03-01 12:01:00 UTC"),
-        (TimeTrigger(schedule=Every(60)), ConditionState(time=after(-60)), "2024-03-01 12:00:00 UTC has come"),
+        (TimeTrigger(schedule=Every(60)), ConditionState(time=after(-60)), "2024-03-01 12:00:00 UTC has passed"),
         (
             TimeTrigger(schedule=Every(3600), missed=MisfirePolicy.SKIP),
             ConditionState(time=after(-1800)),

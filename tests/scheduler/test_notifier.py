@@ -129,7 +129,7 @@ def test_an_event_is_given_up_on_after_a_time_and_told_of(project: Project) -> N
         with delivering(project, patience):
             until(lambda: bool(watching.came) and len(receiver.numbers) == 2)
     [told] = watching.taken
-    assert f"w was not told of event {bad}" in told["data"]["text"]
+    assert f"w was not notified of event {bad}" in told["data"]["text"]
     assert receiver.numbers == [good, told["data"]["event"]]
     assert sum(event.kind is EventKind.DELIVERY_FAILED for event in project.events()) == 1
 

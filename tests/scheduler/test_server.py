@@ -314,7 +314,7 @@ def test_user_code_cannot_take_the_server_down(
     log = project.log(hung).text
     assert "hangs [stdout] before it hangs\n" in log
     assert log.splitlines()[-1].endswith(
-        "run: abandoned: its process ended: it took longer than serve.run_timeout allows",
+        "run: abandoned: its process ended: it took longer than serve.run_timeout",
     )
 
 

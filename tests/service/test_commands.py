@@ -54,7 +54,7 @@ def told(project: Project, *kinds: EventKind) -> list[tuple[EventKind, str | Non
 def test_a_run_that_was_cancelled_is_retried_by_the_bindings_of_its_tasks(shop: Project) -> None:
     tasks = ("per_customer", "best", "towns")
     run = begun(shop, RunKind.TASKS, tasks, tasks)
-    with pytest.raises(InvalidState, match=f"the run goes on. Wait until it has ended, or: kilonova cancel {run}"):
+    with pytest.raises(InvalidState, match=f"the run is still running. Wait until it has ended, or: kilonova cancel {run}"):
         shop.retry_run(run)
     shop.cancel(run)
     found = shop.run_detail(run).run
@@ -83,7 +83,7 @@ def test_a_run_whose_tasks_have_gone_is_refused_and_what_is_left_of_one_is_retri
     ("kind", "writes", "hint"),
     [
         (RunKind.INGEST, "customers", "it was an ingest. Ingest the file again"),
-        (RunKind.INGEST, "orders", "it was an ingest. kilonova scan orders takes its files, as servers do"),
+        (RunKind.INGEST, "orders", "it was an ingest. kilonova scan orders ingests its files, as servers do"),
         (RunKind.COMPACTION, "", "it was a compaction. Compact the channel again: kilonova compact CHANNEL"),
     ],
 )
@@ -115,7 +115,7 @@ def test_who_steers_a_binding_is_told(shop: Project) -> None:
     shop.pause("towns", "ann")
     shop.resume("towns")
     assert told(shop, EventKind.FIRED, EventKind.PAUSED, EventKind.RESUMED) == [
-        (EventKind.FIRED, "towns", "by hand, ann"),
+        (EventKind.FIRED, "towns", "manually, by ann"),
         (EventKind.PAUSED, "towns", "by ann"),
         (EventKind.RESUMED, "towns", f"by {getpass.getuser()}"),
     ]

@@ -238,9 +238,9 @@ def test_what_was_not_published_is_left_and_named(tmp_path: Path) -> None:
     [channel] = done.channels
     assert [each.block.end for each in channel.blocks] == [1, 2]
     assert [(doubt.what, doubt.why) for doubt in channel.doubts] == [
-        (blocks[2].directory, "it has no mark of having been published"),
-        (blocks[3].directory, "what it changes, point 3, is not there"),
-        ("point 4", "lost; the newest that can be read is 2"),
+        (blocks[2].directory, "it is not marked as published"),
+        (blocks[3].directory, "the point that it starts from, 3, does not exist"),
+        ("point 4", "lost; the newest readable point is 2"),
     ]
     assert [doubt.what for doubt in done.doubts] == ["block_9"]
     assert [point.state.value for point in states(new)["clicks"].points] == ["filled", "filled", "cancelled"]
@@ -281,7 +281,7 @@ def test_two_histories_of_a_channel_are_not_mixed(tmp_path: Path) -> None:
     lost = a_catalog(tmp_path, "new.db")
     done = recover(lost, storage)
     assert sorted(done.channels[0].points) == [1]
-    assert sum("another block also says point 2" in doubt.why for doubt in done.channels[0].doubts) == 2
+    assert sum("another block also leads to point 2" in doubt.why for doubt in done.channels[0].doubts) == 2
 
 
 def test_recovery_is_refused_while_a_run_goes_on_and_over_another_warehouse(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_recovery_is_refused_while_a_run_goes_on_and_over_another_warehouse(tmp_
     publish(catalog, storage, "clicks")
     with catalog.writing() as tx:
         runs.start(tx, kind=RunKind.INGEST, tasks=(), writes=("clicks",), owner="me", lease=LEASE)
-    with pytest.raises(Conflict, match="a run goes on"):
+    with pytest.raises(Conflict, match="a run is still running"):
         recover(catalog, storage)
     (tmp_path / "other").mkdir()
     other, _ = made(tmp_path / "other", "clicks")

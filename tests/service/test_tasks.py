@@ -71,7 +71,7 @@ def test_a_task_says_what_it_would_read_and_how(merging: ProjectReader) -> None:
     wrote(catalog, {"users": upsert, "logs": Writing(rows=4)})
     wrote(catalog, {"users": upsert, "logs": Writing(rows=2, base=True)})
     news = merging.task_preview("merged")
-    assert news.due == "users has come from point 1 to 3"
+    assert news.due == "users advanced from point 1 to 3"
     assert told(news) == {
         "users": (1, 3, "chained deltas", 2, 6),
         "logs": (1, 3, "difference of two snapshots", 2, 7),
@@ -83,7 +83,7 @@ def test_a_task_says_what_it_would_read_and_how(merging: ProjectReader) -> None:
         )
     gone = merging.task_preview("merged")
     assert told(gone)["logs"] == (
-        1, 3, "the point can no longer be read: garbage collection took its blocks", 0, 0,
+        1, 3, "the point can no longer be read: its blocks were garbage-collected", 0, 0,
     )  # fmt: skip
     assert told(gone)["users"] == told(news)["users"]
 
@@ -97,7 +97,7 @@ def test_weak_deltas_are_told_apart_from_what_they_replace(looking: ProjectReade
     wrote(catalog, {"users": Writing(base=True)})
     wrote(catalog, {"followed": Writing()}, task="followed", read=[("users", 1)])
     wrote(catalog, {"users": Writing(encoding=KEYED, removals=None)})
-    assert told(looking.task_preview("followed"))["users"] == (1, 2, "deltas, with what they replace", 2, 2)
+    assert told(looking.task_preview("followed"))["users"] == (1, 2, "deltas with the rows that they replace", 2, 2)
 
 
 def test_a_task_that_its_schedule_holds_back_says_until_when(looking: ProjectReader) -> None:
@@ -172,7 +172,7 @@ def test_a_view_says_which_ports_its_change_reads(shop: Project) -> None:
         news = shop.task_preview("cities")
         assert set(news.estimates) >= {RefreshMethod.INCREMENTAL, RefreshMethod.FULL}
         assert {each.port: each.how for each in news.reads} == {
-            "orders__change": "deltas, with what they replace",
+            "orders__change": "deltas with the rows that they replace",
             "customers__change": "nothing",
             "customers__new": "snapshot",
         }

@@ -117,5 +117,5 @@ def test_a_delta_may_have_columns_of_its_own_and_given_rows() -> None:
     check_encoding(Stock(), "item string, pieces bigint", rows=rows, **arguments)
     with pytest.raises(DeclarationError, match="lack a column of the key"):
         check_encoding(Stock(), "item string, pieces bigint", key="item", delta="order string, amount bigint")
-    with pytest.raises(DeclarationError, match="cannot be made"):
+    with pytest.raises(DeclarationError, match="cannot be generated"):
         check_encoding(Stock(), "item string, pieces array<int>", key="item")

@@ -443,7 +443,7 @@ def test_a_catalog_that_is_away_is_told_as_a_page(shop: Project, pages: TestClie
         each.unlink()
     answer = pages.get("/")
     read(answer, 503)
-    assert "This cannot be shown now" in answer.text
+    assert "Temporarily unavailable" in answer.text
     read(pages.get("/runs"), 503)
     read(pages.get("/sign-in"))
 

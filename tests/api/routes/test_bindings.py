@@ -28,7 +28,7 @@ def test_who_steers_a_binding_is_told_by_the_name_of_the_token(client: TestClien
     for verb in ("fire", "pause", "resume"):
         client.post(f"/api/v1/bindings/per_user/{verb}", headers=bearing)
     events = client.get("/api/v1/events", headers=bearing).json()
-    assert [event["text"] for event in events[1:]] == ["by hand, ann", "by ann", "by ann"]
+    assert [event["text"] for event in events[1:]] == ["manually, by ann", "by ann", "by ann"]
 
 
 def test_firings_and_events_come_page_by_page(client: TestClient) -> None:
@@ -65,7 +65,7 @@ def test_triggers_say_what_they_wait_for(client: TestClient, shop: Project) -> N
         {
             "trigger": "clicks has new data",
             "ready": True,
-            "waits": "point 1 of clicks has come",
+            "waits": "point 1 of clicks was reached",
             "rows": None,
             "since": None,
             "next_check": None,

@@ -81,7 +81,7 @@ def test_a_point_that_is_reserved_holds_back_its_own_channel_alone(catalog: Cata
     for channel in ("clicks", "users"):
         ingested(catalog, channel)
     assert {name: each.triggers[0].waits for name, each in pending(catalog).items()} == {
-        "a": "point 1 of clicks has come",
+        "a": "point 1 of clicks was reached",
         "b": "nothing new on users",
     }
     assert look(catalog) == ["a"]

@@ -163,7 +163,7 @@ def test_a_trigger_tells_how_far_it_is(page: Page) -> None:
     expect(page.locator("#triggers")).to_contain_text("It has no triggers")
     expect(page.locator("#firings")).to_contain_text("1 attempt lost")
     page.goto("/triggers")
-    expect(page.locator("#list tr", has_text="by_hand")).to_contain_text("somebody starts it")
+    expect(page.locator("#list tr", has_text="by_hand")).to_contain_text("started manually")
 
 
 def test_servers_tell_what_they_have_taken_on_and_lost(page: Page, particular: tuple[Site, dict[str, int]]) -> None:
@@ -172,4 +172,4 @@ def test_servers_tell_what_they_have_taken_on_and_lost(page: Page, particular: t
     expect(rows.filter(has_text="here").first).to_contain_text("by_hand")
     expect(rows.filter(has_text="gone").first).to_contain_text("others took over from it")
     expect(page.locator("#list")).to_contain_text(f"run {particular[1]['lost']}")
-    expect(page.locator("#list")).to_contain_text("the process b went silent")
+    expect(page.locator("#list")).to_contain_text("the process b stopped sending heartbeats")

@@ -64,7 +64,7 @@ def test_how_a_channel_is_compacted_is_chosen(lively: Site, visit: Visitor) -> N
     for rule, deltas, policy, words in (
         ("max-deltas", "3", MaxDeltas(deltas=3), "after 3 deltas"),
         ("manual", "3", Manual(), "only on request"),
-        ("cost-based", "3", CostBased(), "when it is worth it"),
+        ("cost-based", "3", CostBased(), "by cost"),
     ):
         page.get_by_label("Compact automatically").select_option(rule)
         page.get_by_label("deltas", exact=True).fill(deltas)
