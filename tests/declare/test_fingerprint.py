@@ -90,7 +90,9 @@ def uses_an_object() -> object:
 
 
 def test_what_cannot_be_seen_through_is_named() -> None:
-    assert fingerprint(looks_code_up).unseen == ("code that eval creates or looks up at run time, through looks_code_up",)
+    assert fingerprint(
+        looks_code_up,
+    ).unseen == ("code that eval creates or looks up at run time, through looks_code_up",)
     (only,) = fingerprint(uses_an_object).unseen
     assert only.startswith("an object of ")
     assert only.endswith("Opaque, through uses_an_object.opaque")

@@ -66,7 +66,8 @@ def test_a_trigger_is_ready_just_when_a_look_would_make_it_fire(
         (
             ArrivalTrigger(channel="clicks", seconds=60),
             ConditionState(seen=4),
-            "the oldest new row of clicks arrived at 2024-03-01 12:00:05 UTC and is old enough at 2024-03-01 12:01:05 UTC",
+            "the oldest new row of clicks arrived at 2024-03-01 12:00:05 UTC "
+            "and is old enough at 2024-03-01 12:01:05 UTC",
         ),
         (TimeTrigger(schedule=Every(60)), ConditionState(time=after(60)), "the next time is 2024-03-01 12:01:00 UTC"),
         (TimeTrigger(schedule=Every(60)), ConditionState(time=after(-60)), "2024-03-01 12:00:00 UTC has passed"),

@@ -54,7 +54,10 @@ def told(project: Project, *kinds: EventKind) -> list[tuple[EventKind, str | Non
 def test_a_run_that_was_cancelled_is_retried_by_the_bindings_of_its_tasks(shop: Project) -> None:
     tasks = ("per_customer", "best", "towns")
     run = begun(shop, RunKind.TASKS, tasks, tasks)
-    with pytest.raises(InvalidState, match=f"the run is still running. Wait until it has ended, or: kilonova cancel {run}"):
+    with pytest.raises(
+        InvalidState,
+        match=f"the run is still running. Wait until it has ended, or: kilonova cancel {run}",
+    ):
         shop.retry_run(run)
     shop.cancel(run)
     found = shop.run_detail(run).run

@@ -196,7 +196,7 @@ def test_names_and_errors_are_shown_as_they_are(shop: Project) -> None:
 def test_what_is_not_there_is_a_page_that_says_so(pages: TestClient, path: str) -> None:
     answer = pages.get(path)
     read(answer, 404)
-    assert "There is no such" in answer.text
+    assert "not found" in answer.text.lower()
 
 
 def test_what_the_api_does_not_have_is_told_as_json(pages: TestClient) -> None:

@@ -45,7 +45,8 @@ def check_reader_options(options: Mapping[str, str]) -> None:
     for name in options:
         if not re.fullmatch("[A-Za-z]+", name) or name.lower() in ("path", "paths"):
             raise SettingsError(
-                f"the option {name!a} is not an option of reading files", hint="Use options such as header, sep or encoding"
+                f"the option {name!a} is not an option of reading files",
+                hint="Use options such as header, sep or encoding",
             )
 
 

@@ -186,7 +186,11 @@ def check_same_origin(request: Request) -> None:
     """
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != host:
-        raise AccessDenied(403, "requests from pages of other origins are refused", hint="Send Authorization: Bearer TOKEN")
+        raise AccessDenied(
+            403,
+            "requests from pages of other origins are refused",
+            hint="Send Authorization: Bearer TOKEN",
+        )
 
 
 def _is_this_machine(host: str) -> bool:

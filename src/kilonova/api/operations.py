@@ -55,7 +55,10 @@ class WaitingClient(Protocol):
 
 def client_gone() -> Cancelled:
     """Return the error of a request whose client has disconnected; the client does not receive it."""
-    return Cancelled("the client has disconnected", hint="Repeat the request; an Idempotency-Key keeps an ingest from being inserted twice")
+    return Cancelled(
+        "the client has disconnected",
+        hint="Repeat the request; an Idempotency-Key keeps an ingest from being inserted twice",
+    )
 
 
 class Operations:
@@ -137,4 +140,7 @@ class Operations:
         try:
             return self._asked[name]
         except KeyError:
-            raise NotFound("there is no such operation", hint="Ask the server that accepted it, or see the runs") from None
+            raise NotFound(
+                "there is no such operation",
+                hint="Ask the server that accepted it, or see the runs",
+            ) from None

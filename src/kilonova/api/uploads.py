@@ -87,5 +87,6 @@ def sent_as(*types: str) -> dict[str, Any]:
 
 def _too_large(most: int) -> PayloadTooLarge:
     return PayloadTooLarge(
-        f"the upload is larger than {most} MB", hint="Put the file where the server can read it, and ingest it by its path"
+        f"the upload is larger than {most} MB",
+        hint="Put the file where the server can read it, and ingest it by its path",
     )

@@ -157,7 +157,10 @@ def policy_from_json(value: dict[str, Any] | None) -> Policy:
         case {"policy": "manual"}:
             return Manual()
         case _:
-            raise CatalogError(f"{value} is not a compaction policy that this release knows", hint="Use the release that wrote it")
+            raise CatalogError(
+                f"{value} is not a compaction policy that this release knows",
+                hint="Use the release that wrote it",
+            )
 
 
 def encoding_from_json(value: dict[str, Any]) -> Encoding:

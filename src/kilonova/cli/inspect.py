@@ -207,7 +207,12 @@ def _show_runs(runs: Iterable[RunSummary], title: str) -> None:
                 item.error or ", ".join(changed) or _nothing_made(item),
             )
         )
-    render.table(title, ("run", "kind", "state", "started (UTC)", "duration", "output"), rows, right=("run", "duration"))
+    render.table(
+        title,
+        ("run", "kind", "state", "started (UTC)", "duration", "output"),
+        rows,
+        right=("run", "duration"),
+    )
 
 
 def _nothing_made(run: Run) -> str:
@@ -251,7 +256,10 @@ def log(
         while follow and found.run.state is RunState.RUNNING:
             sys.stdout.flush()
             if found.run.lease_until < datetime.now(UTC):
-                render.err.print("Its process has stopped sending heartbeats; the next run will recover it.", style="yellow")
+                render.err.print(
+                    "Its process has stopped sending heartbeats; the next run will recover it.",
+                    style="yellow",
+                )
                 return
             time.sleep(_LOOK)
             before, found = found.text, opened.log(found.run.number)

@@ -37,7 +37,11 @@ def ingest(
     ] = None,
     replace: Annotated[bool, typer.Option(help="Replace the relation by the rows, instead of adding them.")] = False,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="Read the files in place until the channel is compacted, instead of copying them.")
+        bool,
+        typer.Option(
+            "--in-place",
+            help="Read the files in place until the channel is compacted, instead of copying them.",
+        ),
     ] = False,
     key: Annotated[
         str | None,
@@ -63,7 +67,10 @@ def ingest(
             idempotency_key=key,
         )
     if report.repeated and not (json or common.json):
-        render.err.print(f"Nothing was inserted: run {report.run} has already inserted the rows of this key.", style="dim")
+        render.err.print(
+            f"Nothing was inserted: run {report.run} has already inserted the rows of this key.",
+            style="dim",
+        )
     _show_report(report, json)
 
 
@@ -290,9 +297,7 @@ def fsck(
     checksums: Annotated[
         bool, typer.Option("--checksums", help="Compare contents as well as names and sizes of files.")
     ] = False,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Repair damaged channels that can be recomputed.")
-    ] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair damaged channels that can be recomputed.")] = False,
     json: JsonFlag = False,
 ) -> None:
     """Compare the blocks in the warehouse with what was written; exit with 1 if anything is damaged."""
@@ -358,10 +363,14 @@ def _show_verified(found: FsckReport) -> None:
 @commands.command()
 def gc(
     channels: Annotated[list[str] | None, typer.Argument(help="The channels; all if omitted.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and why the rest is kept.")] = False,
-    provenance: Annotated[
-        str | None, typer.Option(help="Provenance that retains blocks: logical or physical.")
-    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Show what would be deleted, and why the rest is kept.",
+        ),
+    ] = False,
+    provenance: Annotated[str | None, typer.Option(help="Provenance that retains blocks: logical or physical.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Delete the blocks that no cursor, reader, pin or provenance needs."""

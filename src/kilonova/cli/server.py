@@ -24,9 +24,7 @@ def serve(
     workers: Annotated[int | None, typer.Option(help="Number of concurrent runs.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = None,
-    until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Stop once nothing is due or running.")
-    ] = False,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop once nothing is due or running.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Log JSON, one object per line.")] = False,
 ) -> None:
     """Run a server until interrupted: fire triggers, start due bindings, serve the page. Many can share a catalog."""

@@ -88,7 +88,10 @@ def table_of(statement: exp.Create) -> TableDdl:
     if statement.kind != "TABLE" or not isinstance(body, exp.Schema) or statement.expression is not None:
         raise DeclarationError("the table is declared without columns", hint=_WRITE)
     if body.this.args.get("db") is not None:
-        raise DeclarationError(f"the table has a qualified name, {body.this.sql('spark')}", hint="Leave out the name of the schema")
+        raise DeclarationError(
+            f"the table has a qualified name, {body.this.sql('spark')}",
+            hint="Leave out the name of the schema",
+        )
     for extra in statement.args["properties"].expressions if statement.args.get("properties") else ():
         raise DeclarationError(f"{extra.sql('spark')} is not supported in the declaration of a table", hint=_WRITE)
     keys: list[tuple[str, ...]] = []
@@ -104,7 +107,11 @@ def table_of(statement: exp.Create) -> TableDdl:
                 case exp.CommentColumnConstraint() | exp.NotNullColumnConstraint():
                     pass
                 case other:
-                    raise DeclarationError(f"{other.sql('spark')} is not supported here", column=column.name, hint=_WRITE)
+                    raise DeclarationError(
+                        f"{other.sql('spark')} is not supported here",
+                        column=column.name,
+                        hint=_WRITE,
+                    )
     for item in body.expressions:
         named = item.expressions[0] if isinstance(item, exp.Constraint) and len(item.expressions) == 1 else item
         if isinstance(named, exp.PrimaryKey):

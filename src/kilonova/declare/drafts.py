@@ -141,7 +141,8 @@ class Drafts:
         """
         if not bound.name.isidentifier():
             raise DeclarationError(
-                f"{bound.name!r} is not a valid name", hint="Use letters, digits and underscores, starting with a letter"
+                f"{bound.name!r} is not a valid name",
+                hint="Use letters, digits and underscores, starting with a letter",
             )
         if bound.name in self.bound:
             raise DeclarationError("the binding is declared twice", binding=bound.name)

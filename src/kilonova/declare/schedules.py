@@ -42,7 +42,10 @@ def seconds_of(text: str) -> int:
     """
     found = _SPAN.fullmatch(text.strip())
     if found is None:
-        raise DeclarationError(f"{text!r} is not a valid duration", hint="Write a number and a unit, such as 10 minutes")
+        raise DeclarationError(
+            f"{text!r} is not a valid duration",
+            hint="Write a number and a unit, such as 10 minutes",
+        )
     unit = found[2].lower().removesuffix("s")
     if unit not in UNITS:
         raise DeclarationError(f"there is no unit {found[2]!r}", hint=closest_name(unit, list(UNITS)))

@@ -61,7 +61,11 @@ class Source:
             raise QueryError(f"the statement cannot be parsed: {error}", path=self.path) from None
         found = [item for item in parsed if item is not None and not isinstance(item, exp.Semicolon)]
         if not found:
-            raise DeclarationError("the file contains no statement", path=self.path, hint="Write a SELECT, or remove it")
+            raise DeclarationError(
+                "the file contains no statement",
+                path=self.path,
+                hint="Write a SELECT, or remove it",
+            )
         ends = [number for number, token in enumerate(tokens) if token.token_type is TokenType.SEMICOLON]
         if len(found) > 1:
             second = next(tokens[end + 1] for end in ends if tokens[end + 1].token_type is not TokenType.SEMICOLON)

@@ -123,7 +123,14 @@ class SharedSteps:
         try:
             blocks = do() if blocks is None else blocks
         except BaseException as error:
-            told = error if isinstance(error, KilonovaError) else KilonovaError(f"the run that computed it ended: {error!r}")
+            told = (
+                error
+                if isinstance(
+                    error,
+                    KilonovaError,
+                )
+                else KilonovaError(f"the run that computed it ended: {error!r}")
+            )
             mine.set_exception(told)
             raise
         with self._lock:

@@ -131,11 +131,15 @@ def validate_attachment(port: Channel, channel: Channel, modes: Iterable[Mode], 
         for name, kind in wanted.items():
             if name not in given:
                 raise DeclarationError(
-                    f"the channel has no column {name}, which the port {port.name} requires", channel=channel.name, column=name
+                    f"the channel has no column {name}, which the port {port.name} requires",
+                    channel=channel.name,
+                    column=name,
                 )
             if given[name] != kind:
                 raise DeclarationError(
-                    f"the column has type {given[name]}, but the port {port.name} requires {kind}", channel=channel.name, column=name
+                    f"the column has type {given[name]}, but the port {port.name} requires {kind}",
+                    channel=channel.name,
+                    column=name,
                 )
         for name in given:
             if name not in wanted:

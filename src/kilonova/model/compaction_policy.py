@@ -31,9 +31,7 @@ class MaxDeltas:
 
     def __post_init__(self) -> None:
         if self.deltas < 1:
-            raise DeclarationError(
-                "the number of deltas must be positive", hint="Give a number from 1"
-            )
+            raise DeclarationError("the number of deltas must be positive", hint="Give a number from 1")
 
 
 @dataclass(frozen=True, slots=True)

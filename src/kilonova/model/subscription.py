@@ -47,7 +47,10 @@ class Webhook:
                 f"a webhook cannot be named {self.name!r}", hint=f"Use letters, digits, _, - and ., but not {LINEAGE}"
             )
         if not self.kinds:
-            raise DeclarationError("a webhook needs at least one event kind", hint="Choose some, such as failed and stuck")
+            raise DeclarationError(
+                "a webhook needs at least one event kind",
+                hint="Choose some, such as failed and stuck",
+            )
         if self.secret is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.secret):
             raise DeclarationError(
                 "the secret must be the name of an environment variable",

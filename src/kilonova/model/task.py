@@ -114,7 +114,10 @@ class Variant:
         if len(set(names)) < len(names):
             raise DeclarationError(f"a port occurs twice among {', '.join(names)}")
         if not self.ports:
-            raise DeclarationError("a variant must have at least one port", hint="Write data from outside with an ingest")
+            raise DeclarationError(
+                "a variant must have at least one port",
+                hint="Write data from outside with an ingest",
+            )
 
     @property
     def incremental(self) -> bool:

@@ -143,7 +143,7 @@ def _check_grouped(task: Task, channel: str) -> None:
             )
         if any(port.channel == channel for port in variant.ports):
             raise DeclarationError(
-                f"the variant {variant.name} reads the channel that it writes, which also contains rows of other writers",
+                f"the variant {variant.name} reads the channel that it writes, which also has rows of other writers",
                 channel=channel,
                 task=task.name,
                 hint="Keep the state that it needs in a channel that only it writes",

@@ -33,7 +33,10 @@ def check_schedule(schedule: Schedule, now: datetime) -> None:
                 f"there is no time zone {schedule.zone!r}", hint="Use a name such as UTC or Europe/Berlin"
             ) from None
         except CronSimError as error:
-            raise DeclarationError(f"{schedule.expression!r} is not a valid cron expression: {error}", hint=_WRITE) from None
+            raise DeclarationError(
+                f"{schedule.expression!r} is not a valid cron expression: {error}",
+                hint=_WRITE,
+            ) from None
         except StopIteration:
             raise DeclarationError(f"the cron expression {schedule.expression!r} never matches", hint=_WRITE) from None
 

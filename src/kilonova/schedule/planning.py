@@ -143,7 +143,9 @@ def _as_declared(whole: Variant | None, progress: TaskState, states: Mapping[str
         hindrance = _obstacle(variant, progress, states)
         if hindrance is None:
             return VariantChoice(
-                variant=variant, method=RefreshMethod.INCREMENTAL, reason=f"variant {variant.name} processes only the new input"
+                variant=variant,
+                method=RefreshMethod.INCREMENTAL,
+                reason=f"variant {variant.name} processes only the new input",
             )
         obstacle = f"{hindrance}, which {variant.name} does not support"
     if whole is not None:

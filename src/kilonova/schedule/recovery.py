@@ -118,7 +118,10 @@ def recover_channel(name: str, found: Collection[FoundBlock], filled: Iterable[i
                 taken.append(each)
             else:
                 doubts.append(
-                    RecoveryDoubt(each.block.name.directory, f"the point that it starts from, {kind.start}, does not exist")
+                    RecoveryDoubt(
+                        each.block.name.directory,
+                        f"the point that it starts from, {kind.start}, does not exist",
+                    )
                 )
         usable[end] = len(taken) > before
     newest = order[-1]
@@ -126,7 +129,12 @@ def recover_channel(name: str, found: Collection[FoundBlock], filled: Iterable[i
         doubts.append(RecoveryDoubt(f"point {newest}", f"lost; the newest readable point is {taken[-1].block.end}"))
     absent = _absent(taken)
     if absent:
-        doubts.append(RecoveryDoubt(absent, "no blocks: their runs failed or changed nothing, or their blocks are missing"))
+        doubts.append(
+            RecoveryDoubt(
+                absent,
+                "no blocks: their runs failed or changed nothing, or their blocks are missing",
+            )
+        )
     return RecoveredChannel(name=name, blocks=tuple(taken), newest=newest, doubts=tuple(doubts))
 
 

@@ -250,6 +250,8 @@ def _not_aside(file: WatchedFile | None, channel: str, path: str) -> NotFound:
             hint=f"kilonova files list {channel} shows which there are",
         )
     taken = file.state is FileState.INGESTED
-    hint = f"To ingest it again nevertheless: kilonova ingest {channel} {path}" if taken else "It is about to be ingested"
+    hint = (
+        f"To ingest it again nevertheless: kilonova ingest {channel} {path}" if taken else "It is about to be ingested"
+    )
     where = f"was ingested by run {file.run}" if taken else f"is {file.state.value}"
     return NotFound(f"the file {where}", channel=channel, path=path, hint=hint)

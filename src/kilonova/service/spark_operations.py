@@ -13,7 +13,7 @@ class OperationFailed(Exception):
     """An operation that failed.
 
     Args:
-        told: the error as `KilonovaError.as_dict` returns it.
+        told: the error as `KilonovaError.to_dict()` returns it.
         passing: whether the error is transient, so that a retry may succeed.
     """
 
@@ -25,7 +25,7 @@ class OperationFailed(Exception):
     @classmethod
     def by(cls, error: KilonovaError) -> OperationFailed:
         """Convert an error of this process."""
-        return cls(error.as_dict, is_transient(error))
+        return cls(error.to_dict(), is_transient(error))
 
 
 class SparkOperations(Protocol):

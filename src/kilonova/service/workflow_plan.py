@@ -500,7 +500,7 @@ def _refuse_mixture(task: Task, workflow: WorkflowDefinition, states: Mapping[st
         several = workflow.channel(name).several_writers
         if several and name in states and states[name].committed.by(task.name).entries:
             raise DeclarationError(
-                "the task is new or has changed, but its output cannot be replaced, because the channel has other writers",
+                "the task is new or has changed, but its output cannot be replaced: the channel has other writers",
                 channel=name,
                 task=task.name,
                 hint="Leave it as it was, or drop the channel and apply again: then all its writers start from scratch",

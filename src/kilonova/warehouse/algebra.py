@@ -159,7 +159,9 @@ def diff(old: DataFrame, new: DataFrame, encoding: Encoding, schema: Schema, fun
     match encoding:
         case Append():
             strong = _difference(old, new, schema)
-            message = F.lit("rows disappeared between the points, which the encoding append cannot express: read CHANGES")
+            message = F.lit(
+                "rows disappeared between the points, which the encoding append cannot express: read CHANGES",
+            )
             checked = strong.withColumn(
                 "_weight",
                 F.when(column("_weight") > 0, column("_weight")).otherwise(F.raise_error(message).cast("bigint")),

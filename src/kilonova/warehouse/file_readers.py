@@ -102,7 +102,11 @@ def find_files(path: str, format: str | None, options: Mapping[str, str]) -> Fil
         if not names:
             raise InputError("the directory contains no files", path=path, hint="Put the files there first")
         if len(formats) > 1 or None in formats:
-            raise InputError("the format cannot be inferred from the file names", path=path, hint="Name it with --format")
+            raise InputError(
+                "the format cannot be inferred from the file names",
+                path=path,
+                hint="Name it with --format",
+            )
         (format,) = formats
     assert format is not None
     return FileSet(

@@ -375,7 +375,11 @@ def export(frame: DataFrame, target: str, format: str) -> None:
             (writer.option("header", "true") if format == "csv" else writer).save(target)
     except PySparkException as error:
         if error.getCondition() == "PATH_ALREADY_EXISTS":
-            raise SettingsError("the output directory already exists", path=target, hint="Name a new directory") from None
+            raise SettingsError(
+                "the output directory already exists",
+                path=target,
+                hint="Name a new directory",
+            ) from None
         raise StorageFailed(f"the rows cannot be written: {first_line(str(error))}", path=target) from error
 
 

@@ -155,9 +155,7 @@ def _host_and_port(url: str) -> tuple[str, int]:
     except ValueError:  # the port is not a number
         host = None
     if parts.scheme != "sc" or host is None:
-        raise SparkUnavailable(
-            f"{url!r} is not the URL of a Spark Connect server", hint="Write it as sc://host:15002"
-        )
+        raise SparkUnavailable(f"{url!r} is not the URL of a Spark Connect server", hint="Write it as sc://host:15002")
     return host, port
 
 

@@ -131,7 +131,7 @@ def test_what_is_not_there_is_said_with_a_way_back(path: str, idle: Site, visit:
     answer = page.goto(path)
     assert answer is not None
     assert answer.status == 404
-    expect(page.get_by_role("heading", level=1)).to_contain_text("There is no such")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("not found", ignore_case=True)
     page.get_by_role("link", name="To the workflow").click()
     landed(page, "/")
 

@@ -146,9 +146,7 @@ def binding_routes(context: RouteContext) -> APIRouter:
     def triggers(
         request: Request,
         response: Response,
-        binding: Annotated[
-            list[str] | None, Query(description="The bindings; all if omitted.")
-        ] = None,
+        binding: Annotated[list[str] | None, Query(description="The bindings; all if omitted.")] = None,
         after: After = "",
         limit: Limit = 100,
     ) -> list[BindingStatusResponse]:
