@@ -13,10 +13,10 @@ from datetime import datetime
 class EventKind(enum.Enum):
     """Kind of an event.
 
-    STUCK: a firing has been due for too long, or has failed the maximum number of attempts. UNDELIVERED: an event could
-    not be delivered to a subscription, and was given up. FELL_BACK: a run recomputed a view, because incremental
-    maintenance failed. RECOVERED: the catalog was recovered from the blocks of the warehouse. DAMAGED: a block differs
-    from what was written.
+    STUCK: a firing has been due for too long, or has failed the maximum number of attempts. DELIVERY_FAILED: an event
+    could not be delivered to a subscription, and was given up. FELL_BACK: a run recomputed a view, because its
+    incremental refresh failed. RECOVERED: the catalog was recovered from the blocks of the warehouse. DAMAGED: a block
+    differs from what was written.
     """
 
     LAUNCHED = "launched"

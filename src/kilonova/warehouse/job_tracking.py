@@ -34,7 +34,7 @@ _POOLS = 16
 
 
 @contextmanager
-def track_jobs(spark: SparkSession, name: str) -> Iterator[JobTracker | SparkOperations]:
+def track_jobs(spark: SparkSession, name: str) -> Iterator[JobTracker | ConnectOperations]:
     """Track this thread's Spark work within the `with` block.
 
     Args:
@@ -104,7 +104,7 @@ def _grouped(context: SparkContext, name: str) -> Iterator[JobTracker]:
                 context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None takes it away
 
 
-class SparkOperations:
+class ConnectOperations:
     """Operations of a Connect session."""
 
     def __init__(self, spark: SparkSession, tag: str) -> None:
@@ -127,7 +127,7 @@ class SparkOperations:
         self._spark.interruptTag(self._tag)
 
 
-_operations: ContextVar[SparkOperations | None] = ContextVar("operations", default=None)
+_operations: ContextVar[ConnectOperations | None] = ContextVar("operations", default=None)
 
 
 def _hear(stages: Iterable[StageInfo] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
@@ -137,11 +137,11 @@ def _hear(stages: Iterable[StageInfo] | None, inflight_tasks: int, operation_id:
 
 
 @contextmanager
-def _report(spark: SparkSession) -> Iterator[SparkOperations]:
+def _report(spark: SparkSession) -> Iterator[ConnectOperations]:
     tag = f"kilonova-{uuid.uuid4().hex}"
     with suppress(Exception):
         spark.registerProgressHandler(_hear)  # type: ignore[arg-type]  # once is enough, and all that it does
-    operations = SparkOperations(spark, tag)
+    operations = ConnectOperations(spark, tag)
     token = _operations.set(operations)
     spark.addTag(tag)
     try:

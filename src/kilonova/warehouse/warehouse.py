@@ -89,7 +89,7 @@ class Warehouse:
         self._held: dict[ReadPlan, DataFrame] = {}
         self._kept = lru_cache(maxsize=_SHARED)(self._shared)
 
-    def counting(self, name: str) -> AbstractContextManager[job_tracking.JobTracker | job_tracking.SparkOperations]:
+    def counting(self, name: str) -> AbstractContextManager[job_tracking.JobTracker | job_tracking.ConnectOperations]:
         """Track this thread's Spark work within a `with` block, under this name in the Spark UI."""
         return job_tracking.track_jobs(self.spark, name)
 
