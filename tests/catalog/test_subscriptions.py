@@ -107,7 +107,7 @@ def test_an_outlet_of_a_later_release_is_refused(catalog: Catalog) -> None:
     add(catalog)
     with catalog.writing() as tx:
         tx.connection.execute(subscriptions._TABLE.update().values(definition={"outlet": "pigeon"}))
-        with pytest.raises(CatalogError, match="unknown outlet, pigeon"):
+        with pytest.raises(CatalogError, match="unknown subscription, pigeon"):
             subscriptions.subscriptions(tx)
 
 

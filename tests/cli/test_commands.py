@@ -412,8 +412,8 @@ def test_files_that_are_dropped_are_gathered_shown_and_tried_again(kilonova: Com
     assert "lacks the column" in kilonova("files", "list", "orders", "--state", "quarantined").stdout
     assert "1 file will" in kilonova("files", "retry", "orders").stdout
     assert "was ingested by run" in kilonova("files", "retry", "orders", "inbox/a.csv", code=1).stderr
-    assert "takes no files" in kilonova("scan", "customers", code=1).stderr
-    assert "takes no files" in kilonova("files", "list", "customers").stdout
+    assert "has no watched directory" in kilonova("scan", "customers", code=1).stderr
+    assert "has no watched directory" in kilonova("files", "list", "customers").stdout
     kilonova("scan", "order", code=1)
 
 
@@ -422,7 +422,7 @@ def test_a_run_is_cancelled_and_retried(shop: Command, tmp_path: Path) -> None:
         runs.start(tx, kind=RunKind.TASKS, tasks=["known"], writes=["known"], owner="me", lease=timedelta(seconds=60))
     assert "the run is still running" in shop("retry", "2", code=1).stderr
     assert "Run 2 is cancelled" in shop("cancel", "2").stdout
-    assert "has ended already, as cancelled" in shop("cancel", "2", code=1).stderr
+    assert "has already ended, as cancelled" in shop("cancel", "2", code=1).stderr
     assert "cancelled by" in shop("runs").stdout
     assert "known is due" in shop("retry", "2").stdout
     assert "run 2 again" in shop("triggers", "known").stdout

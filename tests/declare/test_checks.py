@@ -82,7 +82,7 @@ def test_conditions_name_columns_as_sql_does() -> None:
 
 
 def test_only_rows_can_be_checked() -> None:
-    with pytest.raises(DeclarationError, match="cannot be checked in the encoding increment"):
+    with pytest.raises(DeclarationError, match="not supported by the encoding increment"):
         kn.Workflow("w").channel(
             "c", "a int, n bigint", key="a", encoding=kn.increment("n"), checks={"expressions": "n > 0"}
         )

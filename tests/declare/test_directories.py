@@ -90,7 +90,7 @@ def test_a_channel_that_a_task_writes_takes_no_files() -> None:
     def filled(numbers: kn.New) -> kn.Delta:
         return numbers
 
-    with pytest.raises(DeclarationError, match="ingests the files of a directory"):
+    with pytest.raises(DeclarationError, match="ingests the files of a watched directory"):
         workflow.declared()
 
 

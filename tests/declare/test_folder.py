@@ -102,7 +102,7 @@ def test_keys_and_modes_are_those_of_the_front_matter(tmp_path: Path) -> None:
         "plain.sql": "---\n---\nSELECT customer FROM orders",
         "entries.sql": "CREATE TABLE entries (id INT NOT NULL PRIMARY KEY)",
         "marks.sql": "CREATE TABLE marks (a INT, b INT, CONSTRAINT k PRIMARY KEY (b, a))",
-        "log.sql": "---\nchecks: {rows: n > 0}\n---\nCREATE TABLE IF NOT EXISTS log (line STRING NOT NULL, n INT);",
+        "log.sql": "---\nchecks: {expressions: n > 0}\n---\nCREATE TABLE IF NOT EXISTS log (line STRING NOT NULL, n INT);",
     }
     workflow = declared(tmp_path, files).workflow
     assert {channel.name: channel.encoding for channel in workflow.channels} == {
@@ -119,10 +119,10 @@ def test_keys_and_modes_are_those_of_the_front_matter(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[dict[str, str], str]] = {
-    "no files": ({"readme.md": "hello"}, r"models: the folder holds no \.sql file"),
+    "no files": ({"readme.md": "hello"}, r"models: the folder contains no \.sql file"),
     "an empty file": ({"v.sql": " \n"}, r"models/v\.sql: the file contains no statement"),
-    "only a comment": ({"v.sql": "-- later\n"}, "holds no statement"),
-    "only front matter": ({"v.sql": "---\nkey: id\n---\n"}, "holds no statement"),
+    "only a comment": ({"v.sql": "-- later\n"}, "contains no statement"),
+    "only front matter": ({"v.sql": "---\nkey: id\n---\n"}, "contains no statement"),
     "two statements": ({"v.sql": "---\n---\nSELECT 1 AS a;\n\n SELECT 2"}, r"v\.sql: line 5, column 2: a second"),
     "another statement": ({"v.sql": "DROP TABLE x"}, "neither a query nor a CREATE TABLE"),
     "two files of one name": ({"a/v.sql": "SELECT 1", "b/V.sql": "SELECT 1"}, r"b/V\.sql: .*a/v\.sql has the same"),
@@ -139,7 +139,7 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
     "a word": ({"v.sql": "---\nkey\n---\nSELECT 1 AS a"}, "line 2: the front matter is not a mapping"),
     "no YAML": ({"v.sql": "---\nrefresh: full\nkey: [a\n---\nSELECT 1 AS a"}, r"line \d: the front matter is not YAML"),
     "no end": ({"v.sql": "---\nkey: a\nSELECT 1 AS a"}, "line 1: the front matter is not closed"),
-    "twice": ({"v.sql": "---\nkey: a\nkey: b\n---\nSELECT 1 AS a"}, "line 3: key is said twice"),
+    "twice": ({"v.sql": "---\nkey: a\nkey: b\n---\nSELECT 1 AS a"}, "line 3: the field key occurs twice"),
     "an unknown refresh method": (
         {"v.sql": "---\nrefresh: ful\n---\nSELECT 1 AS a"},
         "no refresh method 'ful'.*mean full",
@@ -163,19 +163,29 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
     "an unknown check": ({"v.sql": "---\nchecks: {nut_null: a}\n---\nSELECT 1 AS a"}, "line 2: .*mean not_null"),
     "a check of no column": (
         {"v.sql": "---\nchecks: {not_null: custmer}\n---\nSELECT customer FROM orders"},
-        r"v\.sql, task v, column custmer.*not there.*mean customer|check not_null\(custmer\).*mean customer",
+        r"v\.sql, task v, column custmer.*does not exist.*mean customer|check not_null\(custmer\).*mean customer",
     ),
     "a check of no column of a table": (
         {"t.sql": "---\nchecks: {unique: [[a, b]]}\n---\nCREATE TABLE t (a INT)"},
-        "not there",
+        "does not exist",
     ),
     "a condition on no column": (
-        {"v.sql": "---\nchecks: {rows: amont > 0}\n---\nSELECT amount FROM orders"},
+        {"v.sql": "---\nchecks: {expressions: amont > 0}\n---\nSELECT amount FROM orders"},
         "mean amount",
     ),
-    "a condition that is none": ({"v.sql": "---\nchecks:\n  rows: a >\n---\nSELECT 1 AS a"}, "line 2: .* parsed"),
-    "a condition on all rows": ({"v.sql": "---\nchecks: {rows: sum(a) > 1}\n---\nSELECT 1 AS a"}, r"cannot have SUM"),
-    "a table of another name": ({"t.sql": "CREATE TABLE u (a INT)"}, r"Call it u\.sql"),
+    "a condition that is none": (
+        {
+            "v.sql": "---\nchecks:\n  expressions: a >\n---\nSELECT 1 AS a",
+        },
+        "line 2: .* parsed",
+    ),
+    "a condition on all rows": (
+        {
+            "v.sql": "---\nchecks: {expressions: sum(a) > 1}\n---\nSELECT 1 AS a",
+        },
+        r"cannot contain SUM",
+    ),
+    "a table of another name": ({"t.sql": "CREATE TABLE u (a INT)"}, r"Rename it to u\.sql"),
     "a table of a query": ({"t.sql": "CREATE TABLE t AS SELECT 1 AS a"}, "without columns"),
     "a table of a format": ({"t.sql": "CREATE TABLE t (a INT) USING parquet"}, "USING PARQUET"),
     "a default": ({"t.sql": "CREATE TABLE t (a INT DEFAULT 3)"}, "DEFAULT 3"),

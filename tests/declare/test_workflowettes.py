@@ -97,7 +97,7 @@ def test_triggers_as_users_write_them() -> None:
     both = kn.all_of(kn.arrival("us"), kn.after("a"))
     assert both == AllOf((ArrivalTrigger(channel="us"), RunTrigger(binding="a")))
     for wrong, said in (
-        (lambda: kn.arrival("us", rows=0), "waits for some rows"),
+        (lambda: kn.arrival("us", rows=0), "a number of rows or a time"),
         (lambda: kn.arrival("us", age="soon"), "no unit 'soon'"),
         (lambda: kn.every("1 fortnight"), "no unit 'fortnight'"),
         (lambda: kn.every("1 hour", missed="maybe"), "there is no misfire policy 'maybe'"),  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ def test_triggers_as_users_write_them() -> None:
         (lambda: kn.cron("0 6 31 2 *"), "no cron expression"),
         (lambda: kn.cron("0 6 * * *", zone="Mars/Olympus"), "no time zone 'Mars/Olympus'"),
         (lambda: kn.after("a", "done"), "there is no run outcome 'done'"),  # type: ignore[arg-type]
-        (lambda: kn.all_of(kn.arrival("us")), "two triggers or more"),
+        (lambda: kn.all_of(kn.arrival("us")), "at least two triggers"),
         (lambda: kn.all_of(kn.arrival("us"), both), "simple triggers"),  # type: ignore[arg-type]
     ):
         with pytest.raises(DeclarationError, match=said):
@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"incomin": "us"}, "no port incomin"),
         ({}, "port incoming is not attached"),
         ({"incoming": "other"}, "no column site"),
-        ({"incoming": "typed"}, "is bigint, but the port incoming has string"),
+        ({"incoming": "typed"}, "has type bigint, but the port incoming requires string"),
         ({"incoming": "wide"}, "does not have this column"),
         ({"incoming": "keyed"}, "come as upsert"),
         ({"incoming": "us", "unique": "keyed"}, "come as upsert"),
@@ -159,13 +159,13 @@ def test_bindings_that_cannot_be_together_are_refused() -> None:
     ]
     validate_bindings(fine, channels, writes)
     for wrong, said in (
-        ([bound("a"), bound("a", task="b_task")], "two bindings"),
+        ([bound("a"), bound("a", task="b_task")], "declared twice"),
         ([bound("a_task", task="b_task")], "a task already has this name"),
-        ([bound("a"), bound("b", task="a_task")], "is in a already"),
+        ([bound("a"), bound("b", task="a_task")], "already belongs to the binding a"),
         ([bound("a", task="d_task")], "no such task"),
-        ([bound("a", ArrivalTrigger(channel="uk"))], "waits for a channel that is not there"),
-        ([bound("a", RunTrigger(binding="b"))], "waits for the binding b"),
-        ([bound("a", ArrivalTrigger(channel="a_out"))], "without end"),
+        ([bound("a", ArrivalTrigger(channel="uk"))], "refers to a channel that does not exist"),
+        ([bound("a", RunTrigger(binding="b"))], "refers to the binding b"),
+        ([bound("a", ArrivalTrigger(channel="a_out"))], "the triggers form a cycle"),
         (
             [bound("a", RunTrigger(binding="b")), bound("b", RunTrigger(binding="a"))],
             "a is started by b is started by a",
@@ -175,7 +175,7 @@ def test_bindings_that_cannot_be_together_are_refused() -> None:
                 bound("a", ArrivalTrigger(channel="b_out")),
                 bound("b", AllOf((RunTrigger(binding="a"), ArrivalTrigger(channel="a_out")))),
             ],
-            "without end",
+            "the triggers form a cycle",
         ),
     ):
         with pytest.raises(DeclarationError, match=said):

@@ -143,7 +143,7 @@ def test_python_that_spark_does_not_run_cannot_be_interrupted_but_publishes_noth
         run = pool.submit(project.run)
         until((tmp_path / "asleep").exists)
         number = going(project).number
-        until(lambda: "does slow" in project.log(number).text)
+        until(lambda: "executes slow" in project.log(number).text)
         project.cancel(number, "ann")
         assert "run: cancelled by ann" in project.log(number).text
         assert "slow" in project.due()

@@ -209,5 +209,5 @@ def test_a_check_of_an_unknown_column_is_refused_before_anything_is_registered(p
 def test_a_condition_that_spark_refuses_fails_the_run_with_its_name(project: Project) -> None:
     project.apply(shop(checks={"expressions": "no_such_function(amount)"}))
     put(project, (1, "ann", 10))
-    with pytest.raises(QueryError, match=r"check expression\(no_such_function\(amount\)\), run \d+: Spark refused"):
+    with pytest.raises(QueryError, match=r"check expression\(no_such_function\(amount\)\), run \d+: Spark rejected"):
         project.run()

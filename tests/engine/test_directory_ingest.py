@@ -218,7 +218,7 @@ def test_a_channel_without_a_directory_has_nothing_to_gather(project: Project) -
     shop = kn.Workflow("shop")
     shop.channel("clicks", "id bigint")
     project.apply(shop)
-    with pytest.raises(DeclarationError, match="takes no files"):
+    with pytest.raises(DeclarationError, match="has no watched directory"):
         project.ingest_directories(["clicks"])
     with pytest.raises(NotFound):
         project.ingest_directories(["click"])

@@ -101,7 +101,7 @@ def test_a_second_row_of_a_key_is_refused_with_the_row(project: Project) -> None
     project.ingest("c", frame({"id": 1, "x": "a", "_weight": 1}))
     with pytest.raises(KeyViolation, match=r"leaves a key with two rows, one of them \{'id': 1"):
         project.ingest("c", frame({"id": 1, "x": "b", "_weight": 1}))
-    with pytest.raises(EncodingError, match=r"retracted more often than it is there: \{'id': 2"):
+    with pytest.raises(EncodingError, match=r"retracted more often than it occurs: \{'id': 2"):
         project.ingest("c", frame({"id": 2, "x": "b", "_weight": -1}))
     project.ingest("c", frame({"id": 1, "x": "a", "_weight": -1}, {"id": 1, "x": "b", "_weight": 1}))
     assert [row["x"] for row in project.read("c").collect()] == ["b"]

@@ -317,7 +317,7 @@ def test_what_lies_nowhere_or_cannot_be_looked_at_is_refused(filled: Project, tm
     (tmp_path / "one.txt").write_text("a\n")
     with pytest.raises(InputError, match="cannot be read in place"):
         filled.ingest("log", tmp_path / "one.txt", format="text", in_place=True)
-    with pytest.raises(DeclarationError, match="lies nowhere"):
+    with pytest.raises(DeclarationError, match="cannot be registered in place"):
         filled.ingest("log", filled.warehouse.spark.range(1), in_place=True)
 
 

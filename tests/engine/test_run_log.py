@@ -64,7 +64,7 @@ def test_the_log_of_a_run_that_failed_says_what_it_did_and_why_it_failed(project
         project.run(all_or_nothing=True)
     log = project.log()
     steps = [line.split(" ", 1)[1] for line in log.text.splitlines() if line.startswith("2")]
-    assert steps[1] == "run: does copied, halved"
+    assert steps[1] == "run: executes copied, halved"
     assert steps[2].startswith("copied: begins, ")
     assert steps[3:5] == ["copied [stdout] copying", "copied [WARNING numbering] they are few"]
     assert steps[5] == "copied [stderr] copied"
@@ -186,7 +186,7 @@ def test_how_far_a_run_has_come_is_in_the_catalog_while_it_goes_on(
             assert found.progress is not None
             assert [(going.step, going.amount.total) for going in found.progress.going] == [("counted", 6)]
             assert (found.progress.steps, found.progress.ended) == (1, 0)
-            assert "run: does counted" in project.log().text
+            assert "run: executes counted" in project.log().text
         finally:
             go.touch()
         assert run.result() is not None

@@ -192,11 +192,11 @@ def test_a_writer_whose_logic_changes_is_refused_once_it_has_written(
 def test_what_would_erase_the_rows_of_others_is_refused(project: Project, put: Callable[..., None]) -> None:
     project.apply(shop())
     put("sales", 1)
-    with pytest.raises(DeclarationError, match="channel sales: the whole relation cannot be replaced"):
+    with pytest.raises(DeclarationError, match="channel sales: the relation cannot be replaced"):
         project.ingest("sales", project.read("sales"), replace=True)
     alone = kn.Workflow("shop")
     alone.channel("sales", "id bigint, amount bigint")
-    with pytest.raises(DeclarationError, match="channel sales: the channel holds rows of several writers"):
+    with pytest.raises(DeclarationError, match="channel sales: the channel contains rows of several writers"):
         project.apply(alone)
 
 
@@ -213,6 +213,6 @@ def test_a_writer_that_cannot_take_the_news_does_not_begin_anew(project: Project
     put("web", 1)
     project.run()
     project.ingest("web", project.read("web").where("id > 1"), replace=True)
-    with pytest.raises(InvalidState, match="others write: web may have lost rows"):
+    with pytest.raises(InvalidState, match="has other writers: rows of web may have been removed"):
         project.run()
     assert ids(project, "sales") == [1]

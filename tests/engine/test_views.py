@@ -277,7 +277,7 @@ BAD: dict[str, tuple[Callable[[kn.Workflow], None], str]] = {
     "a key that is not there": (lambda w: w.view("v", "SELECT total FROM orders", key="id"), "key"),
     "a key that does not follow": (
         lambda w: w.view("v", "SELECT customer, total FROM orders", key="customer", refresh="incremental"),
-        "tells its rows apart",
+        "identifies its rows",
     ),
     "a name that is taken": (lambda w: w.view("orders", "SELECT 1 AS a"), "twice"),
     "what cannot be incremental": (

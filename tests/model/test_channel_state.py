@@ -255,7 +255,7 @@ def test_points_that_nobody_needs_are_not_missed(encoding: Encoding, data: st.Da
                 between = partial(method, start=start, end=end)
                 assert read(between, listed) == read(between, whole)
     for number in range(1, since):
-        with pytest.raises(NotFound, match="collection"):
+        with pytest.raises(NotFound, match="garbage-collected"):
             listed.snapshot(number)
 
 

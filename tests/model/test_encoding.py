@@ -55,7 +55,7 @@ def test_what_fits_is_accepted(encoding: Encoding) -> None:
         (Increment(("n", "sum"), ("shop",)), SUMS, "column shop: a measure must be an integer or a decimal"),
         (Increment(("n",), ("x",)), Schema.of(("n", "int"), ("x", "double")), "not double"),
         (Increment(("n",), ("x",)), Schema.of(("n", "int"), ("x", "array<int>")), "not array<int>"),
-        (Increment(("n",), ("x",)), Schema.of(("n", "int"), ("x", "decimal(38,7)")), "6 after the point at most"),
+        (Increment(("n",), ("x",)), Schema.of(("n", "int"), ("x", "decimal(38,7)")), "at most 6 decimal places"),
     ],
 )
 def test_what_does_not_fit_is_refused(encoding: Encoding, schema: Schema, problem: str) -> None:

@@ -272,7 +272,7 @@ def test_a_page_that_waits_for_too_long_is_refused(project: Project, monkeypatch
         stage.server.operation("run", tasks=["x"])
         stage.until_given(1)
         monkeypatch.setattr(loop, "_PATIENCE", 0.0)
-        with pytest.raises(OperationFailed, match="no worker had time") as told:
+        with pytest.raises(OperationFailed, match="no worker was free") as told:
             stage.server.operation("page", channel="clicks").result(20)
         assert told.value.told["error"] == "spark"
 

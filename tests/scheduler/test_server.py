@@ -167,7 +167,7 @@ def test_what_reads_the_same_is_merged_and_each_reports_for_itself(project: Proj
     assert "two__" not in logs[0]
     assert "one__" not in logs[1]
     assert sorted(log.count("__listed [stdout] the users are listed\n") for log in logs) == [0, 1]
-    assert sorted(log.count("has done the same") for log in logs) == [0, 1]
+    assert sorted(log.count("another run of the batch") for log in logs) == [0, 1]
     assert 'raise ValueError("no luck")' in project.log(first["three__broken",].number).text
 
 

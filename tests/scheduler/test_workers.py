@@ -1,4 +1,4 @@
-"""Workers that end, fall silent or say what is no message: whatever it is, their server hears that they have ended."""
+"""Workers that end, fall silent or say what is an invalid message: whatever it is, their server hears that they have ended."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_process_that_ends_is_heard_though_its_child_holds_its_pipes(hire: Hir
 def test_one_that_falls_silent_is_ended(hire: Hired, code: str) -> None:
     worker, _, ended = hire(code, 0.5)
     assert ended.wait(60)
-    assert "nothing was heard" in worker.killed
+    assert "no heartbeat" in worker.killed
 
 
 def test_one_that_is_stopped_is_ended(hire: Hired) -> None:
@@ -71,23 +71,23 @@ def test_one_that_is_stopped_is_ended(hire: Hired) -> None:
     assert worker.free
     os.kill(int(worker.owner.split(":")[1]), signal.SIGSTOP)
     assert ended.wait(60)
-    assert "nothing was heard" in worker.killed
+    assert "no heartbeat" in worker.killed
 
 
 @pytest.mark.parametrize(
     "code",
     ["print('nonsense', flush=True)", """print('{"message": "Nonsense"}', flush=True)""", "os.write(1, b'\\xff\\n')"],
-    ids=["no JSON", "no message", "no text"],
+    ids=["no JSON", "an invalid message", "no text"],
 )
 def test_one_that_says_what_is_no_message_is_ended(hire: Hired, code: str) -> None:
     worker, said, ended = hire(f"{READY}\n{code}\ntime.sleep(300)")
     assert ended.wait(60)
     assert said == [WorkerReady(), None]
-    assert "no message" in worker.killed
+    assert "an invalid message" in worker.killed
 
 
 def test_one_that_closes_its_messages_is_ended(hire: Hired) -> None:
     worker, said, ended = hire(f"{READY}\nos.close(1)\ntime.sleep(300)")
     assert ended.wait(60)
     assert said == [WorkerReady(), None]
-    assert "closed its messages" in worker.killed
+    assert "closed its output" in worker.killed

@@ -103,7 +103,7 @@ def test_what_is_no_run_of_tasks_is_refused_with_what_to_do_instead(
 def test_a_run_that_has_succeeded_is_neither_cancelled_nor_retried(shop: Project) -> None:
     run = begun(shop, RunKind.TASKS, ("towns",), ())
     assert commit(shop.catalog, run, {}) is not None
-    with pytest.raises(InvalidState, match="has ended already, as succeeded"):
+    with pytest.raises(InvalidState, match="has already ended, as succeeded"):
         shop.cancel(run)
     with pytest.raises(InvalidState, match="the run has succeeded"):
         shop.retry_run(run)

@@ -115,7 +115,7 @@ def test_a_delta_may_have_columns_of_its_own_and_given_rows() -> None:
     rows = [{"order": order, "amount": n} for order in ("in", "out") for n in (1, 2)]
     arguments = {"key": "item", "delta": "item string, order string, amount bigint"}
     check_encoding(Stock(), "item string, pieces bigint", rows=rows, **arguments)
-    with pytest.raises(DeclarationError, match="lack a column of the key"):
+    with pytest.raises(DeclarationError, match="do not include a column of the key"):
         check_encoding(Stock(), "item string, pieces bigint", key="item", delta="order string, amount bigint")
     with pytest.raises(DeclarationError, match="cannot be generated"):
         check_encoding(Stock(), "item string, pieces array<int>", key="item")

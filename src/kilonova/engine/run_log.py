@@ -116,11 +116,11 @@ def format_notification(notification: RunNotification) -> tuple[str, str] | None
     """Return the log entry for a notification: the step concerned, or `run`, and a sentence; None if there is none."""
     match notification:
         case RunStarted(steps=steps):
-            return "run", f"does {', '.join(steps)}"
+            return "run", f"executes {', '.join(steps)}"
         case StepStarted(step=step, reason=reason):
             return step, f"begins, {reason}"
         case StepEnded(step=step, rows=rows, seconds=seconds):
-            made = "nothing changed" if rows is None else f"{rows:,} rows"
+            made = "no change" if rows is None else f"{rows:,} rows"
             return step, f"ended, {made} in {seconds:.1f} s"
         case StepFailed(step=step, error=error):
             return step, f"failed: {error}"
