@@ -102,7 +102,9 @@ def test_keys_and_modes_are_those_of_the_front_matter(tmp_path: Path) -> None:
         "plain.sql": "---\n---\nSELECT customer FROM orders",
         "entries.sql": "CREATE TABLE entries (id INT NOT NULL PRIMARY KEY)",
         "marks.sql": "CREATE TABLE marks (a INT, b INT, CONSTRAINT k PRIMARY KEY (b, a))",
-        "log.sql": "---\nchecks: {expressions: n > 0}\n---\nCREATE TABLE IF NOT EXISTS log (line STRING NOT NULL, n INT);",
+        "log.sql": (
+            "---\nchecks: {expressions: n > 0}\n---\nCREATE TABLE IF NOT EXISTS log (line STRING NOT NULL, n INT);"
+        ),
     }
     workflow = declared(tmp_path, files).workflow
     assert {channel.name: channel.encoding for channel in workflow.channels} == {
