@@ -1,4 +1,4 @@
-"""Workers that end, stop responding or send an invalid message: in each case their server learns that they have ended."""
+"""Workers that end, stop responding or send an invalid message: their server always learns that they have ended."""
 
 from __future__ import annotations
 
