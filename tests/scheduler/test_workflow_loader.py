@@ -98,7 +98,7 @@ def test_errors_name_files_as_they_were_sent(shop: Project) -> None:
         with pytest.raises(KilonovaError) as told:
             sent(shop, files, *place)
         assert told.value.path == path
-    with pytest.raises(DeclarationError, match=r"holds a\.py, b\.py"):
+    with pytest.raises(DeclarationError, match=r"contains a\.py, b\.py"):
         sent(shop, {"a.py": "", "b.py": ""})
     with pytest.raises(InputError, match="outside"):
         sent(shop, {"../evil.py": ""})

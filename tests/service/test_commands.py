@@ -78,7 +78,7 @@ def test_a_run_whose_tasks_have_gone_is_refused_and_what_is_left_of_one_is_retri
             runs.fail(tx, run, "no luck")
     shop.apply(a_shop([]))
     assert shop.retry_run(both) == ("towns",)
-    with pytest.raises(InvalidState, match=r"not there any more\. They were per_customer\."):
+    with pytest.raises(InvalidState, match=r"no longer exist\. They were per_customer\."):
         shop.retry_run(one)
 
 

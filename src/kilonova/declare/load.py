@@ -53,5 +53,5 @@ def load(path: Path) -> list[Workflow]:
     finally:
         sys.path.remove(str(root))
     if not found:
-        raise DeclarationError("the file defines no workflow", path=str(path), hint='Write: news = kn.Workflow("news")')
+        raise DeclarationError("the file defines no workflow", path=str(path), hint='Write: shop = kn.Workflow("shop")')
     return found

@@ -225,6 +225,6 @@ def _alone(name: str, unit: tuple[Task, ...]) -> Binding:
         triggers = (TimeTrigger(schedule=schedule),)
     else:
         written = {channel for task in unit for channel in task.writes}
-        news = dict.fromkeys(channel for task in unit for channel in triggering_inputs(task) if channel not in written)
-        triggers = tuple(ArrivalTrigger(channel=channel) for channel in news)
+        inputs = dict.fromkeys(channel for task in unit for channel in triggering_inputs(task) if channel not in written)
+        triggers = tuple(ArrivalTrigger(channel=channel) for channel in inputs)
     return Binding(name=name, tasks=tuple(task.name for task in unit), triggers=triggers, implicit=True)
