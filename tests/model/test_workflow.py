@@ -134,7 +134,7 @@ class TestTask:
         with pytest.raises(DeclarationError, match="two variants"):
             Task(name="t", writes=("b",), variants=(one, one))
         for writes in ((), ("b", "b")):
-            with pytest.raises(DeclarationError, match="each once"):
+            with pytest.raises(DeclarationError, match="each only once"):
                 Task(name="t", writes=writes, variants=(one,))
 
     def test_the_fingerprint_ignores_the_order_of_variants(self) -> None:

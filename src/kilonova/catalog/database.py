@@ -262,7 +262,7 @@ class Catalog:
         return row[1].astimezone(UTC) if now and self.clock is utc_now else self.clock()
 
     def _missing(self) -> CatalogError:
-        return CatalogError(f"there is no catalog at {self.shown_url}", hint="Make one with: kilonova init")
+        return CatalogError(f"there is no catalog at {self.shown_url}", hint="Create one with: kilonova init")
 
     def _require_file(self) -> None:
         """Check that the file of an SQLite database exists, which would otherwise be created."""
@@ -429,11 +429,11 @@ def _unsuitable(found: str) -> CatalogError:
     """Return the error for a catalog of another revision than this release requires."""
     if found < _OLDEST:
         return CatalogError(
-            f"the catalog was made by a release that cannot be upgraded (revision {found})",
+            f"the catalog was created by a release that cannot be upgraded (revision {found})",
             hint="Remove the catalog and rebuild it from its warehouse with: kilonova recover. Nothing was changed",
         )
     if found < REVISION:
-        return CatalogError(f"the catalog is at revision {found}", hint="Bring it up with: kilonova init")
+        return CatalogError(f"the catalog is at revision {found}", hint="Upgrade it with: kilonova init")
     return CatalogError(
         f"the catalog was created by a newer release (revision {found}, this release knows up to {REVISION})",
         hint="Upgrade Kilonova; nothing was changed",

@@ -119,7 +119,7 @@ def start(
         )
     )
     number = inserted_id(result)
-    events.record(tx, EventKind.LAUNCHED, run=number, binding=binding, said=", ".join(tasks) or kind.value)
+    events.record(tx, EventKind.LAUNCHED, run=number, binding=binding, text=", ".join(tasks) or kind.value)
     for key in claims:
         tx.connection.execute(insert(tables.claim).values(task_id=key, run_id=number))
     points: dict[str, int] = {}
@@ -286,8 +286,8 @@ def expire(tx: Transaction) -> list[Run]:
     """
     silent = [run_from(row) for row in tx.connection.execute(_expired(tx))]
     for run in silent:
-        said = f"the process {run.owner} went silent"
-        _end(tx, run.number, RunEvent.EXPIRE, said, RunFailure.LOST)
+        reason = f"the process {run.owner} stopped sending heartbeats"
+        _end(tx, run.number, RunEvent.EXPIRE, reason, RunFailure.LOST)
     tx.connection.execute(delete(tables.pin).where(tables.pin.c.until < tx.now))
     return silent
 

@@ -225,6 +225,8 @@ def _alone(name: str, unit: tuple[Task, ...]) -> Binding:
         triggers = (TimeTrigger(schedule=schedule),)
     else:
         written = {channel for task in unit for channel in task.writes}
-        inputs = dict.fromkeys(channel for task in unit for channel in triggering_inputs(task) if channel not in written)
+        inputs = dict.fromkeys(
+            channel for task in unit for channel in triggering_inputs(task) if channel not in written
+        )
         triggers = tuple(ArrivalTrigger(channel=channel) for channel in inputs)
     return Binding(name=name, tasks=tuple(task.name for task in unit), triggers=triggers, implicit=True)

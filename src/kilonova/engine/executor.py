@@ -124,8 +124,8 @@ class Fallback(Participant):
 
     def on_commit(self, tx: Transaction, run: int) -> None:
         """Record the event."""
-        said = f"{self.task} was made anew: its change failed: {self.problem}"
-        events.record(tx, EventKind.FELL_BACK, run=run, channels=self.channels, said=said)
+        text = f"{self.task} was fully recomputed, because its incremental refresh failed: {self.problem}"
+        events.record(tx, EventKind.FELL_BACK, run=run, channels=self.channels, text=text)
 
 
 AT_ONCE = 4

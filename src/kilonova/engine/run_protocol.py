@@ -212,7 +212,7 @@ class _Run(Generic[Plan]):
         self._monitor = RunMonitor(
             environment.catalog, environment.files, environment.counting, environment.listener, run, started
         )
-        self._monitor.note(f"began, in the process {environment.owner}")
+        self._monitor.note(f"started by the process {environment.owner}")
         self._active = ActiveRun(
             run=run,
             points=points,
@@ -308,7 +308,7 @@ class _Run(Generic[Plan]):
         """Log how the run ended that was not published, and raise the error for its caller."""
         state = None if ended is None else ended.state
         if ended is not None and state is RunState.CANCELLED:
-            cancelled = Cancelled(f"the run was {ended.error}", run=self._run, hint="Nothing of it was published")
+            cancelled = Cancelled(f"the run was {ended.error}", run=self._run, hint="Nothing was published")
             self._monitor.end(cancelled)
             if isinstance(error, Exception):
                 raise cancelled from error
