@@ -98,7 +98,7 @@ def test_what_the_description_does_not_show_is_the_description_alone(app: FastAP
     assert hidden == {"/api/openapi.json", "/api/docs", "/api/docs/files"}
 
 
-def test_every_route_says_how_it_tells_errors(app: FastAPI) -> None:
+def test_every_route_documents_its_errors(app: FastAPI) -> None:
     for path, methods in app.openapi()["paths"].items():
         for operation in methods.values():
             for status in ("401", "403", "404", "409", "413", "422", "429", "503"):
@@ -151,19 +151,19 @@ def test_no_request_makes_the_server_fail(dialect: str, examples: int, tmp_path:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/nowhere", "/api/v1/channels/clicks/rows/1"])
-def test_a_path_that_is_not_there_is_told_as_any_other_error(client: TestClient, path: str) -> None:
+def test_an_unknown_path_is_reported_as_any_other_error(client: TestClient, path: str) -> None:
     answer = client.get(path)
     assert (answer.status_code, answer.json()["error"]) == (404, "not found")
     assert client.put("/api/v1/channels").json()["error"] == "method not allowed"
 
 
-def test_parameters_that_cannot_be_are_told_by_name(client: TestClient) -> None:
+def test_errors_name_invalid_parameters(client: TestClient) -> None:
     answer = client.get("/api/v1/channels/clicks/rows?limit=0")
     assert (answer.status_code, answer.json()["path"]) == (422, "limit")
     assert client.post("/api/v1/channels/clicks/ingests").json()["problem"] == "source: Field required"
 
 
-def test_a_defect_is_told_and_logged(shop: Project, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_defect_is_reported_and_logged(shop: Project, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Prompt):
         def operation(self, what: str, **arguments: Any) -> Any:
             raise ZeroDivisionError("oh")
@@ -174,7 +174,7 @@ def test_a_defect_is_told_and_logged(shop: Project, caplog: pytest.LogCaptureFix
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_catalog_of_another_release_is_told(client: TestClient, shop: Project) -> None:
+def test_a_catalog_of_another_release_is_reported(client: TestClient, shop: Project) -> None:
     with shop.catalog.writing() as tx:
         tx.connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     for path in ("/ready", "/api/v1/channels", "/metrics"):
@@ -194,7 +194,7 @@ def test_a_catalog_that_is_away_may_be_asked_again(tmp_path: Path) -> None:
             assert int(answer.headers["Retry-After"]) > 0
 
 
-def test_a_catalog_that_has_gone_is_told_and_not_made_anew(client: TestClient, shop: Project) -> None:
+def test_a_missing_catalog_is_reported_and_not_created(client: TestClient, shop: Project) -> None:
     file = shop.directory / shop.settings.catalog
     shop.catalog.close()
     for part in file.parent.glob(f"{file.name}*"):
@@ -210,7 +210,7 @@ def test_a_server_without_a_worker_is_not_ready(shop: Project) -> None:
     assert "Retry-After" in answer.headers
 
 
-def test_the_files_of_a_directory_are_told(client: TestClient, shop: Project) -> None:
+def test_the_files_of_a_directory_are_listed(client: TestClient, shop: Project) -> None:
     (shop.directory / "inbox").mkdir()
     (shop.directory / "inbox" / "a.csv").write_text("user\nann\n")
     shop.scan_directory("clicks")
@@ -223,7 +223,7 @@ def test_the_files_of_a_directory_are_told(client: TestClient, shop: Project) ->
     assert client.get("/api/v1/channels/per_user/files").json() == {"watched": None, "files": []}
 
 
-def test_a_run_is_told_with_its_log(client: TestClient, shop: Project) -> None:
+def test_a_run_is_reported_with_its_log(client: TestClient, shop: Project) -> None:
     with shop.catalog.writing() as tx:
         number, _ = runs.start(
             tx, kind=RunKind.INGEST, tasks=[], writes=["clicks"], owner="me", lease=timedelta(seconds=60)

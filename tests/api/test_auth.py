@@ -106,7 +106,7 @@ def test_pages_of_others_are_refused_without_tokens(shop: Project, origin: str) 
     assert len(shop.firings(10)) == 1
 
 
-def test_code_and_tokens_are_not_taken_from_nobody(client: TestClient, shop: Project, prompt: Prompt) -> None:
+def test_code_and_tokens_are_not_accepted_without_a_token(client: TestClient, shop: Project, prompt: Prompt) -> None:
     for method, path in (("POST", "workflows"), ("POST", "tokens?name=me&role=admin"), ("GET", "tokens")):
         answer = client.request(method, f"/api/v1/{path}")
         assert answer.status_code == 401

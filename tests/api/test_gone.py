@@ -50,7 +50,7 @@ def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("path", ["channels/clicks/blocks", "channels/clicks/compaction", "runs", "workflows"])
-def test_what_nobody_waits_for_any_more_is_not_begun(shop: Project, uploads: Path, path: str) -> None:
+def test_operations_of_disconnected_clients_are_not_begun(shop: Project, uploads: Path, path: str) -> None:
     slow = Slow()
     asked(api(slow, shop), f"/api/v1/{path}", SENT, GONE)
     assert all(future.cancelled() for future in slow.waiting)
@@ -58,7 +58,7 @@ def test_what_nobody_waits_for_any_more_is_not_begun(shop: Project, uploads: Pat
 
 
 @pytest.mark.parametrize("messages", [(HALF, GONE), (SENT, GONE)])
-def test_a_client_that_goes_while_it_sends_leaves_nothing(
+def test_a_client_that_disconnects_while_sending_leaves_nothing(
     shop: Project, uploads: Path, messages: tuple[Message, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     prompt = Prompt()

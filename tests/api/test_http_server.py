@@ -47,7 +47,7 @@ def closed(connection: socket.socket) -> bool:
     return True
 
 
-def test_connections_that_ask_for_nothing_hold_up_nobody(shop: Project) -> None:
+def test_idle_connections_do_not_delay_others(shop: Project) -> None:
     with heard(shop, max_connections=10, header_timeout=3600) as address, ExitStack() as stack:
         opened = []
         for _ in range(60):
@@ -69,7 +69,7 @@ def test_a_request_that_does_not_come_to_its_end_is_given_up(shop: Project) -> N
 
 
 @pytest.mark.slow
-def test_an_answer_that_nobody_takes_is_given_up(shop: Project) -> None:
+def test_a_response_that_is_not_received_is_given_up(shop: Project) -> None:
     with heard(shop, header_timeout=0.2) as address, socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that few answers fill all buffers
         connection.settimeout(60)
@@ -80,7 +80,7 @@ def test_an_answer_that_nobody_takes_is_given_up(shop: Project) -> None:
         assert status(address) == 200
 
 
-def test_who_asks_is_told_by_named_proxies_alone(shop: Project) -> None:
+def test_only_listed_proxies_name_the_client(shop: Project) -> None:
     shop.create_token("me", "read")
     for proxies, expected in (((), [401, 429, 429]), (("127.0.0.1",), [401, 401, 401])):
         with heard(shop, failed_auth_limit="1 per hour", proxies=proxies) as address:

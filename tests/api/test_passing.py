@@ -39,7 +39,7 @@ def kinds(of: type[KilonovaError] = KilonovaError) -> Iterator[type[KilonovaErro
 
 
 @pytest.mark.parametrize("kind", [*PASSING, *FINAL])
-def test_clients_are_told_whether_to_try_again(kind: type[KilonovaError]) -> None:
+def test_errors_say_whether_to_retry(kind: type[KilonovaError]) -> None:
     app, error = FastAPI(), kind("it did not work")
     install_error_handlers(app)
 

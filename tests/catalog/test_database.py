@@ -225,7 +225,7 @@ def powerless() -> Iterator[None]:
             os.seteuid(0)
 
 
-def test_a_file_that_may_only_be_read_is_told_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_read_only_file_is_distinguished(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("readable")
     for place in (folder, *folder.parents):
         if place.stat().st_uid == os.getuid() and len(place.parts) > 2:
@@ -306,7 +306,7 @@ def test_writers_come_one_after_the_other(catalog: Catalog) -> None:
         assert tx.connection.execute(select(number).where(tables.identity.c.name == "n")).scalar_one() == "40"
 
 
-def test_a_writer_that_waits_too_long_is_told_to_try_again(tmp_path: Path) -> None:
+def test_a_writer_that_waits_too_long_gets_a_transient_error(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/catalog.db"
     one, two = Catalog(url), Catalog(url)
     one.create()
@@ -373,7 +373,7 @@ def test_servers_share_the_clock_of_the_database(url: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["password", "sslpassword"])
-def test_passwords_among_the_parameters_of_a_url_are_not_told(name: str) -> None:
+def test_passwords_among_the_parameters_of_a_url_are_masked(name: str) -> None:
     away = Catalog(f"postgresql://me@127.0.0.1:9/kilonova?{name}=hunter2&application_name=us")
     with pytest.raises(CatalogUnavailable) as told:
         away.identity()

@@ -49,7 +49,7 @@ def test_events_come_newest_first_as_the_filters_leave_them(eventful: Catalog) -
             assert page(3) == left[:3]
 
 
-def test_only_some_thousands_of_events_are_looked_through_for_a_channel(
+def test_only_some_thousands_of_events_are_searched_for_a_channel(
     eventful: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with eventful.reading() as tx:

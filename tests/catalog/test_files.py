@@ -112,7 +112,7 @@ def test_a_run_cannot_take_what_it_has_not(catalog: Catalog) -> None:
     assert states(catalog) == {"a": FileState.INGESTED, "b": FileState.READY}
 
 
-def test_a_file_that_changed_after_it_was_taken_is_told_of_once_and_stays(catalog: Catalog) -> None:
+def test_a_file_that_changed_after_its_ingest_is_reported_once_and_stays(catalog: Catalog) -> None:
     noted(catalog, "a")
     run = started(catalog, "a")
     with catalog.writing() as tx:
@@ -129,7 +129,7 @@ def test_a_file_that_changed_after_it_was_taken_is_told_of_once_and_stays(catalo
     assert states(catalog) == {"a": FileState.INGESTED}
 
 
-def test_what_is_set_aside_is_tried_again_when_somebody_asks(catalog: Catalog) -> None:
+def test_quarantined_files_are_retried_on_request(catalog: Catalog) -> None:
     noted(catalog, "a", "b")
     run = started(catalog, "a", "b")
     with catalog.writing() as tx:
@@ -160,7 +160,7 @@ def test_another_directory_forgets_what_was_not_taken_and_no_run_has(catalog: Ca
     assert states(catalog).keys() == {"a"}
 
 
-def test_one_looks_at_a_time_unless_it_goes_silent(catalog: Catalog, clock: Clock) -> None:
+def test_one_process_scans_at_a_time_unless_its_lease_expires(catalog: Catalog, clock: Clock) -> None:
     def begun(*, early: bool = False) -> WatchedDirectory | None:
         with catalog.writing() as tx:
             return files.begin_scan(tx, "orders", LEASE, early=early)

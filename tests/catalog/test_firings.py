@@ -81,7 +81,7 @@ def states(catalog: Catalog) -> list[FiringState]:
         return [firing.state for firing in reversed(firings.firings(tx, 100))]
 
 
-def test_what_is_registered_comes_back(clicks: Catalog) -> None:
+def test_registered_triggers_are_read_back_unchanged(clicks: Catalog) -> None:
     register(
         clicks,
         a=(ArrivalTrigger(channel="clicks", rows=5), TimeTrigger(schedule=Every(60))),
@@ -97,7 +97,7 @@ def test_what_is_registered_comes_back(clicks: Catalog) -> None:
     )
 
 
-def test_a_point_fires_once_however_often_somebody_looks(clicks: Catalog) -> None:
+def test_a_point_fires_once_however_often_it_is_evaluated(clicks: Catalog) -> None:
     register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     assert look(clicks) == []
     ingested(clicks, "clicks")
@@ -119,7 +119,7 @@ def test_points_that_are_reserved_or_cancelled_fire_nothing(clicks: Catalog) -> 
     assert look(clicks) == ["a"]
 
 
-def test_a_firing_goes_through_its_run(clicks: Catalog) -> None:
+def test_a_firing_follows_the_states_of_its_run(clicks: Catalog) -> None:
     register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(RunTrigger(binding="a"),))
     ingested(clicks, "clicks")
     look(clicks)
@@ -232,7 +232,7 @@ def test_a_failed_run_is_done_again_only_if_that_may_help(clicks: Catalog) -> No
     assert states(clicks) == [FiringState.FAILED, FiringState.QUEUED]
 
 
-def test_a_task_that_somebody_runs_by_hand_is_waited_for(clicks: Catalog) -> None:
+def test_a_firing_waits_for_a_manual_run_of_its_task(clicks: Catalog) -> None:
     register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
@@ -301,7 +301,7 @@ def test_a_trigger_that_stays_remembers_and_a_new_one_begins(clicks: Catalog) ->
             bindings.binding_id(tx, "b")
 
 
-def test_a_channel_that_is_dropped_and_comes_again_fires_again(clicks: Catalog) -> None:
+def test_a_channel_that_is_dropped_and_declared_again_fires_again(clicks: Catalog) -> None:
     register(clicks, a=(ArrivalTrigger(channel="clicks"), TimeTrigger(schedule=Every(60))))
     for _ in range(3):
         ingested(clicks, "clicks")
@@ -438,7 +438,7 @@ def stuck(catalog: Catalog, patience: float = 60) -> list[str]:
     return [str(event.binding) for event in found]
 
 
-def test_a_firing_that_waits_too_long_is_told_of_once(clicks: Catalog, clock: Time) -> None:
+def test_a_firing_that_waits_too_long_is_reported_once(clicks: Catalog, clock: Time) -> None:
     register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
@@ -451,7 +451,7 @@ def test_a_firing_that_waits_too_long_is_told_of_once(clicks: Catalog, clock: Ti
     assert stuck(clicks) == []
 
 
-def test_a_firing_that_was_launched_waits_anew_when_its_run_is_lost(clicks: Catalog, clock: Time) -> None:
+def test_a_launched_firing_is_queued_again_when_its_run_is_lost(clicks: Catalog, clock: Time) -> None:
     register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
@@ -486,7 +486,7 @@ def test_what_is_not_bound_any_more_does_not_wait(clicks: Catalog, clock: Time) 
     assert stuck(clicks) == []
 
 
-def test_a_firing_whose_attempts_are_used_up_is_told_of(clicks: Catalog) -> None:
+def test_a_firing_without_attempts_left_is_reported(clicks: Catalog) -> None:
     register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
@@ -514,7 +514,7 @@ def test_what_a_server_does_not_know_of_is_given_back(clicks: Catalog) -> None:
     assert states(clicks) == [FiringState.QUEUED, FiringState.CLAIMED]
 
 
-def test_what_is_due_of_a_binding_that_is_gone_waits_for_nobody(clicks: Catalog) -> None:
+def test_queued_firings_of_a_removed_binding_are_not_stuck(clicks: Catalog) -> None:
     register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
     look(clicks)
@@ -528,7 +528,7 @@ def test_what_is_due_of_a_binding_that_is_gone_waits_for_nobody(clicks: Catalog)
     assert len(claim(clicks)) == 1
 
 
-def test_events_that_nobody_waits_for_are_forgotten_though_somebody_waits(clicks: Catalog, clock: Time) -> None:
+def test_events_that_no_subscription_needs_are_deleted(clicks: Catalog, clock: Time) -> None:
     register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(RunTrigger(binding="a", reached=RunOutcome.FAILED),))
     ingested(clicks, "clicks")
     look(clicks)

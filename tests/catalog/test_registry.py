@@ -98,7 +98,9 @@ def test_every_logic_version_stays_whole(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("productions", list(itertools.product(Production, repeat=2)))
-def test_what_a_variant_writes_to_each_output_comes_back(catalog: Catalog, productions: tuple[Production, ...]) -> None:
+def test_productions_of_each_output_are_read_back_unchanged(
+    catalog: Catalog, productions: tuple[Production, ...]
+) -> None:
     task = a_task("a", {"source": Mode.NEW}, ("one", "two"))
     task = replace(task, variants=(replace(task.variants[0], productions=productions),))
     with_channels(catalog, "source", "one", "two")
@@ -145,7 +147,7 @@ def test_a_task_has_cursors_on_what_it_reads_and_none_once_it_is_dropped(catalog
         assert not registry.tasks(tx)["c"].has_run
 
 
-def test_a_dropped_task_can_come_back_and_begins_anew(catalog: Catalog) -> None:
+def test_a_dropped_task_can_be_declared_again_and_starts_from_scratch(catalog: Catalog) -> None:
     with_channels(catalog, "a", "b")
     task = a_task("b", {"a": Mode.NEW}, ("b",))
     with catalog.writing() as tx:

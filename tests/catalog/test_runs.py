@@ -273,7 +273,7 @@ def test_a_reserved_point_that_the_results_leave_out_is_cancelled(clicks: Catalo
     assert (readable(clicks, "clicks"), readable(clicks, "users")) == (1, 1)
 
 
-def test_a_block_that_was_named_in_vain_is_doomed(clicks: Catalog) -> None:
+def test_an_unused_block_is_marked_for_deletion(clicks: Catalog) -> None:
     with clicks.writing() as tx:
         run, points = begin(tx, "clicks")
         spare = channel_store.new_block(tx, "clicks", run)
@@ -329,7 +329,7 @@ def test_a_block_of_a_channel_that_was_dropped_meanwhile_is_not_published(clicks
         assert runs.fail(tx, run, "dropped")
 
 
-def test_points_of_a_channel_that_was_dropped_are_not_counted_anew(clicks: Catalog) -> None:
+def test_points_of_a_channel_that_is_declared_again_continue_the_numbers(clicks: Catalog) -> None:
     for _ in range(3):
         ingested(clicks, "clicks")
     with clicks.writing() as tx:
@@ -354,7 +354,7 @@ def test_points_of_a_channel_that_was_dropped_are_not_counted_anew(clicks: Catal
         assert channel_store.channel_state(tx, "clicks").latest_readable == 4
 
 
-def test_a_task_that_was_declared_again_while_it_ran_begins_anew(clicks: Catalog) -> None:
+def test_a_task_that_was_declared_again_during_its_run_starts_from_scratch(clicks: Catalog) -> None:
     ingested(clicks, "clicks")
     with clicks.writing() as tx:
         task = registry.tasks(tx)["joined"]
@@ -399,7 +399,7 @@ def test_heartbeats_renew_pins(clicks: Catalog, clock: Clock) -> None:
         assert len(rows(tx, "pin")) == 1
 
 
-def test_files_of_a_dropped_channel_stay_while_somebody_reads_them(clicks: Catalog, clock: Clock) -> None:
+def test_files_of_a_dropped_channel_stay_while_they_are_read(clicks: Catalog, clock: Clock) -> None:
     _, block = ingested(clicks, "clicks")
     with clicks.writing() as tx:
         runs.pin(tx, "reader", [block], LEASE)

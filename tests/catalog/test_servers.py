@@ -68,7 +68,7 @@ def test_a_server_says_what_it_has_taken_on(catalog: Catalog, clock: Clock) -> N
     assert (one.firings, one.runs, two.subscriptions) == ((), (), ())
 
 
-def test_a_server_that_lives_is_told_of_however_many_have_started_since(catalog: Catalog, clock: Clock) -> None:
+def test_a_live_server_is_listed_however_many_have_started_since(catalog: Catalog, clock: Clock) -> None:
     for name in ("old", "gone", "later"):
         with catalog.writing() as tx:
             servers.register(tx, name, "1", LEASE)

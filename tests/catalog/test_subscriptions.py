@@ -36,7 +36,7 @@ def record(catalog: Catalog, known: RegisteredSubscription, holder: str, standin
         return subscriptions.record(tx, known, holder, standing)
 
 
-def test_an_outlet_is_told_of_what_happens_from_now_on(catalog: Catalog) -> None:
+def test_a_subscription_gets_the_events_after_its_creation(catalog: Catalog) -> None:
     with catalog.writing() as tx:
         events.record(tx, EventKind.FAILED)
         subscriptions.add_lineage(tx)
@@ -63,9 +63,7 @@ def test_names_are_given_once_and_known(catalog: Catalog) -> None:
         assert [each.subscription for each in subscriptions.subscriptions(tx)] == [Lineage()]
 
 
-def test_one_at_a_time_serves_an_outlet_and_another_takes_over_when_it_goes_silent(
-    catalog: Catalog, clock: Clock
-) -> None:
+def test_one_server_at_a_time_serves_a_subscription_until_its_lease_expires(catalog: Catalog, clock: Clock) -> None:
     known = add(catalog)
     assert claim(catalog, known, "one") == DeliveryState(cursor=0)
     assert claim(catalog, known, "two") is None
@@ -88,7 +86,7 @@ def test_one_at_a_time_serves_an_outlet_and_another_takes_over_when_it_goes_sile
     assert claim(catalog, known, "one") == after
 
 
-def test_a_webhook_that_was_made_anew_is_another_one(catalog: Catalog, clock: Clock) -> None:
+def test_a_webhook_that_is_created_again_is_another_one(catalog: Catalog, clock: Clock) -> None:
     known = add(catalog)
     assert claim(catalog, known, "one") is not None
     with catalog.writing() as tx:

@@ -233,7 +233,7 @@ def test_drop_asks_and_refuses_what_is_read(shop: Command, monkeypatch: pytest.M
     shop("show", "customers")
 
 
-def test_checks_and_schedules_are_told(kilonova: Command, tmp_path: Path) -> None:
+def test_checks_and_schedules_are_shown(kilonova: Command, tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "orders.sql").write_text("CREATE TABLE orders (id BIGINT, customer STRING)")
     view = tmp_path / "models" / "counts.sql"
@@ -340,7 +340,7 @@ def test_settings_that_cannot_be_are_named(kilonova: Command, tmp_path: Path) ->
     assert "not TOML" in kilonova("status", code=1).stderr
 
 
-def test_a_server_listens_where_it_is_told_or_says_that_it_cannot(kilonova: Command) -> None:
+def test_a_server_listens_at_the_given_address_or_fails_with_an_error(kilonova: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = "127.0.0.1", str(taken.getsockname()[1])
         words = [sys.executable, "-m", "kilonova", "serve", "--host", address[0], "--port", address[1]]

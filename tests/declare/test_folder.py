@@ -230,7 +230,7 @@ def test_front_matter_and_body_come_apart_where_they_were_put_together(
 
 
 @given(text=st.text())
-def test_any_text_comes_apart_or_is_refused(text: str) -> None:
+def test_any_text_is_split_or_rejected(text: str) -> None:
     try:
         split_front_matter(text)
         split_front_matter(f"---\n{text}\n---\n")

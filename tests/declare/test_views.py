@@ -31,13 +31,13 @@ UNSTEADY = (
 
 
 @pytest.mark.parametrize("value", UNSTEADY)
-def test_what_gives_something_else_each_time_is_made_anew(value: str) -> None:
+def test_views_with_non_deterministic_functions_are_recomputed(value: str) -> None:
     made = tasks(v=f"SELECT id, {value} AS something FROM orders", w=f"SELECT x FROM orders ORDER BY {value} LIMIT 3")
     assert "a non-deterministic function" in made["v"].note
     assert "a non-deterministic function" in made["w"].note
 
 
-def test_a_column_goes_before_a_function_without_parentheses() -> None:
+def test_a_column_takes_precedence_over_a_function_without_parentheses() -> None:
     assert tasks(v="SELECT user FROM people")["v"].note == "new rows are appended"
 
 

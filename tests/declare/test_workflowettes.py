@@ -75,7 +75,7 @@ def test_workflowettes_can_be_bound_in_workflowettes() -> None:
     assert len(found.bindings) == 1
 
 
-def test_what_is_put_into_no_binding_is_one_by_itself() -> None:
+def test_tasks_outside_of_bindings_have_implicit_bindings() -> None:
     workflow = news()
     workflow.view("per_site", "SELECT site, count(*) AS n FROM us GROUP BY site")
     workflow.view("hourly", "SELECT count(*) AS n FROM eu", schedule="every 1 hour")

@@ -132,7 +132,7 @@ def test_a_violated_check_fails_the_run_and_publishes_nothing(project: Project) 
         project.run()
 
 
-def test_a_check_that_comes_looks_once_at_what_is_there_and_recomputes_nothing(project: Project) -> None:
+def test_an_added_check_is_evaluated_once_on_existing_rows_and_recomputes_nothing(project: Project) -> None:
     project.apply(shop())
     put(project, (1, "ann", 10), (2, "bob", 10))
     project.run()
@@ -158,7 +158,7 @@ def test_a_check_that_comes_looks_once_at_what_is_there_and_recomputes_nothing(p
     assert {row[0]: row[1] for row in project.read("spent").collect()} == {"ann": 4, "bob": 10}
 
 
-def test_a_check_that_comes_with_another_query_is_tried_when_the_view_is_made_anew(project: Project) -> None:
+def test_a_check_that_is_added_with_another_query_is_evaluated_when_the_view_is_recomputed(project: Project) -> None:
     project.apply(shop())
     put(project, (1, "ann", 10))
     project.run()

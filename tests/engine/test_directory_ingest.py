@@ -169,7 +169,7 @@ def test_a_block_has_so_many_files_at_most(project: Project, drop: Callable[...,
     assert blocks(project.ingest_directories()) == [2, 2, 1]
 
 
-def test_a_directory_that_is_not_there_is_told_of_once(project: Project, tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported_once(project: Project, tmp_path: Path) -> None:
     watching(project)
     assert "no directory inbox" in project.ingest_directories(["orders"]).unseen["orders"]
     project.ingest_directories(["orders"])

@@ -120,7 +120,7 @@ def test_a_change_that_cannot_be_followed_is_made_up_for_in_the_same_run(
     assert said in event.text
 
 
-def test_rows_that_cannot_be_computed_are_the_users_and_told_with_the_expression(
+def test_rows_that_cannot_be_computed_are_an_error_with_the_expression(
     project: Project, capfd: pytest.CaptureFixture[str]
 ) -> None:
     told: list[RunNotification] = []
@@ -137,7 +137,7 @@ def test_rows_that_cannot_be_computed_are_the_users_and_told_with_the_expression
     assert not capfd.readouterr().err
 
 
-def test_a_sum_that_is_out_of_range_only_on_the_way_is_made_anew(project: Project) -> None:
+def test_a_sum_that_is_out_of_range_temporarily_is_recomputed(project: Project) -> None:
     """Sums of decimals have 38 digits at most; which of them go beyond depends on the order of the rows."""
     schema, largest = "id int, x decimal(38,0)", Decimal(10**38 - 1)
     made = kn.Workflow("w")
@@ -155,7 +155,9 @@ def test_a_sum_that_is_out_of_range_only_on_the_way_is_made_anew(project: Projec
         assert [row.s for row in project.read("v").collect()] == [total]
 
 
-def test_if_making_it_anew_fails_as_well_that_error_is_told(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_the_full_refresh_fails_as_well_its_error_is_raised(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project.apply(workflow("SELECT id, 10 div x AS y FROM rows", refresh="incremental"))
     put(project, (1, "a", 1))
     project.run()
@@ -166,7 +168,9 @@ def test_if_making_it_anew_fails_as_well_that_error_is_told(project: Project, mo
     assert EventKind.FELL_BACK not in {each.kind for each in project.events()}
 
 
-def test_a_change_that_spark_refuses_is_told_by_the_plan(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delta_query_that_spark_rejects_is_reported_by_the_plan(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from kilonova.engine import view_analysis
 
     derive = view_analysis.delta_of

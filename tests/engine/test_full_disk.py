@@ -71,7 +71,7 @@ def made(disk: Path, *, failed: bool) -> None:
 
 @pytest.mark.parametrize("failed", [False, True], ids=["redundant blocks", "a failed run"])
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "beside another process"])
-def test_what_is_not_needed_goes_though_nothing_can_be_written(disk: Path, others: bool, failed: bool) -> None:
+def test_garbage_is_deleted_though_nothing_can_be_written(disk: Path, others: bool, failed: bool) -> None:
     made(disk, failed=failed)
     with ExitStack() as stack:
         if others:

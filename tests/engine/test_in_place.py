@@ -313,7 +313,7 @@ def test_values_of_every_column_are_read_before_a_block_is_registered(filled: Pr
         filled.ingest("numbers", tmp_path / "null.csv", in_place=True)
 
 
-def test_what_lies_nowhere_or_cannot_be_looked_at_is_refused(filled: Project, tmp_path: Path) -> None:
+def test_sources_that_cannot_be_registered_in_place_are_rejected(filled: Project, tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("a\n")
     with pytest.raises(InputError, match="cannot be read in place"):
         filled.ingest("log", tmp_path / "one.txt", format="text", in_place=True)

@@ -20,7 +20,7 @@ def kinds(project: Project, channel: str) -> list[type]:
     return [type(block.kind) for block in project.channel(channel).state.blocks]
 
 
-def test_a_delta_goes_to_one_output_and_a_base_to_another(project: Project) -> None:
+def test_a_delta_is_written_to_one_output_and_a_base_to_another(project: Project) -> None:
     workflow = kn.Workflow("shop")
     workflow.channel("orders", "id bigint, item string")
     workflow.channel("prices", "item string, price bigint", key="item")

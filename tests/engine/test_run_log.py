@@ -149,7 +149,7 @@ def test_runs_that_are_not_there_have_no_log(project: Project) -> None:
         project.log(7)
 
 
-def test_how_far_a_run_has_come_is_in_the_catalog_while_it_goes_on(
+def test_the_progress_of_a_run_is_in_the_catalog_while_it_runs(
     tmp_path: Path, spark: SparkSession, project: Project
 ) -> None:
     workflow, go = a_workflow(), tmp_path / "go"

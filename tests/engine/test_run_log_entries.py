@@ -74,7 +74,7 @@ def test_a_line_that_does_not_end_is_heard_in_parts() -> None:
     assert 100 < len(heard) < 200
 
 
-def test_the_error_of_a_task_is_told_with_the_frames_of_its_code_only() -> None:
+def test_the_error_of_a_task_has_the_frames_of_its_code_only() -> None:
     def price() -> None:
         raise ValueError("no price")
 
@@ -120,7 +120,7 @@ def test_what_a_thread_says_is_heard_by_those_for_whom_it_works() -> None:
             assert heard == [item for pair in expected for item in pair]
 
 
-def test_what_is_said_goes_where_it_would_have_gone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_captured_output_also_reaches_its_original_destination(capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stdout, sys.stderr, list(logging.getLogger().handlers), logging.getLogger().level
     heard, inner = Heard(), Heard()
     with install_capture(), install_capture(), capture_output(heard):
@@ -146,7 +146,7 @@ def test_a_thread_of_a_task_is_heard_where_it_takes_the_context_along() -> None:
     assert heard == [("stdout", "kept")]
 
 
-def test_where_nobody_has_set_logging_up_it_works_as_before_and_information_is_heard(
+def test_without_configured_logging_messages_from_info_on_are_captured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = logging.getLogger()

@@ -84,7 +84,7 @@ def test_what_is_busy_is_tried_again_after_the_others_and_before_what_waits_for_
     assert tries.index("after_free") < again < tries.index("after_busy")
 
 
-def test_an_interruption_ends_what_goes_on() -> None:
+def test_an_interruption_ends_the_current_runs() -> None:
     ended = threading.Event()
 
     def run(name: str) -> None:

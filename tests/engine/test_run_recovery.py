@@ -52,7 +52,7 @@ def test_a_channel_can_be_dropped_after_a_process_died_writing_it(project: Proje
     project.drop("unread")
 
 
-def test_what_a_later_task_may_come_to_read_is_kept_while_a_run_goes_on(project: Project) -> None:
+def test_blocks_that_a_later_task_may_read_are_kept_during_a_run(project: Project) -> None:
     """Only after `a` has run is it known that `b` cannot take its news, and reads all of `y` again."""
     flips = kn.Workflow("flips")
     flips.channel("x", "n int", key="n")

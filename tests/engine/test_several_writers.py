@@ -151,7 +151,7 @@ def test_a_writer_that_dies_leaves_an_empty_delta(project: Project, put: Callabl
     assert ids(project, "sales") == ids(project, "seen") == [1, 2]
 
 
-def test_a_run_does_not_read_past_a_writer_that_goes_on(
+def test_a_run_does_not_read_past_a_running_writer(
     project: Project, put: Callable[..., None], within: Callable[..., None]
 ) -> None:
     project.apply(shop())
@@ -200,7 +200,9 @@ def test_what_would_erase_the_rows_of_others_is_refused(project: Project, put: C
         project.apply(alone)
 
 
-def test_a_writer_that_cannot_take_the_news_does_not_begin_anew(project: Project, put: Callable[..., None]) -> None:
+def test_a_writer_that_cannot_process_the_new_input_does_not_start_from_scratch(
+    project: Project, put: Callable[..., None]
+) -> None:
     workflow = kn.Workflow("shop")
     workflow.channel("web", "id bigint, amount bigint")
     workflow.channel("sales", "id bigint, amount bigint", several_writers=True)

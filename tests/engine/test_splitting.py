@@ -62,7 +62,7 @@ def split(noise: Callable[[DataFrame], DataFrame]) -> kn.Workflow:
 
 
 @pytest.mark.parametrize("noise", [by_function, by_rand, by_expression, by_time])
-def test_each_row_goes_into_one_output(project: Project, noise: Callable[[DataFrame], DataFrame]) -> None:
+def test_each_row_is_written_to_one_output(project: Project, noise: Callable[[DataFrame], DataFrame]) -> None:
     project.apply(split(noise))
     project.ingest("a", project.warehouse.spark.range(ROWS))
     project.run()

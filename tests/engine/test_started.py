@@ -132,7 +132,7 @@ def test_cascades_see_runs_by_hand(project: Project) -> None:
     assert server.turn() == {}
 
 
-def test_what_has_nothing_to_read_tells_its_columns_to_what_has(project: Project) -> None:
+def test_columns_of_a_task_without_input_are_known_to_its_readers(project: Project) -> None:
     wf = kn.Workflow("joined")
     for name in ("a", "b"):
         wf.channel(name, "id int")

@@ -169,7 +169,7 @@ def test_what_is_small_is_done_by_one_worker(project: Project, monkeypatch: pyte
     assert not [plan for plan in plans if " Exchange " in plan]
 
 
-def test_what_comes_to_a_channel_whose_changes_are_read_is_checked_and_compared(project: Project) -> None:
+def test_input_of_a_channel_whose_changes_are_read_is_checked_and_compared(project: Project) -> None:
     cent = Decimal("0.01")
     put(project, "orders", [(n, f"c{n}", cent) for n in range(5)])
     for rows, what in (
@@ -207,7 +207,9 @@ def test_a_view_says_how_it_is_kept(project: Project) -> None:
 
 
 @pytest.mark.parametrize("method", [RefreshMethod.INCREMENTAL, RefreshMethod.AFFECTED_GROUPS, RefreshMethod.FULL])
-def test_every_way_comes_to_the_same(project: Project, monkeypatch: pytest.MonkeyPatch, method: RefreshMethod) -> None:
+def test_every_refresh_method_gives_the_same(
+    project: Project, monkeypatch: pytest.MonkeyPatch, method: RefreshMethod
+) -> None:
     cent = Decimal("0.01")
     query = """
         SELECT customer, part, count(*) AS n, sum(price) AS spent
@@ -301,7 +303,7 @@ def test_a_bad_view_is_one_clear_error_before_anything_runs(what: str) -> None:
     assert isinstance(raised.value, QueryError | DeclarationError)
 
 
-def test_a_query_beyond_the_rules_is_made_anew_and_says_why(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_query_without_incremental_rules_is_recomputed_with_a_reason(tmp_path: Path, spark: SparkSession) -> None:
     made = workflow()
     made.view(
         "odd",

@@ -255,7 +255,7 @@ def test_exactly_the_first_article_of_each_story_is_unique(spark: SparkSession, 
     assert len(found) < 3 * 40
 
 
-def test_templates_are_told_from_content(spark: SparkSession) -> None:
+def test_templates_are_distinguished_from_content(spark: SparkSession) -> None:
     articles = spark.createDataFrame(
         [
             (1, "a", None, "Home\nThe fox.\nBye"),

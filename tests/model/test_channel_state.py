@@ -230,7 +230,7 @@ def test_what_garbage_collection_leaves_reads_right_or_not_at_all(encoding: Enco
 @every_encoding
 @some
 @given(data=st.data())
-def test_points_that_nobody_needs_are_not_missed(encoding: Encoding, data: st.DataObject) -> None:
+def test_garbage_collected_points_are_not_needed(encoding: Encoding, data: st.DataObject) -> None:
     whole = data.draw(histories(encoding, collected=True)).channel_state
     cursor = data.draw(st.integers(0, whole.latest_readable))
     low = min([cursor, *(b.kind.start if isinstance(b.kind, Delta) else b.end for b in whole.blocks)])
@@ -416,7 +416,7 @@ class TestExamples:
         assert channel_state.schema_at(3) == channel_state.snapshot(3).schema == PLAIN
         assert channel_state.schema_at(0) == PLAIN
 
-    def test_until_it_is_made_anew_a_channel_with_another_key_is_read_as_it_was(self) -> None:
+    def test_until_it_is_recomputed_a_channel_with_another_key_is_read_as_it_was(self) -> None:
         other = Schema.of(("id", "string"), ("n", "bigint"))
         block = a_block(1, Base(1), UPSERT, schema=other)
         assert self.channel_state(PointState.FILLED, blocks=(block,)).snapshot(1).schema == other

@@ -17,7 +17,7 @@ def test_what_cannot_be_shown_or_is_too_long_is_no_key(text: str) -> None:
         IdempotencyKey(text, "")
 
 
-def test_the_digest_tells_what_was_asked_apart() -> None:
+def test_the_digest_distinguishes_requests() -> None:
     asked = {"files": [["a.csv", 1]], "format": "csv"}
     assert digest_of(asked) == digest_of(dict(reversed(asked.items())))
     assert (

@@ -27,7 +27,7 @@ FAILED = frozenset({EventKind.FAILED})
         "",
     ],
 )
-def test_a_webhook_goes_to_an_http_endpoint_and_nowhere_else(url: str) -> None:
+def test_a_webhook_has_the_url_of_an_http_endpoint(url: str) -> None:
     with pytest.raises(DeclarationError, match="http://"):
         Webhook(name="w", url=url, kinds=FAILED)
 
@@ -38,7 +38,7 @@ def test_names_that_cannot_be_are_refused(name: str) -> None:
         Webhook(name=name, url="http://example.com", kinds=FAILED)
 
 
-def test_a_webhook_is_told_of_something_and_its_secret_is_not_given_itself() -> None:
+def test_a_webhook_needs_event_kinds_and_the_name_of_its_secret() -> None:
     with pytest.raises(DeclarationError, match="at least one event kind"):
         Webhook(name="w", url="http://example.com", kinds=frozenset())
     with pytest.raises(DeclarationError, match="environment variable"):

@@ -62,7 +62,7 @@ def test_an_order_may_name_what_is_selected_and_windows_over_groups(world: World
         "select a, sum(b) as z from r group by grouping sets ((a), (a, s), ()) order by grouping(s), z, a limit 4",
     ],
 )
-def test_grouping_tells_sets_of_keys_apart(world: World, text: str) -> None:
+def test_grouping_distinguishes_sets_of_keys(world: World, text: str) -> None:
     assert_equal(world, text)
 
 

@@ -70,7 +70,7 @@ def test_reading_more_makes_compacting_more_worthwhile(count: int, readings: lis
     assert some.score <= more.score
 
 
-def test_what_nobody_reads_is_left_alone_until_it_wastes_space() -> None:
+def test_channels_that_are_not_read_are_compacted_only_for_space() -> None:
     large = 100 << 20
     idle = DeltaStack(channel="idle", appended=False, base=large, count=1, deltas=large // 2, readings=())
     wasteful = replace(idle, channel="wasteful", deltas=2 * large)

@@ -49,7 +49,7 @@ def test_a_file_is_complete_only_if_it_was_seen_to_stay_as_it_is(looks: list[tup
 @given(
     st.sampled_from(FileState), st.booleans(), st.booleans(), st.booleans(), st.timedeltas(timedelta(), timedelta(1))
 )
-def test_only_what_changed_is_looked_at_again(
+def test_only_changed_files_are_classified_again(
     state: FileState, changed: bool, told: bool, held: bool, age: timedelta
 ) -> None:
     known = FileRecord(state=state, fingerprint=seen(1), since=NOON, told=told, held=held)

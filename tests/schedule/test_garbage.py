@@ -80,11 +80,11 @@ B3 = a_block(5, Base(4))
 NOVA = a_channel_state("c", "FFFF", B0, D01, D12, D23, B3)
 
 
-def test_without_compaction_nothing_goes() -> None:
+def test_without_compaction_nothing_is_collected() -> None:
     assert going(decide_collection(holdings(a_channel_state("c", "FFFF", B0, D01, D12, D23)))) == set()
 
 
-def test_without_consumers_all_but_the_compact_base_goes() -> None:
+def test_without_consumers_all_but_the_compact_base_is_collected() -> None:
     assert going(decide_collection(holdings(NOVA))) == {1, 2, 3, 4}
 
 
@@ -97,7 +97,7 @@ def test_a_consumer_at_2_holds_the_delta_from_2_to_3() -> None:
     ]
 
 
-def test_deltas_that_were_put_together_go_once_nobody_reads_from_among_them() -> None:
+def test_merged_deltas_are_collected_once_no_reader_needs_them() -> None:
     longer = a_block(6, Delta(1, 4))
     merged = a_channel_state("c", "FFFF", B0, D01, D12, D23, longer)
     assert going(decide_collection(holdings(merged))) == {2, 3, 4}
@@ -149,7 +149,7 @@ def test_what_is_not_readable_yet_stays_and_replaces_nothing() -> None:
     assert going(decide_collection(holdings(replace(state, points=a_channel_state("c", "FFCF").points)))) == {1, 2}
 
 
-def test_of_two_bases_at_one_point_one_goes() -> None:
+def test_of_two_bases_at_one_point_one_is_collected() -> None:
     state = a_channel_state("c", "FF", a_block(1, Delta(0, 1)), a_block(2, Delta(1, 2)), a_block(3, Base(2)))
     twice = replace(state, blocks=(*state.blocks, a_block(4, Base(2))))
     gone = going(decide_collection(holdings(twice)))
@@ -198,7 +198,7 @@ def test_with_physical_provenance_the_crawled_pages_of_figure_4_stay() -> None:
     }
 
 
-def test_before_the_crawled_pages_are_compacted_only_the_output_of_figure_4_goes() -> None:
+def test_before_the_crawled_pages_are_compacted_only_the_output_of_figure_4_is_collected() -> None:
     before = holdings(P, replace(C, blocks=C.blocks[:3]), E, consumers=EXTRACT, physical=PHYSICAL, logical=LOGICAL)
     for provenance in Provenance:
         assert going(decide_collection(before, provenance=provenance)) == {5, 6}
@@ -218,7 +218,7 @@ def test_the_newest_extraction_holds_what_it_has_not_read() -> None:
 @pytest.mark.parametrize("encoding", [APPEND, UPSERT, CHANGES, INCREMENT, COLUMNS, REPLACE], ids=str)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_nobody_misses_what_was_collected(encoding: Encoding, data: st.DataObject) -> None:
+def test_collected_blocks_are_not_needed(encoding: Encoding, data: st.DataObject) -> None:
     history = data.draw(histories(encoding))
     before = history.channel_state
     newest = before.latest_readable

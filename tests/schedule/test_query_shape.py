@@ -71,7 +71,7 @@ def test_counts_of_a_view(query: str, shape: QueryShape) -> None:
     assert shape_of(view(query)) == shape
 
 
-def test_over_many_small_relations_a_change_of_all_costs_more_than_making_the_view_anew() -> None:
+def test_over_many_small_relations_a_change_of_all_costs_more_than_a_full_refresh() -> None:
     """Measured on two cores: a chain of 16, of which 1 or all have changed, and a single relation."""
     chain = QueryShape(relations=16, scans=16, joins=15)
     assert overhead(RefreshMethod.FULL, chain, 16) == pytest.approx(3.3, rel=0.5)

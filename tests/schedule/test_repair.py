@@ -23,7 +23,7 @@ def state(name: str, *kinds: Kind, several_writers: bool = False) -> ChannelStat
     return ChannelState(replace(a_channel(name), several_writers=several_writers), points, tuple(blocks))
 
 
-def test_what_is_not_needed_goes_and_what_is_beside_rows_is_mended() -> None:
+def test_unneeded_blocks_are_deleted_and_metadata_is_repaired() -> None:
     deltas = (Delta(0, 1), Delta(1, 2))
     found = {
         "both": state("both", *deltas, Base(2)),

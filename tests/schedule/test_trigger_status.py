@@ -29,7 +29,7 @@ SOME = TriggerInputs(
 
 
 @given(triggers, histories, st.lists(st.integers(0, 70), max_size=5).map(sorted), st.integers(0, 70))
-def test_a_trigger_is_ready_just_when_a_look_would_make_it_fire(
+def test_a_trigger_is_ready_exactly_if_an_evaluation_would_fire_it(
     trigger: Trigger, history: History, looks: list[int], later: int
 ) -> None:
     state = initial_state(trigger, START, 0)
@@ -85,12 +85,12 @@ def test_a_trigger_is_ready_just_when_a_look_would_make_it_fire(
         ),
     ],
 )
-def test_what_a_trigger_waits_for_is_told_in_words(trigger: Trigger, state: ConditionState, waits: str) -> None:
+def test_the_condition_of_a_trigger_is_described_as_text(trigger: Trigger, state: ConditionState, waits: str) -> None:
     found = trigger_status(trigger, (state,), SOME, after(10))
     assert found.waits == waits
 
 
-def test_of_a_compound_trigger_is_told_what_has_come_and_what_has_not() -> None:
+def test_of_a_compound_trigger_each_condition_is_described() -> None:
     trigger = AllOf(
         (
             ArrivalTrigger(channel="clicks", rows=1000, seconds=60),

@@ -166,7 +166,7 @@ def test_what_was_claimed_without_the_server_knowing_is_claimed_again(project: P
         assert stage.until_claimed(1) == batch.claims[0]
 
 
-def test_what_was_to_be_looked_at_is_looked_at_when_the_database_is_back(
+def test_pending_evaluations_are_made_when_the_database_is_back(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, failures = firings.fire, []
@@ -194,7 +194,7 @@ def test_a_server_that_cannot_write_the_catalog_is_not_ready(project: Project) -
         until(lambda: stage.server.impediment is None)
 
 
-def test_tidying_comes_to_every_channel_and_to_garbage_whatever_fails(project: Project) -> None:
+def test_maintenance_reaches_every_channel_and_garbage_whatever_fails(project: Project) -> None:
     for name in "ab":
         project.pause(name)
         project.set_policy(f"{name}_out", MaxDeltas(deltas=1))
@@ -209,13 +209,13 @@ def test_tidying_comes_to_every_channel_and_to_garbage_whatever_fails(project: P
     assert given == ["a_out", "b_out", None, "a_out"]
 
 
-def test_something_is_tidied_though_something_always_goes_on(project: Project) -> None:
+def test_maintenance_is_done_though_a_server_is_always_busy(project: Project) -> None:
     project.pause("b")
     ingested(project.catalog, "clicks")
     with playing(project, workers=2, maintenance_interval=0.05) as stage:
         until(lambda: len(stage.given()) == 2)
         assert sum(isinstance(work, Batch) for work in stage.given()) == 1  # which never ends
-        assert OperationRequest("tidy", {"channel": None}) in stage.given()
+        assert OperationRequest("maintain", {"channel": None}) in stage.given()
 
 
 def test_operations_go_first_and_are_answered(project: Project) -> None:
@@ -277,7 +277,7 @@ def test_a_page_that_waits_for_too_long_is_refused(project: Project, monkeypatch
         assert told.value.told["error"] == "spark"
 
 
-def test_an_operation_that_nobody_waits_for_any_more_is_left_out(project: Project) -> None:
+def test_an_operation_of_a_disconnected_client_is_skipped(project: Project) -> None:
     with playing(project) as stage:
         until(lambda: bool(stage.players))
         first = stage.server.operation("page", channel="clicks")
@@ -344,7 +344,7 @@ def test_a_worker_that_takes_too_long_is_ended_and_replaced(project: Project) ->
     assert any("longer than" in (each.run.error or "") for each in project.runs(100))
 
 
-def test_a_server_that_was_taken_for_silent_comes_back_under_another_name(project: Project) -> None:
+def test_a_server_whose_lease_expired_continues_under_another_name(project: Project) -> None:
     with playing(project) as stage:
         until(lambda: bool(stage.server.name))
         name = stage.server.name
@@ -373,7 +373,7 @@ def test_a_worker_with_nothing_to_do_compacts_what_is_worth_it(project: Project)
             with project.catalog.writing() as tx:
                 firings.skip(tx, claimed)
             stage.players[0].say(BatchEnded((FiringOutcome(),)))
-        assert stage.until_given(3) == OperationRequest("tidy", {"channel": "clicks"})
+        assert stage.until_given(3) == OperationRequest("maintain", {"channel": "clicks"})
 
 
 def test_a_server_can_stop_once_nothing_is_due(project: Project) -> None:
@@ -409,7 +409,7 @@ def test_what_a_server_says_begins_and_ends_with_itself(project: Project) -> Non
     assert [event.kind for event in said] == [EventKind.SERVER_STARTED, EventKind.SERVER_STOPPED]
 
 
-def test_a_server_tells_of_what_waits_too_long(project: Project) -> None:
+def test_a_server_reports_stuck_firings(project: Project) -> None:
     with playing(project, stuck_after=0.1, lease=0.6) as stage:
         ingested(project.catalog, "clicks")
         stage.until_claimed(1)  # which is never launched
@@ -426,7 +426,7 @@ def watching(project: Project, place: str = "inbox", **given: int) -> None:
         registry.update_channel_metadata(tx, replace(a_channel("clicks", Upsert(("id",))), watch=directory))
 
 
-def test_a_server_looks_at_directories_and_lets_a_worker_take_their_files(project: Project) -> None:
+def test_a_server_scans_directories_and_a_worker_ingests_their_files(project: Project) -> None:
     (project.directory / "inbox").mkdir()
     watching(project)
     project.pause("b")
@@ -435,7 +435,7 @@ def test_a_server_looks_at_directories_and_lets_a_worker_take_their_files(projec
         (project.directory / "inbox" / "a.csv").write_text("id,note\n1,x\n")
         operation = stage.until_given(1)
         assert isinstance(operation, OperationRequest)
-        assert (operation.what, operation.arguments["channel"]) == ("gather", "clicks")
+        assert (operation.what, operation.arguments["channel"]) == ("ingest-files", "clicks")
         ingested(project.catalog, "clicks")  # another server's doing: what fires has its turn before there is more
         stage.players[0].say(OperationDone(True))
         part = stage.until_claimed(2)
@@ -443,7 +443,7 @@ def test_a_server_looks_at_directories_and_lets_a_worker_take_their_files(projec
             firings.skip(tx, part)
         stage.players[0].say(BatchEnded((FiringOutcome(),)))
         assert isinstance(again := stage.until_given(3), OperationRequest)
-        assert again.what == "gather"
+        assert again.what == "ingest-files"
         stage.players[0].say(OperationFailure({"error": "storage", "problem": "the disk is full"}))
         for number in (4, 5):  # what is still ready at the next look is asked for again
             assert stage.until_given(number) == operation

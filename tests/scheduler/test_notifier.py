@@ -61,9 +61,7 @@ def delivering(project: Project, patience: DeliveryRetries = HASTY, lease: float
         deliverer.close(5)
 
 
-def test_a_webhook_is_told_of_what_it_wants_in_order_and_signed(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_webhook_gets_its_events_in_order_and_signed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOOK_SECRET", SECRET)
     tell(project, EventKind.FAILED)
     with receiving() as receiver, delivering(project) as deliverer:
@@ -91,7 +89,7 @@ def test_a_webhook_is_told_of_what_it_wants_in_order_and_signed(
     assert standing(project).standing.delivered is not None
 
 
-def test_what_happened_while_an_endpoint_failed_comes_when_it_recovers(project: Project) -> None:
+def test_events_during_a_failure_of_an_endpoint_are_delivered_when_it_recovers(project: Project) -> None:
     with receiving(lambda count: 500 if count < 4 else 200) as receiver:
         project.add_webhook("w", receiver.url, ["failed"])
         numbers = tell(project, *[EventKind.FAILED] * 3)
@@ -115,7 +113,7 @@ def test_failures_outlive_a_restart(project: Project) -> None:
         assert receiver.entered == 1
 
 
-def test_an_event_is_given_up_on_after_a_time_and_told_of(project: Project) -> None:
+def test_the_delivery_of_an_event_is_given_up_after_a_time_and_reported(project: Project) -> None:
     patience = DeliveryRetries(first=timedelta(milliseconds=10), whole=timedelta(milliseconds=100))
     with receiving() as receiver, receiving() as watching:
         project.add_webhook("w", receiver.url, ["failed", "delivery-failed"])
@@ -238,7 +236,7 @@ def test_another_takes_over_from_a_deliverer_that_was_killed(project: Project) -
     assert standing(project).standing.cursor == numbers[-1]
 
 
-def test_what_happened_before_the_end_is_told_at_the_end(project: Project) -> None:
+def test_events_before_the_shutdown_are_delivered_at_shutdown(project: Project) -> None:
     with receiving() as receiver:
         project.add_webhook("w", receiver.url, ["server-stopped"])
         with delivering(project):
@@ -276,7 +274,7 @@ def test_times_are_those_of_the_events(project: Project) -> None:
     assert datetime.fromisoformat(receiver.taken[0]["timestamp"]).astimezone(UTC) == event.time
 
 
-def test_what_nobody_wants_is_not_looked_at_for_ever(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwanted_events_are_not_read_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivering_module, "_PAGE", 5)
     with receiving() as receiver:
         project.add_webhook("w", receiver.url, ["failed"])
@@ -289,7 +287,7 @@ def test_what_nobody_wants_is_not_looked_at_for_ever(project: Project, monkeypat
             until(lambda: receiver.numbers == numbers[1:])
 
 
-def test_giving_up_on_giving_up_is_not_told(project: Project) -> None:
+def test_giving_up_a_failed_delivery_event_is_not_reported(project: Project) -> None:
     patience = DeliveryRetries(first=timedelta(milliseconds=10), whole=timedelta(milliseconds=50))
     with receiving(lambda count: 400) as receiver:
         project.add_webhook("w", receiver.url, ["failed", "delivery-failed"])
@@ -300,13 +298,13 @@ def test_giving_up_on_giving_up_is_not_told(project: Project) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "[::1]", "[::ffff:127.0.0.1]"])
-def test_addresses_of_this_machine_are_told_if_they_are_listed_alone(project: Project, host: str) -> None:
+def test_addresses_of_this_machine_are_notified_only_if_listed(project: Project, host: str) -> None:
     project.add_webhook("w", f"http://{host}:9/x", ["failed"])
     with open_project(project.directory) as unlisted, pytest.raises(DeliveryError, match=r"serve\.webhooks"):
         unlisted.try_webhook("w")
 
 
-def test_a_name_is_told_at_the_address_that_was_looked_at(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_is_sent_to_the_address_that_was_checked(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     with receiving() as receiver:
         port = int(receiver.url.rpartition(":")[2])
         project.add_webhook("w", f"http://pager.example:{port}/hook?a=1", ["failed"])

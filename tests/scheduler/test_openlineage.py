@@ -97,7 +97,7 @@ def by_job(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(event["job"]["name"], event["eventType"]) for event in events]
 
 
-def test_each_task_of_a_run_is_told_with_what_it_read_and_wrote(project: Project, tmp_path: Path) -> None:
+def test_each_task_of_a_run_is_reported_with_its_inputs_and_outputs(project: Project, tmp_path: Path) -> None:
     file = tmp_path / "lineage.json"
     transport = {"type": "file", "log_file_path": str(file), "append": True}
     ingested(project.catalog, "clicks")
@@ -156,7 +156,9 @@ def test_runs_that_do_not_succeed_say_why(project: Project, tmp_path: Path) -> N
     assert all("outputStatistics" not in item["outputFacets"] for event in ends for item in event["outputs"])
 
 
-def test_bindings_are_parents_ingests_are_jobs_and_compactions_are_not_told(project: Project, tmp_path: Path) -> None:
+def test_bindings_are_parents_ingests_are_jobs_and_compactions_are_not_reported(
+    project: Project, tmp_path: Path
+) -> None:
     file = tmp_path / "lineage.json"
     transport = {"type": "file", "log_file_path": str(file), "append": True}
     deliver(project, **transport)

@@ -94,7 +94,7 @@ def clicks_of(spark: SparkSession, *users: str) -> DataFrame:
     return spark.createDataFrame([(user,) for user in users], "user string")
 
 
-def test_a_project_runs_by_itself(project: Project, spark: SparkSession) -> None:
+def test_a_server_runs_a_project_automatically(project: Project, spark: SparkSession) -> None:
     shop = kn.Workflow("shop")
     shop.channel("clicks", "user string")
     shop.view("per_user", "SELECT user, count(*) AS n FROM clicks GROUP BY user")
@@ -259,7 +259,7 @@ def file_of(project: Project, channel: str) -> Path:
         ("parquet", b"PAR1 is not all that it takes", "unreadable"),
     ],
 )
-def test_what_cannot_be_read_is_told_and_changes_nothing(
+def test_unreadable_input_is_an_error_and_changes_nothing(
     client: httpx2.Client, format: str, content: bytes, error: str
 ) -> None:
     client.post("/api/v1/workflows", content=SALES.replace(b"sold", b"misread").replace(b"items", b"misread_items"))
@@ -348,7 +348,7 @@ def test_a_worker_ends_with_its_java_and_with_its_process_and_is_replaced(
     assert rows(project, "ores") == [(1,)]
 
 
-def test_a_run_that_is_cancelled_by_http_stops_and_its_worker_goes_on(
+def test_a_run_that_is_cancelled_by_http_stops_and_its_worker_continues(
     project: Project, client: httpx2.Client, spark: SparkSession, tmp_path: Path
 ) -> None:
     def sleeping(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -390,7 +390,7 @@ def test_a_run_that_is_cancelled_by_http_stops_and_its_worker_goes_on(
     }
 
 
-def test_who_waits_for_a_run_is_told_that_it_was_cancelled(
+def test_a_client_that_waits_for_a_run_learns_that_it_was_cancelled(
     project: Project, client: httpx2.Client, spark: SparkSession, tmp_path: Path
 ) -> None:
     lazy = kn.Workflow("lazy")

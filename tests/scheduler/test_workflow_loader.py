@@ -56,7 +56,7 @@ def test_a_folder_of_sql_in_a_zip_is_a_workflow_of_its_name(shop: Project) -> No
     assert {task.name for task in found.workflow.tasks} == {"latest", "all"}
 
 
-def test_modules_come_with_what_they_import_and_are_loaded_anew_each_time(shop: Project) -> None:
+def test_modules_are_loaded_with_their_imports_each_time(shop: Project) -> None:
     fingerprints = set()
     for factor in (2, 3):
         files = {"flow.py": HELPED, "helper.py": HELPER.format(factor)}
@@ -68,7 +68,7 @@ def test_modules_come_with_what_they_import_and_are_loaded_anew_each_time(shop: 
     assert shop.plan(found).empty
 
 
-def test_code_that_exits_or_fails_is_told(shop: Project) -> None:
+def test_code_that_exits_or_fails_is_an_error(shop: Project) -> None:
     for code, problem in (
         ("import os; os._exit(9)", "ended the process that loaded it, with 9"),
         ("import pickle; pickle.dumps = None; nonsense((", "was never closed"),
@@ -78,7 +78,7 @@ def test_code_that_exits_or_fails_is_told(shop: Project) -> None:
             sent(shop, code)
 
 
-def test_code_that_hangs_is_told_and_ended(shop: Project, tmp_path: Path) -> None:
+def test_code_that_hangs_is_killed_with_an_error(shop: Project, tmp_path: Path) -> None:
     alive = tmp_path / "alive"
     code = f"import time; time.sleep(60); open({str(alive)!r}, 'w')"
     with (

@@ -49,7 +49,7 @@ def test_links_are_refused(tmp_path: Path) -> None:
         unpacked(tmp_path, zipped((link, b"/etc/passwd")))
 
 
-def test_a_bomb_is_refused_before_it_goes_off(tmp_path: Path) -> None:
+def test_a_zip_bomb_is_rejected_before_it_is_unpacked(tmp_path: Path) -> None:
     bomb = zipped(*((f"{number}", b"0" * (1 << 20)) for number in range(3)))
     assert len(bomb) < 10_000
     with pytest.raises(PayloadTooLarge, match="larger than 2 MB"):
@@ -77,7 +77,7 @@ def test_what_is_no_zip_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_what_comes_twice_or_is_file_and_folder_is_refused(tmp_path: Path) -> None:
+def test_duplicate_entries_and_files_that_are_folders_are_rejected(tmp_path: Path) -> None:
     for number, names in enumerate((("a", "a"), ("a", "a/b"), ("a/b", "a"))):
         with pytest.raises(InputError, match="cannot be unpacked"):
             unpacked(tmp_path / str(number), zipped(*((name, b"x") for name in names)))

@@ -116,7 +116,7 @@ HISTORY = [
 ]
 
 
-def test_growth_tells_rows_where_blocks_do_and_bytes_always(looking: ProjectReader) -> None:
+def test_size_history_has_rows_where_known_and_bytes_always(looking: ProjectReader) -> None:
     declare(looking.catalog, "users", encoding=STRONG)
     for writing in HISTORY:
         wrote(looking.catalog, {"users": writing})
@@ -191,9 +191,7 @@ def test_schemas_tell_what_came_and_went(looking: ProjectReader) -> None:
     assert looking.schemas("logs", 2) == found[:2]
 
 
-def test_no_more_than_the_last_blocks_are_looked_at_for_schemas(
-    looking: ProjectReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_last_blocks_are_read_for_schemas(looking: ProjectReader, monkeypatch: pytest.MonkeyPatch) -> None:
     declare(looking.catalog, "logs")
     for _ in range(3):
         ingested(looking.catalog, "logs")
@@ -203,7 +201,7 @@ def test_no_more_than_the_last_blocks_are_looked_at_for_schemas(
     assert looking.schemas("logs") == ()
 
 
-def test_readers_are_told_with_how_far_they_are_behind(looking: ProjectReader) -> None:
+def test_readers_are_listed_with_their_lags(looking: ProjectReader) -> None:
     catalog = looking.catalog
     declare(catalog, "logs", "logs_2", "counts", "more", "rest", "gone")
     with catalog.writing() as tx:

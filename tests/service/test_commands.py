@@ -113,7 +113,7 @@ def test_a_run_that_has_succeeded_is_neither_cancelled_nor_retried(shop: Project
     assert shop.firings(10) == []
 
 
-def test_who_steers_a_binding_is_told(shop: Project) -> None:
+def test_events_name_who_controlled_a_binding(shop: Project) -> None:
     shop.fire("towns", "ann")
     shop.pause("towns", "ann")
     shop.resume("towns")

@@ -44,7 +44,9 @@ def keys(project: GeneratedProject, name: str) -> list[int]:
     return sorted(key for (key,) in rows)
 
 
-def test_it_goes_on_until_nothing_is_left_that_goes(project: GeneratedProject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collection_continues_until_no_garbage_is_left(
+    project: GeneratedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(garbage, "AT_ONCE", 2)
     done = project.collect_garbage()
     assert sum(verdict.goes for verdict in done.verdicts) == done.swept == BLOCKS
@@ -52,7 +54,7 @@ def test_it_goes_on_until_nothing_is_left_that_goes(project: GeneratedProject, m
     assert keys(project, "source") == list(range(BLOCKS))
 
 
-def test_what_comes_between_decision_and_lock_is_heeded(
+def test_changes_between_decision_and_lock_are_respected(
     project: GeneratedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(garbage, "AT_ONCE", 2)

@@ -110,7 +110,7 @@ def test_an_object_store_keeps_the_first_claim() -> None:
     assert storage.owner() == "three"
 
 
-def test_a_copied_project_goes_on(tmp_path: Path) -> None:
+def test_a_copied_project_keeps_working(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     with a_project(tmp_path / "one") as project:
         project.create()

@@ -94,9 +94,7 @@ class TestRenewal:
             yield made
             made.close()
 
-    def test_leases_are_renewed_while_a_reading_goes_on(
-        self, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_leases_are_renewed_during_a_read(self, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
         from kilonova.catalog import runs
 
         with_channels(catalog, "source")

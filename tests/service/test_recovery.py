@@ -195,7 +195,7 @@ def test_numbers_go_on_in_a_database_of_either_kind(tmp_path: Path, dialect: str
         new.close()
 
 
-def test_tasks_of_an_older_backup_begin_anew(tmp_path: Path, spark: SparkSession) -> None:
+def test_tasks_of_an_older_backup_start_from_scratch(tmp_path: Path, spark: SparkSession) -> None:
     shop = kn.Workflow("shop")
     shop.channel("orders", "id bigint, amount bigint")
 
@@ -284,7 +284,7 @@ def test_two_histories_of_a_channel_are_not_mixed(tmp_path: Path) -> None:
     assert sum("another block also leads to point 2" in doubt.why for doubt in done.channels[0].doubts) == 2
 
 
-def test_recovery_is_refused_while_a_run_goes_on_and_over_another_warehouse(tmp_path: Path) -> None:
+def test_recovery_is_refused_during_a_run_and_over_another_warehouse(tmp_path: Path) -> None:
     catalog, storage = made(tmp_path, "clicks")
     publish(catalog, storage, "clicks")
     with catalog.writing() as tx:

@@ -88,7 +88,7 @@ def test_a_task_says_what_it_would_read_and_how(merging: ProjectReader) -> None:
     assert told(gone)["users"] == told(news)["users"]
 
 
-def test_weak_deltas_are_told_apart_from_what_they_replace(looking: ProjectReader) -> None:
+def test_weak_deltas_are_distinguished_from_strong_ones(looking: ProjectReader) -> None:
     catalog = looking.catalog
     declare(catalog, "users", encoding=KEYED)
     declare(catalog, "followed")
@@ -216,7 +216,7 @@ def test_estimates_before_any_run_follow_how_much_sql_a_run_executes(tmp_path: P
         assert f"estimated at {all_of_them.estimates[RefreshMethod.FULL]:.1f} s" in all_of_them.reason
 
 
-def test_runs_of_a_task_are_told_with_what_they_were_estimated_to_take(looking: ProjectReader) -> None:
+def test_runs_of_a_task_are_listed_with_their_estimates(looking: ProjectReader) -> None:
     catalog = looking.catalog
     declare(catalog, "a", "b")
     with catalog.writing() as tx:

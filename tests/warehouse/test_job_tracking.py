@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from kilonova.warehouse.job_tracking import track_jobs
 
 
-def test_what_goes_on_at_once_has_its_share_of_spark(spark: SparkSession) -> None:
+def test_concurrent_work_shares_spark_fairly(spark: SparkSession) -> None:
     context = spark.sparkContext
     assert context.getConf().get("spark.scheduler.mode") == "FAIR"
     before = context.getLocalProperty("spark.scheduler.pool")

@@ -38,7 +38,7 @@ def without_java(directory: Path) -> str:
     return str(directory)
 
 
-def test_java_home_goes_before_path(tmp_path):
+def test_java_home_takes_precedence_over_path(tmp_path):
     named, on_path = fake_java(tmp_path / "named", "21.0.1"), fake_java(tmp_path / "path", "17.0.2")
     environ = {"JAVA_HOME": str(named.home), "PATH": str(on_path.home / "bin")}
     assert find_java(environ) == named
@@ -103,7 +103,7 @@ def test_daemons_can_be_given_the_shim(tmp_path, monkeypatch):
     assert str(java.home) in (Path(environ["JAVA_HOME"]) / "bin" / "java").read_text()
 
 
-def test_what_the_user_sets_goes_before_what_kilonova_sets():
+def test_settings_of_the_user_override_those_of_kilonova():
     given = (("spark.sql.shuffle.partitions", "3"), ("spark.driver.defaultJavaOptions", "-Da=1"))
     options = session_options(SparkSettings(master="local[2]", conf=given), "-Db=2")
     assert options["spark.sql.shuffle.partitions"] == "3"

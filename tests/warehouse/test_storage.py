@@ -32,7 +32,7 @@ def test_a_log_is_what_was_kept_last_and_no_block(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["warehouse", "warehouse/_logs"])
-def test_a_log_that_cannot_be_kept_is_told(tmp_path: Path, place: str) -> None:
+def test_a_log_that_cannot_be_written_is_an_error(tmp_path: Path, place: str) -> None:
     (tmp_path / place).parent.mkdir(exist_ok=True)
     (tmp_path / place).write_text("a file where a directory should be")
     with pytest.raises(StorageFailed, match="log"):

@@ -63,7 +63,7 @@ spans = st.lists(st.tuples(st.integers(0, 100), st.integers(1, 30)).map(lambda p
 
 
 @given(spans.map(sorted))
-def test_what_goes_on_at_once_is_in_lanes_of_its_own(found: list[tuple[int, int]]) -> None:
+def test_concurrent_runs_have_lanes_of_their_own(found: list[tuple[int, int]]) -> None:
     placed = list(zip(found, lanes(found), strict=True))
     for ((start, end), lane), ((begin, stop), other) in combinations(placed, 2):
         assert lane != other or end <= begin or stop <= start

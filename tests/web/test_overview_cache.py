@@ -210,7 +210,7 @@ def test_whatever_changes_is_seen(shop: Project) -> None:
     assert unseen == []
 
 
-def test_what_is_looked_at_anew_is_looked_at_once(shop: Project) -> None:
+def test_concurrent_refreshes_query_once(shop: Project) -> None:
     glances = OverviewCache(shop)
     run = run_of(shop)
     first = glances.overview()

@@ -199,7 +199,7 @@ def test_what_is_not_there_is_a_page_that_says_so(pages: TestClient, path: str) 
     assert "not found" in answer.text.lower()
 
 
-def test_what_the_api_does_not_have_is_told_as_json(pages: TestClient) -> None:
+def test_unknown_routes_of_the_api_are_errors_in_json(pages: TestClient) -> None:
     answer = pages.get("/api/v1/nowhere")
     assert (answer.status_code, answer.json()["error"]) == (404, "not found")
 
@@ -326,7 +326,7 @@ def test_who_has_not_signed_in_is_asked_to(guarded: dict[str, str], pages: TestC
     assert "Max-Age=0" in refused.headers["set-cookie"]
 
 
-def test_somebody_signs_in_and_out(guarded: dict[str, str], pages: TestClient) -> None:
+def test_a_user_signs_in_and_out(guarded: dict[str, str], pages: TestClient) -> None:
     answer = sign_in(pages, guarded["operate"], "/runs?state=failed")
     assert (answer.status_code, answer.headers["location"]) == (303, "/runs?state=failed")
     kept = answer.headers["set-cookie"]
@@ -410,7 +410,7 @@ def test_the_cookie_is_good_for_requests_of_these_pages_only(guarded: dict[str, 
     assert pages.post("/api/v1/tokens", json={"name": "x", "role": "admin"}).status_code == 403
 
 
-def test_who_may_only_look_is_offered_nothing_to_do(guarded: dict[str, str], shop: Project) -> None:
+def test_a_reader_is_offered_no_forms(guarded: dict[str, str], shop: Project) -> None:
     taken_in(shop)
     taken_in(shop)
     with shop.catalog.writing() as tx:
@@ -435,7 +435,7 @@ def test_who_may_only_look_is_offered_nothing_to_do(guarded: dict[str, str], sho
     assert all(action.startswith("/api/v1/") for action in offered["admin"])
 
 
-def test_a_catalog_that_is_away_is_told_as_a_page(shop: Project, pages: TestClient) -> None:
+def test_an_unavailable_catalog_is_an_error_page(shop: Project, pages: TestClient) -> None:
     read(pages.get("/"))
     shop.catalog.close()
     [file] = (shop.directory / ".kilonova").glob("*.db")
@@ -448,7 +448,7 @@ def test_a_catalog_that_is_away_is_told_as_a_page(shop: Project, pages: TestClie
     read(pages.get("/sign-in"))
 
 
-def test_a_defect_is_told_as_a_page(shop: Project, pages: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_is_an_error_page(shop: Project, pages: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_arguments: object) -> None:
         raise RuntimeError("<oh>")
 

@@ -318,7 +318,11 @@ class Server:
                 self._restart = _RESTART
                 self._log("a worker is ready", None)
             case OperationDone(result):
-                if result is not None and isinstance(worker.doing, OperationRequest) and worker.doing.what == "tidy":
+                if (
+                    result is not None
+                    and isinstance(worker.doing, OperationRequest)
+                    and worker.doing.what == "maintain"
+                ):
                     self._tidied = 0.0  # there may be more to do
                 if worker.answer is not None:
                     worker.answer.set_result(result)
@@ -396,7 +400,7 @@ class Server:
     def _take(self, channel: str) -> Future[Any]:
         """Enqueue the ingest of a directory's files by a worker, after the firings."""
         answer: Future[Any] = Future()
-        self._chores.append((OperationRequest("gather", {"channel": channel, "seconds": _TURN}), answer))
+        self._chores.append((OperationRequest("ingest-files", {"channel": channel, "seconds": _TURN}), answer))
         self._watch.nudge()
         return answer
 
@@ -423,7 +427,7 @@ class Server:
             self._compacted.clear()
         else:
             self._compacted.add(chosen["channel"])
-        worker.give(OperationRequest("tidy", chosen))
+        worker.give(OperationRequest("maintain", chosen))
 
     def _on_message(self, worker: Worker, message: Message | None) -> None:
         self._heard.append((worker, message))

@@ -152,11 +152,11 @@ def _done(project: Project, operation: OperationRequest) -> Any:
         case OperationRequest("ingest", arguments):
             report = project.ingest(**arguments)
             return {"run": report.run, "repeated": report.repeated}
-        case OperationRequest("gather", arguments):
+        case OperationRequest("ingest-files", arguments):
             return bool(project.ingest_ready_files(**arguments))
         case OperationRequest("compact", arguments):
             return _run(project.compact(**arguments))
-        case OperationRequest("tidy", arguments):
+        case OperationRequest("maintain", arguments):
             return _run(project.maintain(**arguments))
         case OperationRequest("page", arguments):
             return project.page(**arguments)

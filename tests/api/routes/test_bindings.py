@@ -23,7 +23,7 @@ def test_a_binding_can_be_steered(client: TestClient) -> None:
     assert firing["binding"] == "per_user"
 
 
-def test_who_steers_a_binding_is_told_by_the_name_of_the_token(client: TestClient, shop: Project) -> None:
+def test_events_name_the_token_that_controlled_a_binding(client: TestClient, shop: Project) -> None:
     bearing = {"Authorization": f"Bearer {shop.create_token('ann', 'operate')}"}
     for verb in ("fire", "pause", "resume"):
         client.post(f"/api/v1/bindings/per_user/{verb}", headers=bearing)
@@ -105,7 +105,7 @@ def test_events_are_filtered_newest_first(client: TestClient, shop: Project) -> 
     assert first.links["next"]["url"] == "/api/v1/events?kind=fired&limit=2&before=3"
 
 
-def test_what_is_not_there_is_told(client: TestClient) -> None:
+def test_missing_things_are_reported_as_not_found(client: TestClient) -> None:
     for method, path in (("GET", "bindings/per_usr"), ("GET", "firings?binding=x"), ("POST", "bindings/x/fire")):
         answer = client.request(method, f"/api/v1/{path}")
         assert (answer.status_code, answer.json()["error"]) == (404, "unknown"), path

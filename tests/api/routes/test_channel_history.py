@@ -24,7 +24,7 @@ def test_points_come_newest_first_with_their_blocks(client: TestClient, shop: Pr
     ]  # fmt: skip
 
 
-def test_a_channel_tells_its_sizes_schemas_readers_and_blocks(client: TestClient, shop: Project) -> None:
+def test_a_channel_reports_its_sizes_schemas_readers_and_blocks(client: TestClient, shop: Project) -> None:
     for base in (True, False):
         ingested(shop.catalog, "clicks", base=base)
     sizes = client.get("/api/v1/channels/clicks/sizes").json()
@@ -47,6 +47,6 @@ def test_a_channel_tells_its_sizes_schemas_readers_and_blocks(client: TestClient
 
 
 @pytest.mark.parametrize("what", ["points", "sizes", "schemas", "readers", "snapshot-plan"])
-def test_a_channel_that_is_not_there_is_told(client: TestClient, what: str) -> None:
+def test_a_missing_channel_is_reported_as_not_found(client: TestClient, what: str) -> None:
     answer = client.get(f"/api/v1/channels/click/{what}")
     assert (answer.status_code, answer.json()["hint"]) == (404, "Did you mean clicks?")

@@ -38,7 +38,7 @@ def test_rows_come_as_json_or_arrow(client: TestClient) -> None:
     assert pa.ipc.open_stream(stream).read_all().to_pydict() == {"user": ["ann", "bob"]}
 
 
-def test_which_rows_are_asked_for_is_told_to_the_worker(client: TestClient, prompt: Prompt) -> None:
+def test_the_worker_receives_the_requested_range_of_rows(client: TestClient, prompt: Prompt) -> None:
     client.get("/api/v1/channels/clicks/rows?at=3&since=1&offset=20&limit=10")
     [(what, arguments)] = prompt.asked
     assert what == "page"
@@ -151,7 +151,7 @@ def test_rows_are_exported_to_where_the_server_can_write(client: TestClient, pro
 
 
 @pytest.mark.parametrize("path", ["", "/rows"])
-def test_a_channel_that_is_not_there_is_told(client: TestClient, path: str) -> None:
+def test_a_missing_channel_is_reported_as_not_found(client: TestClient, path: str) -> None:
     answer = client.get(f"/api/v1/channels/click{path}")
     assert (answer.status_code, answer.json()["hint"]) == (404, "Did you mean clicks?")
     assert client.post("/api/v1/channels/click/blocks", content=b"x" * (9 << 20)).status_code == 404
@@ -165,7 +165,7 @@ def test_a_channel_is_dropped_unless_it_is_read(client: TestClient, shop: Projec
     assert client.get("/api/v1/bindings/per_user").status_code == 404
 
 
-def test_garbage_is_told_before_it_goes(client: TestClient, shop: Project) -> None:
+def test_garbage_is_listed_before_it_is_deleted(client: TestClient, shop: Project) -> None:
     ingested(shop.catalog, "clicks")
     ingested(shop.catalog, "clicks", base=True)
     would = client.post("/api/v1/gc?dry_run=true").json()

@@ -10,7 +10,7 @@ from kilonova.api.routes.events import NewestEventResponse
 from kilonova.service.project import Project
 
 
-def test_however_many_listen_the_newest_event_is_looked_for_once(shop: Project) -> None:
+def test_the_newest_event_is_queried_once_for_all_listeners(shop: Project) -> None:
     looks: list[int] = []
 
     class Counted:

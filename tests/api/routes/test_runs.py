@@ -46,7 +46,7 @@ def test_runs_are_filtered(client: TestClient, shop: Project) -> None:
     assert client.get("/api/v1/runs?state=lost").status_code == 422
 
 
-def test_a_run_is_told_with_what_it_holds(client: TestClient, shop: Project) -> None:
+def test_a_run_is_reported_with_its_reservations_and_pins(client: TestClient, shop: Project) -> None:
     ingested(shop.catalog, "clicks")
     with shop.catalog.writing() as tx:
         run, _ = begin(tx, "per_user", tasks=("per_user",), kind=RunKind.TASKS)
@@ -58,7 +58,7 @@ def test_a_run_is_told_with_what_it_holds(client: TestClient, shop: Project) -> 
     assert made["kind"] == {"start": 0, "end": 1}
 
 
-def test_tasks_are_run_when_somebody_asks(client: TestClient, prompt: Prompt) -> None:
+def test_tasks_are_run_on_request(client: TestClient, prompt: Prompt) -> None:
     assert client.post("/api/v1/runs?task=per_user").json() == {"run": 3}
     client.post("/api/v1/runs")
     assert prompt.asked == [("run", {"tasks": ["per_user"]}), ("run", {"tasks": None})]
@@ -70,7 +70,7 @@ def begun(shop: Project) -> int:
         return runs.start(tx, kind=RunKind.TASKS, tasks=["per_user"], writes=["per_user"], owner="me", lease=lease)[0]
 
 
-def test_a_run_is_cancelled_and_retried_by_whoever_has_the_token(client: TestClient, shop: Project) -> None:
+def test_a_run_is_cancelled_and_retried_by_the_owner_of_a_token(client: TestClient, shop: Project) -> None:
     number = begun(shop)
     bearing = {"Authorization": f"Bearer {shop.create_token('ann', 'operate')}"}
     early = client.post(f"/api/v1/runs/{number}/retry", headers=bearing)

@@ -40,7 +40,7 @@ def test_a_task_says_what_it_would_do(client: TestClient, shop: Project) -> None
     assert [block["kind"] for block in read["blocks"]] == ["Δ0→1"]
 
 
-def test_a_task_tells_its_runs_page_by_page(client: TestClient, shop: Project) -> None:
+def test_a_task_lists_its_runs_page_by_page(client: TestClient, shop: Project) -> None:
     estimates = {RefreshMethod.INCREMENTAL: 0.5, RefreshMethod.FULL: 2.0}
     for point in (1, 2, 3):
         made = {"per_user": Writing(rows=point)}
@@ -60,7 +60,7 @@ def test_a_task_tells_its_runs_page_by_page(client: TestClient, shop: Project) -
     assert (past["channel"], past["point"], past["rows"], past["state"]) == ("per_user", 3, 3, "succeeded")
 
 
-def test_what_is_not_there_is_told(client: TestClient) -> None:
+def test_missing_things_are_reported_as_not_found(client: TestClient) -> None:
     for path in ("tasks/per_usr", "tasks/per_usr/next-run", "tasks/per_usr/runs", "views/per_usr"):
         answer = client.get(f"/api/v1/{path}")
         assert (answer.status_code, answer.json()["hint"]) == (404, "Did you mean per_user?")

@@ -45,7 +45,7 @@ def look(catalog: Catalog) -> list[str]:
         return sorted(firings.fire(tx, [each.number for each in firings.trigger_interests(tx)]))
 
 
-def test_what_is_ready_fires_at_the_next_look_and_nothing_else_does(catalog: Catalog, clock: Time) -> None:
+def test_exactly_the_ready_triggers_fire_at_the_next_evaluation(catalog: Catalog, clock: Time) -> None:
     register(
         catalog,
         some=(ArrivalTrigger(channel="clicks"),),
@@ -156,7 +156,7 @@ def test_however_many_triggers_there_are_a_few_statements_tell_of_them(catalog: 
         assert count <= one + 1
 
 
-def test_what_wakes_next_is_told_soonest_first(catalog: Catalog, clock: Time) -> None:
+def test_next_checks_are_listed_soonest_first(catalog: Catalog, clock: Time) -> None:
     register(
         catalog,
         a=(HOURLY,),

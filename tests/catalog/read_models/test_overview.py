@@ -274,7 +274,7 @@ def test_what_lies_above_a_reserved_point_does_not_count(catalog: Catalog) -> No
     assert [each.behind for each in found.tasks["t"].reads] == [3]
 
 
-def test_what_channels_and_tasks_are_is_told(catalog: Catalog) -> None:
+def test_channels_and_tasks_are_described(catalog: Catalog) -> None:
     inbox = replace(a_channel("clicks"), watch=WatchedDirectory(location="inbox"))
     with catalog.writing() as tx:
         registry.add_channels(tx, [inbox, a_channel("prices"), a_channel("bad")], "shop")
@@ -320,7 +320,7 @@ def test_bindings_tell_of_firings_that_have_not_ended(catalog: Catalog) -> None:
     assert (each.due, each.paused) == (0, True)
 
 
-def test_how_far_runs_have_come_is_told(catalog: Catalog) -> None:
+def test_the_progress_of_runs_is_reported(catalog: Catalog) -> None:
     with_channels(catalog, "clicks")
     going = StepProgress("cleaned", TaskCount(1, 2))
     with catalog.writing() as tx:

@@ -12,7 +12,7 @@ from tests.catalog.building import LEASE, a_block, a_task, an_output, begin, com
 from tests.databases import Clock
 
 
-def test_what_a_run_read_is_told_block_by_block(catalog: Catalog, clock: Clock) -> None:
+def test_inputs_of_a_run_are_listed_block_by_block(catalog: Catalog, clock: Clock) -> None:
     with_channels(catalog, "clicks", "users", "late", "early")
     early = a_task("early_task", {"clicks": Mode.NEW, "users": Mode.ALL}, ("early",))
     older = replace(early.variants[0], name="older", ports=(Port("clicks", "clicks", Mode.ALL),), fingerprint="x")

@@ -109,7 +109,7 @@ def page(particular: tuple[Site, dict[str, int]], visit: Visitor) -> Page:
     return visit(particular[0].address)
 
 
-def test_a_schema_tells_what_it_was(page: Page) -> None:
+def test_a_schema_shows_its_history(page: Page) -> None:
     page.goto("/channels/shaped")
     page.get_by_text("Its history").click()
     lines = page.locator("#schemas dd")
@@ -120,7 +120,7 @@ def test_a_schema_tells_what_it_was(page: Page) -> None:
     expect(lines.nth(2)).to_contain_text("+ a bigint")
 
 
-def test_a_run_tells_which_blocks_it_read_and_that_nothing_changed(
+def test_a_run_shows_the_blocks_that_it_read_and_unchanged_outputs(
     page: Page, particular: tuple[Site, dict[str, int]]
 ) -> None:
     page.goto(f"/runs/{particular[1]['read']}")
@@ -139,7 +139,7 @@ def test_of_a_long_log_the_end_is_shown(page: Page, particular: tuple[Site, dict
     assert "begin" not in log
 
 
-def test_a_task_tells_its_variants_and_a_view_what_it_keeps(page: Page) -> None:
+def test_a_task_shows_its_variants_and_a_view_its_materialized_relations(page: Page) -> None:
     page.goto("/tasks/large")
     expect(page.locator(".card", has_text="Source").first).to_contain_text("Variant all_large")
     page.goto("/tasks/most")
@@ -148,13 +148,13 @@ def test_a_task_tells_its_variants_and_a_view_what_it_keeps(page: Page) -> None:
     expect(page.locator("#kept")).to_contain_text("The view itself")
 
 
-def test_a_schedule_that_holds_back_is_told(page: Page, particular: tuple[Site, dict[str, int]]) -> None:
+def test_a_schedule_that_delays_a_view_is_shown(page: Page, particular: tuple[Site, dict[str, int]]) -> None:
     wrote(particular[0].project.catalog, {"sold": SOLD})
     page.goto("/tasks/daily")
     expect(page.locator("#outlook")).to_contain_text("It is held back by its schedule until in 23 h")
 
 
-def test_a_trigger_tells_how_far_it_is(page: Page) -> None:
+def test_a_trigger_shows_its_progress(page: Page) -> None:
     page.goto("/triggers/first")
     expect(page.locator(".head")).to_contain_text("priority 7")
     expect(page.locator("#triggers")).to_contain_text("4 of 10")

@@ -68,7 +68,7 @@ def test_nothing_found_is_said(filled: Site, visit: Visitor) -> None:
     landed(page, "/runs")
 
 
-def test_a_slash_is_a_letter_where_somebody_types(filled: Site, visit: Visitor) -> None:
+def test_a_slash_is_a_letter_in_text_fields(filled: Site, visit: Visitor) -> None:
     page = visit(filled.address)
     page.goto("/channels")
     name = page.get_by_role("searchbox", name="Name")

@@ -60,7 +60,7 @@ def test_all_of_it_is_seen_at_first(page: Page) -> None:
         expect(node).to_be_in_viewport(ratio=0.99)
 
 
-def test_what_is_seen_is_explained_until_somebody_knows(page: Page) -> None:
+def test_the_explanation_is_shown_until_it_is_dismissed(page: Page) -> None:
     expect(page.locator("#intro")).to_contain_text("A cylinder is a channel")
     page.get_by_role("button", name="I see").click()
     expect(page.locator("#intro")).to_be_hidden()
@@ -174,7 +174,7 @@ def test_the_name_of_a_frame_leads_to_its_binding(page: Page) -> None:
     landed(page, "/triggers/carts_eu_accounts")
 
 
-def test_the_tabulator_goes_through_the_nodes_and_enter_follows(stage: Page) -> None:
+def test_tab_moves_through_the_nodes_and_enter_follows(stage: Page) -> None:
     for _ in range(30):
         stage.keyboard.press("Tab")
         if stage.evaluate("document.activeElement.matches('.node')"):
@@ -241,7 +241,7 @@ def test_a_large_one_shows_names_when_it_is_near_enough(visit: Visitor, wide: Si
     expect(page.locator("#t-orders_eu_clean")).to_be_in_viewport()
 
 
-def test_it_is_drawn_before_somebody_asks(tmp_path: Path) -> None:
+def test_it_is_rendered_in_advance(tmp_path: Path) -> None:
     drawing._arranged.cache_clear()
     with answering(crowded(tmp_path, sources=2, tasks=4, runs=0)):
         until(lambda: drawing._arranged.cache_info().currsize == 1)

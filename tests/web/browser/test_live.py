@@ -93,7 +93,7 @@ def test_what_is_due_is_run_by_a_button(project_as_filled: Path, tmp_path: Path,
         page.close()
 
 
-def test_files_that_are_set_aside_are_tried_again(lively: Site, visit: Visitor, tmp_path: Path) -> None:
+def test_quarantined_files_are_retried(lively: Site, visit: Visitor, tmp_path: Path) -> None:
     taken = kn.Workflow("taken")
     taken.channel("mail", "id bigint", watch=kn.watched_directory(str(tmp_path), "*.csv"))
     lively.project.apply(taken)
@@ -189,7 +189,7 @@ def test_what_is_applied_is_drawn(lively: Site, visit: Visitor) -> None:
     expect(drawn.locator("#t-cheap")).to_be_visible()
 
 
-def test_what_somebody_has_opened_typed_or_chosen_stays(lively: Site, visit: Visitor) -> None:
+def test_opened_typed_and_chosen_things_stay(lively: Site, visit: Visitor) -> None:
     channel = opened(visit, lively, "/channels/orders_eu")
     channel.locator("#points > summary").click()
     channel.get_by_label("at point").fill("2")
@@ -240,7 +240,7 @@ def test_a_task_that_runs_is_watched_by_its_marks(lively: Site, visit: Visitor) 
 
 
 @pytest.mark.parametrize("path", ["/", "/triggers", "/channels/orders_eu"])
-def test_a_server_that_goes_away_is_waited_for(
+def test_the_page_waits_for_a_server_that_stopped(
     path: str, project_as_filled: Path, tmp_path: Path, visit: Visitor
 ) -> None:
     shop = Path(shutil.copytree(project_as_filled, tmp_path / "shop"))

@@ -70,7 +70,7 @@ def test_runs_are_narrowed_and_stay_so_while_paging(long: Site, visit: Visitor) 
         expect(row.locator(".error")).to_contain_text("the column amount is not there")
 
 
-def test_from_a_run_one_goes_to_those_beside_it(long: Site, visit: Visitor) -> None:
+def test_a_run_links_to_its_neighbours(long: Site, visit: Visitor) -> None:
     page = visit(long.address)
     page.goto("/runs/1000")
     page.get_by_role("link", name="1001 →").click()

@@ -71,7 +71,7 @@ def test_signing_in_leads_to_no_other_host(then: str, lively: Site, visit: Visit
     landed(page, "/")
 
 
-def test_who_may_only_look_is_offered_nothing_else(lively: Site, visit: Visitor) -> None:
+def test_a_reader_is_offered_no_actions(lively: Site, visit: Visitor) -> None:
     secrets = {role: lively.project.create_token(role, role) for role in ("read", "operate")}
     offered = {}
     for role, secret in secrets.items():

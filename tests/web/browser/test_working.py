@@ -68,7 +68,7 @@ def point(page: Page, number: int) -> None:
     expect(page.locator("#facts")).to_contain_text(re.compile(rf"Newest point\s*{number}\b"))
 
 
-def test_what_is_put_in_goes_through_while_it_is_watched(working: Site, visit: Visitor) -> None:
+def test_ingested_rows_pass_through_the_workflow_while_it_is_watched(working: Site, visit: Visitor) -> None:
     sales = kn.Workflow("sales")
     sales.channel("sold", COLUMNS)
 
@@ -221,7 +221,7 @@ def test_what_failed_is_retried(working: Site, visit: Visitor, tmp_path: Path) -
     expect(page.locator("#list tbody tr")).to_have_count(2)
 
 
-def test_what_goes_on_is_cancelled(working: Site, visit: Visitor, tmp_path: Path) -> None:
+def test_a_running_run_is_cancelled(working: Site, visit: Visitor, tmp_path: Path) -> None:
     over = tmp_path / "over"
     endless = kn.Workflow("endless")
     endless.channel("begun", COLUMNS)
