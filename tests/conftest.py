@@ -11,6 +11,13 @@ from pyspark.sql import SparkSession
 
 from kilonova.service.project import Project, open_project
 from kilonova.warehouse.session import SparkSettings, open_session
+from tests.seeds import SEED
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Print the seed of the random tests, to repeat them."""
+    if not hasattr(session.config, "workerinput"):
+        print(f"KILONOVA_SEED={SEED}", flush=True)
 
 
 def pytest_collection_finish() -> None:

@@ -341,9 +341,10 @@ def _check_catalog(project: Project, last: int, tally: Tally) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.soak_servers", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 20))
     given = parser.parse_args()
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # its handlers may abort the child that restarts the database
+    print(f"seed {given.seed}", flush=True)
     tally = soak(60 * given.minutes, given.seed)
     print(tally)
     sys.exit(bool(tally.problems))

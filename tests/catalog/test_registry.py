@@ -15,7 +15,7 @@ from kilonova.model.schema import Schema
 from kilonova.model.task import Function, Mode, Production, Task
 from kilonova.model.version import Reflection, Version
 from tests.catalog.building import SCHEMA, a_channel, a_function_variant, a_task, begin, with_channels
-from tests.databases import contents
+from tests.databases import contents, rows, rows
 
 WIDE = Schema.of(("id", "bigint"), ("naïve “ñame”", "struct<a:int,b:array<string>>"), ("n", "decimal(38,18)"))
 
@@ -125,12 +125,49 @@ def test_cursors_belong_to_a_logic_version(catalog: Catalog) -> None:
         registry.put_task(tx, task, "w")
         registry.move_cursors(tx, "b", 0, [("a", 3)])
         known = registry.tasks(tx)["b"]
-        assert (known.cursor("a"), known.started, known.has_run) == (3, True, True)
+        assert (known.cursor("a"), known.started) == (3, True)
         registry.move_cursors(tx, "b", 0, [("a", 5)])
         assert registry.tasks(tx)["b"].cursor("a") == 5
         registry.put_task(tx, task, "w", renew=True)
         known = registry.tasks(tx)["b"]
-        assert (known.cursor("a"), known.started, known.has_run) == (0, False, True)
+        assert (known.logic, known.cursor("a"), known.started) == (1, 0, False)
+
+
+def test_live_versions_of_a_task_have_cursors_of_their_own(catalog: Catalog) -> None:
+    with_channels(catalog, "a", "b", "c")
+    first = a_task("b", {"a": Mode.NEW}, ("b",))
+    second = a_task("b", {"a": Mode.NEW, "c": Mode.ALL}, ("b",), text="SELECT 2")
+    with catalog.writing() as tx:
+        registry.put_task(tx, first, "w")
+        registry.move_cursors(tx, "b", 0, [("a", 3)])
+        assert registry.add_version(tx, second) == 1
+        registry.move_cursors(tx, "b", 1, [("a", 1), ("c", 2)])
+        registry.move_cursors(tx, "b", 0, [("a", 4)])
+    with catalog.reading() as tx:
+        (found,) = registry.live_versions(tx, ["b"]).values()
+        assert [(each.logic, each.task, each.cursors) for each in found] == [
+            (1, second, {"a": 1, "c": 2}),
+            (0, first, {"a": 4}),
+        ]
+        assert registry.tasks(tx) == {"b": found[0]}
+        assert registry.readers(tx, "a") == found
+        assert registry.readers(tx, "c") == found[:1]
+        assert registry.writers(tx, ["b"]) == {"b": ("b",)}
+
+
+def test_a_retired_version_is_not_live_and_has_no_cursors(catalog: Catalog) -> None:
+    with_channels(catalog, "a", "b")
+    tasks = [a_task("b", {"a": Mode.NEW}, ("b",), text=f"SELECT {number}") for number in range(3)]
+    with catalog.writing() as tx:
+        registry.put_task(tx, tasks[0], "w")
+        registry.add_version(tx, tasks[1])
+        for logic in (0, 1):
+            registry.move_cursors(tx, "b", logic, [("a", 3)])
+        assert registry.put_task(tx, tasks[2], "w") == 2
+        registry.move_cursors(tx, "b", 1, [("a", 4)])
+        assert [(each.logic, each.cursors) for each in registry.live_versions(tx)["b"]] == [(2, {})]
+        assert rows(tx, "cursor") == []
+        assert [registry.logic_version(tx, "b", number) for number in range(3)] == tasks
 
 
 def test_a_task_has_cursors_on_what_it_reads_and_none_once_it_is_dropped(catalog: Catalog) -> None:
@@ -139,12 +176,12 @@ def test_a_task_has_cursors_on_what_it_reads_and_none_once_it_is_dropped(catalog
     with catalog.writing() as tx:
         registry.put_task(tx, task, "w")
         registry.move_cursors(tx, "c", 0, [("a", 3), ("b", 1)])
-        registry.move_cursors(tx, "c", 1, [("a", 4)])
-        assert registry.tasks(tx)["c"].cursors == (("a", 4, 1),)
+        registry.move_cursors(tx, "c", 0, [("a", 4)])
+        assert registry.tasks(tx)["c"].cursors == {"a": 4}
         registry.drop_task(tx, "c")
-        registry.move_cursors(tx, "c", 1, [("a", 5)])
+        registry.move_cursors(tx, "c", 0, [("a", 5)])
         registry.put_task(tx, task, "w")
-        assert not registry.tasks(tx)["c"].has_run
+        assert not registry.tasks(tx)["c"].started
 
 
 def test_a_dropped_task_can_be_declared_again_and_starts_from_scratch(catalog: Catalog) -> None:

@@ -15,6 +15,7 @@ from kilonova.model.run import RunKind
 from kilonova.model.task import Mode
 from kilonova.model.version import Version
 from tests.catalog.building import LEASE, a_block, a_channel, a_task, an_output, with_channels
+from tests.seeds import SEED
 
 TASKS = {"from_a": "a", "from_b": "b"}
 
@@ -27,7 +28,7 @@ def begun(catalog: Catalog, writer: str | None) -> tuple[int, int]:
     return run, points["both"]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(SEED, SEED + 4))
 def test_a_point_reflects_what_all_writers_have_brought_up_to_it(catalog: Catalog, seed: int) -> None:
     with_channels(catalog, *TASKS.values())
     with catalog.writing() as tx:

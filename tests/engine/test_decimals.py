@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from decimal import Context, Decimal
 from typing import Any
@@ -11,10 +10,10 @@ import pytest
 
 import kilonova as kn
 from kilonova.service.project import Project
+from tests.seeds import SEED
 
 pytestmark = pytest.mark.slow  # beside tests/query/test_decimals.py; this one has more types at once
 
-SEED = int(os.environ.get("KILONOVA_SEED") or random.randrange(1 << 30))
 FIXED = [(5, 2), (15, 2)]
 LIMITS = [(1, 0), (1, 1), (16, 16), (24, 2), (25, 2), (27, 16), (27, 17), (28, 6), (29, 0), (38, 0), (38, 6), (38, 38)]
 WHOLE = {"tinyint": 7, "int": 31, "bigint": 63}
@@ -60,7 +59,6 @@ def aggregates(columns: dict[str, str], *, narrow: bool) -> str:
 
 
 def test_views_of_exact_numbers_are_what_spark_makes_of_them(project: Project) -> None:
-    print(f"KILONOVA_SEED={SEED}")
     chance = random.Random(SEED)
     columns = columns_of(chance)
     schema = ", ".join(f"{name} {kind}" for name, kind in {"id": "int", "g": "int", **columns}.items())

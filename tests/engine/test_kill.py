@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.seeds import SEED
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -17,7 +19,7 @@ def test_nothing_is_lost_or_done_twice_when_processes_are_killed() -> None:
         "--kills",
         "4",
         "--seed",
-        "7",
+        str(SEED % (1 << 20)),
         "--database",
         "sqlite",
         "--longest",

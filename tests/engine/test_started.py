@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from contextlib import suppress
 from datetime import timedelta
@@ -14,8 +13,7 @@ import kilonova as kn
 from kilonova.catalog import firings, servers
 from kilonova.errors import TaskFailed
 from kilonova.service.project import Project, RunReport
-
-SEED = int(os.environ.get("KILONOVA_SEED") or random.randrange(1 << 30))
+from tests.seeds import SEED
 
 
 class Server:
@@ -48,7 +46,6 @@ def read(project: Project, channel: str) -> list[tuple[int, ...]]:
 
 
 def test_what_is_started_is_executed_with_what_is_new_or_nothing(project: Project) -> None:
-    print(f"KILONOVA_SEED={SEED}")
     wf = kn.Workflow("started")
     wf.channel("a", "id int")
     wf.channel("b", "id int")

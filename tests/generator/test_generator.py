@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 from typing import Any
 
 import pytest
@@ -12,8 +10,7 @@ from pyspark.sql import SparkSession
 from tests.generator.history import Mismatch, generate
 from tests.generator.memory import Memory
 from tests.generator.proposing import NOT_ON_SPARK
-
-SEED = int(os.environ.get("KILONOVA_SEED") or random.randrange(1 << 30))
+from tests.seeds import SEED
 
 TAKEN = {
     "apply",
@@ -32,7 +29,6 @@ REFUSED = {"ingest", "replace", "run", "run named", "compact", "drop"}
 
 
 def test_random_histories_agree_with_the_reference() -> None:
-    print(f"KILONOVA_SEED={SEED}")
     happened = generate(SEED, 1000)
     for seed in range(SEED + 1, SEED + 6):  # what is rare need not come among the first thousand
         if {kind for kind, taken in happened if taken} >= TAKEN and {
@@ -46,7 +42,6 @@ def test_random_histories_agree_with_the_reference() -> None:
 
 
 def test_random_histories_agree_with_the_reference_on_spark(spark: SparkSession) -> None:
-    print(f"KILONOVA_SEED={SEED}")
     happened = generate(SEED, 16, length=16, seconds=120, session=spark, left_out=NOT_ON_SPARK)
     assert sum(times for (_, taken), times in happened.items() if taken) >= 8
 

@@ -11,13 +11,14 @@ from kilonova.query.parsing import parse_query
 from kilonova.query.syntax import UnsupportedSql
 from tests.query.generator import Generator
 from tests.query.histories import KNOWN, lived
+from tests.seeds import SEED
 
 QUERIES = [text.strip() for text in (Path(__file__).parent / "queries.sql").read_text().split(";") if text.strip()]
 
 
 @pytest.mark.parametrize("text", QUERIES)
 def test_a_view_equals_its_recomputation_through_any_history(text: str) -> None:
-    for seed in range(2):
+    for seed in range(SEED, SEED + 2):
         lived(text, seed)
 
 
@@ -35,7 +36,7 @@ def test_a_view_equals_its_recomputation_through_any_history(text: str) -> None:
     ],
 )
 def test_a_key_that_determines_the_other_keys_of_groups_is_one(text: str) -> None:
-    for seed in range(4):
+    for seed in range(SEED, SEED + 4):
         lived(text, seed, key=("k",))
 
 
@@ -53,10 +54,13 @@ def test_a_key_that_does_not_determine_them_is_none(text: str) -> None:
     assert item.whole is not None
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_any_view_equals_its_recomputation(seed: int) -> None:
+@pytest.mark.parametrize("first", range(SEED, SEED + 40, 10))
+def test_any_view_equals_its_recomputation(first: int) -> None:
     """`python -m tests.query.generator 0 10000` tries more."""
-    try:
-        lived(Generator(seed).query(), seed, steps=3)
-    except UnsupportedSql:
-        pytest.skip("beyond the tree")
+    refused = 0
+    for seed in range(first, first + 10):
+        try:
+            lived(Generator(seed).query(), seed, steps=3)
+        except UnsupportedSql:
+            refused += 1
+    assert refused < 5

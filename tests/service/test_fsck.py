@@ -28,8 +28,8 @@ from kilonova.service.fsck import FsckReport, mend, verify, verify_some
 from kilonova.warehouse.storage import COMMITTED, Storage
 from tests.catalog.building import a_block, an_output, with_channels
 from tests.databases import Clock
+from tests.seeds import SEED
 
-SEED = int(os.environ.get("KILONOVA_SEED") or random.randrange(1 << 30))
 CHANNELS = ("clicks", "users", "pages")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from dataclasses import replace
@@ -31,8 +30,8 @@ from kilonova.service.recovery import recover
 from kilonova.warehouse.storage import COMMITTED, OWNER, Storage
 from tests.catalog.building import a_block, an_output, with_channels
 from tests.databases import DIALECTS, empty_database
+from tests.seeds import SEED
 
-SEED = int(os.environ.get("KILONOVA_SEED") or random.randrange(1 << 30))
 LEASE = timedelta(seconds=600)
 
 
@@ -113,7 +112,6 @@ def told(state: ChannelState) -> object:
 
 def test_a_lost_catalog_is_recovered_whatever_has_happened(tmp_path: Path) -> None:
     chance = random.Random(SEED)
-    print(f"KILONOVA_SEED={SEED}")
     for number in range(6):
         place = tmp_path / str(number)
         place.mkdir()
@@ -155,7 +153,6 @@ def test_a_lost_catalog_is_recovered_whatever_has_happened(tmp_path: Path) -> No
 
 def test_an_older_backup_gets_what_came_after_it(tmp_path: Path) -> None:
     chance = random.Random(SEED)
-    print(f"KILONOVA_SEED={SEED}")
     catalog, storage = made(tmp_path, "clicks", "users")
     for _ in range(3):
         publish(catalog, storage, "clicks")

@@ -1,0 +1,95 @@
+"""Several live logic versions of one task: each has its own cursors, and is planned and retained for by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kilonova.catalog import registry
+from kilonova.catalog.planner_input import load_planner_input
+from kilonova.schedule.planning import choose, due_tasks, port_inputs
+from tests.databases import Clock
+from tests.engine.plain import COPIED, Process, declare
+
+LATER = replace(COPIED, variants=(replace(COPIED.variants[0], fingerprint="copy again"),))
+LAST = replace(COPIED, variants=(replace(COPIED.variants[0], fingerprint="copy at last"),))
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Process]:
+    """A project whose source has the rows 1 to 6 at the points 1 to 6, and two versions of `copied`."""
+    (tmp_path / "warehouse").mkdir()
+    process = Process.started(f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse", Clock())
+    process.catalog.create()
+    declare(process.catalog)
+    for row in range(1, 7):
+        process.ingest(row)
+    with process.catalog.writing() as tx:
+        assert registry.add_version(tx, LATER) == 1
+    yield process
+    process.end()
+
+
+def read(process: Process, cursors: dict[int, int]) -> None:
+    """Set the cursors of versions on the source."""
+    with process.catalog.writing() as tx:
+        for logic, point in cursors.items():
+            registry.move_cursors(tx, "copied", logic, [("source", point)])
+
+
+def unread(process: Process) -> dict[int, Counter[int]]:
+    """The rows that each live version would read now."""
+    with process.catalog.reading() as tx:
+        known = load_planner_input(tx, ["copied"])
+    found = {}
+    for state in known.versions["copied"]:
+        (source,) = port_inputs(choose(state, known.channels), state, known.channels)
+        found[state.logic] = process.rows(source.reading)
+    return found
+
+
+def test_each_version_reads_from_its_own_cursor(process: Process) -> None:
+    read(process, {0: 2, 1: 5})
+    assert unread(process) == {0: Counter([3, 4, 5, 6]), 1: Counter([6])}
+    read(process, {0: 3})
+    assert unread(process) == {0: Counter([4, 5, 6]), 1: Counter([6])}
+
+
+@pytest.mark.parametrize("cursors", [{0: 2, 1: 5}, {0: 5, 1: 2}, {0: 6, 1: 1}])
+def test_what_the_slower_version_has_not_read_is_kept(process: Process, cursors: dict[int, int]) -> None:
+    read(process, cursors)
+    process.compact("source")
+    before = unread(process)
+    process.collect()
+    assert unread(process) == before == {
+        logic: Counter(range(point + 1, 7)) for logic, point in cursors.items()
+    }
+
+
+def test_what_only_a_retired_version_has_not_read_is_collected(process: Process) -> None:
+    read(process, {0: 1, 1: 5})
+    process.compact("source")
+    with process.catalog.writing() as tx:
+        registry.put_task(tx, LAST, "w")
+        registry.move_cursors(tx, "copied", 2, [("source", 5)])
+    gone = {verdict.block.end for verdict in process.collect().verdicts if verdict.goes}
+    assert gone == {1, 2, 3, 4, 5}
+    assert unread(process) == {2: Counter([6])}
+
+
+def test_a_run_executes_the_newest_version_that_is_due(process: Process) -> None:
+    def due() -> list[tuple[str, int]]:
+        with process.catalog.reading() as tx:
+            return [(state.task.name, state.logic) for state in due_tasks(load_planner_input(tx, ["copied"]))]
+
+    assert due() == [("copied", 1)]
+    read(process, {0: 2, 1: 5})
+    assert due() == [("copied", 1)]
+    read(process, {1: 6})
+    assert due() == [("copied", 0)]
+    read(process, {0: 6})
+    assert due() == []
