@@ -18,7 +18,7 @@ QUERIES = [text.strip() for text in (Path(__file__).parent / "queries.sql").read
 
 @pytest.mark.parametrize("text", QUERIES)
 def test_a_view_equals_its_recomputation_through_any_history(text: str) -> None:
-    for seed in range(SEED, SEED + 2):
+    for seed in (3, SEED):  # with 3, sides of joins have one row before a change and after it
         lived(text, seed)
 
 

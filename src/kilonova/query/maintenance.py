@@ -17,7 +17,7 @@ from kilonova.query.delta_rules import delta_of_tree, touched
 from kilonova.query.expression import Scalar, and_, column, null_safe_eq, or_, parse
 from kilonova.query.key_restriction import restrict_to_keys
 from kilonova.query.materialization import ROWS, MaterializedRelation, grouping, shown
-from kilonova.query.properties import Known, types
+from kilonova.query.properties import Known, single, types
 from kilonova.query.tree import (
     WEIGHT,
     Aggregate,
@@ -83,7 +83,7 @@ def maintenance_delta(item: MaterializedRelation, known: Known, found: Maintenan
     changed = _own_groups(item, found.moved, known) or delta_of_tree(item.tree, found.moved, known)
     if changed is None:
         return None
-    return consolidate(changed) if found.strong or item.sums else _encoded(item, changed)
+    return consolidate(changed) if found.strong or item.sums else _encoded(item, changed, known)
 
 
 def _summed(item: MaterializedRelation, known: Known, found: MaintenanceContext) -> Node | None:
@@ -226,13 +226,13 @@ def _outside(node: Node, values: tuple[Scalar, ...]) -> tuple[Scalar, ...] | Non
     return tuple(found)
 
 
-def _encoded(item: MaterializedRelation, changed: Node) -> Node:
+def _encoded(item: MaterializedRelation, changed: Node, known: Known) -> Node:
     """Return a weighted change in the relation's encoding."""
     columns = names(item.tree)
     weight = column(WEIGHT).sql
     match item.encoding:
         case Append():
-            changed = changed if _only_adds(item.tree) else consolidate(changed)
+            changed = changed if _only_adds(item.tree, known) else consolidate(changed)
             rows = Explode(changed, Scalar(f"EXPLODE(SEQUENCE(1, CAST({weight} AS INT)))"), False, ("_each",))
             return Projection(rows, kept(columns))
         case Upsert(key):
@@ -248,11 +248,14 @@ def _encoded(item: MaterializedRelation, changed: Node) -> Node:
             raise AssertionError(f"a view is never written as {item.encoding}")
 
 
-def _only_adds(node: Node) -> bool:
-    """Return whether a tree's change has no removals, not even transient ones, if its channels' changes have none."""
+def _only_adds(node: Node, known: Known) -> bool:
+    """Return whether a tree's change has no removals, not even transient ones, if its channels' changes have none.
+
+    The change of a join with at most one row has: it replaces the rows before the change by those after it.
+    """
     plain = isinstance(node, Scan | Unit | Projection | Filter | Union | Explode)
-    inner = isinstance(node, Join) and node.kind is Kind.INNER
-    return (plain or inner) and all(_only_adds(below) for below in inputs(node))
+    inner = isinstance(node, Join) and node.kind is Kind.INNER and not single(node, known)
+    return (plain or inner) and all(_only_adds(below, known) for below in inputs(node))
 
 
 def refresh_method_of_tree(item: MaterializedRelation) -> str:
