@@ -7,8 +7,9 @@ PYTEST_OPTIONS ?= -n 2 --dist worksteal -m "not slow"
 STAMP := .venv/.installed
 BROWSER := chromium fonts-inter fonts-noto-core
 
+.PHONY: install demo test browser slow check static bench soak soak-servers chaos docs pictures format clean
 
-.PHONY: demo test browser slow check static bench soak soak-servers chaos docs pictures format clean
+install: $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.flights
@@ -28,7 +29,7 @@ browser:
 
 # More of the same as in `test`, a cluster and Connect.
 slow: $(STAMP)
-	$(BIN)/pytest -m slow
+	KILONOVA_STRIDE=1 $(BIN)/pytest -m slow
 
 check: static test docs
 
@@ -47,9 +48,9 @@ soak: $(STAMP)
 	$(BIN)/python -m tests.soak
 	$(BIN)/python -m tests.chaos --faults 1000
 
-# Servers that are killed every few seconds, and their database too.
+# Servers that are killed every few seconds, and their database too, with a new seed.
 soak-servers: $(STAMP)
-	$(BIN)/python -m tests.soak_servers --minutes 3 --seed 3
+	$(BIN)/python -m tests.soak_servers --minutes 3
 
 # Servers with Sparks of their own, and faults of every kind, with a new seed.
 chaos: $(STAMP)

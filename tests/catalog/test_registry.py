@@ -15,7 +15,7 @@ from kilonova.model.schema import Schema
 from kilonova.model.task import Function, Mode, Production, Task
 from kilonova.model.version import Reflection, Version
 from tests.catalog.building import SCHEMA, a_channel, a_function_variant, a_task, begin, with_channels
-from tests.databases import contents, rows, rows
+from tests.databases import contents, rows
 
 WIDE = Schema.of(("id", "bigint"), ("naïve “ñame”", "struct<a:int,b:array<string>>"), ("n", "decimal(38,18)"))
 

@@ -65,9 +65,7 @@ def test_what_the_slower_version_has_not_read_is_kept(process: Process, cursors:
     process.compact("source")
     before = unread(process)
     process.collect()
-    assert unread(process) == before == {
-        logic: Counter(range(point + 1, 7)) for logic, point in cursors.items()
-    }
+    assert unread(process) == before == {logic: Counter(range(point + 1, 7)) for logic, point in cursors.items()}
 
 
 def test_what_only_a_retired_version_has_not_read_is_collected(process: Process) -> None:
