@@ -38,6 +38,7 @@ from kilonova.model.encoding import (
 )
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema
+from kilonova.model.write_plan import WritePlan
 from kilonova.schedule.layout import LayoutThresholds
 from kilonova.service.project import Project
 from kilonova.service.settings import load_settings
@@ -318,22 +319,10 @@ class Memory:
 
     # Writing
 
-    def write(
-        self,
-        frame: Rows,
-        *,
-        name: BlockName,
-        kind: Kind,
-        schema: Schema,
-        encoding: Encoding,
-        expected: int | None,
-        old: SnapshotRead | None,
-        strong: bool = False,
-        derived: bool = False,
-        checks: tuple[Check, ...] = (),
-    ) -> Block | None:
+    def write(self, frame: Rows, plan: WritePlan) -> Block | None:
+        name, kind, schema, encoding, old = plan.name, plan.kind, plan.schema, plan.encoding, plan.old
         self.pause()
-        for check in checks:
+        for check in plan.checks:
             check_columns_exist(check, schema.names)
         removals = None
         if isinstance(kind, Base):
@@ -359,7 +348,7 @@ class Memory:
                     if not isinstance(encoding, Append) and Counter(before) == Counter(after):
                         return None
                     removals = (Counter(before) - Counter(after)).total()
-                if strong and isinstance(encoding, Upsert | Increment | Columns):
+                if plan.strong and isinstance(encoding, Upsert | Increment | Columns):
                     records = self._differing(Changes(), schema, before, after)
                     encoding = Changes(encoding.key)
             elif isinstance(encoding, Changes) and any(record["_weight"] < 0 for record in records):
@@ -368,7 +357,7 @@ class Memory:
                 removals = 0
             if isinstance(encoding, Changes):
                 removals = -sum(record["_weight"] for record in records if record["_weight"] < 0)
-        _refuse_rows(checks, schema, after)
+        _refuse_rows(plan.checks, schema, after)
         columns = schema if isinstance(kind, Base) else delta_schema(encoding, schema)
         return self._put(name, kind, schema, columns, encoding, records, removals)
 
@@ -394,7 +383,7 @@ class Memory:
             statistics=Statistics(rows=len(records), bytes=16 * len(records), files=1, removals=removals),
         )
 
-    def register(self, external: External, **_named: Any) -> Block | None:
+    def register(self, external: External, plan: WritePlan) -> Block | None:
         raise NotImplementedError(f"no files of the format {external.format} are read here")
 
     def copied(self, block: Block, name: BlockName, kind: Kind) -> Block | None:

@@ -42,6 +42,7 @@ from kilonova.model.encoding import (
 from kilonova.model.read_plan import DeltaRead, DiffRead, ReadPlan
 from kilonova.model.schema import Column, Schema
 from kilonova.model.version import Version
+from kilonova.model.write_plan import WritePlan
 from kilonova.schedule.layout import LayoutThresholds
 from kilonova.testing import reference
 from kilonova.testing.reference import Bag, Record
@@ -304,15 +305,10 @@ class Chained:
         schema = schema or self.dress.schema
         columns = schema if isinstance(kind, Base) else delta_schema(encoding, schema)
         old = self.state().snapshot(kind.start) if isinstance(kind, Delta) else None
-        block = self.warehouse().write(
-            frame_of(self.spark, columns, rows),
-            name=BlockName(next(self.numbers)),
-            kind=kind,
-            schema=schema,
-            encoding=encoding,
-            expected=100_000,
-            old=old,
+        plan = WritePlan(
+            name=BlockName(next(self.numbers)), kind=kind, schema=schema, encoding=encoding, old=old, expected=100_000
         )
+        block = self.warehouse().write(frame_of(self.spark, columns, rows), plan)
         if block is not None:
             self.blocks.append(block)
         return block
@@ -632,8 +628,9 @@ def test_all_ways_to_merge_give_the_same(spark: SparkSession, tmp_path: Path, en
 def test_rows_that_do_not_stand_where_they_were_taken_to_are_noticed(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(0, 100, 1, 4).selectExpr("cast(id AS int) AS id", "'' AS note", "0L AS n")
     layout = jobs.Layout(key=("id",), buckets=4, single=False, trusted=True, arranged=True)
+    plan = WritePlan(name=BlockName(1, ""), kind=Base(1), schema=schema_of(UPSERT), encoding=UPSERT)
     with pytest.raises(jobs.Misplaced):
-        jobs.write(rows, str(tmp_path / "block"), Base(1), UPSERT, schema_of(UPSERT), layout)
+        jobs.write(rows, str(tmp_path / "block"), plan, layout)
 
 
 def test_rows_that_spark_moves_once_more_are_not_taken_for_buckets(spark: SparkSession, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from kilonova.catalog.runs import Advance
 from kilonova.engine.compilation import compile_variant, with_current_schema
 from kilonova.engine.interfaces import WarehouseInterface
 from kilonova.engine.invocation import attribute_errors, invoke, may_succeed_in_full, summarize_error, validate_output
+from kilonova.engine.output import Output, OutputTarget, write_output
 from kilonova.engine.run_events import (
     RunStarted,
     StepCopied,
@@ -40,14 +41,12 @@ from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment,
 from kilonova.engine.run_request import RunFirings, RunReason, RunRequest, TaskPlan, plan_run, skip_firings
 from kilonova.engine.shared_steps import Blocks, SharedSteps, StepOutput
 from kilonova.errors import BlockDamaged, KilonovaError, NotFound, SparkUnavailable, is_transient
-from kilonova.model.block import Base, Block, BlockName, Delta, Kind
-from kilonova.model.channel import Channel, ChannelState
-from kilonova.model.encoding import Custom, key_of
+from kilonova.model.block import Base, Block, Delta
+from kilonova.model.channel import Channel
 from kilonova.model.event import EventKind
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.run import InputSize, RunInput, RunOutput
-from kilonova.model.schema import Schema
-from kilonova.model.task import Mode, Production, Query, Task, Variant
+from kilonova.model.task import Mode, Query, Task, Variant
 from kilonova.schedule.planning import (
     PortInput,
     TaskState,
@@ -441,7 +440,16 @@ class _Execution:
         with self._warehouse.evaluated_once(results, frames.values(), name_block) as agreeing:
             return {
                 channel.name: self._write(
-                    frame, task, channel, schema, production, is_rewritten(choice, task, channel), expected, derived
+                    task,
+                    channel.name,
+                    Output(
+                        frame=frame,
+                        schema=schema,
+                        production=production,
+                        replaces=is_rewritten(choice, task, channel),
+                        expected=expected,
+                        derived=derived,
+                    ),
                 )
                 for frame, channel, schema, production in zip(
                     agreeing, declared, schemas, choice.variant.productions, strict=True
@@ -466,97 +474,17 @@ class _Execution:
             return self._warehouse.inserts(frame, reading.schema)
         return frame
 
-    def _write(
-        self,
-        frame: Any,
-        task: Task,
-        channel: Channel,
-        schema: Schema,
-        production: Production,
-        whole: bool,
-        expected: int,
-        derived: bool,
-    ) -> Block | None:
+    def _write(self, task: Task, channel: str, output: Output[Any]) -> Block | None:
+        target = OutputTarget(
+            state=self._states[channel],
+            point=self._points[channel, task.name],
+            name=self._begun.name_block(channel),
+            strong=channel in self._begun.plan.followed,
+        )
         try:
-            return write_output(
-                self._warehouse,
-                frame,
-                state=self._states[channel.name],
-                schema=schema,
-                production=production,
-                whole=whole,
-                point=self._points[channel.name, task.name],
-                name=self._begun.name_block(channel.name),
-                expected=expected,
-                strong=channel.name in self._begun.plan.followed,
-                derived=derived,
-            )
+            return write_output(self._warehouse, target, output)
         except KilonovaError as error:
-            raise error.with_context(channel=channel.name) from error.__cause__
-
-
-def write_output(
-    warehouse: WarehouseInterface[Any],
-    frame: Any,
-    *,
-    state: ChannelState,
-    schema: Schema,
-    production: Production,
-    whole: bool,
-    point: int,
-    name: BlockName,
-    expected: int | None,
-    strong: bool,
-    derived: bool = False,
-) -> Block | None:
-    """Write the output of a task or an ingest at a reserved point.
-
-    A delta to the empty relation is written as the resulting base, so that keyed channels are laid out by key from the
-    beginning; except in a custom encoding, because the delta cannot be reconstructed from the base.
-
-    Args:
-        warehouse: the blocks.
-        frame: rows of the relation, or a delta in the channel's encoding.
-        state: the channel before.
-        schema: the relation's schema after.
-        production: BASE if `frame` holds the relation, DELTA if it is a delta.
-        whole: whether the result replaces the existing relation.
-        point: the reserved point.
-        name: the block's name.
-        expected: estimated size in bytes; None if unknown.
-        strong: whether the channel's changes are read.
-        derived: whether the rows are a delta that is known to have each key once, and no rows without effect.
-
-    Returns:
-        The block, or None if nothing changes.
-    """
-    encoding = state.channel.encoding
-    settled = state.latest_readable == point - 1
-    empty = settled and state.latest_distinct == 0
-    kind: Kind = Delta(point - 1, point)
-    kept = empty and isinstance(encoding, Custom) and production is Production.DELTA
-    if not kept and (whole or (empty and key_of(encoding) and not derived)):
-        kind = Base(point)
-        if production is Production.DELTA:
-            frame = warehouse.relation(frame, encoding, schema)
-    old = state.snapshot(state.latest_readable) if settled and not isinstance(kind, Base) else None
-    largest = max((block.statistics.bytes for block in state.blocks), default=0)
-    block = warehouse.write(
-        frame,
-        name=name,
-        kind=kind,
-        schema=schema,
-        encoding=encoding,
-        expected=max(expected or 0, largest) or None if isinstance(kind, Base) else expected,
-        old=old,
-        strong=strong,
-        derived=derived,
-        checks=state.channel.checks,
-    )
-    told = state.channel.schema is not None  # else even an empty base records the columns
-    if block is not None and isinstance(kind, Base) and empty and told and block.statistics.rows == 0:
-        return None
-    return block
+            raise error.with_context(channel=channel) from error.__cause__
 
 
 def _may_pass_here(error: BaseException) -> bool:

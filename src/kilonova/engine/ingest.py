@@ -11,9 +11,9 @@ from pyspark.errors import PySparkException
 
 from kilonova.catalog import channel_store, ingest_keys, registry
 from kilonova.catalog.database import Transaction
-from kilonova.engine.executor import write_output
 from kilonova.engine.interfaces import WarehouseInterface
 from kilonova.engine.invocation import summarize_error, validate_output
+from kilonova.engine.output import Output, OutputTarget, write_output
 from kilonova.engine.run_events import RunStarted, StepEnded, StepStarted
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
 from kilonova.errors import DeclarationError, InputError, KilonovaError
@@ -23,6 +23,7 @@ from kilonova.model.idempotency import IdempotencyKey
 from kilonova.model.run import RunKind, RunOutput
 from kilonova.model.task import Production
 from kilonova.model.version import Version
+from kilonova.model.write_plan import WritePlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +108,14 @@ def write_ingested(
         schema = validate_output(warehouse.schema_of(frame), state.channel, supply.production, None)
         block = write_output(
             warehouse,
-            frame,
-            state=state,
-            schema=schema,
-            production=supply.production,
-            whole=supply.production is Production.BASE,
-            point=point,
-            name=name,
-            expected=supply.bytes,
-            strong=target.strong,
+            OutputTarget(state=state, point=point, name=name, strong=target.strong),
+            Output(
+                frame=frame,
+                schema=schema,
+                production=supply.production,
+                replaces=supply.production is Production.BASE,
+                expected=supply.bytes,
+            ),
         )
     except KilonovaError as error:
         raise error.with_context(channel=state.channel.name) from error.__cause__
@@ -138,8 +138,7 @@ def _register_external(
     assert channel.schema is not None  # else the files would have been rejected
     whole = production is Production.BASE
     settled = state.latest_readable == point - 1
-    return warehouse.register(
-        external,
+    plan = WritePlan(
         name=name,
         kind=Base(point) if whole else Delta(point - 1, point),
         schema=channel.schema,
@@ -147,6 +146,7 @@ def _register_external(
         old=state.snapshot(state.latest_readable) if settled and not whole else None,
         checks=channel.checks,
     )
+    return warehouse.register(external, plan)
 
 
 def ingest_results(channel: str, point: int, block: Block | None, source: str, seconds: float) -> RunOutput:

@@ -12,11 +12,11 @@ from datetime import date
 from typing import Protocol, TypeVar
 
 from kilonova.model.block import Block, BlockName, External, Kind
-from kilonova.model.check import Check
 from kilonova.model.encoding import Encoding
 from kilonova.model.progress import TaskCount
 from kilonova.model.read_plan import ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema
+from kilonova.model.write_plan import WritePlan
 from kilonova.schedule.layout import LayoutThresholds
 
 Frame = TypeVar("Frame")
@@ -89,33 +89,10 @@ class WarehouseInterface(BlockStore, Protocol[Frame]):
     def relation(self, delta: Frame, encoding: Encoding, schema: Schema) -> Frame:
         """Return the relation that results from a delta to the empty relation: M(∅, Δ)."""
 
-    def write(
-        self,
-        frame: Frame,
-        *,
-        name: BlockName,
-        kind: Kind,
-        schema: Schema,
-        encoding: Encoding,
-        expected: int | None,
-        old: SnapshotRead | None,
-        strong: bool = False,
-        derived: bool = False,
-        checks: tuple[Check, ...] = (),
-    ) -> Block | None:
+    def write(self, frame: Frame, plan: WritePlan) -> Block | None:
         """Write a block; return None if it changes nothing."""
 
-    def register(
-        self,
-        external: External,
-        *,
-        name: BlockName,
-        kind: Kind,
-        schema: Schema,
-        encoding: Encoding,
-        old: SnapshotRead | None,
-        checks: tuple[Check, ...] = (),
-    ) -> Block | None:
+    def register(self, external: External, plan: WritePlan) -> Block | None:
         """Register files outside of the warehouse as a block; return None if it changes nothing."""
 
     def copied(self, block: Block, name: BlockName, kind: Kind) -> Block | None:

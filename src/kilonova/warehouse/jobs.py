@@ -31,10 +31,10 @@ from kilonova.errors import (
     SparkUnavailable,
     StorageFailed,
 )
-from kilonova.model.block import Base, Kind
-from kilonova.model.check import RowCheck
+from kilonova.model.check import of_rows
 from kilonova.model.encoding import Changes, Columns, Custom, Encoding, Increment, Upsert, key_of
 from kilonova.model.schema import Schema
+from kilonova.model.write_plan import WritePlan
 from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import column
 from kilonova.warehouse.equality import any_of, weights_added
@@ -179,26 +179,16 @@ def observe_keys(delta: DataFrame, key: tuple[str, ...]) -> ObservedKeys:
 
 
 def write(
-    frame: DataFrame,
-    path: str,
-    kind: Kind,
-    encoding: Encoding,
-    schema: Schema,
-    layout: Layout,
-    keys: ObservedKeys | None = None,
-    checks: Sequence[RowCheck] = (),
+    frame: DataFrame, path: str, plan: WritePlan, layout: Layout, keys: ObservedKeys | None = None
 ) -> WrittenStatistics:
     """Write the rows of a block, and check its keys and rows in the same job.
 
     Args:
         frame: exactly the columns to store.
         path: the block's directory.
-        kind: base or delta.
-        encoding: the encoding of the rows.
-        schema: the relation's schema.
+        plan: the plan, with the encoding in which the rows are stored.
         layout: the distribution of the rows over files.
         keys: the observed keys of the delta that the rows derive from.
-        checks: the conditions that each added row must satisfy.
 
     Returns:
         The observed statistics.
@@ -211,17 +201,10 @@ def write(
         StorageFailed: the files cannot be written.
     """
     key, columns = layout.key, frame.columns
-    strong = isinstance(encoding, Changes) and not isinstance(kind, Base)
-    added_up = isinstance(encoding, Increment) and not isinstance(kind, Base)
-    unique = bool(key) and not layout.trusted and not strong and not added_up and not isinstance(encoding, Custom)
+    added_up = isinstance(plan.encoding, Increment) and not plan.is_base
+    unique = bool(key) and not (layout.trusted or plan.is_strong_delta or added_up or isinstance(plan.encoding, Custom))
     rows = _arranged(frame, layout, unique)
-    metrics = on.metrics(frame, checks, schema, on.weight(kind, encoding)) if checks else {}
-    if key and not layout.trusted:
-        metrics |= _absent(key)
-    if unique:
-        metrics |= _repeated(key)
-    if strong:
-        metrics["removals"] = F.sum(F.when(column("_weight") < 0, -column("_weight")).otherwise(0))
+    metrics = _metrics(frame, plan, () if layout.trusted else key, unique)
     if layout.buckets:
         elsewhere = F.pmod(F.hash(*map(column, key)), F.lit(layout.buckets)) != F.spark_partition_id()
         if layout.arranged:
@@ -235,23 +218,16 @@ def write(
         rows.select(*map(column, columns)).write.option("compression", "zstd").parquet(path)
         seen: dict[str, Any] = observation.get if observation is not None else {}
         _refuse(seen if keys is None else keys.seen(), key)
-        on.check_violations(seen, checks)
-    return WrittenStatistics(
-        removals=int(seen["removals"] or 0) if strong else None, misplaced=int(seen.get("misplaced") or 0)
-    )
+        on.check_violations(seen, of_rows(plan.checks))
+    return WrittenStatistics(removals=_removals(seen, plan), misplaced=int(seen.get("misplaced") or 0))
 
 
-def inspect(
-    frame: DataFrame, kind: Kind, encoding: Encoding, schema: Schema, checks: Sequence[RowCheck]
-) -> tuple[int, int | None]:
+def inspect(frame: DataFrame, plan: WritePlan) -> tuple[int, int | None]:
     """Read all rows of an existing block in one job, and check its keys and rows as `write` does.
 
     Args:
         frame: the block's rows, control columns included.
-        kind: base or delta.
-        encoding: the encoding of the rows.
-        schema: the relation's schema.
-        checks: the conditions that each added row must satisfy.
+        plan: the plan by which it is registered.
 
     Returns:
         The number of rows, and the number of rows that a strong delta removes; None for other blocks.
@@ -261,23 +237,43 @@ def inspect(
         CheckFailed: rows violate a check.
         InputError: a file cannot be read.
     """
-    key = key_of(encoding)
-    strong = isinstance(encoding, Changes) and not isinstance(kind, Base)
+    key = key_of(plan.encoding)
+    unique = bool(key) and not plan.is_strong_delta and not isinstance(plan.encoding, Custom | Increment)
     values = F.to_json(F.struct(*map(column, frame.columns)))
     metrics = {"rows": F.count(F.lit(1)), "_all": F.max(F.length(values))}  # forces every column to be read
-    metrics |= on.metrics(frame, checks, schema, on.weight(kind, encoding)) if checks else {}
-    if key:
-        metrics |= _absent(key)
-    if key and not strong and not isinstance(encoding, Custom | Increment):
+    metrics |= _metrics(frame, plan, key, unique)
+    if unique:
         frame = frame.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*map(column, key))))
-        metrics |= _repeated(key)
-    if strong:
-        metrics["removals"] = F.sum(F.when(column("_weight") < 0, -column("_weight")).otherwise(0))
     (row,) = fetch(frame.agg(*(metric.alias(name) for name, metric in metrics.items())))
     seen = dict(zip(metrics, row, strict=True))
     _refuse(seen, key)
-    on.check_violations(seen, checks)
-    return int(seen["rows"]), int(seen["removals"] or 0) if strong else None
+    on.check_violations(seen, of_rows(plan.checks))
+    return int(seen["rows"]), _removals(seen, plan)
+
+
+def _metrics(frame: DataFrame, plan: WritePlan, key: tuple[str, ...], unique: bool) -> dict[str, Column]:
+    """Return the metrics of a block's rows: violations of checks, null and duplicate keys, removals.
+
+    Args:
+        frame: the rows.
+        plan: the plan of the block.
+        key: the columns that must not be null.
+        unique: whether the key must be unique; the rows then have `_same`, the number of rows that share their key.
+    """
+    checks = of_rows(plan.checks)
+    metrics = on.metrics(frame, checks, plan.schema, on.weight(plan.kind, plan.encoding)) if checks else {}
+    if key:
+        metrics |= _absent(key)
+    if unique:
+        metrics |= _repeated(key)
+    if plan.is_strong_delta:
+        metrics["removals"] = F.sum(F.when(column("_weight") < 0, -column("_weight")).otherwise(0))
+    return metrics
+
+
+def _removals(seen: dict[str, Any], plan: WritePlan) -> int | None:
+    """Return the observed number of rows that a strong delta removes; None for other blocks."""
+    return int(seen["removals"] or 0) if plan.is_strong_delta else None
 
 
 def _absent(key: tuple[str, ...]) -> dict[str, Column]:

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from kilonova.errors import BrokenInvariant, Conflict, EncodingError, KeyViolation, SparkUnavailable
 from kilonova.model.block import Base, Block, BlockName, Delta, External, Kind, Statistics
-from kilonova.model.check import Check, RowCheck, Unique, across_rows, check_columns_exist, of_rows
+from kilonova.model.check import Check, Unique, across_rows, check_columns_exist, of_rows
 from kilonova.model.encoding import (
     WEIGHT,
     Append,
@@ -38,6 +38,7 @@ from kilonova.model.encoding import (
 )
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema
+from kilonova.model.write_plan import WritePlan
 from kilonova.schedule.layout import LayoutThresholds, Strategy, buckets_for, compares_whole, strategy, together
 from kilonova.warehouse import algebra, job_tracking, jobs
 from kilonova.warehouse import checks as on
@@ -258,33 +259,12 @@ class Warehouse:
                 how = strategy(None, (), self.sizes)
                 return algebra.merge(self._blocks.empty(schema), made, encoding, schema, how, self.functions)
 
-    def write(
-        self,
-        frame: DataFrame,
-        *,
-        name: BlockName,
-        kind: Kind,
-        schema: Schema,
-        encoding: Encoding,
-        expected: int | None,
-        old: SnapshotRead | None,
-        strong: bool = False,
-        derived: bool = False,
-        checks: tuple[Check, ...] = (),
-    ) -> Block | None:
+    def write(self, frame: DataFrame, plan: WritePlan) -> Block | None:
         """Write a block.
 
         Args:
             frame: rows that fit the relation (a base) or the encoding's delta (control columns may be absent).
-            name: the block's name, which is that of its directory.
-            kind: base or delta.
-            schema: the relation's schema at the block's end.
-            encoding: the encoding of the block's rows.
-            expected: the expected size in bytes; None if unknown.
-            old: the snapshot that a delta applies to, if known.
-            strong: whether to store a delta with the rows that it replaces, for readers of changes.
-            derived: whether a delta is known to have unique keys and no ineffective rows; it may be strong then.
-            checks: the checks that the relation's rows must satisfy; those of `old` do.
+            plan: the plan.
 
         Returns:
             The block, or None if it changes nothing; its files are unused then.
@@ -296,62 +276,44 @@ class Warehouse:
             InputError: a file that the rows come from cannot be read.
             StorageFailed: the block cannot be written.
         """
-        keys = None
-        for check in checks:
-            check_columns_exist(check, schema.names)
-        compared = across_rows(checks, encoding)
-        if compared and old is None and not isinstance(kind, Base):
-            raise _unsettled("rows must be unique")
-        given = isinstance(encoding, Changes) and not isinstance(kind, Base) and not derived
-        if given and old is None and key_of(encoding):
-            raise _unsettled("keys must be unique")
-        if not isinstance(kind, Base):
-            if derived and WEIGHT[0] in frame.columns:
-                encoding = Changes(key_of(encoding))
-            else:
-                frame = jobs.with_control_columns(frame, encoding, schema)
-            if strong and old is not None and isinstance(encoding, Upsert | Increment | Columns):
-                frame = conform(frame, delta_schema(encoding, schema))
-                if not derived and not isinstance(encoding, Increment):
-                    keys = jobs.observe_keys(frame, encoding.key)
-                    frame = keys.rows
-                frame = self._strengthened(frame, old, encoding, schema, expected)
-                encoding = Changes(encoding.key)
-        elif isinstance(encoding, Increment) and not derived:
-            frame = algebra.amounted(frame, encoding)
-        complete = Schema((*schema.columns, *schema_of(frame.schema).state_columns.columns))
-        columns = complete if isinstance(kind, Base) else delta_schema(encoding, complete)
+        _check_comparable(plan)
+        frame, encoding, keys = self._encoded(frame, plan)
+        complete = Schema((*plan.schema.columns, *schema_of(frame.schema).state_columns.columns))
+        columns = complete if plan.is_base else delta_schema(encoding, complete)
+        key, expected = key_of(encoding), plan.expected
         layout = jobs.Layout(
-            key=key_of(encoding),
-            buckets=buckets_for(expected or 0, None, self.sizes) if isinstance(kind, Base) and key_of(encoding) else 0,
+            key=key,
+            buckets=buckets_for(expected or 0, None, self.sizes) if plan.is_base and key else 0,
             single=expected is not None and expected <= self.sizes.single_task_max,
-            trusted=derived and not isinstance(kind, Base),
+            trusted=plan.derived and not plan.is_base,
         )
-        rows = conform(frame, columns)
-        block = self._written(rows, name, kind, schema, columns, encoding, layout, keys, of_rows(checks))
-        return self._accepted(block, old, derived, given, compared)
+        block = self._written(conform(frame, columns), replace(plan, encoding=encoding), columns, layout, keys)
+        return self._accepted(block, plan)
 
-    def register(
-        self,
-        external: External,
-        *,
-        name: BlockName,
-        kind: Kind,
-        schema: Schema,
-        encoding: Encoding,
-        old: SnapshotRead | None,
-        checks: tuple[Check, ...] = (),
-    ) -> Block | None:
+    def _encoded(self, frame: DataFrame, plan: WritePlan) -> tuple[DataFrame, Encoding, jobs.ObservedKeys | None]:
+        """Return rows as they are stored, their encoding then, and the keys to be checked where they are read."""
+        schema, encoding = plan.schema, plan.encoding
+        if plan.is_base:
+            if isinstance(encoding, Increment) and not plan.derived:
+                frame = algebra.amounted(frame, encoding)
+            return frame, encoding, None
+        if plan.derived and WEIGHT[0] in frame.columns:
+            return frame, Changes(key_of(encoding)), None
+        frame = jobs.with_control_columns(frame, encoding, schema)
+        if not plan.strong or plan.old is None or not isinstance(encoding, Upsert | Increment | Columns):
+            return frame, encoding, None
+        frame, keys = conform(frame, delta_schema(encoding, schema)), None
+        if not plan.derived and not isinstance(encoding, Increment):
+            keys = jobs.observe_keys(frame, encoding.key)
+            frame = keys.rows
+        return self._strengthened(frame, plan.old, encoding, schema, plan.expected), Changes(encoding.key), keys
+
+    def register(self, external: External, plan: WritePlan) -> Block | None:
         """Register files outside of the warehouse as a block, without copying them; see `write`.
 
         Args:
             external: the files, which have the columns of the relation (a base) or of the encoding's delta.
-            name: the block's name.
-            kind: base or delta.
-            schema: the relation's schema at the block's end.
-            encoding: the encoding of the block's rows.
-            old: the snapshot that a delta applies to, if known.
-            checks: the checks that the relation's rows must satisfy; those of `old` do.
+            plan: the plan.
 
         Returns:
             The block, or None if it changes nothing.
@@ -360,57 +322,41 @@ class Warehouse:
             KilonovaError: any error of `write`.
             InputError: a file cannot be read, or has changed meanwhile.
         """
-        for check in checks:
-            check_columns_exist(check, schema.names)
-        compared = across_rows(checks, encoding)
-        whole = isinstance(kind, Base)
-        if compared and old is None and not whole:
-            raise _unsettled("rows must be unique")
-        given = isinstance(encoding, Changes) and not whole
-        if given and old is None and key_of(encoding):
-            raise _unsettled("keys must be unique")
+        _check_comparable(plan)
         files = external.files
         block = Block(
-            number=name.number,
-            kind=kind,
-            schema=schema,
-            encoding=encoding,
-            columns=schema if whole else delta_schema(encoding, schema),
+            number=plan.name.number,
+            kind=plan.kind,
+            schema=plan.schema,
+            encoding=plan.encoding,
+            columns=plan.schema if plan.is_base else delta_schema(plan.encoding, plan.schema),
             buckets=0,
             statistics=Statistics(rows=0, bytes=sum(seen.size for _, seen in files), files=len(files)),
             external=external,
-            suffix=name.suffix,
+            suffix=plan.name.suffix,
             stored=(),
         )
-        rows, removals = jobs.inspect(_external(self.spark, block), kind, encoding, schema, of_rows(checks))
+        rows, removals = jobs.inspect(_external(self.spark, block), plan)
         check_files_unchanged(external)
-        removals = 0 if isinstance(encoding, Append) and not whole else removals
+        removals = 0 if isinstance(plan.encoding, Append) and not plan.is_base else removals
         block = replace(block, statistics=replace(block.statistics, rows=rows, removals=removals))
-        return self._accepted(block, old, False, given, compared)
+        return self._accepted(block, plan)
 
-    def _accepted(
-        self, block: Block, old: SnapshotRead | None, derived: bool, given: bool, compared: Sequence[Unique]
-    ) -> Block | None:
-        """Return a block that applies to the snapshot before it, or None if it changes nothing.
-
-        Args:
-            block: the block.
-            old: the snapshot.
-            derived: whether the block is known to apply, and to change something.
-            given: whether the block is a strong delta that may not apply.
-            compared: the columns whose values must be unique in the relation.
-        """
-        if not isinstance(block.kind, Base):
+    def _accepted(self, block: Block, plan: WritePlan) -> Block | None:
+        """Return a block that applies to the snapshot before it, or None if it changes nothing."""
+        old = plan.old
+        if not plan.is_base:
             if block.statistics.rows == 0:
                 return None
+            given = plan.is_strong_delta and not plan.derived
             if given and (key_of(block.encoding) or block.statistics.removals):
                 self._check_strong(block, old)
-            if old is not None and not derived and isinstance(block.encoding, Upsert | Columns | Custom):
+            if old is not None and not plan.derived and isinstance(block.encoding, Upsert | Columns | Custom):
                 changed = self._compared(block, old)
                 if changed is None:
                     return None
                 block = changed
-        for unique in compared:
+        for unique in across_rows(plan.checks, plan.encoding):
             self._refuse_repeated(unique, block, old)
         return block
 
@@ -526,13 +472,12 @@ class Warehouse:
         columns = snapshot.complete.schema
         assert columns is not None
         rows = self.open(snapshot.complete) if alone else self._snapshot(snapshot, columns, copied=True)
-        kind = Base(snapshot.at)
+        plan = WritePlan(name=name, kind=Base(snapshot.at), schema=snapshot.schema, encoding=encoding)
         try:
-            return self._written(rows, name, kind, snapshot.schema, columns, encoding, layout)
+            return self._written(rows, plan, columns, layout)
         except jobs.Misplaced:
-            again = replace(layout, arranged=False)
             self.storage.delete([name])
-            return self._written(rows, name, kind, snapshot.schema, columns, encoding, again)
+            return self._written(rows, plan, columns, replace(layout, arranged=False))
 
     def merge_deltas(self, deltas: tuple[Block, ...], name: BlockName) -> Block:
         """Merge adjacent deltas into one.
@@ -550,40 +495,40 @@ class Warehouse:
         blocks = self._blocks.by_one() if together(deltas, self.sizes) else self._blocks
         layout = jobs.Layout(key=(), buckets=0, single=size <= self.sizes.single_task_max, trusted=True, arranged=False)
         kind = Delta(first.start, deltas[-1].end)
-        rows = blocks.plain(deltas, first.columns)
-        return self._written(rows, name, kind, first.schema, first.columns, first.encoding, layout)
+        plan = WritePlan(name=name, kind=kind, schema=first.schema, encoding=first.encoding)
+        return self._written(blocks.plain(deltas, first.columns), plan, first.columns, layout)
 
     def _written(
         self,
         rows: DataFrame,
-        name: BlockName,
-        kind: Kind,
-        schema: Schema,
+        plan: WritePlan,
         columns: Schema,
-        encoding: Encoding,
         layout: jobs.Layout,
         keys: jobs.ObservedKeys | None = None,
-        checks: Sequence[RowCheck] = (),
     ) -> Block:
-        if not isinstance(kind, Base) and not isinstance(encoding, Append):
+        """Write rows with exactly the given columns, and return the block."""
+        name, appends = plan.name, isinstance(plan.encoding, Append) and not plan.is_base
+        if not plan.is_base and not appends:
             rows = rows.withColumn(NUMBER, _uncompiled(name.number))
-        seen = jobs.write(rows, self.storage.path(name), kind, encoding, schema, layout, keys, checks)
+        seen = jobs.write(rows, self.storage.path(name), plan, layout, keys)
         stored = self.storage.recorded(name)
         size = sum(file.size for file in stored)
         # Spark repartitions once more to group by floating-point keys; and large inputs may yield few rows.
         buckets = 0 if seen.misplaced or 4 * size < self.sizes.bucketing_min else layout.buckets
         if buckets:
             stored = self.storage.name_buckets(name, stored)
-        removals = 0 if isinstance(encoding, Append) and not isinstance(kind, Base) else seen.removals
         return Block(
             number=name.number,
-            kind=kind,
-            schema=schema,
-            encoding=encoding,
+            kind=plan.kind,
+            schema=plan.schema,
+            encoding=plan.encoding,
             columns=columns,
             buckets=buckets,
             statistics=Statistics(
-                rows=sum(file.rows for file in stored), bytes=size, files=len(stored), removals=removals
+                rows=sum(file.rows for file in stored),
+                bytes=size,
+                files=len(stored),
+                removals=0 if appends else seen.removals,
             ),
             suffix=name.suffix,
             stored=stored,
@@ -787,6 +732,23 @@ class Warehouse:
             else conform(self._blocks.deltas(run, schema), schema, ["_weight"])
             for run in _runs(tuple(deltas))
         ]
+
+
+def _check_comparable(plan: WritePlan) -> None:
+    """Check that the columns of the checks exist, and that the rows that a delta is to be compared with are known.
+
+    Raises:
+        DeclarationError: a check names an unknown column.
+        Conflict: another run is still writing those rows.
+    """
+    for check in plan.checks:
+        check_columns_exist(check, plan.schema.names)
+    if plan.is_base or plan.old is not None:
+        return
+    if across_rows(plan.checks, plan.encoding):
+        raise _unsettled("rows must be unique")
+    if plan.is_strong_delta and not plan.derived and key_of(plan.encoding):
+        raise _unsettled("keys must be unique")
 
 
 def _unsettled(why: str) -> Conflict:

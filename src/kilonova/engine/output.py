@@ -1,0 +1,109 @@
+"""Output of a task or an ingest: rows that become a block at a reserved point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic
+
+from kilonova.engine.interfaces import Frame, WarehouseInterface
+from kilonova.model.block import Base, Block, BlockName, Delta, Kind
+from kilonova.model.channel import ChannelState
+from kilonova.model.encoding import Custom, key_of
+from kilonova.model.schema import Schema
+from kilonova.model.task import Production
+from kilonova.model.write_plan import WritePlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputTarget:
+    """Point of a channel that a run has reserved, and the block that it writes there.
+
+    Attributes:
+        state: the channel before.
+        point: the reserved point.
+        name: the block's name.
+        strong: whether the channel's changes are read.
+    """
+
+    state: ChannelState
+    point: int
+    name: BlockName
+    strong: bool
+
+    @property
+    def settled(self) -> bool:
+        """Return whether the relation before the point is known."""
+        return self.state.latest_readable == self.point - 1
+
+    @property
+    def empty(self) -> bool:
+        """Return whether the relation before the point is known to be empty."""
+        return self.settled and self.state.latest_distinct == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output(Generic[Frame]):
+    """Rows that a task or an ingest writes to a channel.
+
+    Attributes:
+        frame: rows of the relation, or a delta in the channel's encoding.
+        schema: the relation's schema after.
+        production: BASE if `frame` holds the relation, DELTA if it is a delta.
+        replaces: whether the result replaces the existing relation.
+        expected: estimated size in bytes; None if unknown.
+        derived: whether the rows are a delta that is known to have each key once, and no rows without effect.
+    """
+
+    frame: Frame
+    schema: Schema
+    production: Production
+    replaces: bool
+    expected: int | None
+    derived: bool = False
+
+
+def write_output(warehouse: WarehouseInterface[Frame], target: OutputTarget, output: Output[Frame]) -> Block | None:
+    """Write the output of a task or an ingest at a reserved point.
+
+    A delta to the empty relation is written as the resulting base, so that keyed channels are laid out by key from the
+    beginning; except in a custom encoding, because the delta cannot be reconstructed from the base.
+
+    Args:
+        warehouse: the blocks.
+        target: the reserved point.
+        output: the rows.
+
+    Returns:
+        The block, or None if nothing changes.
+    """
+    state, frame, expected = target.state, output.frame, output.expected
+    kind = _kind(target, output)
+    whole = isinstance(kind, Base)
+    if whole and output.production is Production.DELTA:
+        frame = warehouse.relation(frame, state.channel.encoding, output.schema)
+    largest = max((block.statistics.bytes for block in state.blocks), default=0)
+    plan = WritePlan(
+        name=target.name,
+        kind=kind,
+        schema=output.schema,
+        encoding=state.channel.encoding,
+        old=state.snapshot(state.latest_readable) if target.settled and not whole else None,
+        checks=state.channel.checks,
+        expected=max(expected or 0, largest) or None if whole else expected,
+        strong=target.strong,
+        derived=output.derived,
+    )
+    block = warehouse.write(frame, plan)
+    declared = state.channel.schema is not None  # else even an empty base records the columns
+    if block is not None and whole and target.empty and declared and block.statistics.rows == 0:
+        return None
+    return block
+
+
+def _kind(target: OutputTarget, output: Output[Frame]) -> Kind:
+    """Return whether an output is written as a base or as a delta."""
+    encoding = target.state.channel.encoding
+    kept = target.empty and isinstance(encoding, Custom) and output.production is Production.DELTA
+    if not kept and (output.replaces or (target.empty and key_of(encoding) and not output.derived)):
+        return Base(target.point)
+    return Delta(target.point - 1, target.point)
