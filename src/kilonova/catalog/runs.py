@@ -174,37 +174,44 @@ def commit(
     if not _end(tx, run, RunEvent.COMMIT, None, None):
         return LeaseExpired()
     for output in outputs:
-        if output.block is not None:
-            publish(tx, output.channel, output.block)
-            mark_merged(tx, output.merges, output.block.number)
-            _adopt_schema(tx, output)
-        reserved = tx.connection.execute(
-            select(tables.point.c.state).where(
-                tables.point.c.channel_id == channel_id(tx, output.channel),
-                tables.point.c.number == output.point,
-            )
-        ).scalar()
-        if reserved == PointState.RESERVED.value:
-            state = PointState.CANCELLED if output.block is None else PointState.FILLED
-            version = Version() if output.block is None else output.version
-            resolve_point(tx, output.channel, output.point, state, version)
-        tx.connection.execute(
-            insert(tables.run_output).values(
-                run_id=run,
-                channel_id=channel_id(tx, output.channel),
-                point=output.point,
-                block_id=None if output.block is None else output.block.number,
-                task=output.task,
-                reason=output.reason,
-                seconds=output.seconds,
-                method=None if output.method is None else output.method.value,
-                change_bytes=None if output.input_size is None else output.input_size.change,
-                whole_bytes=None if output.input_size is None else output.input_size.whole,
-                moved=None if output.input_size is None else output.input_size.moved,
-                estimates=codec.estimates_to_json(output.estimates) if output.estimates else None,
-            )
-        )
+        _publish_output(tx, run, output)
     _release(tx, run)
+    _record_inputs(tx, run, tuple(inputs))
+    for advance in advances:
+        move_cursors(tx, advance.task, advance.logic, advance.points)
+    return Committed()
+
+
+def _publish_output(tx: Transaction, run: int, output: RunOutput) -> None:
+    """Publish the block of an output, resolve its point, and record it."""
+    channel, block, size = channel_id(tx, output.channel), output.block, output.input_size
+    if block is not None:
+        publish(tx, output.channel, block)
+        mark_merged(tx, output.merges, block.number)
+        _adopt_schema(tx, output)
+    point = tables.point.c.channel_id == channel, tables.point.c.number == output.point
+    if tx.connection.execute(select(tables.point.c.state).where(*point)).scalar() == PointState.RESERVED.value:
+        state = PointState.CANCELLED if block is None else PointState.FILLED
+        resolve_point(tx, output.channel, output.point, state, Version() if block is None else output.version)
+    tx.connection.execute(
+        insert(tables.run_output).values(
+            run_id=run,
+            channel_id=channel,
+            point=output.point,
+            block_id=None if block is None else block.number,
+            task=output.task,
+            reason=output.reason,
+            seconds=output.seconds,
+            method=None if output.method is None else output.method.value,
+            change_bytes=None if size is None else size.change,
+            whole_bytes=None if size is None else size.whole,
+            moved=None if size is None else size.moved,
+            estimates=codec.estimates_to_json(output.estimates) if output.estimates else None,
+        )
+    )
+
+
+def _record_inputs(tx: Transaction, run: int, inputs: Sequence[RunInput]) -> None:
     for item in inputs:
         tx.connection.execute(
             insert(tables.run_input).values(
@@ -222,9 +229,6 @@ def commit(
             insert(tables.run_input_block),
             [{"run_id": run, "task": task, "block_id": block} for task, block in sorted(blocks)],
         )
-    for advance in advances:
-        move_cursors(tx, advance.task, advance.logic, advance.points)
-    return Committed()
 
 
 def _adopt_schema(tx: Transaction, output: RunOutput) -> None:

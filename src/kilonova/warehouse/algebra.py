@@ -113,28 +113,12 @@ def merge(
                 *(F.when(touched, column(n, "d")).otherwise(column(n, "b")).alias(n) for n in names)
             )
         case Increment(key, _):
-            measures = _others(schema, key)
-            met = _met(base, delta, key, strategy)
-            added = met.select(
-                *(F.coalesce(column(name, "b"), column(name, "d")).alias(name) for name in key),
-                *(
-                    (_zeroed(name, "b", schema) + _zeroed(name, "d", schema)).cast(schema.type_of(name)).alias(name)
-                    for name in measures
-                ),
-            )
-            return conform(added.where(_any_nonzero(measures)), schema)
+            return _combined(_met(base, delta, key, strategy), key, schema, lambda before, change: before + change)
         case Columns(key):
             met = _met(base, delta, key, strategy).where(~F.coalesce(column("_deleted", "d"), F.lit(False)))
-            return met.select(
-                *(
-                    (
-                        F.coalesce(column(n, "b"), column(n, "d"))
-                        if n in key
-                        else F.when(_sets(n, "d"), column(n, "d")).otherwise(column(n, "b"))
-                    ).alias(n)
-                    for n in names
-                )
-            )
+            keys = {n: F.coalesce(column(n, "b"), column(n, "d")) for n in key}
+            others = {n: F.when(_sets(n, "d"), column(n, "d")).otherwise(column(n, "b")) for n in names if n not in key}
+            return met.select(*((keys | others)[n].alias(n) for n in names))
         case Custom(key, name):
             apply = over_many(functions(name).merge)
             position = POSITION if POSITION in delta.columns else None
@@ -168,47 +152,13 @@ def diff(old: DataFrame, new: DataFrame, encoding: Encoding, schema: Schema, fun
             )
             return repeated(checked, schema)
         case Upsert(key):
-            met = _both(old, new, key)
-            gone = column("_in_d").isNull()
-            changed = gone | column("_in_b").isNull() | _differ(_others(schema, key), new)
-            return (
-                met.where(changed)
-                .select(
-                    *(F.coalesce(column(n, "d"), column(n, "b")).alias(n) for n in key),
-                    *(column(n, "d").alias(n) for n in _others(schema, key)),
-                    gone.alias("_deleted"),
-                )
-                .select(*map(column, (*schema.names, "_deleted")))
-            )
+            return _changed_rows(old, new, key, schema)
         case Changes():
             return _difference(old, new, schema)
         case Increment(key, _):
-            measures = _others(schema, key)
-            met = _met(old, new, key).select(
-                *(F.coalesce(column(name, "b"), column(name, "d")).alias(name) for name in key),
-                *(
-                    (_zeroed(name, "d", schema) - _zeroed(name, "b", schema)).cast(schema.type_of(name)).alias(name)
-                    for name in measures
-                ),
-            )
-            return conform(met.where(_any_nonzero(measures)), schema)
+            return _combined(_met(old, new, key), key, schema, lambda before, after: after - before)
         case Columns(key):
-            met = _both(old, new, key)
-            gone, fresh = column("_in_d").isNull(), column("_in_b").isNull()
-            others = _others(schema, key)
-            every = F.array(*map(F.lit, others)).cast("array<string>")
-            changed = F.array_compact(F.array(*(F.when(_differ((n,), new), F.lit(n)) for n in others))).cast(
-                "array<string>"
-            )
-            rows = met.select(
-                *(F.coalesce(column(n, "d"), column(n, "b")).alias(n) for n in key),
-                *(column(n, "d").alias(n) for n in others),
-                gone.alias("_deleted"),
-                F.when(gone, F.lit(None)).when(fresh, every).otherwise(changed).alias("_set"),
-                fresh.alias("_fresh"),
-            )
-            effective = rows.where(column("_deleted") | column("_fresh") | (F.size("_set") > 0))
-            return effective.select(*map(column, (*schema.names, "_deleted", "_set")))
+            return _changed_columns(old, new, key, schema)
         case Custom(key, name):
             find = getattr(functions(name), "diff", None)
             if find is None:
@@ -216,15 +166,61 @@ def diff(old: DataFrame, new: DataFrame, encoding: Encoding, schema: Schema, fun
                     f"the custom encoding {name} has no diff, which is needed to compute its changes",
                     hint="Give its functions a diff, or read the channel with ALL",
                 )
-            wanted = delta_schema(encoding, schema)
 
             def found(*sides: Rows) -> Rows:
                 one, two = sides if len(sides) == 2 else (*sides, [])
                 return [] if _alike(one, two) else list(find(one, two))
 
-            return per_key(old, new, key, wanted, found)
+            return per_key(old, new, key, delta_schema(encoding, schema), found)
         case _:
             assert_never(encoding)
+
+
+def _combined(
+    met: DataFrame, key: tuple[str, ...], schema: Schema, combine: Callable[[Column, Column], Column]
+) -> DataFrame:
+    """Return joined rows of an increment channel with their measures combined; keys that become zero are absent."""
+    measures = _others(schema, key)
+    combined = met.select(
+        *(F.coalesce(column(name, "b"), column(name, "d")).alias(name) for name in key),
+        *(
+            combine(_zeroed(name, "b", schema), _zeroed(name, "d", schema)).cast(schema.type_of(name)).alias(name)
+            for name in measures
+        ),
+    )
+    return conform(combined.where(_any_nonzero(measures)), schema)
+
+
+def _changed_rows(old: DataFrame, new: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
+    """Return the upsert delta that leads from one relation to another."""
+    others, gone = _others(schema, key), column("_in_d").isNull()
+    changed = gone | column("_in_b").isNull() | _differ(others, new)
+    rows = (
+        _both(old, new, key)
+        .where(changed)
+        .select(
+            *(F.coalesce(column(n, "d"), column(n, "b")).alias(n) for n in key),
+            *(column(n, "d").alias(n) for n in others),
+            gone.alias("_deleted"),
+        )
+    )
+    return rows.select(*map(column, (*schema.names, "_deleted")))
+
+
+def _changed_columns(old: DataFrame, new: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
+    """Return the columns delta that leads from one relation to another."""
+    others, gone, fresh = _others(schema, key), column("_in_d").isNull(), column("_in_b").isNull()
+    every = F.array(*map(F.lit, others)).cast("array<string>")
+    changed = F.array_compact(F.array(*(F.when(_differ((n,), new), F.lit(n)) for n in others))).cast("array<string>")
+    rows = _both(old, new, key).select(
+        *(F.coalesce(column(n, "d"), column(n, "b")).alias(n) for n in key),
+        *(column(n, "d").alias(n) for n in others),
+        gone.alias("_deleted"),
+        F.when(gone, F.lit(None)).when(fresh, every).otherwise(changed).alias("_set"),
+        fresh.alias("_fresh"),
+    )
+    effective = rows.where(column("_deleted") | column("_fresh") | (F.size("_set") > 0))
+    return effective.select(*map(column, (*schema.names, "_deleted", "_set")))
 
 
 def strong(
