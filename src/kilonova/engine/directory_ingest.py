@@ -158,43 +158,44 @@ def ingest_batch(
             participants=(FilesClaim(channel, tuple(one.path for one in found)),),
         )
 
-    def work(begun: ActiveRun[IngestPlan]) -> FileResults:
-        plan, point = begun.plan, begun.points[channel]
-        begun.notify(RunStarted(run=begun.run, steps=(channel,)))
-        reason = f"from {_source(plan.files, plan.directory)}"
-        begun.notify(StepStarted(run=begun.run, step=channel, reason=reason))
-        began = time.monotonic()
+    return execute_run(environment, prepare, lambda run: _ingest(run, base, channel, write))
 
-        def attempt(some: Sequence[ReadyFile]) -> Block | None:
-            try:
-                block = write(plan, some, point, begun.name_block(channel))
-            except KilonovaError:
-                _check_unchanged(some, base)
-                raise
+
+def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes) -> FileResults:
+    """Write a block of the files of a run that can be read together, and return the outcome of each file."""
+    plan, point = run.plan, run.points[channel]
+    run.notify(RunStarted(run=run.run, steps=(channel,)))
+    run.notify(StepStarted(run=run.run, step=channel, reason=f"from {_source(plan.files, plan.directory)}"))
+    began = time.monotonic()
+
+    def attempt(some: Sequence[ReadyFile]) -> Block | None:
+        try:
+            block = write(plan, some, point, run.name_block(channel))
+        except KilonovaError:
             _check_unchanged(some, base)
-            return block
+            raise
+        _check_unchanged(some, base)
+        return block
 
-        urls = {name: one for one in plan.files for name in (one.path, _spark_url(one, base))}
-        with begun.step(channel):
-            sifted = bisect_batch(plan.files, attempt, lambda error: urls.get(error.path or ""))
-        seconds = time.monotonic() - began
-        rows = None if sifted.result is None else sifted.result.statistics.rows
-        begun.notify(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
-        source = _source(sifted.taken or plan.files, plan.directory)
-        outcomes = (
-            *(FileOutcome(one.path, FileState.INGESTED) for one in sifted.taken),
-            *(FileOutcome(one.path, FileState.QUARANTINED, _file_error(error)) for one, error in sifted.aside),
-            *(FileOutcome(one.path, None) for one in sifted.moved),
-        )
-        return FileResults(
-            inputs=(),
-            outputs=(ingest_results(channel, point, sifted.result, source, seconds),),
-            advances=(),
-            participants=(FilesResolution(channel, outcomes),),
-            file_outcomes=outcomes,
-        )
-
-    return execute_run(environment, prepare, work)
+    urls = {name: one for one in plan.files for name in (one.path, _spark_url(one, base))}
+    with run.step(channel):
+        batch = bisect_batch(plan.files, attempt, lambda error: urls.get(error.path or ""))
+    seconds = time.monotonic() - began
+    rows = None if batch.result is None else batch.result.statistics.rows
+    run.notify(StepEnded(run=run.run, step=channel, rows=rows, seconds=seconds))
+    outcomes = (
+        *(FileOutcome(one.path, FileState.INGESTED) for one in batch.taken),
+        *(FileOutcome(one.path, FileState.QUARANTINED, _file_error(error)) for one, error in batch.aside),
+        *(FileOutcome(one.path, None) for one in batch.moved),
+    )
+    source = _source(batch.taken or plan.files, plan.directory)
+    return FileResults(
+        inputs=(),
+        outputs=(ingest_results(channel, point, batch.result, source, seconds),),
+        advances=(),
+        participants=(FilesResolution(channel, outcomes),),
+        file_outcomes=outcomes,
+    )
 
 
 def _first_batch(found: Sequence[ReadyFile], most: int) -> Iterator[ReadyFile]:
@@ -222,7 +223,7 @@ def _rows(
 ) -> DataFrame:
     """Return the rows of files, which may be of several formats."""
 
-    def told(one: ReadyFile) -> str:
+    def format_of_file(one: ReadyFile) -> str:
         format = directory.format or format_of(one.path)
         if format is None:
             raise InputError(
@@ -231,7 +232,7 @@ def _rows(
         return format
 
     frames = []
-    for format, group in groupby(sorted(some, key=told), key=told):
+    for format, group in groupby(sorted(some, key=format_of_file), key=format_of_file):
         members = list(group)
         found = FileSet(
             urls=tuple(_spark_url(one, base) for one in members),
