@@ -118,7 +118,7 @@ def test_a_file_that_changed_after_its_ingest_is_reported_once_and_stays(catalog
     with catalog.writing() as tx:
         runs.commit(tx, run, inputs=(), outputs=(), advances=())
         files.resolve_files(tx, run, "orders", [FileOutcome("a", FileState.INGESTED)])
-        files.record(tx, "orders", {"a": (Fingerprint(9, NOON), FileDecision.TELL)})
+        files.record(tx, "orders", {"a": (Fingerprint(9, NOON), FileDecision.REPORT)})
     with catalog.reading() as tx:
         known = files.known(tx, "orders", ["a"])["a"]
     assert (known.state, known.fingerprint, known.told) == (FileState.INGESTED, MARK, True)

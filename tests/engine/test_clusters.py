@@ -127,7 +127,7 @@ def counted(numbers: kn.New) -> kn.Delta:
 
 def hear(telling):
     if isinstance(telling, ProgressUpdated):
-        for going in telling.headway.going:
+        for going in telling.progress.going:
             if going.step == "counted" and going.amount.done and going.amount.total >= 6:
                 go.touch()
 

@@ -192,6 +192,6 @@ def test_the_progress_of_a_run_is_in_the_catalog_while_it_runs(
         assert run.result() is not None
     assert project.run_detail(2).run.progress is None
     told: list[RunProgress] = [
-        notification.headway for notification in heard if isinstance(notification, ProgressUpdated)
+        notification.progress for notification in heard if isinstance(notification, ProgressUpdated)
     ]
-    assert any(going.amount.total == 6 for headway in told for going in headway.going)
+    assert any(going.amount.total == 6 for progress in told for going in progress.going)

@@ -12,7 +12,7 @@ from kilonova.errors import InputError, KeyViolation, KilonovaError, StorageFail
 from kilonova.model.watched_file import FileState, Fingerprint
 from kilonova.schedule.file_selection import (
     DOUBT,
-    MOST_ASIDE,
+    MAX_QUARANTINED,
     FileDecision,
     FileRecord,
     FilesChanged,
@@ -50,12 +50,12 @@ def test_a_file_is_complete_only_if_it_was_seen_to_stay_as_it_is(looks: list[tup
     st.sampled_from(FileState), st.booleans(), st.booleans(), st.booleans(), st.timedeltas(timedelta(), timedelta(1))
 )
 def test_only_changed_files_are_classified_again(
-    state: FileState, changed: bool, told: bool, held: bool, age: timedelta
+    state: FileState, changed: bool, reported: bool, held: bool, age: timedelta
 ) -> None:
-    known = FileRecord(state=state, fingerprint=seen(1), since=NOON, told=told, held=held)
+    known = FileRecord(state=state, fingerprint=seen(1), since=NOON, reported=reported, held=held)
     verdict = classify(seen(2 if changed else 1), known, NOON + age, SETTLE)
     if state is FileState.INGESTED:
-        assert verdict is (FileDecision.TELL if changed and not told else None)
+        assert verdict is (FileDecision.REPORT if changed and not reported else None)
     elif changed:
         assert verdict is (None if held else FileDecision.WAIT)
     else:
@@ -99,14 +99,14 @@ def test_all_that_can_be_taken_is_taken_in_order(files: list[tuple[int, str]], b
     left = items
     while left:
         sifted = bisect_batch(left, attempt, blamed)  # type: ignore[arg-type]
-        assert len(sifted.taken) + len(sifted.aside) + len(sifted.moved) + len(sifted.left) == len(left)
-        assert len(sifted.left) < len(left)
-        assert len(sifted.aside) <= MOST_ASIDE
-        assert (sifted.result or []) == [item[0] for item in sifted.taken]
-        blocks.append([item[0] for item in sifted.taken])
-        aside += [item[0] for item, _ in sifted.aside]
-        moved += [item[0] for item in sifted.moved]
-        left = list(sifted.left)
+        assert len(sifted.ingested) + len(sifted.quarantined) + len(sifted.changed) + len(sifted.postponed) == len(left)
+        assert len(sifted.postponed) < len(left)
+        assert len(sifted.quarantined) <= MAX_QUARANTINED
+        assert (sifted.result or []) == [item[0] for item in sifted.ingested]
+        blocks.append([item[0] for item in sifted.ingested])
+        aside += [item[0] for item, _ in sifted.quarantined]
+        moved += [item[0] for item in sifted.changed]
+        left = list(sifted.postponed)
     taken = [number for block in blocks for number in block]
     assert taken == [number for number, _, kind in items if kind == "good"]
     assert sorted(aside) == [number for number, _, kind in items if kind == "bad"]
@@ -132,6 +132,6 @@ def test_one_bad_file_is_found_in_few_attempts(count: int, data: st.DataObject) 
             raise InputError("it is bad")
 
     sifted = bisect_batch(range(count), attempt, lambda _: None)  # type: ignore[arg-type]
-    assert [item for item, _ in sifted.aside] == [bad]
-    assert len(sifted.taken) == count - 1
+    assert [item for item, _ in sifted.quarantined] == [bad]
+    assert len(sifted.ingested) == count - 1
     assert len(attempts) <= count.bit_length() + 3

@@ -339,14 +339,14 @@ def state_from_json(value: list[list[Any]]) -> TriggerState:
     )
 
 
-def headway_to_json(headway: RunProgress) -> dict[str, Any]:
+def progress_to_json(progress: RunProgress) -> dict[str, Any]:
     """Encode the progress of a run, with [step, done, total] of each running step."""
-    going = [[each.step, each.amount.done, each.amount.total] for each in headway.going]
-    return {"steps": headway.steps, "ended": headway.ended, "going": going}
+    going = [[each.step, each.amount.done, each.amount.total] for each in progress.going]
+    return {"steps": progress.steps, "ended": progress.ended, "going": going}
 
 
-def headway_from_json(value: dict[str, Any]) -> RunProgress:
-    """Decode the output of `headway_to_json`."""
+def progress_from_json(value: dict[str, Any]) -> RunProgress:
+    """Decode the output of `progress_to_json`."""
     going = tuple(StepProgress(step, TaskCount(done, total)) for step, done, total in value["going"])
     return RunProgress(steps=value["steps"], ended=value["ended"], going=going)
 

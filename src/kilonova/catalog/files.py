@@ -31,7 +31,7 @@ BATCH = 500
 
 _UNTAKEN = [FileState.SETTLING.value, FileState.READY.value, FileState.QUARANTINED.value]
 
-_HELD = exists().where(tables.run.c.id == tables.file.c.run_id, tables.run.c.state == RunState.RUNNING.value)
+_CLAIMED = exists().where(tables.run.c.id == tables.file.c.run_id, tables.run.c.state == RunState.RUNNING.value)
 
 
 # Scanning
@@ -76,10 +76,10 @@ def due_for_scan(tx: Transaction) -> list[str]:
     return list(tx.connection.execute(query.order_by(tables.channel.c.next_scan)).scalars())
 
 
-def next_scan(tx: Transaction, but: Collection[str] = ()) -> datetime | None:
-    """Return the time of the next scan, except those of the channels in `but`; None if no directory is watched."""
+def next_scan(tx: Transaction, excluded: Collection[str] = ()) -> datetime | None:
+    """Return the time of the next scan, except those of the channels in `excluded`; None if no directory is watched."""
     table = tables.channel
-    return tx.connection.execute(select(func.min(table.c.next_scan)).where(table.c.name.not_in(but))).scalar()
+    return tx.connection.execute(select(func.min(table.c.next_scan)).where(table.c.name.not_in(excluded))).scalar()
 
 
 def any_settling(tx: Transaction) -> bool:
@@ -173,14 +173,16 @@ def known(tx: Transaction, channel: str, paths: Collection[str]) -> dict[str, Fi
     keys = {key_of(path): path for path in paths}
     file = tables.file.c
     columns = (file.key, file.state, file.size, file.modified, file.tag, file.since, file.changed)
-    query = select(*columns, _HELD.label("held")).where(file.channel_id == channel_id(tx, channel), file.key.in_(keys))
+    query = select(*columns, _CLAIMED.label("held")).where(
+        file.channel_id == channel_id(tx, channel), file.key.in_(keys)
+    )
     rows = tx.connection.execute(query)
     return {
         keys[row.key]: FileRecord(
             state=FileState(row.state),
             fingerprint=_fingerprint(row),
             since=row.since,
-            told=row.changed is not None,
+            reported=row.changed is not None,
             held=row.held,
         )
         for row in rows
@@ -195,23 +197,23 @@ def uningested(tx: Transaction, channel: str) -> set[str]:
     return set(tx.connection.execute(query).scalars())
 
 
-def record(tx: Transaction, channel: str, verdicts: Mapping[str, tuple[Fingerprint, FileDecision]]) -> None:
+def record(tx: Transaction, channel: str, decisions: Mapping[str, tuple[Fingerprint, FileDecision]]) -> None:
     """Record the decisions on scanned files, and an event for those that changed after they were ingested.
 
     Args:
         tx: the writing transaction in which the decisions were made.
         channel: the channel.
-        verdicts: the fingerprints and decisions, by path.
+        decisions: the fingerprints and decisions, by path.
     """
     number = channel_id(tx, channel)
-    late = [path for path, (_, verdict) in verdicts.items() if verdict is FileDecision.TELL]
+    late = [path for path, (_, decision) in decisions.items() if decision is FileDecision.REPORT]
     for path in late:
         tx.connection.execute(update(tables.file).where(*_one(number, path)).values(changed=tx.now))
     if late:
         others = f", and {len(late) - 1} others" if len(late) > 1 else ""
         text = f"{channel}: {late[0]}{others}: changed after being ingested; the change is not ingested"
         events.record(tx, EventKind.FILE_CHANGED, channels=[channel], text=text)
-    seen = {path: item for path, item in verdicts.items() if item[1] is not FileDecision.TELL}
+    seen = {path: item for path, item in decisions.items() if item[1] is not FileDecision.REPORT}
     keys = [key_of(path) for path in seen]
     tx.connection.execute(delete(tables.file).where(tables.file.c.channel_id == number, tables.file.c.key.in_(keys)))
     rows = [
@@ -219,13 +221,13 @@ def record(tx: Transaction, channel: str, verdicts: Mapping[str, tuple[Fingerpri
             "channel_id": number,
             "key": key_of(path),
             "path": path,
-            "state": (FileState.READY if verdict is FileDecision.READY else FileState.SETTLING).value,
+            "state": (FileState.READY if decision is FileDecision.READY else FileState.SETTLING).value,
             "size": fingerprint.size,
             "modified": fingerprint.modified,
             "tag": fingerprint.tag,
             "since": tx.now,
         }
-        for path, (fingerprint, verdict) in seen.items()
+        for path, (fingerprint, decision) in seen.items()
     ]
     if rows:
         tx.connection.execute(insert(tables.file), rows)
@@ -254,7 +256,7 @@ def set_watched_directory(tx: Transaction, channel: str, watch: WatchedDirectory
 
 def _free(channel: int) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions for files of a channel that were not ingested and that no run is reading."""
-    return tables.file.c.channel_id == channel, tables.file.c.state.in_(_UNTAKEN), ~_HELD
+    return tables.file.c.channel_id == channel, tables.file.c.state.in_(_UNTAKEN), ~_CLAIMED
 
 
 # Ingesting
@@ -272,7 +274,7 @@ def ready_files(tx: Transaction, channel: str, limit: int) -> list[ReadyFile]:
     """Return the next files to ingest, by modification time; none while a running run has claimed some."""
     number = channel_id(tx, channel)
     mine = and_(tables.file.c.channel_id == number, tables.file.c.state == FileState.READY.value)
-    if tx.connection.execute(select(tables.file.c.key).where(mine, _HELD).limit(1)).first() is not None:
+    if tx.connection.execute(select(tables.file.c.key).where(mine, _CLAIMED).limit(1)).first() is not None:
         return []
     query = select(tables.file).where(mine).order_by(tables.file.c.modified, tables.file.c.path).limit(limit)
     return [ReadyFile(row.path, _fingerprint(row)) for row in tx.connection.execute(query)]
@@ -289,7 +291,7 @@ def claim_files(tx: Transaction, run: int, channel: str, paths: Sequence[str]) -
         )
 
 
-def resolve_files(tx: Transaction, run: int, channel: str, file_outcomes: Sequence[FileOutcome]) -> None:
+def resolve_files(tx: Transaction, run: int, channel: str, outcomes: Sequence[FileOutcome]) -> None:
     """Record the outcomes of the files of a run, in the transaction that publishes it.
 
     Raises:
@@ -301,29 +303,29 @@ def resolve_files(tx: Transaction, run: int, channel: str, file_outcomes: Sequen
         tables.file.c.run_id == run,
         tables.file.c.state == FileState.READY.value,
     )
-    taken = [key_of(fate.path) for fate in file_outcomes if fate.state is FileState.INGESTED]
+    ingested = [key_of(outcome.path) for outcome in outcomes if outcome.state is FileState.INGESTED]
     count = 0
-    for some in _batches(taken):
+    for some in _batches(ingested):
         values = {"state": FileState.INGESTED.value, "since": tx.now}
         count += tx.connection.execute(
             update(tables.file).where(mine, tables.file.c.key.in_(some)).values(**values)
         ).rowcount
-    for fate in file_outcomes:
-        where = and_(mine, tables.file.c.key == key_of(fate.path))
-        match fate.state:
+    for outcome in outcomes:
+        where = and_(mine, tables.file.c.key == key_of(outcome.path))
+        match outcome.state:
             case FileState.QUARANTINED:
-                values = {"state": FileState.QUARANTINED.value, "since": tx.now, "error": fate.error}
+                values = {"state": FileState.QUARANTINED.value, "since": tx.now, "error": outcome.error}
                 count += tx.connection.execute(update(tables.file).where(where).values(**values)).rowcount
                 events.record(
                     tx,
                     EventKind.FILE_QUARANTINED,
                     run=run,
                     channels=[channel],
-                    text=f"{channel}: {fate.path}: {fate.error}",
+                    text=f"{channel}: {outcome.path}: {outcome.error}",
                 )
             case None:
                 count += tx.connection.execute(delete(tables.file).where(where)).rowcount
-    if count != len(file_outcomes):
+    if count != len(outcomes):
         raise BrokenInvariant("a run did not hold all files that it read", run=run, channel=channel)
 
 

@@ -154,7 +154,7 @@ def note_progress(tx: Transaction, run: int, progress: RunProgress) -> None:
     tx.connection.execute(
         update(tables.run)
         .where(tables.run.c.id == run, tables.run.c.state == RunState.RUNNING.value)
-        .values(progress=codec.headway_to_json(progress))
+        .values(progress=codec.progress_to_json(progress))
     )
 
 
@@ -435,7 +435,7 @@ def run_from(row: Row[Any]) -> Run:
         lease_until=row.lease_until,
         error=row.error,
         binding=row.binding,
-        progress=None if row.progress is None else codec.headway_from_json(row.progress),
+        progress=None if row.progress is None else codec.progress_from_json(row.progress),
     )
 
 

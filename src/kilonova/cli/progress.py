@@ -95,8 +95,8 @@ class ProgressDisplay:
                 err.print(f"  {step}: attempt {attempt} failed, retrying: {error}", style="yellow")
             case StepRecomputed(step=step, error=error):
                 err.print(f"  {step}: the incremental refresh failed, doing a full refresh: {error}", style="yellow")
-            case ProgressUpdated(headway=headway):
-                for going in headway.going:
+            case ProgressUpdated(progress=progress):
+                for going in progress.going:
                     if going.step in self._steps and going.amount.total:
                         amount = going.amount
                         self._progress.update(self._steps[going.step], completed=amount.done, total=amount.total)

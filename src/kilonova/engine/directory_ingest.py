@@ -184,11 +184,11 @@ def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes)
     rows = None if batch.result is None else batch.result.statistics.rows
     run.notify(StepEnded(run=run.run, step=channel, rows=rows, seconds=seconds))
     outcomes = (
-        *(FileOutcome(one.path, FileState.INGESTED) for one in batch.taken),
-        *(FileOutcome(one.path, FileState.QUARANTINED, _file_error(error)) for one, error in batch.aside),
-        *(FileOutcome(one.path, None) for one in batch.moved),
+        *(FileOutcome(one.path, FileState.INGESTED) for one in batch.ingested),
+        *(FileOutcome(one.path, FileState.QUARANTINED, _file_error(error)) for one, error in batch.quarantined),
+        *(FileOutcome(one.path, None) for one in batch.changed),
     )
-    source = _source(batch.taken or plan.files, plan.directory)
+    source = _source(batch.ingested or plan.files, plan.directory)
     return FileResults(
         inputs=(),
         outputs=(ingest_results(channel, point, batch.result, source, seconds),),

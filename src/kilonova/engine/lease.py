@@ -15,7 +15,7 @@ from types import TracebackType
 from kilonova.catalog import runs
 from kilonova.catalog.database import Catalog
 
-_LOOK = 1.0
+_CHECK_INTERVAL = 1.0
 """Seconds between checks whether the run was ended elsewhere."""
 
 
@@ -51,17 +51,17 @@ class Lease:
     def _beat(self) -> None:
         third = self._length.total_seconds() / 3
         beaten = time.monotonic()
-        goes_on = True
-        while not self._ended.wait(min(_LOOK, third)):
+        running = True
+        while not self._ended.wait(min(_CHECK_INTERVAL, third)):
             try:
-                if goes_on and time.monotonic() >= beaten + third:
+                if running and time.monotonic() >= beaten + third:
                     with self._catalog.writing() as tx:
-                        goes_on = runs.renew_lease(tx, self._run, self._length)
+                        running = runs.renew_lease(tx, self._run, self._length)
                     beaten = time.monotonic()
-                elif goes_on:
+                elif running:
                     with self._catalog.reading() as tx:
-                        goes_on = runs.is_running(tx, self._run)
-                if not goes_on:
+                        running = runs.is_running(tx, self._run)
+                if not running:
                     self._lost()
             except Exception:  # the next heartbeat may succeed; the commit decides whether the lease is still valid
                 continue

@@ -84,7 +84,7 @@ class ProgressUpdated:
     """Notification of a run's progress, about once a second while it changes."""
 
     run: int
-    headway: RunProgress
+    progress: RunProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,5 +110,5 @@ RunNotification = (
 Listener = Callable[[RunNotification], None]
 
 
-def no_listener(_telling: RunNotification) -> None:
+def no_listener(_notification: RunNotification) -> None:
     """Ignore a notification; a listener for callers that need none."""

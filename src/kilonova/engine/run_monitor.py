@@ -33,16 +33,16 @@ from kilonova.model.progress import RunProgress, StepProgress, TaskCount
 
 _logger = logging.getLogger(__name__)
 
-_FIRST = 0.2
+_FIRST_LOG = 0.2
 """Seconds until the log is written for the first time."""
 
-_LOOK = 1.0
+_POLL_INTERVAL = 1.0
 """Seconds between polls of Spark's progress."""
 
-_NOTE = 2.0
+_PROGRESS_INTERVAL = 2.0
 """Seconds between updates of the progress in the catalog."""
 
-_KEEP = 3.0
+_LOG_INTERVAL = 3.0
 """Seconds between writes of the log."""
 
 
@@ -71,20 +71,20 @@ class RunMonitor:
         self._run = run
         self._began = began
         self._log = RunLogEntries()
-        self._kept = 0
-        self._complained = False
+        self._written = 0
+        self._warned = False
         self._steps = 0
         self._ended = 0
-        self._going: dict[str, JobHandle] = {}
-        self._told: list[BaseException] = []
+        self._jobs: dict[str, JobHandle] = {}
+        self._reported: list[BaseException] = []
         self._lock = threading.Lock()
         self.stopped = threading.Event()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._attend, name=f"attendance-{run}", daemon=True)
-        self._listening = ExitStack()
+        self._thread = threading.Thread(target=self._poll, name=f"monitor-{run}", daemon=True)
+        self._capture = ExitStack()
 
     def __enter__(self) -> RunMonitor:
-        self._listening.enter_context(install_capture())
+        self._capture.enter_context(install_capture())
         self._thread.start()
         return self
 
@@ -93,7 +93,7 @@ class RunMonitor:
     ) -> None:
         self._over.set()
         self._thread.join()
-        self._listening.close()
+        self._capture.close()
 
     def note(self, text: str) -> None:
         """Add an entry about the run as a whole to its log."""
@@ -120,30 +120,30 @@ class RunMonitor:
         """
         check_running(self.stopped, self._run)
 
-        def heard(source: str, text: str) -> None:
+        def log(source: str, text: str) -> None:
             self._log.add(self._catalog.clock(), name, text, source)
 
-        with self._counting(f"run {self._run}: {name}") as jobs, capture_output(heard):
+        with self._counting(f"run {self._run}: {name}") as jobs, capture_output(log):
             with self._lock:
-                self._going[name] = jobs
+                self._jobs[name] = jobs
             try:
                 yield
             except BaseException as error:
                 if not (self.stopped.is_set() or isinstance(error, LeaseLost)):  # else the step did not fail
-                    self._told.append(error)
+                    self._reported.append(error)
                     with suppress(Exception):
                         self.notify(StepFailed(run=self._run, step=name, error=format_error(error)))
                 raise
             finally:
                 with self._lock:
-                    del self._going[name]
+                    del self._jobs[name]
 
     def stop(self) -> None:
         """Prevent further steps and interrupt the Spark jobs of running ones, because the run was ended elsewhere."""
         self.stopped.set()
         with self._lock:
-            going = list(self._going.values())
-        for jobs in going:
+            running = list(self._jobs.values())
+        for jobs in running:
             with suppress(Exception):
                 jobs.interrupt()
 
@@ -153,61 +153,63 @@ class RunMonitor:
             self.note("succeeded")
         elif isinstance(error, Cancelled):
             self.note("stopped")  # readers of the log get from the catalog who cancelled it
-        elif any(error is each for each in self._told):
+        elif any(error is each for each in self._reported):
             self.note(f"failed: {error!s}")
         else:
             self.note(f"failed: {format_error(error)}")
-        self._keep()
+        self._write_log()
 
-    def _headway(self) -> RunProgress | None:
+    def _progress(self) -> RunProgress | None:
         """Return the run's progress; None before its steps are known."""
         with self._lock:
-            steps, ended, going = self._steps, self._ended, dict(self._going)
+            steps, ended, running = self._steps, self._ended, dict(self._jobs)
         if not steps:
             return None
         return RunProgress(
-            steps=steps, ended=ended, going=tuple(StepProgress(name, _asked(each)) for name, each in going.items())
+            steps=steps,
+            ended=ended,
+            going=tuple(StepProgress(name, _task_count(each)) for name, each in running.items()),
         )
 
-    def _attend(self) -> None:
-        if self._over.wait(_FIRST):
+    def _poll(self) -> None:
+        if self._over.wait(_FIRST_LOG):
             return
-        self._keep()
-        told: RunProgress | None = None
+        self._write_log()
+        reported: RunProgress | None = None
         noted: RunProgress | None = None
-        note_at = keep_at = 0.0
-        while not self._over.wait(_LOOK):
-            now, headway = time.monotonic(), self._headway()
-            if headway is not None and headway != told:
-                told = headway
+        note_at = log_at = 0.0
+        while not self._over.wait(_POLL_INTERVAL):
+            now, progress = time.monotonic(), self._progress()
+            if progress is not None and progress != reported:
+                reported = progress
                 with suppress(Exception):  # a failing listener must not end the monitor
-                    self.notify(ProgressUpdated(run=self._run, headway=headway))
-            if headway is not None and headway != noted and now >= note_at:
-                noted, note_at = headway, now + _NOTE
-                self._note_progress(headway)
-            if now >= keep_at:
-                keep_at = now + _KEEP
-                self._keep()
+                    self.notify(ProgressUpdated(run=self._run, progress=progress))
+            if progress is not None and progress != noted and now >= note_at:
+                noted, note_at = progress, now + _PROGRESS_INTERVAL
+                self._note_progress(progress)
+            if now >= log_at:
+                log_at = now + _LOG_INTERVAL
+                self._write_log()
 
-    def _note_progress(self, headway: RunProgress) -> None:
+    def _note_progress(self, progress: RunProgress) -> None:
         try:
             with self._catalog.writing() as tx:
-                runs.note_progress(tx, self._run, headway)
+                runs.note_progress(tx, self._run, progress)
         except Exception as error:
             _logger.debug("the progress of run %s was not recorded: %s", self._run, error)
 
-    def _keep(self) -> None:
+    def _write_log(self) -> None:
         """Write the log, if entries were added."""
         count = self._log.count
-        if count == self._kept:
+        if count == self._written:
             return
         try:
             self._files.keep_log(self._run, self._began.date(), self._log.text())
-            self._kept = count
+            self._written = count
         except Exception as error:
-            if not self._complained:
+            if not self._warned:
                 _logger.warning("the log of run %s cannot be written: %s", self._run, error)
-            self._complained = True
+            self._warned = True
 
 
 def check_running(stopped: threading.Event, run: int) -> None:
@@ -220,7 +222,7 @@ def check_running(stopped: threading.Event, run: int) -> None:
         raise LeaseLost("the run was ended by another process", run=run)
 
 
-def _asked(jobs: JobHandle) -> TaskCount:
+def _task_count(jobs: JobHandle) -> TaskCount:
     """Return the number of Spark tasks done and known; zero if Spark does not answer."""
     try:
         return jobs.amount()

@@ -71,7 +71,8 @@ class SharedSteps:
         if isinstance(variant.logic, Query) or not all(target.free for target in targets):
             return None  # queries of views are compiled for their own channels
         ports = [
-            (port.name, port.mode, self._told(reading)) for port, reading in zip(variant.ports, readings, strict=True)
+            (port.name, port.mode, self._identity(reading))
+            for port, reading in zip(variant.ports, readings, strict=True)
         ]
         outputs = [
             (target.channel.schema, target.channel.encoding, target.channel.checks, target.anew, target.empty)
@@ -80,7 +81,7 @@ class SharedSteps:
         what = (variant.logic, variant.fingerprint, variant.productions, ports, outputs)
         return hashlib.sha256(repr(what).encode()).hexdigest()
 
-    def _told(self, reading: ReadPlan) -> object:
+    def _identity(self, reading: ReadPlan) -> object:
         match reading:
             case SnapshotRead(base=base, deltas=deltas):
                 blocks = [None if base is None else self._origin(base), *map(self._origin, deltas)]
@@ -88,9 +89,9 @@ class SharedSteps:
             case DeltaRead(deltas=deltas):
                 return "chain", reading.schema, reading.encoding, [self._origin(block) for block in deltas]
             case DiffRead(old=old, new=new):
-                return "diff", reading.encoding, self._told(old), self._told(new)
+                return "diff", reading.encoding, self._identity(old), self._identity(new)
             case ChangesRead(old=old, delta=delta):
-                return "strong", self._told(old), self._told(delta)
+                return "strong", self._identity(old), self._identity(delta)
             case _:
                 assert_never(reading)
 
@@ -123,15 +124,9 @@ class SharedSteps:
         try:
             blocks = do() if blocks is None else blocks
         except BaseException as error:
-            told = (
-                error
-                if isinstance(
-                    error,
-                    KilonovaError,
-                )
-                else KilonovaError(f"the run that computed it ended: {error!r}")
-            )
-            mine.set_exception(told)
+            is_ours = isinstance(error, KilonovaError)
+            failure = error if is_ours else KilonovaError(f"the run that computed it ended: {error!r}")
+            mine.set_exception(failure)
             raise
         with self._lock:
             for index, block in enumerate(blocks):

@@ -39,14 +39,14 @@ class FileRecord:
         state: its state.
         fingerprint: the fingerprint that was seen last, or ingested.
         since: the time since which it is unchanged.
-        told: whether a change after it was ingested has been reported.
+        reported: whether a change after it was ingested has been reported.
         held: whether a run is reading it.
     """
 
     state: FileState
     fingerprint: Fingerprint
     since: datetime
-    told: bool = False
+    reported: bool = False
     held: bool = False
 
 
@@ -55,7 +55,7 @@ class FileDecision(enum.Enum):
 
     WAIT = "wait"
     READY = "ready"
-    TELL = "tell"
+    REPORT = "report"
 
 
 def is_hidden(name: str) -> bool:
@@ -87,17 +87,17 @@ def classify(seen: Fingerprint, known: FileRecord | None, now: datetime, settle:
         case FileState.SETTLING if same:
             return FileDecision.READY if now - known.since >= settle else None
         case FileState.INGESTED:
-            return None if same or known.told else FileDecision.TELL
+            return None if same or known.reported else FileDecision.REPORT
         case FileState.SETTLING | FileState.READY | FileState.QUARANTINED:
             return None if same or known.held else FileDecision.WAIT
         case _:
             assert_never(known.state)
 
 
-UNFIT = (CheckFailed, EncodingError, KeyViolation, SchemaMismatch, InputError)
+DATA_ERRORS = (CheckFailed, EncodingError, KeyViolation, SchemaMismatch, InputError)
 """Errors caused by the files themselves rather than by the environment."""
 
-MOST_ASIDE = 8
+MAX_QUARANTINED = 8
 """Maximum number of files to quarantine before the rest is postponed: finding each may take many attempts."""
 
 Item = TypeVar("Item")
@@ -117,18 +117,18 @@ class BatchOutcome(Generic[Item, Result]):
     """Outcome of ingesting a batch of files.
 
     Attributes:
-        taken: the files ingested as one block.
+        ingested: the files ingested as one block.
         result: the result of the attempt with those; None if there are none.
-        aside: the files to quarantine, each with its error.
-        moved: the files that have changed.
-        left: the postponed files: they cannot be in one block with those ingested, or time ran out.
+        quarantined: the files to quarantine, each with its error.
+        changed: the files that have changed.
+        postponed: the postponed files: they cannot be in one block with those ingested, or time ran out.
     """
 
-    taken: tuple[Item, ...]
+    ingested: tuple[Item, ...]
     result: Result | None
-    aside: tuple[tuple[Item, KilonovaError], ...]
-    moved: tuple[Item, ...]
-    left: tuple[Item, ...]
+    quarantined: tuple[tuple[Item, KilonovaError], ...]
+    changed: tuple[Item, ...]
+    postponed: tuple[Item, ...]
 
 
 def bisect_batch(
@@ -142,33 +142,33 @@ def bisect_batch(
 
     Args:
         items: the files, in order.
-        attempt: writes a block of some files; raises one of `UNFIT` if that is impossible, or `FilesChanged`.
+        attempt: writes a block of some files; raises one of `DATA_ERRORS` if that is impossible, or `FilesChanged`.
         blamed: returns the file that an error names, if it names one.
     """
     left = list(items)
-    aside: list[tuple[Item, KilonovaError]] = []
-    moved: list[Item] = []
+    quarantined: list[tuple[Item, KilonovaError]] = []
+    changed: list[Item] = []
 
-    def told(taken: int, result: Result | None) -> BatchOutcome[Item, Result]:
+    def outcome(count: int, result: Result | None) -> BatchOutcome[Item, Result]:
         return BatchOutcome(
-            taken=tuple(left[:taken]),
+            ingested=tuple(left[:count]),
             result=result,
-            aside=tuple(aside),
-            moved=tuple(moved),
-            left=tuple(left[taken:]),
+            quarantined=tuple(quarantined),
+            changed=tuple(changed),
+            postponed=tuple(left[count:]),
         )
 
     def fails(some: Sequence[Item]) -> tuple[Result | None, KilonovaError | None]:
         try:
             return attempt(some), None
-        except UNFIT as error:
+        except DATA_ERRORS as error:
             return None, error
 
-    while left and len(aside) < MOST_ASIDE:
+    while left and len(quarantined) < MAX_QUARANTINED:
         try:
             result, error = fails(left)
             if error is None:
-                return told(len(left), result)
+                return outcome(len(left), result)
             suspect = blamed(error)
             alone = None if suspect not in left else fails([suspect])[1]
             if suspect is None or alone is None:
@@ -177,13 +177,13 @@ def bisect_batch(
                 if good:
                     alone = fails([suspect])[1]
                     if alone is None:
-                        return told(good, result)
-            aside.append((suspect, alone))
+                        return outcome(good, result)
+            quarantined.append((suspect, alone))
             left.remove(suspect)
-        except FilesChanged as changed:
-            moved += changed.items
-            left = [item for item in left if item not in changed.items]
-    return told(0, None)
+        except FilesChanged as error:
+            changed += error.items
+            left = [item for item in left if item not in error.items]
+    return outcome(0, None)
 
 
 def _longest(

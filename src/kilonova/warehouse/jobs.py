@@ -165,8 +165,10 @@ def undeleted(delta: DataFrame, key: tuple[str, ...]) -> DataFrame:
     """Return the rows of a delta that are not tombstones; null or duplicate keys, tombstones included, are an error."""
     rows = delta.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*map(column, key))))
     absent = reduce(or_, (column(name).isNull() for name in key))
-    told = F.concat(F.lit(f"{_KEY_VIOLATION}: "), F.to_json(F.struct(*map(column, key)), {"ignoreNullFields": "false"}))
-    refused = F.when(absent | (column("_same") > 1), F.raise_error(told).cast("boolean"))
+    message = F.concat(
+        F.lit(f"{_KEY_VIOLATION}: "), F.to_json(F.struct(*map(column, key)), {"ignoreNullFields": "false"})
+    )
+    refused = F.when(absent | (column("_same") > 1), F.raise_error(message).cast("boolean"))
     return rows.where(refused.otherwise(~column("_deleted"))).drop("_same")
 
 

@@ -375,9 +375,9 @@ class Warehouse:
             StorageFailed: the block cannot be copied.
         """
         self.storage.copy(block.name, name)
-        stored, told = self.storage.recorded(name), block.statistics
+        stored, expected = self.storage.recorded(name), block.statistics
         found = (sum(file.rows for file in stored), sum(file.size for file in stored), len(stored))
-        if found != (told.rows, told.bytes, told.files) or block.stored not in (None, stored):
+        if found != (expected.rows, expected.bytes, expected.files) or block.stored not in (None, stored):
             return None
         return replace(block, number=name.number, suffix=name.suffix, kind=kind, stored=stored, manifest=None)
 

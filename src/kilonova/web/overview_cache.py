@@ -47,8 +47,8 @@ def task_status(task: TaskSummary, overview: Overview) -> StatusBadge:
     """Return the status of a task."""
     binding = overview.bindings.get(task.binding)
     if task.running is not None:
-        headway = overview.running.get(task.running)
-        going = next((each for each in headway.going if each.step == task.name), None) if headway else None
+        progress = overview.running.get(task.running)
+        going = next((each for each in progress.going if each.step == task.name), None) if progress else None
         amount = f" {going.amount.done}/{going.amount.total}" if going and going.amount.total else ""
         return StatusBadge("running", f"running{amount}")
     if task.failed is not None:

@@ -167,7 +167,7 @@ def progress_of_runs(tx: Transaction) -> dict[int, RunProgress | None]:
     table = tables.run
     query = select(table.c.id, table.c.progress).where(table.c.state == RunState.RUNNING.value).order_by(table.c.id)
     return {
-        row.id: None if row.progress is None else codec.headway_from_json(row.progress)
+        row.id: None if row.progress is None else codec.progress_from_json(row.progress)
         for row in tx.connection.execute(query)
     }
 
