@@ -52,9 +52,9 @@ def begun_again(url: str) -> Memory:
 
 def asked(catalog: Catalog, memory: Memory, key: IdempotencyKey = KEY) -> IngestAcknowledgement:
     frame = Rows(SCHEMA, ((1,), (2,)))
-    supply = IngestSource(rows=lambda _: frame, production=Production.DELTA, bytes=None, source="two rows")
+    source = IngestSource(rows=lambda _: frame, production=Production.DELTA, bytes=None, description="two rows")
     environment = RunEnvironment(catalog=catalog, files=memory, owner="me", lease=LEASE, listener=no_listener)
-    return ingest(environment, memory, "source", supply, key)
+    return ingest(environment, memory, "source", source, key)
 
 
 def mortal(url: str, clock: Clock, fuse: Fuse) -> MortalCatalog:

@@ -40,7 +40,7 @@ class Witness(Participant):
 
     def _record(self, tx: Transaction, run: int, call: str) -> None:
         self.calls.append((call, runs.find_run(tx, run).state))
-        events.record(tx, EventKind.SKIPPED, run=run, said=call)
+        events.record(tx, EventKind.SKIPPED, run=run, text=call)
         if self.raises is not None and call.startswith(self.raises):
             raise RuntimeError(call)
 

@@ -108,14 +108,14 @@ def ingest_ready_files(
     """
 
     def write(plan: IngestPlan, some: Sequence[ReadyFile], point: int, name: BlockName) -> Block | None:
-        supply = IngestSource(
+        source = IngestSource(
             rows=lambda known: _rows(warehouse.spark, some, base, plan.directory, known),
             production=Production.DELTA,
             bytes=sum(one.fingerprint.size for one in some),
-            source=_source(some, plan.directory),
+            description=_source(some, plan.directory),
         )
         try:
-            return write_ingested(warehouse, plan.target, supply, point, name)
+            return write_ingested(warehouse, plan.target, source, point, name)
         except InputError:
             warehouse.probe()  # else all files would be quarantined while Spark is broken
             raise

@@ -34,13 +34,13 @@ class IngestSource:
         rows: function that returns them, given their channel: a frame, or files to be registered in place as a block.
         production: whether they are a delta in the channel's encoding or the whole relation.
         bytes: their approximate size; None if unknown.
-        source: a description of their source, for display.
+        description: a description of their source, for display.
     """
 
     rows: Callable[[Channel], Any]
     production: Production
     bytes: int | None
-    source: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,65 +86,54 @@ def ingest_target(tx: Transaction, channel: str, production: Production) -> Inge
 
 
 def write_ingested(
-    warehouse: WarehouseInterface[Any], target: IngestTarget, supply: IngestSource, point: int, name: BlockName
+    warehouse: WarehouseInterface[Any], target: IngestTarget, source: IngestSource, point: int, name: BlockName
 ) -> Block | None:
     """Write rows from outside as a block; see `ingest`.
 
     Args:
         warehouse: the blocks.
         target: the channel.
-        supply: the rows.
+        source: the rows.
         point: the reserved point.
         name: the block's name.
 
     Returns:
         The block, or None if nothing changes.
     """
-    state = target.state
+    channel = target.state.channel
+    output = OutputTarget(state=target.state, point=point, name=name, strong=target.strong)
     try:
-        frame = supply.rows(state.channel)
+        frame = source.rows(channel)
         if isinstance(frame, External):
-            return _register_external(warehouse, target, frame, supply.production, point, name)
-        schema = validate_output(warehouse.schema_of(frame), state.channel, supply.production, None)
-        block = write_output(
-            warehouse,
-            OutputTarget(state=state, point=point, name=name, strong=target.strong),
-            Output(
-                frame=frame,
-                schema=schema,
-                production=supply.production,
-                replaces=supply.production is Production.BASE,
-                expected=supply.bytes,
-            ),
+            return _register_external(warehouse, output, frame, source.production)
+        rows = Output(
+            frame=frame,
+            schema=validate_output(warehouse.schema_of(frame), channel, source.production, None),
+            production=source.production,
+            replaces=source.production is Production.BASE,
+            expected=source.bytes,
         )
+        return write_output(warehouse, output, rows)
     except KilonovaError as error:
-        raise error.with_context(channel=state.channel.name) from error.__cause__
+        raise error.with_context(channel=channel.name) from error.__cause__
     except PySparkException as error:
-        raise InputError(f"the rows cannot be read: {summarize_error(error)}", channel=state.channel.name) from error
-    return block
+        raise InputError(f"the rows cannot be read: {summarize_error(error)}", channel=channel.name) from error
 
 
 def _register_external(
-    warehouse: WarehouseInterface[Any],
-    target: IngestTarget,
-    external: External,
-    production: Production,
-    point: int,
-    name: BlockName,
+    warehouse: WarehouseInterface[Any], target: OutputTarget, external: External, production: Production
 ) -> Block | None:
     """Register external files as a block of a channel; see `write_ingested`."""
-    state = target.state
-    channel = state.channel
-    assert channel.schema is not None  # else the files would have been rejected
+    state, point = target.state, target.point
+    assert state.channel.schema is not None  # else the files would have been rejected
     whole = production is Production.BASE
-    settled = state.latest_readable == point - 1
     plan = WritePlan(
-        name=name,
+        name=target.name,
         kind=Base(point) if whole else Delta(point - 1, point),
-        schema=channel.schema,
-        encoding=channel.encoding,
-        old=state.snapshot(state.latest_readable) if settled and not whole else None,
-        checks=channel.checks,
+        schema=state.channel.schema,
+        encoding=state.channel.encoding,
+        old=state.snapshot(state.latest_readable) if target.settled and not whole else None,
+        checks=state.channel.checks,
     )
     return warehouse.register(external, plan)
 
@@ -191,7 +180,7 @@ def ingest(
     environment: RunEnvironment,
     warehouse: WarehouseInterface[Any],
     channel: str,
-    supply: IngestSource,
+    source: IngestSource,
     key: IdempotencyKey | None = None,
 ) -> IngestAcknowledgement:
     """Insert a block into a source channel.
@@ -200,7 +189,7 @@ def ingest(
         environment: the environment of the run.
         warehouse: the blocks.
         channel: the channel.
-        supply: the rows.
+        source: the rows.
         key: an idempotency key: if a run has completed the ingest under it, nothing is done.
 
     Raises:
@@ -218,7 +207,7 @@ def ingest(
         if key is not None and (run := ingest_keys.finished(tx, channel, key)) is not None:
             earlier.append(run)
             return None
-        found = ingest_target(tx, channel, supply.production)
+        found = ingest_target(tx, channel, source.production)
         return RunPlan(
             kind=RunKind.INGEST,
             tasks=(),
@@ -228,17 +217,17 @@ def ingest(
             participants=() if key is None else (KeyClaim(channel, key),),
         )
 
-    def work(begun: ActiveRun[IngestTarget]) -> RunResults:
-        point = begun.points[channel]
-        begun.notify(RunStarted(run=begun.run, steps=(channel,)))
-        begun.notify(StepStarted(run=begun.run, step=channel, reason=f"from {supply.source}"))
+    def work(run: ActiveRun[IngestTarget]) -> RunResults:
+        point = run.points[channel]
+        run.notify(RunStarted(run=run.run, steps=(channel,)))
+        run.notify(StepStarted(run=run.run, step=channel, reason=f"from {source.description}"))
         began = time.monotonic()
-        with begun.step(channel):
-            block = write_ingested(warehouse, begun.plan, supply, point, begun.name_block(channel))
+        with run.step(channel):
+            block = write_ingested(warehouse, run.plan, source, point, run.name_block(channel))
         seconds = time.monotonic() - began
         rows = None if block is None else block.statistics.rows
-        begun.notify(StepEnded(run=begun.run, step=channel, rows=rows, seconds=seconds))
-        output = ingest_results(channel, point, block, supply.source, seconds)
+        run.notify(StepEnded(run=run.run, step=channel, rows=rows, seconds=seconds))
+        output = ingest_results(channel, point, block, source.description, seconds)
         return RunResults(inputs=(), outputs=(output,), advances=())
 
     done = execute_run(environment, prepare, work)

@@ -436,11 +436,11 @@ class Project(ProjectOperator):
                     return external_files(files, known, production)
                 return read(self.warehouse.spark, files, known, production)
 
-            supply = IngestSource(
+            ingest_source = IngestSource(
                 rows=rows,
                 production=production,
                 bytes=files.bytes,
-                source=str(source),
+                description=str(source),
             )
         else:
             if in_place:
@@ -451,11 +451,13 @@ class Project(ProjectOperator):
             asked = {"production": production.value, "in_place": in_place}
             if idempotency_key is not None:
                 asked["columns"] = self.warehouse.schema_of(frame).ddl
-            supply = IngestSource(rows=lambda _: frame, production=production, bytes=None, source="a DataFrame")
+            ingest_source = IngestSource(
+                rows=lambda _: frame, production=production, bytes=None, description="a DataFrame"
+            )
         key = None if idempotency_key is None else IdempotencyKey(idempotency_key, digest_of(asked))
         if key is not None and (earlier := self._ingested(channel, key)) is not None:
             return earlier
-        done = ingest(self._environment(), self.warehouse, channel, supply, key)
+        done = ingest(self._environment(), self.warehouse, channel, ingest_source, key)
         return self._report(done.run, repeated=done.repeated)
 
     def completed_ingest(
