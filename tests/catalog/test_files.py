@@ -121,7 +121,7 @@ def test_a_file_that_changed_after_its_ingest_is_reported_once_and_stays(catalog
         files.record(tx, "orders", {"a": (Fingerprint(9, NOON), FileDecision.REPORT)})
     with catalog.reading() as tx:
         known = files.known(tx, "orders", ["a"])["a"]
-    assert (known.state, known.fingerprint, known.told) == (FileState.INGESTED, MARK, True)
+    assert (known.state, known.fingerprint, known.reported) == (FileState.INGESTED, MARK, True)
     assert len(said(catalog, EventKind.FILE_CHANGED)) == 1
     with catalog.writing() as tx:
         files.forget(tx, "orders", files.uningested(tx, "orders"))

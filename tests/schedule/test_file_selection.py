@@ -63,8 +63,8 @@ def test_only_changed_files_are_classified_again(
 
 
 def test_what_was_there_long_ago_is_taken_at_first_sight() -> None:
-    assert classify(seen(1, SETTLE + DOUBT), None, NOON, SETTLE) is FileDecision.READY
-    assert classify(seen(1, DOUBT), None, NOON, SETTLE) is FileDecision.WAIT
+    assert classify(seen(1, SETTLE + MAX_CLOCK_SKEW), None, NOON, SETTLE) is FileDecision.READY
+    assert classify(seen(1, MAX_CLOCK_SKEW), None, NOON, SETTLE) is FileDecision.WAIT
     assert classify(seen(1, -timedelta(days=400)), None, NOON, SETTLE) is FileDecision.WAIT
     assert classify(Fingerprint(1, None), None, NOON, SETTLE) is FileDecision.WAIT
     assert classify(seen(1), None, NOON, timedelta()) is FileDecision.READY

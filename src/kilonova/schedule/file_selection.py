@@ -24,7 +24,7 @@ from kilonova.errors import (
 )
 from kilonova.model.watched_file import FileState, Fingerprint
 
-DOUBT = timedelta(minutes=10)
+MAX_CLOCK_SKEW = timedelta(minutes=10)
 """Maximum difference between the clocks of two machines."""
 
 _PARTIAL = (".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", ".download", ".swp", "~")
@@ -80,7 +80,7 @@ def classify(seen: Fingerprint, known: FileRecord | None, now: datetime, settle:
         The decision; None if there is nothing to do.
     """
     if known is None:
-        long_ago = seen.modified is not None and seen.modified <= now - settle - DOUBT
+        long_ago = seen.modified is not None and seen.modified <= now - settle - MAX_CLOCK_SKEW
         return FileDecision.READY if long_ago or not settle else FileDecision.WAIT
     same = seen == known.fingerprint
     match known.state:
