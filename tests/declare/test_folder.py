@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kilonova.catalog.database import Catalog
-from kilonova.declare.folder import folder
+from kilonova.declare.folder import workflow_from_folder
 from kilonova.declare.frontmatter import split_front_matter
 from kilonova.declare.load import load
 from kilonova.declare.modes import All, Base
@@ -42,7 +42,7 @@ def written(place: Path, files: dict[str, str]) -> Path:
 
 
 def declared(place: Path, files: dict[str, str]) -> Declared:
-    return folder(written(place, files)).declared()
+    return workflow_from_folder(written(place, files)).declared()
 
 
 def test_a_view_that_is_not_materialized_is_part_of_those_that_read_it(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_view_that_is_not_materialized_is_part_of_those_that_read_it(tmp_path:
     (tmp_path / "rest.sql").write_text("WITH p AS (SELECT * FROM paid) SELECT id FROM p EXCEPT SELECT id FROM large")
     beyond = "SELECT id FROM paid GROUP BY id HAVING EXISTS (SELECT 1 FROM large)"
     (tmp_path / "beyond.sql").write_text(beyond)
-    workflow = folder(tmp_path).declared().workflow
+    workflow = workflow_from_folder(tmp_path).declared().workflow
     reads = {task.name: set(task.reads) for task in workflow.tasks}
     assert {channel.name for channel in workflow.channels} == {"orders", *reads}
     assert not {"paid", "large"} & set.union(*reads.values())
@@ -75,7 +75,7 @@ def test_a_view_that_is_not_materialized_is_validated_on_its_own(
     (tmp_path / "orders.sql").write_text("CREATE TABLE orders (id BIGINT)")
     (tmp_path / "some.sql").write_text(f"---\n{field}\n---\n{query}")
     with pytest.raises(KilonovaError, match=what):
-        folder(tmp_path).declared()
+        workflow_from_folder(tmp_path).declared()
 
 
 def test_a_folder_is_the_workflow_that_python_would_declare(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_bad_folder_is_one_clear_error(what: str, tmp_path: Path) -> None:
 def test_a_file_that_is_no_text_is_one_clear_error(tmp_path: Path) -> None:
     written(tmp_path, {"v.sql": ""}).joinpath("v.sql").write_bytes(b"SELECT '\xff'")
     with pytest.raises(DeclarationError, match="not UTF-8"):
-        folder(tmp_path / "models")
+        workflow_from_folder(tmp_path / "models")
 
 
 LINES = st.lists(st.text(alphabet="ab'é, ", max_size=8), max_size=4)
@@ -260,8 +260,8 @@ def test_a_view_may_read_channels_of_another_workflow(catalog: Catalog, tmp_path
     base.channel("orders", "id bigint, customer string", key="id")
     apply(catalog, base)
     models = written(tmp_path, {"names.sql": "SELECT DISTINCT customer FROM orders"})
-    assert set(apply(catalog, folder(models))) == {"names"}
-    assert apply(catalog, folder(models)) == {}
+    assert set(apply(catalog, workflow_from_folder(models))) == {"names"}
+    assert apply(catalog, workflow_from_folder(models)) == {}
     base.view("back", "SELECT customer FROM names")
     with pytest.raises(DeclarationError, match="columns are not known"):
         apply(catalog, base)
@@ -314,16 +314,16 @@ def test_workflows_cannot_form_a_cycle_together(catalog: Catalog) -> None:
 
 def test_what_a_folder_no_longer_holds_is_not_read_silently(catalog: Catalog, tmp_path: Path) -> None:
     models = written(tmp_path, {"orders.sql": ORDERS, "v.sql": "SELECT id FROM orders"})
-    apply(catalog, folder(models))
+    apply(catalog, workflow_from_folder(models))
     (models / "orders.sql").unlink()
     with pytest.raises(QueryError, match="no such channel"):
-        apply(catalog, folder(models))
+        apply(catalog, workflow_from_folder(models))
 
 
 def test_a_schedule_is_no_change_of_logic(catalog: Catalog, tmp_path: Path) -> None:
-    apply(catalog, folder(written(tmp_path, FILES)))
+    apply(catalog, workflow_from_folder(written(tmp_path, FILES)))
     files = {"turnover.sql": TURNOVER.replace("key:", "schedule: 0 6 * * *\nkey:")}
-    value = folder(written(tmp_path, files)).declared().workflow
+    value = workflow_from_folder(written(tmp_path, files)).declared().workflow
     with catalog.writing() as tx:
         plan = workflow_plan.plan_changes(tx, value, {})
         workflow_plan.apply_plan(tx, plan)
@@ -336,11 +336,13 @@ def test_a_schedule_is_no_change_of_logic(catalog: Catalog, tmp_path: Path) -> N
 
 
 def test_a_description_is_no_change_of_logic(catalog: Catalog, tmp_path: Path) -> None:
-    apply(catalog, folder(written(tmp_path, FILES)))
+    apply(catalog, workflow_from_folder(written(tmp_path, FILES)))
     more = TURNOVER.replace("What each", "How much each")
-    assert apply(catalog, folder(written(tmp_path, {"turnover.sql": more}))) == {"turnover": Action.CHANGE}
+    assert apply(catalog, workflow_from_folder(written(tmp_path, {"turnover.sql": more}))) == {
+        "turnover": Action.CHANGE
+    }
     with catalog.reading() as tx:
-        plan = workflow_plan.plan_changes(tx, folder(tmp_path / "models").declared().workflow, {})
+        plan = workflow_plan.plan_changes(tx, workflow_from_folder(tmp_path / "models").declared().workflow, {})
         known = {channel.name: channel for channel in workflow_plan.others(tx, "")}
     assert plan.empty
     assert known["turnover"].description == "How much each customer spent"

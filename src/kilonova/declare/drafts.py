@@ -26,7 +26,7 @@ class DraftVariant:
 
     Attributes:
         name: see `Variant`; this also applies to `ports` and `productions`.
-        logic: its logic; a plain function until `keep` pickles it.
+        logic: its logic; a plain function until `pickle_functions` pickles it.
         fingerprint: the fingerprint of its logic.
     """
 
@@ -36,7 +36,7 @@ class DraftVariant:
     logic: Callable[..., Any] | Function | Sql
     fingerprint: str = ""
 
-    def keep(self) -> None:
+    def pickle_functions(self) -> None:
         """Pickle its function by value, with its current references.
 
         Raises:
@@ -102,7 +102,7 @@ class Drafts:
     bound: dict[str, BoundDraft] = field(default_factory=dict)
     encodings: dict[str, Any] = field(default_factory=dict)
 
-    def keep(self) -> None:
+    def pickle_functions(self) -> None:
         """Pickle by value all functions that are not pickled yet, with their current references.
 
         This is not done at their declaration, because they may refer to names defined further down in their module.
@@ -112,13 +112,13 @@ class Drafts:
         """
         for bound in self.bound.values():
             try:
-                bound.drafts.keep()
+                bound.drafts.pickle_functions()
             except KilonovaError as error:
                 raise error.with_context(binding=bound.name) from error.__cause__
         for name, draft in self.tasks.items():
             try:
                 for variant in draft.variants:
-                    variant.keep()
+                    variant.pickle_functions()
             except KilonovaError as error:
                 raise error.with_context(task=name) from error.__cause__
         for name, channel in self.channels.items():
@@ -146,7 +146,7 @@ class Drafts:
             )
         if bound.name in self.bound:
             raise DeclarationError("the binding is declared twice", binding=bound.name)
-        flat = bound.drafts.flat()
+        flat = bound.drafts.expanded()
         if not flat.tasks and not flat.views:
             raise DeclarationError(f"the workflowette {bound.workflowette} has no tasks", binding=bound.name)
         ports = [*flat.channels, *flat.views]
@@ -173,7 +173,7 @@ class Drafts:
         """Return the channels that tasks and views write."""
         return {*(channel for draft in self.tasks.values() for channel in draft.writes), *self.views}
 
-    def flat(self) -> Drafts:
+    def expanded(self) -> Drafts:
         """Return the drafts with all bindings expanded into channels, tasks and views.
 
         Raises:
@@ -227,13 +227,13 @@ def _attached(bound: BoundDraft, around: Drafts) -> Drafts:
     Raises:
         DeclarationError: a channel does not fit its port, or a task reads something other than a port.
     """
-    flat = bound.drafts.flat()
+    flat = bound.drafts.expanded()
     own = [*flat.channels, *flat.views]
     names = {name: bound.ports.get(name, f"{bound.name}__{name}") for name in own}
     for task, draft in flat.tasks.items():
-        _refuse_strangers((*draft.modes, *draft.writes), own, task)
+        _check_own_channels((*draft.modes, *draft.writes), own, task)
     for view, query in flat.views.items():
-        _refuse_strangers(channels_of(query.query, own), own, view)
+        _check_own_channels(channels_of(query.query, own), own, view)
     written = flat.written()
     for name, port in flat.channels.items():
         channel = around.channels.get(names[name])
@@ -251,7 +251,7 @@ def _attached(bound: BoundDraft, around: Drafts) -> Drafts:
     )
 
 
-def _refuse_strangers(read: Iterable[str], own: list[str], task: str) -> None:
+def _check_own_channels(read: Iterable[str], own: list[str], task: str) -> None:
     for name in read:
         if name not in own:
             raise DeclarationError(

@@ -32,7 +32,7 @@ _TABLE = ("description", "checks", "watch")
 _WATCH = ("path", "pattern", "format", "options", "poll_interval", "settle_time")
 
 
-def folder(path: Path) -> Workflow:
+def workflow_from_folder(path: Path) -> Workflow:
     """Return the workflow defined by a folder of SQL files.
 
     Args:

@@ -7,7 +7,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from kilonova.declare.folder import folder
+from kilonova.declare.folder import workflow_from_folder
 from kilonova.declare.workflow import Workflow
 from kilonova.errors import DeclarationError, KilonovaError
 
@@ -21,7 +21,7 @@ def load(path: Path) -> list[Workflow]:
         DeclarationError: the file does not exist, cannot be run, or defines no workflow.
     """
     if path.is_dir():
-        return [folder(path)]
+        return [workflow_from_folder(path)]
     path = path.resolve()
     if not path.is_file():
         raise DeclarationError(
@@ -45,7 +45,7 @@ def load(path: Path) -> list[Workflow]:
             spec.loader.exec_module(module)
         found = [item for item in vars(module).values() if isinstance(item, Workflow)]
         for workflow in found:  # while sys.path still resolves imports within functions
-            workflow.keep()
+            workflow.pickle_functions()
     except KilonovaError as error:
         raise error.with_context(path=str(path)) from error.__cause__
     except Exception as error:

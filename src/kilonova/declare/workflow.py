@@ -133,13 +133,13 @@ class Workflow(Workflowette):
         except KilonovaError as error:
             raise error.with_context(binding=name) from None
 
-    def keep(self) -> None:
+    def pickle_functions(self) -> None:
         """Pickle by value the functions of all tasks, with their current references; later changes have no effect.
 
         Raises:
             DeclarationError: one cannot be pickled, because it refers to an open resource, or has no source.
         """
-        self._drafts.keep()
+        self._drafts.pickle_functions()
 
     def declared(self, others: Iterable[Channel] = ()) -> Declared:
         """Return the workflow as a value.
@@ -151,8 +151,8 @@ class Workflow(Workflowette):
             DeclarationError: a port or output is unattached, tasks form a cycle, a channel does not fit its port, or
                 a function cannot be pickled.
         """
-        self.keep()
-        flat = self._drafts.flat()
+        self.pickle_functions()
+        flat = self._drafts.expanded()
         for task, draft in flat.tasks.items():
             for channel in draft.writes:
                 if channel not in flat.channels:
