@@ -1,7 +1,8 @@
-"""Which way views choose by themselves, by how much has changed, against the one that proves faster.
+"""Refresh method that views choose, by the share of changed rows, against the one that proves faster.
 
-Each query of TPC-H is there three times: following the change, made anew, and choosing. Rounds change some share of the
-orders with their line items, in a mixed order; tables are compacted in between, so that rounds begin alike.
+Each query of TPC-H is there three times: refreshed incrementally, refreshed in full, and choosing. Rounds change some
+share of the orders with their line items, in a mixed order; tables are compacted in between, so that rounds begin
+alike.
 """
 
 from __future__ import annotations
@@ -66,12 +67,12 @@ def measure(scale: Scale) -> list[Report]:
             timings={
                 f"{name} {share:.2%}": {
                     "change": [round(change, 3) for change, _, _ in each],
-                    "anew": [round(anew, 3) for _, anew, _ in each],
+                    "full": [round(full, 3) for _, full, _ in each],
                 }
                 for (name, share), each in cells.items()
             },
-            note="A cell says how many times as fast as making the view anew its change was, and what it chose, in"
-            f" each of {measured} rounds, after {learning * len(SHARES)} rounds of learning. The choice was the"
+            note="A cell says how many times as fast as a full refresh of the view its change was, and what it chose,"
+            f" in each of {measured} rounds, after {learning * len(SHARES)} rounds of learning. The choice was the"
             f" faster way in {statistics.mean(exactly):.0%} of the rounds, those within the noise left out of account.",
             draw=_drawn(cells),
         )
@@ -79,16 +80,16 @@ def measure(scale: Scale) -> list[Report]:
 
 
 Cell = tuple[float, float, str]
-"""Seconds of the change, seconds of making anew, and the choice."""
+"""Seconds of the change, seconds of a full refresh, and the choice."""
 
 
 def _right(cell: Cell, near: float = NEAR) -> bool:
-    change, anew, choice = cell
-    return (change if choice == "change" else anew) <= near * min(change, anew)
+    change, full, choice = cell
+    return (change if choice == "change" else full) <= near * min(change, full)
 
 
 def _shown(cells: list[Cell]) -> str:
-    ratio = statistics.median(anew / change for change, anew, _ in cells)
+    ratio = statistics.median(full / change for change, full, _ in cells)
     return f"{ratio:.2f}: {', '.join(dict.fromkeys(choice for _, _, choice in cells))}"
 
 
@@ -96,19 +97,19 @@ def _cells(project: Project, learning: int, measured: int) -> dict[tuple[str, fl
     draw = random.Random(7)
     cells: dict[tuple[str, float], list[Cell]] = {(name, share): [] for name in CHOSEN for share in SHARES}
     for name in CHOSEN:
-        project.run([name, f"{name}_change", f"{name}_anew"])
+        project.run([name, f"{name}_change", f"{name}_full"])
     for turn in range(learning + measured):
         for share in draw.sample(SHARES, len(SHARES)):
             for table, rows in _changed(project, share, draw.randrange(1_000_000)).items():
                 project.ingest(table, rows)
             for name in CHOSEN:
-                methods = [f"{name}_change", f"{name}_anew"]
+                methods = [f"{name}_change", f"{name}_full"]
                 draw.shuffle(methods)
                 project.run([name])
                 choice = went(project)
                 taken = {method: spent(partial(project.run, [method]))[0] for method in methods}
                 if turn >= learning:
-                    cells[name, share].append((taken[f"{name}_change"], taken[f"{name}_anew"], choice))
+                    cells[name, share].append((taken[f"{name}_change"], taken[f"{name}_full"], choice))
             for table in ("orders", "lineitem"):
                 project.compact(table)
         print(f"turn {turn + 1} of {learning + measured}", file=sys.stderr, flush=True)
@@ -141,10 +142,10 @@ def _drawn(cells: dict[tuple[str, float], list[Cell]]) -> Draw:
     def draw(axes: Any) -> None:
         (axis,) = axes
         for name in CHOSEN:
-            ratios = [statistics.median(anew / change for change, anew, _ in cells[name, share]) for share in SHARES]
+            ratios = [statistics.median(full / change for change, full, _ in cells[name, share]) for share in SHARES]
             axis.plot([100 * share for share in SHARES], ratios, marker="o", markersize=3, label=name)
         axis.axhline(1, color="black", linewidth=0.8)
-        axis.set(xscale="log", yscale="log", xlabel="orders changed, %", ylabel="times as fast as making anew")
+        axis.set(xscale="log", yscale="log", xlabel="orders changed, %", ylabel="times as fast as a full refresh")
         axis.legend(fontsize="small", ncols=2)
 
     return draw

@@ -340,7 +340,7 @@ class _History:
             rows = self.chance.randrange(500, 20_000) * (20 if whole else 1)
             block = self._block(task, number, None if whole else before, point, rows)
             reason = (
-                "estimated at 0.9 s, making it anew at 3.1 s"
+                "estimated at 0.9 s, a full refresh at 3.1 s"
                 if not whole
                 else "estimated at 2.1 s, its change at 2.4 s"
             )

@@ -2,7 +2,7 @@
 
 Line items only arrive here, for a stream takes nothing back. Each way keeps two queries up to date: Kilonova takes
 the new file in and runs both views, a stream per query takes all that is available, and a run of the pipeline makes
-both materialized views anew, as open-source Spark does.
+both materialized views from scratch, as open-source Spark does.
 """
 
 from __future__ import annotations
