@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kilonova.errors import InputError, KeyViolation, KilonovaError, StorageFailed
 from kilonova.model.watched_file import FileState, Fingerprint
 from kilonova.schedule.file_selection import (
-    DOUBT,
+    MAX_CLOCK_SKEW,
     MAX_QUARANTINED,
     FileDecision,
     FileRecord,
