@@ -273,9 +273,9 @@ def cancel(tx: Transaction, run: int, who: str) -> None:
 
 def any_expired(tx: Transaction) -> bool:
     """Return whether there are runs or pins for `expire` to end."""
-    silent = _expired(tx).with_only_columns(tables.run.c.id).limit(1)
-    late = select(tables.pin.c.holder).where(tables.pin.c.until < tx.now).limit(1)
-    return tx.connection.execute(silent).first() is not None or tx.connection.execute(late).first() is not None
+    runs = _expired(tx).with_only_columns(tables.run.c.id).limit(1)
+    pins = select(tables.pin.c.holder).where(tables.pin.c.until < tx.now).limit(1)
+    return tx.connection.execute(runs).first() is not None or tx.connection.execute(pins).first() is not None
 
 
 def _expired(tx: Transaction) -> Select[Any]:
@@ -288,12 +288,12 @@ def expire(tx: Transaction) -> list[Run]:
     Returns:
         Those runs, in their state before.
     """
-    silent = [run_from(row) for row in tx.connection.execute(_expired(tx))]
-    for run in silent:
+    expired = [run_from(row) for row in tx.connection.execute(_expired(tx))]
+    for run in expired:
         reason = f"the process {run.owner} stopped sending heartbeats"
         _end(tx, run.number, RunEvent.EXPIRE, reason, RunFailure.LOST)
     tx.connection.execute(delete(tables.pin).where(tables.pin.c.until < tx.now))
-    return silent
+    return expired
 
 
 _KINDS = {
@@ -391,30 +391,30 @@ def holder_of(run: int) -> str:
     return f"run {run}"
 
 
-def pin(tx: Transaction, holder: str, blocks: Iterable[int], until: timedelta) -> None:
+def pin(tx: Transaction, holder: str, blocks: Iterable[int], duration: timedelta) -> None:
     """Protect blocks from garbage collection while they are read, in addition to those already pinned by the holder.
 
     Args:
         tx: the writing transaction in which the blocks were found live.
         holder: the reader.
         blocks: their numbers.
-        until: the duration of the pins.
+        duration: the time until the pins expire.
     """
     mine = tables.pin.c.holder == holder
     held = tx.connection.execute(select(tables.pin.c.blocks).where(mine)).scalar()
     wanted = {*blocks, *(() if held is None else codec.numbers_from_json(held))}
     if not wanted:
         return
-    values = {"blocks": codec.numbers_to_json(wanted), "until": tx.now + until}
+    values = {"blocks": codec.numbers_to_json(wanted), "until": tx.now + duration}
     if held is None:
         tx.connection.execute(insert(tables.pin).values(holder=holder, **values))
     else:
         tx.connection.execute(update(tables.pin).where(mine).values(**values))
 
 
-def renew_pins(tx: Transaction, holders: Collection[str], until: timedelta) -> None:
+def renew_pins(tx: Transaction, holders: Collection[str], duration: timedelta) -> None:
     """Renew the pins of the given holders."""
-    tx.connection.execute(update(tables.pin).where(tables.pin.c.holder.in_(holders)).values(until=tx.now + until))
+    tx.connection.execute(update(tables.pin).where(tables.pin.c.holder.in_(holders)).values(until=tx.now + duration))
 
 
 def unpin(tx: Transaction, holder: str) -> None:
@@ -528,13 +528,13 @@ def outputs(tx: Transaction, runs: Iterable[int]) -> list[OutputRecord]:
     """Return the outputs of runs, by run, channel and point."""
     output = tables.run_output.c
     query = _outputs().where(is_among(tx, output.run_id, runs))
-    return _made(tx, query.order_by(output.run_id, tables.channel.c.name, output.point))
+    return _output_records(tx, query.order_by(output.run_id, tables.channel.c.name, output.point))
 
 
 def last_outputs(tx: Transaction, channel: str, limit: int) -> list[OutputRecord]:
     """Return the last outputs of runs on a channel, newest first."""
-    of_it = _outputs().where(tables.channel.c.name == channel)
-    return _made(tx, of_it.order_by(tables.run_output.c.run_id.desc()).limit(limit))
+    outputs = _outputs().where(tables.channel.c.name == channel)
+    return _output_records(tx, outputs.order_by(tables.run_output.c.run_id.desc()).limit(limit))
 
 
 def _outputs() -> Select[Any]:
@@ -552,7 +552,7 @@ def _outputs() -> Select[Any]:
     )
 
 
-def _made(tx: Transaction, query: Select[Any]) -> list[OutputRecord]:
+def _output_records(tx: Transaction, query: Select[Any]) -> list[OutputRecord]:
     return [
         OutputRecord(
             run=row.run_id,
@@ -570,7 +570,7 @@ def _made(tx: Transaction, query: Select[Any]) -> list[OutputRecord]:
     ]
 
 
-_REMEMBERED = 1000
+_SAMPLED_OUTPUTS = 1000
 """Number of the last outputs that are searched for cost samples."""
 
 
@@ -581,7 +581,7 @@ def cost_samples(tx: Transaction, tasks: Collection[str] | None = None) -> dict[
         select(table.c.task, table.c.method, table.c.change_bytes, table.c.whole_bytes, table.c.moved, table.c.seconds)
         .where(table.c.method.is_not(None), table.c.block_id.is_not(None))
         .order_by(table.c.run_id.desc())
-        .limit(_REMEMBERED)
+        .limit(_SAMPLED_OUTPUTS)
     )
     rows = tx.connection.execute(query if tasks is None else query.where(table.c.task.in_(tasks)))
     found: dict[str, tuple[CostSample, ...]] = {}

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TextIO, cast
 
-Ear = Callable[[str, str], None]
+LineSink = Callable[[str, str], None]
 """Receiver of output, called with the source (`stdout`, `stderr`, or a level and a logger) and a line or log record."""
 
 _STREAMS = ("stdout", "stderr")
@@ -64,8 +64,8 @@ class _PartialLine:
 class _CaptureBuffer:
     """Buffer that assembles the output of one context into lines."""
 
-    def __init__(self, ear: Ear) -> None:
-        self.ear = ear
+    def __init__(self, sink: LineSink) -> None:
+        self.sink = sink
         self._lines = {name: _PartialLine() for name in _STREAMS}
         self._lock = threading.Lock()
 
@@ -73,13 +73,13 @@ class _CaptureBuffer:
         with self._lock:
             lines = self._lines[stream].write(text) if text else ()
         for line in lines:
-            self.ear(stream, line)
+            self.sink(stream, line)
 
     def end(self) -> None:
         """Flush the lines that were not ended."""
         for stream, line in self._lines.items():
             if rest := line.end():
-                self.ear(stream, rest)
+                self.sink(stream, rest)
 
 
 def _visible_text(line: str) -> str:
@@ -91,7 +91,7 @@ def _visible_text(line: str) -> str:
     return line.rstrip("\r").rsplit("\r", 1)[-1] if "\r" in line else line
 
 
-_voice: ContextVar[_CaptureBuffer | None] = ContextVar("voice", default=None)
+_buffer: ContextVar[_CaptureBuffer | None] = ContextVar("buffer", default=None)
 
 
 class _CapturingStream:
@@ -102,8 +102,8 @@ class _CapturingStream:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        if (voice := _voice.get()) is not None:
-            voice.write(self._name, text)
+        if (buffer := _buffer.get()) is not None:
+            buffer.write(self._name, text)
         return self.stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -114,10 +114,10 @@ class _CapturingHandler(logging.Handler):
     """Logging handler that captures the records of all loggers except those of `py4j`."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        voice = _voice.get()
-        if voice is not None and not record.name.startswith("py4j"):
+        buffer = _buffer.get()
+        if buffer is not None and not record.name.startswith("py4j"):
             try:
-                voice.ear(f"{record.levelname} {record.name}", self.format(record))
+                buffer.sink(f"{record.levelname} {record.name}", self.format(record))
             except Exception:
                 self.handleError(record)
         last = logging.lastResort
@@ -183,22 +183,22 @@ def _uninstall() -> None:
 
 
 @contextmanager
-def capture_output(ear: Ear) -> Iterator[None]:
+def capture_output(sink: LineSink) -> Iterator[None]:
     """Capture the output of this context within the block, while the hooks of `install_capture` are installed."""
-    voice = _CaptureBuffer(ear)
-    token = _voice.set(voice)
+    buffer = _CaptureBuffer(sink)
+    token = _buffer.set(buffer)
     try:
         yield
     finally:
-        _voice.reset(token)
-        voice.end()
+        _buffer.reset(token)
+        buffer.end()
 
 
 @contextmanager
 def without_capture() -> Iterator[None]:
     """Disable capture in this context within the block."""
-    token = _voice.set(None)
+    token = _buffer.set(None)
     try:
         yield
     finally:
-        _voice.reset(token)
+        _buffer.reset(token)
