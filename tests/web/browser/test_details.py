@@ -111,7 +111,7 @@ def page(particular: tuple[Site, dict[str, int]], visit: Visitor) -> Page:
 
 def test_a_schema_shows_its_history(page: Page) -> None:
     page.goto("/channels/shaped")
-    page.get_by_text("Its history").click()
+    page.get_by_text("History").click()
     lines = page.locator("#schemas dd")
     expect(lines).to_have_count(3)
     expect(lines.nth(0)).to_contain_text("− a")
@@ -132,7 +132,7 @@ def test_a_run_shows_the_blocks_that_it_read_and_unchanged_outputs(
 
 def test_of_a_long_log_the_end_is_shown(page: Page, particular: tuple[Site, dict[str, int]]) -> None:
     page.goto(f"/runs/{particular[1]['read']}")
-    expect(page.locator("#logged")).to_contain_text("The end of it:")
+    expect(page.locator("#logged")).to_contain_text("The last part:")
     log = page.locator("#log").text_content()
     assert log is not None
     assert log.rstrip().endswith("the end")
@@ -143,15 +143,15 @@ def test_a_task_shows_its_variants_and_a_view_its_materialized_relations(page: P
     page.goto("/tasks/large")
     expect(page.locator(".card", has_text="Source").first).to_contain_text("Variant all_large")
     page.goto("/tasks/most")
-    page.get_by_text("How it is kept up to date").click()
-    expect(page.locator("#kept")).to_contain_text("Kept on the way: most__1")
-    expect(page.locator("#kept")).to_contain_text("The view itself")
+    page.get_by_text("Maintenance").click()
+    expect(page.locator("#kept")).to_contain_text("Materialized relation most__1")
+    expect(page.locator("#kept")).to_contain_text("View, ")
 
 
 def test_a_schedule_that_delays_a_view_is_shown(page: Page, particular: tuple[Site, dict[str, int]]) -> None:
     wrote(particular[0].project.catalog, {"sold": SOLD})
     page.goto("/tasks/daily")
-    expect(page.locator("#outlook")).to_contain_text("It is held back by its schedule until in 23 h")
+    expect(page.locator("#outlook")).to_contain_text("Delayed by its schedule until in 23 h")
 
 
 def test_a_trigger_shows_its_progress(page: Page) -> None:
@@ -170,6 +170,6 @@ def test_servers_tell_what_they_have_taken_on_and_lost(page: Page, particular: t
     page.goto("/servers")
     rows = page.locator("#list tbody tr")
     expect(rows.filter(has_text="here").first).to_contain_text("by_hand")
-    expect(rows.filter(has_text="gone").first).to_contain_text("others took over from it")
+    expect(rows.filter(has_text="gone").first).to_contain_text("runs were taken over")
     expect(page.locator("#list")).to_contain_text(f"run {particular[1]['lost']}")
     expect(page.locator("#list")).to_contain_text("the process b stopped sending heartbeats")

@@ -63,7 +63,7 @@ def test_nothing_found_is_said(filled: Site, visit: Visitor) -> None:
     page.goto("/runs")
     page.keyboard.press("/")
     page.keyboard.type("zebra")
-    expect(page.locator("#found")).to_have_text("Nothing has such a name")
+    expect(page.locator("#found")).to_have_text("No matches")
     page.keyboard.press("Enter")
     landed(page, "/runs")
 
@@ -106,7 +106,7 @@ def test_lists_are_narrowed_and_paged(wide: Site, visit: Visitor) -> None:
     for each in rows.all():
         expect(each).to_contain_text("orders_eu")
     page.goto("/tasks")
-    page.get_by_role("combobox", name="How it stands").select_option("running")
+    page.get_by_role("combobox", name="Status").select_option("running")
     landed(page, "/tasks?q=&workflow=&state=running")
     for each in rows.all():
         expect(each.locator("td").nth(1)).to_contain_text("running")

@@ -87,8 +87,8 @@ def test_what_is_due_is_run_by_a_button(project_as_filled: Path, tmp_path: Path,
     server = Prompt()
     with answering(Path(shutil.copytree(project_as_filled, tmp_path / "shop")), server) as site:
         page = opened(visit, site, "/runs")
-        page.get_by_role("button", name="Run what is due").click()
-        expect(page.locator(".notice").last).to_contain_text("Run what is due: run 3")
+        page.get_by_role("button", name="Run due tasks").click()
+        expect(page.locator(".notice").last).to_contain_text("Run due tasks: run 3")
         assert server.asked == [("run", {"tasks": None})]
         page.close()
 
@@ -111,7 +111,7 @@ def test_quarantined_files_are_retried(lively: Site, visit: Visitor, tmp_path: P
     bad = page.locator("#inbox tr", has_text="bad.csv")
     expect(bad).to_contain_text("line 3: no number")
     expect(page.locator("#inbox tr", has_text="good.csv")).to_contain_text("ready")
-    page.get_by_role("button", name="Try set-aside files again").click()
+    page.get_by_role("button", name="Retry quarantined files").click()
     expect(bad).to_contain_text("ready")
     expect(bad).not_to_contain_text("line 3")
     assert same(page)
@@ -120,7 +120,7 @@ def test_quarantined_files_are_retried(lively: Site, visit: Visitor, tmp_path: P
 def test_where_to_put_the_first_data_is_said_until_some_is_there(idle: Site, visit: Visitor) -> None:
     page = visit(idle.address)
     page.goto("/")
-    expect(page.locator("#start")).to_contain_text("No data has come yet")
+    expect(page.locator("#start")).to_contain_text("There is no data yet")
     page.locator("#start").get_by_role("link").click()
     expect(page.get_by_role("button", name="Ingest")).to_be_visible()
 
@@ -152,7 +152,7 @@ def test_a_run_that_commits_is_seen_on_all_pages(lively: Site, visit: Visitor) -
     row = listed.locator("tr", has=listed.get_by_role("link", name="orders_eu", exact=True)).first
     expect(row).to_contain_text(str(newest + 1))
     expect(task.locator("#facts")).to_contain_text("to read")
-    expect(task.locator("#outlook")).to_contain_text("It has something to do")
+    expect(task.locator("#outlook")).to_contain_text("Due: ")
     expect(past.locator("#list tbody tr").first).to_contain_text(str(run))
     assert all(map(same, (drawn, listed, channel, task, past)))
 
@@ -162,7 +162,7 @@ def test_a_run_that_fails_is_seen_while_it_is_watched(lively: Site, visit: Visit
     with catalog.writing() as tx:
         run, _ = begin(tx, "quotes_eu_clean", tasks=("quotes_eu_clean",), kind=RunKind.TASKS)
     page, drawn = opened(visit, lively, f"/runs/{run}"), opened(visit, lively, "/")
-    expect(page.locator("#head")).to_contain_text("It has just begun")
+    expect(page.locator("#head")).to_contain_text("It has just started")
     expect(drawn.locator("#t-quotes_eu_clean")).to_contain_class("is-running")
     with catalog.writing() as tx:
         runs.note_progress(tx, run, RunProgress(steps=4, ended=1, going=()))
@@ -172,7 +172,7 @@ def test_a_run_that_fails_is_seen_while_it_is_watched(lively: Site, visit: Visit
     expect(page.get_by_role("alert")).to_have_text("the sky has fallen. Hold it up")
     expect(page.get_by_role("button", name="Retry")).to_be_visible()
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
-    expect(page.locator("#made")).to_contain_text("what it had begun is gone")
+    expect(page.locator("#made")).to_contain_text("its files are deleted")
     expect(drawn.locator("#t-quotes_eu_clean")).to_contain_class("is-failed")
     expect(drawn.locator("#t-quotes_eu_clean")).to_contain_text(f"run {run} failed")
     assert same(page)
@@ -277,5 +277,5 @@ def test_what_is_asked_of_a_server_that_is_away_is_said(
     with answering(shop) as site:
         page = opened(visit, site, "/triggers/quotes_eu_clean")
     page.get_by_role("button", name="Fire now").click()
-    expect(page.locator(".notice.bad")).to_contain_text("The server does not answer")
+    expect(page.locator(".notice.bad")).to_contain_text("The server does not respond")
     expect(page.get_by_role("button", name="Fire now")).to_be_enabled()

@@ -102,8 +102,8 @@ def test_pages_can_be_read_by_all_and_in_all_windows(
         ("/", "kilonova apply"),
         ("/channels", "kilonova apply"),
         ("/tasks", "kilonova apply"),
-        ("/runs", "One begins when data is put into a channel"),
-        ("/triggers", "Every registered task is started by what arrives"),
+        ("/runs", "A run starts when data is ingested"),
+        ("/triggers", "A registered task runs when data arrives"),
         ("/servers", "kilonova serve"),
     ],
 )
@@ -121,7 +121,7 @@ def test_a_channel_without_data_says_how_to_put_some_in(idle: Site, visit: Visit
     page.goto("/channels/orders_eu_clean")
     expect(page.get_by_role("button", name="Ingest")).to_have_count(0)
     page.goto("/tasks/orders_eu_clean")
-    expect(page.locator("#last")).to_contain_text("It runs once there is something to read")
+    expect(page.locator("#last")).to_contain_text("It runs once there is input")
 
 
 @pytest.mark.parametrize("path", ["/channels/nothing", "/tasks/nothing", "/triggers/nothing", "/runs/99", "/nothing"])
@@ -132,7 +132,7 @@ def test_what_is_not_there_is_said_with_a_way_back(path: str, idle: Site, visit:
     assert answer is not None
     assert answer.status == 404
     expect(page.get_by_role("heading", level=1)).to_contain_text("not found", ignore_case=True)
-    page.get_by_role("link", name="To the workflow").click()
+    page.get_by_role("link", name="Go to the workflow").click()
     landed(page, "/")
 
 
@@ -209,7 +209,7 @@ def test_what_an_action_is_refused_with_is_shown_as_text(lively: Site, visit: Vi
     visit.expected.append("status of 422")
     page.goto("/runs")
     page.route("**/api/v1/runs?**", lambda route: route.fulfill(status=422, json={"problem": NASTY, "hint": NASTY}))
-    page.get_by_role("button", name="Run what is due").click()
+    page.get_by_role("button", name="Run due tasks").click()
     shown_as_text(page, ".notice.bad > p")
     shown_as_text(page, ".notice.bad .how")
 

@@ -79,7 +79,7 @@ def test_a_run_links_to_its_neighbours(long: Site, visit: Visitor) -> None:
     landed(page, "/runs/1000")
     page.goto("/runs/3000")
     expect(page.get_by_role("link", name="→")).to_have_count(0)
-    expect(page.locator("#head")).to_contain_text("How far it is")
+    expect(page.locator("#head")).to_contain_text("Progress")
 
 
 def test_points_of_a_channel_are_paged_too(long: Site, visit: Visitor) -> None:

@@ -19,7 +19,7 @@ function wear(name) {
 theme?.addEventListener("click", () => {
   const next = themes[(themes.indexOf(document.documentElement.dataset.theme ?? "") + 1) % themes.length];
   wear(next);
-  notice(next ? `Colours: ${next}` : "Colours: as the system has them", { gone: 1500 });
+  notice(next ? `Colours: ${next}` : "Colours: as in the system", { gone: 1500 });
   localStorage.setItem("theme", next);
 });
 
@@ -236,7 +236,7 @@ async function told(answer) {
 function refused(error) {
   const where = ["binding", "channel", "task", "column", "point", "run", "path"].filter(name => error?.[name] != null)
     .map(name => `${name} ${error[name]}`).join(", ");
-  notice(`${where ? where + ": " : ""}${error?.problem ?? "It did not work"}`, { how: error?.hint ?? "", kind: "bad" });
+  notice(`${where ? where + ": " : ""}${error?.problem ?? "Failed"}`, { how: error?.hint ?? "", kind: "bad" });
 }
 
 // Waits for what a worker does, and says how it ends.
@@ -262,7 +262,7 @@ async function operation(answer, what) {
 async function ask(url, options, what) {
   let answer;
   try { answer = await fetch(url, options); } catch {
-    notice("The server does not answer", { how: "Try again when it is there", kind: "bad" });
+    notice("The server does not respond", { how: "Try again later", kind: "bad" });
     return null;
   }
   if (answer.status === 401) { location.reload(); return null; }
@@ -326,7 +326,7 @@ async function load(place, url) {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     content = [...(page.getElementById("main") ?? page.body).childNodes];
   } catch {
-    content = [document.createTextNode("The server does not answer.")];
+    content = [document.createTextNode("The server does not respond.")];
   }
   if (loads.get(place) !== mine) return;
   place.replaceChildren(...content);
@@ -372,7 +372,7 @@ async function search() {
   }));
   if (!names.length) {
     const item = document.createElement("li"), words = document.createElement("p");
-    words.textContent = "Nothing has such a name";
+    words.textContent = "No matches";
     item.append(words);
     found.append(item);
   }
