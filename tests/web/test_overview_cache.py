@@ -224,10 +224,10 @@ def test_concurrent_refreshes_query_once(shop: Project) -> None:
 def test_a_task_is_known_by_the_first_word_that_holds() -> None:
     new = task_glance("t", reads={"a": 1})
     cases = [
-        (new, "due", "has not run"),
+        (new, "due", "not run yet"),
         (replace(new, started=True), "due", "1 point to read"),
         (task_glance("t", reads={"a": 3, "b": 2}, started=True), "due", "5 points to read"),
-        (task_glance("t", reads={"a": 0}), "empty", "nothing to read yet"),
+        (task_glance("t", reads={"a": 0}), "empty", "no input yet"),
         (task_glance("t", reads={"a": 0}, started=True), "fresh", "up to date"),
         (replace(new, failed=3), "failed", "run 3 failed"),
         (replace(new, failed=3, running=4), "running", "running 1/2"),

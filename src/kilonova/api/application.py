@@ -12,36 +12,38 @@ from fastapi import Depends, FastAPI
 
 from kilonova.api.api_docs import api_description
 from kilonova.api.error_responses import ERRORS, install_error_handlers
-from kilonova.api.routes.bindings import binding_routes
-from kilonova.api.routes.channel_history import channel_history_routes
-from kilonova.api.routes.channels import channel_routes
+from kilonova.api.routes import (
+    bindings,
+    channel_history,
+    channels,
+    events,
+    garbage,
+    health,
+    operations,
+    runs,
+    tasks,
+    tokens,
+    verification,
+    webhooks,
+    workflows,
+)
 from kilonova.api.routes.context import RouteContext
-from kilonova.api.routes.events import event_routes
-from kilonova.api.routes.garbage import garbage_routes
-from kilonova.api.routes.health import health_routes
-from kilonova.api.routes.operations import operation_routes
-from kilonova.api.routes.runs import run_routes
-from kilonova.api.routes.tasks import task_routes
-from kilonova.api.routes.tokens import token_routes
-from kilonova.api.routes.verification import verification_routes
-from kilonova.api.routes.webhooks import webhook_routes
-from kilonova.api.routes.workflows import workflow_routes
 from kilonova.api.temporary_files import remove_abandoned
 from kilonova.api.url_validation import check_url
 
 _ROUTES = (
-    channel_routes,
-    channel_history_routes,
-    garbage_routes,
-    verification_routes,
-    task_routes,
-    workflow_routes,
-    binding_routes,
-    run_routes,
-    operation_routes,
-    event_routes,
-    token_routes,
-    webhook_routes,
+    channels,
+    channel_history,
+    garbage,
+    verification,
+    tasks,
+    workflows,
+    bindings,
+    runs,
+    operations,
+    events,
+    tokens,
+    webhooks,
 )
 
 
@@ -67,9 +69,10 @@ def create_api(context: RouteContext) -> FastAPI:
         lifespan=ready,
         dependencies=[Depends(check_url)],
     )
-    app.include_router(health_routes(context), responses=ERRORS)
+    app.state.context = context
+    app.include_router(health.router, responses=ERRORS)
     for routes in _ROUTES:
-        app.include_router(routes(context), prefix="/api/v1", responses=ERRORS)
+        app.include_router(routes.router, prefix="/api/v1", responses=ERRORS)
 
     install_error_handlers(app)
     api_description(app)

@@ -63,15 +63,6 @@ class Authenticator:
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
         self._alone = only_this_machine(settings.host)
 
-    def needs(self, role: Role, *, token: bool = False) -> RequireRole:
-        """Return a check that a request's token has a role; a dependency of a route.
-
-        Args:
-            role: the role.
-            token: whether a token is required even while there are none.
-        """
-        return RequireRole(self, role, token)
-
     def check(self, request: Request, needed: Role, *, token: bool = False) -> Token | None:
         """Require that a request is permitted.
 
@@ -144,12 +135,16 @@ class Authenticator:
 
 
 class RequireRole(SecurityBase):
-    """Route dependency that requires a role and records the token's name; a security scheme in the API docs."""
+    """Route dependency that requires a role and records the token's name; a security scheme in the API docs.
 
-    def __init__(self, access: Authenticator, role: Role, token: bool) -> None:
+    Args:
+        role: the role.
+        token: whether a token is required even while there are none.
+    """
+
+    def __init__(self, role: Role, *, token: bool = False) -> None:
         self.model = HTTPBearer(description="A token of kilonova token create, with the role that the route names.")
         self.scheme_name = "token"
-        self._access = access
         self._role = role
         self._token = token
 
@@ -160,7 +155,8 @@ class RequireRole(SecurityBase):
             AccessDenied: the request is not permitted.
             CatalogError: the catalog cannot be used, so the token cannot be checked.
         """
-        holder = self._access.check(request, self._role, token=self._token)
+        access: Authenticator = request.app.state.context.access
+        holder = access.check(request, self._role, token=self._token)
         request.state.holder = holder.name if holder else None
 
 

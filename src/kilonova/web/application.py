@@ -48,15 +48,15 @@ def create_app(context: RouteContext) -> FastAPI:
         context: the context of the routes.
     """
     app = create_api(context)
-    glances = OverviewCache(context.project)
-    pages = site(context, glances)
+    overviews = OverviewCache(context.project)
+    pages = site(context, overviews)
     api_ready = app.router.lifespan_context
 
     @asynccontextmanager
     async def ready(app: FastAPI) -> AsyncIterator[None]:
         async with api_ready(app):
             compile_routes(pages)
-            drawing = Thread(target=draw_ahead, args=(glances,), name="drawing", daemon=True)
+            drawing = Thread(target=draw_ahead, args=(overviews,), name="drawing", daemon=True)
             drawing.start()
             yield
             drawing.join(_LAST)

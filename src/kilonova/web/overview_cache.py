@@ -58,10 +58,10 @@ def task_status(task: TaskSummary, overview: Overview) -> StatusBadge:
         return StatusBadge("paused", f"paused, {behind} behind" if behind else "paused")
     if task.due:
         return StatusBadge(
-            "due", f"{behind} point{'' if behind == 1 else 's'} to read" if task.started else "has not run"
+            "due", f"{behind} point{'' if behind == 1 else 's'} to read" if task.started else "not run yet"
         )
     if not task.started:
-        return StatusBadge("empty", "nothing to read yet")
+        return StatusBadge("empty", "no input yet")
     return StatusBadge("fresh", "up to date")
 
 

@@ -19,47 +19,43 @@ from kilonova.api.url_validation import check_url
 from kilonova.errors import KilonovaError, NotFound
 from kilonova.model.role import Role
 from kilonova.web.overview_cache import OverviewCache
-from kilonova.web.pages.channels import channel_pages
-from kilonova.web.pages.events import event_pages
-from kilonova.web.pages.runs import run_pages
-from kilonova.web.pages.servers import server_pages
-from kilonova.web.pages.sign_in import sign_in_routes
-from kilonova.web.pages.tasks import task_pages
-from kilonova.web.pages.triggers import trigger_pages
-from kilonova.web.pages.workflow import workflow_pages
+from kilonova.web.pages import channels, events, runs, servers, sign_in, tasks, triggers, workflow
 from kilonova.web.rendering import PageRenderer, Viewer
 
-_PAGES = (workflow_pages, channel_pages, task_pages, run_pages, trigger_pages, server_pages, event_pages)
+_PAGES = (workflow, channels, tasks, runs, triggers, servers, events)
 
 
-def site(context: RouteContext, glances: OverviewCache) -> FastAPI:
+def site(context: RouteContext, overviews: OverviewCache) -> FastAPI:
     """Return the application with the pages of a project.
 
     Args:
         context: the context of the routes.
-        glances: the cache of the project's overview.
+        overviews: the cache of the project's overview.
     """
     project = context.project
-    pages = PageRenderer(project.directory.resolve().name, project.catalog.clock)
     app = FastAPI(openapi_url=None, dependencies=[Depends(check_url)])
+    app.state.context = context
+    app.state.renderer = PageRenderer(project.directory.resolve().name, project.catalog.clock)
+    app.state.overviews = overviews
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=3)
     app.mount("/static", _Files(packages=[("kilonova.web", "static")]))
-    app.include_router(sign_in_routes(pages, context.access))
-
-    def look(request: Request) -> None:
-        """Record the viewer in the request's state.
-
-        Raises:
-            AccessDenied: the user may not view the page.
-        """
-        holder = context.access.check(request, Role.READ)
-        request.state.event = project.newest_event()
-        request.state.viewer = Viewer(name=holder.name if holder else None, role=holder.role if holder else Role.ADMIN)
-
-    for routes in _PAGES:
-        app.include_router(routes(context, pages, glances), dependencies=[Depends(look)])
-    _tell_errors(app, pages, context.access)
+    app.include_router(sign_in.router)
+    for pages in _PAGES:
+        app.include_router(pages.router, dependencies=[Depends(_record_viewer)])
+    _tell_errors(app, app.state.renderer, context.access)
     return app
+
+
+def _record_viewer(request: Request) -> None:
+    """Record the viewer in the request's state.
+
+    Raises:
+        AccessDenied: the user may not view the page.
+    """
+    context: RouteContext = request.app.state.context
+    holder = context.access.check(request, Role.READ)
+    request.state.event = context.project.newest_event()
+    request.state.viewer = Viewer(name=holder.name if holder else None, role=holder.role if holder else Role.ADMIN)
 
 
 class _Files(StaticFiles):
@@ -100,7 +96,7 @@ def _tell_errors(app: FastAPI, pages: PageRenderer, access: Authenticator) -> No
 
     @app.exception_handler(HTTPException)
     def http_error(request: Request, error: HTTPException) -> Response:
-        return told(request, error.status_code, "Page not found", request.url.path, "Go to the workflow")
+        return told(request, error.status_code, "Not found", request.url.path, "Go to the workflow")
 
     @app.exception_handler(RequestValidationError)
     def nonsense(request: Request, error: RequestValidationError) -> Response:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query
+from pydantic import BeforeValidator
 
-from kilonova.api.routes.context import After, Before, Limit, RouteContext, Who, paginate
+from kilonova.api.response_models import ResponseModel, attribute
+from kilonova.api.routes.context import OPERATE, READ, After, Before, CurrentProject, Limit, Paged, Who
 from kilonova.catalog.bindings import RegisteredBinding
 from kilonova.catalog.read_models.binding_status import BindingStatus
 from kilonova.catalog.servers import ServerStatus
 from kilonova.model.firing import Firing, FiringState
+from kilonova.model.run import Run
 from kilonova.model.trigger import describe_trigger
 
+_TriggerText = Annotated[str, BeforeValidator(describe_trigger)]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BindingResponse:
+
+def _numbers(runs: Sequence[Run]) -> list[int]:
+    return [run.number for run in runs]
+
+
+class BindingResponse(ResponseModel):
     """A binding.
 
     Attributes:
@@ -31,17 +38,16 @@ class BindingResponse:
         paused: whether its triggers are paused.
     """
 
-    name: str
+    name: str = attribute("binding", "name")
     workflow: str
-    workflowette: str
-    tasks: list[str]
-    triggers: list[str]
-    priority: int
+    workflowette: str = attribute("binding", "workflowette")
+    tasks: list[str] = attribute("binding", "tasks")
+    triggers: list[_TriggerText] = attribute("binding", "triggers")
+    priority: int = attribute("binding", "priority")
     paused: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConditionResponse:
+class ConditionResponse(ResponseModel):
     """State of a trigger's condition.
 
     Attributes:
@@ -53,16 +59,15 @@ class ConditionResponse:
         next_check: when it is met without further events.
     """
 
-    trigger: str
+    trigger: _TriggerText
     ready: bool
-    waits: str
+    waits: str = attribute("text")
     rows: int | None
     since: datetime | None
     next_check: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriggerResponse:
+class TriggerResponse(ResponseModel):
     """State of a trigger and its conditions.
 
     Attributes:
@@ -73,15 +78,14 @@ class TriggerResponse:
         parts: the states of its conditions.
     """
 
-    trigger: str
+    trigger: str = attribute("text")
     ready: bool
     waits: str
     next_check: datetime | None
     parts: list[ConditionResponse]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BindingStatusResponse:
+class BindingStatusResponse(ResponseModel):
     """State of a binding's triggers.
 
     Attributes:
@@ -93,16 +97,15 @@ class BindingStatusResponse:
         due: number of its firings that have not ended.
     """
 
-    binding: str
-    paused: bool
+    binding: str = attribute("bound", "binding", "name")
+    paused: bool = attribute("bound", "paused")
     triggers: list[TriggerResponse]
     next: datetime | None
     last: Firing | None
     due: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerResponse:
+class ServerResponse(ResponseModel):
     """A server and its current work.
 
     Attributes:
@@ -116,128 +119,78 @@ class ServerResponse:
         subscriptions: the subscriptions that it serves: webhooks, and OpenLineage.
     """
 
-    name: str
-    release: str
-    state: str
-    started: datetime
-    lease_until: datetime
+    name: str = attribute("server", "name")
+    release: str = attribute("server", "release")
+    state: str = attribute("server", "state")
+    started: datetime = attribute("server", "started")
+    lease_until: datetime = attribute("server", "lease_until")
     firings: list[Firing]
-    runs: list[int]
+    runs: Annotated[list[int], BeforeValidator(_numbers)]
     subscriptions: list[str]
 
 
-def binding_routes(context: RouteContext) -> APIRouter:
-    """Return the routes of bindings."""
-    router = APIRouter(tags=["bindings"])
-    project = context.project
-
-    @router.get("/bindings", dependencies=context.read)
-    def bindings(request: Request, response: Response, after: After = "", limit: Limit = 100) -> list[BindingResponse]:
-        """List the bindings by name, with their triggers."""
-        found = [_shown(bound) for bound in project.bindings(after, limit + 1)]
-        return paginate(request, response, found, limit, "after", lambda last: last.name)
-
-    @router.get("/bindings/{name}", dependencies=context.read)
-    def binding(name: str) -> BindingResponse:
-        """Return a binding."""
-        return _shown(project.binding(name))
-
-    @router.get("/triggers", dependencies=context.read)
-    def triggers(
-        request: Request,
-        response: Response,
-        binding: Annotated[list[str] | None, Query(description="The bindings; all if omitted.")] = None,
-        after: After = "",
-        limit: Limit = 100,
-    ) -> list[BindingStatusResponse]:
-        """List the states of the triggers of bindings, and their last firings."""
-        found = [_pending(each) for each in project.binding_statuses(after, limit + 1, binding)]
-        return found if binding else paginate(request, response, found, limit, "after", lambda last: last.binding)
-
-    def acting(action: Callable[[str, str | None], None], verb: str, what: str) -> None:
-        def act(name: str, who: Who) -> dict[str, str]:
-            action(name, who)
-            return {"binding": name, "done": verb}
-
-        act.__doc__ = what
-        act.__name__ = verb
-        router.post(f"/bindings/{{name}}/{verb}", dependencies=context.operate)(act)
-
-    acting(project.fire, "fire", "Start a binding now, as if one of its triggers had fired.")
-    acting(project.pause, "pause", "Pause the triggers of a binding.")
-    acting(project.resume, "resume", "Resume the triggers of a binding.")
-
-    @router.get("/firings", dependencies=context.read)
-    def firings(
-        request: Request,
-        response: Response,
-        binding: str | None = None,
-        state: FiringState | None = None,
-        before: Before = None,
-        limit: Limit = 100,
-    ) -> list[Firing]:
-        """List the firings, of all bindings or one, newest first."""
-        found = project.firings(limit + 1, binding, before, state)
-        return paginate(request, response, found, limit, "before", lambda last: last.number)
-
-    @router.get("/servers", dependencies=context.read)
-    def servers(limit: Limit = 100) -> list[ServerResponse]:
-        """List the servers, last started first, with the current work of each."""
-        return [_attending(each) for each in project.servers(limit)]
-
-    return router
+router = APIRouter(tags=["bindings"])
 
 
-def _shown(bound: RegisteredBinding) -> BindingResponse:
-    return BindingResponse(
-        name=bound.binding.name,
-        workflow=bound.workflow,
-        workflowette=bound.binding.workflowette,
-        tasks=list(bound.binding.tasks),
-        triggers=[describe_trigger(trigger) for trigger in bound.binding.triggers],
-        priority=bound.binding.priority,
-        paused=bound.paused,
-    )
+@router.get("/bindings", dependencies=READ, response_model=list[BindingResponse])
+def bindings(project: CurrentProject, paging: Paged, after: After = "") -> list[RegisteredBinding]:
+    """List the bindings by name, with their triggers."""
+    return paging.page(project.bindings(after, paging.more), "after", lambda last: last.binding.name)
 
 
-def _pending(pending: BindingStatus) -> BindingStatusResponse:
-    return BindingStatusResponse(
-        binding=pending.bound.binding.name,
-        paused=pending.bound.paused,
-        triggers=[
-            TriggerResponse(
-                trigger=each.text,
-                ready=each.ready,
-                waits=each.waits,
-                next_check=each.next_check,
-                parts=[
-                    ConditionResponse(
-                        trigger=describe_trigger(part.trigger),
-                        ready=part.ready,
-                        waits=part.text,
-                        rows=part.rows,
-                        since=part.since,
-                        next_check=part.next_check,
-                    )
-                    for part in each.parts
-                ],
-            )
-            for each in pending.triggers
-        ],
-        next=pending.next,
-        last=pending.last,
-        due=pending.due,
-    )
+@router.get("/bindings/{name}", dependencies=READ, response_model=BindingResponse)
+def binding(project: CurrentProject, name: str) -> RegisteredBinding:
+    """Return a binding."""
+    return project.binding(name)
 
 
-def _attending(attending: ServerStatus) -> ServerResponse:
-    return ServerResponse(
-        name=attending.server.name,
-        release=attending.server.release,
-        state=attending.server.state,
-        started=attending.server.started,
-        lease_until=attending.server.lease_until,
-        firings=list(attending.firings),
-        runs=[run.number for run in attending.runs],
-        subscriptions=list(attending.subscriptions),
-    )
+@router.get("/triggers", dependencies=READ, response_model=list[BindingStatusResponse])
+def triggers(
+    project: CurrentProject,
+    paging: Paged,
+    binding: Annotated[list[str] | None, Query(description="The bindings; all if omitted.")] = None,
+    after: After = "",
+) -> list[BindingStatus]:
+    """List the states of the triggers of bindings, and their last firings."""
+    found = list(project.binding_statuses(after, paging.more, binding))
+    return found if binding else paging.page(found, "after", lambda last: last.bound.binding.name)
+
+
+@router.post("/bindings/{name}/fire", dependencies=OPERATE)
+def fire(project: CurrentProject, name: str, who: Who) -> dict[str, str]:
+    """Start a binding now, as if one of its triggers had fired."""
+    project.fire(name, who)
+    return {"binding": name, "done": "fire"}
+
+
+@router.post("/bindings/{name}/pause", dependencies=OPERATE)
+def pause(project: CurrentProject, name: str, who: Who) -> dict[str, str]:
+    """Pause the triggers of a binding."""
+    project.pause(name, who)
+    return {"binding": name, "done": "pause"}
+
+
+@router.post("/bindings/{name}/resume", dependencies=OPERATE)
+def resume(project: CurrentProject, name: str, who: Who) -> dict[str, str]:
+    """Resume the triggers of a binding."""
+    project.resume(name, who)
+    return {"binding": name, "done": "resume"}
+
+
+@router.get("/firings", dependencies=READ)
+def firings(
+    project: CurrentProject,
+    paging: Paged,
+    binding: str | None = None,
+    state: FiringState | None = None,
+    before: Before = None,
+) -> list[Firing]:
+    """List the firings, of all bindings or one, newest first."""
+    found = project.firings(paging.more, binding, before, state)
+    return paging.page(found, "before", lambda last: last.number)
+
+
+@router.get("/servers", dependencies=READ, response_model=list[ServerResponse])
+def servers(project: CurrentProject, limit: Limit = 100) -> list[ServerStatus]:
+    """List the servers, last started first, with the current work of each."""
+    return list(project.servers(limit))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -12,19 +10,24 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
+from pydantic import BeforeValidator
 
 from kilonova.api.allowed_sources import check_reader_options, check_source_allowed
+from kilonova.api.response_models import ResponseModel, attribute
 from kilonova.api.routes.context import (
     ACCEPTED,
+    ADMIN,
+    OPERATE,
+    READ,
     After,
+    Context,
+    CurrentProject,
     Limit,
     Number,
     OperationResponse,
-    RouteContext,
+    Paged,
     RunStartedResponse,
-    Wait,
-    accepted_response,
-    paginate,
+    Starting,
 )
 from kilonova.api.row_pages import row_page
 from kilonova.api.uploads import receive_upload, sent_as
@@ -33,11 +36,11 @@ from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Polic
 from kilonova.model.encoding import describe_encoding
 from kilonova.model.idempotency import check_key
 from kilonova.model.watched_file import FileState
+from kilonova.schedule.compaction import DeltaStack
 from kilonova.service.reports import ChannelStatus, DirectoryStatus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelResponse:
+class ChannelResponse(ResponseModel):
     """A channel.
 
     Attributes:
@@ -69,8 +72,7 @@ class ChannelResponse:
     several_writers: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeltaStackResponse:
+class DeltaStackResponse(ResponseModel):
     """The newest base of a channel and the deltas after it.
 
     Attributes:
@@ -86,16 +88,15 @@ class DeltaStackResponse:
 
     channel: str
     base: int
-    deltas: int
-    bytes: int
-    readings: int
+    deltas: int = attribute("count")
+    bytes: int = attribute("deltas")
+    readings: Annotated[int, BeforeValidator(len)]
     read_cost: float
     compaction_cost: float
-    policy: str
+    policy: Annotated[str, BeforeValidator(describe_policy)]
 
 
-@dataclass(frozen=True, slots=True)
-class IngestResponse:
+class IngestResponse(ResponseModel):
     """A completed ingest.
 
     Attributes:
@@ -131,200 +132,189 @@ _ROWS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def channel_routes(context: RouteContext) -> APIRouter:
-    """Return the routes of channels."""
-    router = APIRouter(tags=["channels"])
-    project = context.project
+router = APIRouter(tags=["channels"])
 
-    async def ingested(
-        request: Request, response: Response, wait: bool, then: Callable[[], None] = lambda: None, **arguments: Any
-    ) -> IngestResponse | OperationResponse:
-        if wait:
-            return IngestResponse(**await context.operations.done("ingest", then, client=request, **arguments))
-        return accepted_response(response, context.operations.ask("ingest", then, **arguments))
 
-    @router.get("/channels", dependencies=context.read)
-    def channels(request: Request, response: Response, after: After = "", limit: Limit = 100) -> list[ChannelResponse]:
-        """List the channels by name."""
-        found = [_shown(status) for status in project.channels(after, limit + 1)]
-        return paginate(request, response, found, limit, "after", lambda last: last.name)
+@router.get("/channels", dependencies=READ)
+def channels(project: CurrentProject, paging: Paged, after: After = "") -> list[ChannelResponse]:
+    """List the channels by name."""
+    found = [_shown(status) for status in project.channels(after, paging.more)]
+    return paging.page(found, "after", lambda last: last.name)
 
-    @router.get("/channels/{name}", dependencies=context.read)
-    def channel(name: str) -> ChannelResponse:
-        """Return a channel."""
-        return _shown(project.channel(name))
 
-    @router.get("/channels/{name}/rows", dependencies=context.read, response_class=Response, responses=_ROWS)
-    async def rows(
-        name: str,
-        at: Point = None,
-        since: Point = None,
-        offset: Number = 0,
-        limit: Limit = 100,
-        format: Literal["json", "arrow"] = "json",
-    ) -> Response:
-        """Return a page of the rows of a channel at a point, or of the changes after one.
+@router.get("/channels/{name}", dependencies=READ)
+def channel(project: CurrentProject, name: str) -> ChannelResponse:
+    """Return a channel."""
+    return _shown(project.channel(name))
 
-        The header `Kilonova-Point` is the point: pass it as `at` to get further pages of the same point.
-        """
-        point, content = await row_page(
-            project, context.operations, name, at=at, since=since, offset=offset, limit=limit
-        )
-        headers = {"Kilonova-Point": str(point)}
-        if format == "arrow":
-            return Response(content, media_type=_ARROW, headers=headers)
-        table = pa.ipc.open_stream(content).read_all()
-        return JSONResponse(jsonable_encoder(table.to_pylist(), custom_encoder={bytes: bytes.hex}), headers=headers)
 
-    @router.post(
-        "/channels/{name}/blocks",
-        dependencies=context.operate,
-        responses=ACCEPTED,
-        openapi_extra=sent_as("application/x-ndjson", "text/csv", "application/vnd.apache.parquet"),
+@router.get("/channels/{name}/rows", dependencies=READ, response_class=Response, responses=_ROWS)
+async def rows(
+    context: Context,
+    name: str,
+    at: Point = None,
+    since: Point = None,
+    offset: Number = 0,
+    limit: Limit = 100,
+    format: Literal["json", "arrow"] = "json",
+) -> Response:
+    """Return a page of the rows of a channel at a point, or of the changes after one.
+
+    The header `Kilonova-Point` is the point: pass it as `at` to get further pages of the same point.
+    """
+    point, content = await row_page(
+        context.project, context.operations, name, at=at, since=since, offset=offset, limit=limit
     )
-    async def upload(
-        name: str,
-        request: Request,
-        response: Response,
-        format: Literal["parquet", "csv", "json"] = "json",
-        option: Options = None,
-        replace: bool = False,
-        wait: Wait = True,
-        key: Key = None,
-    ) -> IngestResponse | OperationResponse:
-        """Insert the rows of the request's body into a source channel, as one block."""
-        options, key = _pairs(option), _unquoted(key)
-        await run_in_threadpool(project.require_channel, name)
-        sent = await receive_upload(request, f"upload.{format}", project.settings.serve.max_upload_mb)
-        arguments: dict[str, Any] = {
-            "channel": name,
-            "source": str(sent.file),
-            "format": format,
-            "options": options,
-            "replace": replace,
-            "idempotency_key": key,
-            "content_digest": sent.digest,
-        }
-        if wait and key is not None:  # a repeated request is answered though no worker is free
-            try:
-                earlier = await run_in_threadpool(partial(project.completed_ingest, **arguments))
-            except KilonovaError:
-                sent.discard()
-                raise
-            if earlier is not None:
-                sent.discard()
-                return IngestResponse(run=earlier.run, repeated=True)
-        return await ingested(request, response, wait, sent.discard, **arguments)
+    headers = {"Kilonova-Point": str(point)}
+    if format == "arrow":
+        return Response(content, media_type=_ARROW, headers=headers)
+    table = pa.ipc.open_stream(content).read_all()
+    return JSONResponse(jsonable_encoder(table.to_pylist(), custom_encoder={bytes: bytes.hex}), headers=headers)
 
-    @router.post("/channels/{name}/ingests", dependencies=context.operate, responses=ACCEPTED)
-    async def refer(
-        name: str,
-        request: Request,
-        response: Response,
-        source: Annotated[str, Query(min_length=1, description="File, directory or URL, as seen by the server.")],
-        format: str | None = None,
-        option: Options = None,
-        replace: bool = False,
-        in_place: bool = False,
-        wait: Wait = True,
-        key: Key = None,
-    ) -> IngestResponse | OperationResponse:
-        """Insert the rows of files at a location that `serve.sources` lists into a source channel, as one block.
 
-        With `in_place` the files become the block without being copied, and must not change until a compaction.
-        """
-        options, key = _pairs(option), _unquoted(key)
-        await run_in_threadpool(check_source_allowed, project.settings.serve, source, format)
-        await run_in_threadpool(project.require_channel, name)
-        return await ingested(
-            request,
-            response,
-            wait,
-            channel=name,
-            source=source,
-            format=format,
-            options=options,
-            replace=replace,
-            in_place=in_place,
-            idempotency_key=key,
-        )
+def _ingested(result: dict[str, Any]) -> IngestResponse:
+    return IngestResponse(**result)
 
-    @router.get("/channels/{name}/files", dependencies=context.read)
-    def files(name: str, limit: Limit = 100, state: FileState | None = None) -> DirectoryStatus:
-        """List the files of a channel's watched directory: quarantined, settling and ingested ones."""
-        return project.files(name, limit, state)
 
-    @router.post("/channels/{name}/files/retry", dependencies=context.operate)
-    def retry(name: str, path: str | None = None) -> dict[str, int]:
-        """Retry quarantined files of a watched directory: one, or all."""
-        return {"files": project.retry_files(name, path)}
+@router.post(
+    "/channels/{name}/blocks",
+    dependencies=OPERATE,
+    responses=ACCEPTED,
+    openapi_extra=sent_as("application/x-ndjson", "text/csv", "application/vnd.apache.parquet"),
+)
+async def upload(
+    project: CurrentProject,
+    start: Starting,
+    request: Request,
+    name: str,
+    format: Literal["parquet", "csv", "json"] = "json",
+    option: Options = None,
+    replace: bool = False,
+    key: Key = None,
+) -> IngestResponse | OperationResponse:
+    """Insert the rows of the request's body into a source channel, as one block."""
+    options, key = _pairs(option), _unquoted(key)
+    await run_in_threadpool(project.require_channel, name)
+    sent = await receive_upload(request, f"upload.{format}", project.settings.serve.max_upload_mb)
+    arguments: dict[str, Any] = {
+        "channel": name,
+        "source": str(sent.file),
+        "format": format,
+        "options": options,
+        "replace": replace,
+        "idempotency_key": key,
+        "content_digest": sent.digest,
+    }
+    if start.wait and key is not None:  # a repeated request is answered though no worker is free
+        try:
+            earlier = await run_in_threadpool(partial(project.completed_ingest, **arguments))
+        except KilonovaError:
+            sent.discard()
+            raise
+        if earlier is not None:
+            sent.discard()
+            return IngestResponse(run=earlier.run, repeated=True)
+    return await start(_ingested, "ingest", sent.discard, **arguments)
 
-    @router.post("/channels/{name}/compaction", dependencies=context.operate, responses=ACCEPTED)
-    async def compact(
-        name: str, request: Request, response: Response, wait: Wait = True, deltas: bool = False
-    ) -> RunStartedResponse | OperationResponse:
-        """Write the latest snapshot of a channel as a base, or merge small neighbouring `deltas`."""
-        await run_in_threadpool(project.require_channel, name)
-        return await context.begun(request, response, wait, "compact", channel=name, deltas=deltas)
 
-    @router.get("/compaction-policies", dependencies=context.read)
-    def policies() -> list[DeltaStackResponse]:
-        """List the channels with deltas to merge: costs of merging and of compacting, and compaction policies."""
-        return [
-            DeltaStackResponse(
-                channel=each.channel,
-                base=each.base,
-                deltas=each.count,
-                bytes=each.deltas,
-                readings=len(each.readings),
-                read_cost=each.read_cost,
-                compaction_cost=each.compaction_cost,
-                policy=describe_policy(each.policy),
-            )
-            for each in project.delta_stacks()
-        ]
+@router.post("/channels/{name}/ingests", dependencies=OPERATE, responses=ACCEPTED)
+async def ingest_files(
+    project: CurrentProject,
+    start: Starting,
+    name: str,
+    source: Annotated[str, Query(min_length=1, description="File, directory or URL, as seen by the server.")],
+    format: str | None = None,
+    option: Options = None,
+    replace: bool = False,
+    in_place: bool = False,
+    key: Key = None,
+) -> IngestResponse | OperationResponse:
+    """Insert the rows of files at a location that `serve.sources` lists into a source channel, as one block.
 
-    @router.put("/channels/{name}/compaction-policy", dependencies=context.operate)
-    def policy(
-        name: str,
-        rule: Literal["cost-based", "max-deltas", "manual"],
-        max_amplification: Annotated[
-            float, Query(gt=0, description="Maximum size of the deltas, as a multiple of the base (cost-based).")
-        ] = 1.0,
-        deltas: Annotated[int, Query(ge=1, lt=2**31, description="Maximum number of deltas (max-deltas).")] = 1,
-    ) -> dict[str, str]:
-        """Set the compaction policy of a channel."""
-        rules: dict[str, Policy] = {
-            "cost-based": CostBased(max_amplification=max_amplification),
-            "max-deltas": MaxDeltas(deltas=deltas),
-            "manual": Manual(),
-        }
-        project.set_policy(name, rules[rule])
-        return {"channel": name, "policy": describe_policy(rules[rule])}
+    With `in_place` the files become the block without being copied, and must not change until a compaction.
+    """
+    options, key = _pairs(option), _unquoted(key)
+    await run_in_threadpool(check_source_allowed, project.settings.serve, source, format)
+    await run_in_threadpool(project.require_channel, name)
+    return await start(
+        _ingested,
+        "ingest",
+        channel=name,
+        source=source,
+        format=format,
+        options=options,
+        replace=replace,
+        in_place=in_place,
+        idempotency_key=key,
+    )
 
-    @router.delete("/channels/{name}", dependencies=context.admin)
-    def drop(name: str) -> dict[str, list[str]]:
-        """Drop a channel with its data, and the task that writes it."""
-        return {"tasks": list(project.drop(name))}
 
-    @router.post("/channels/{name}/exports", dependencies=context.admin, responses=ACCEPTED)
-    async def export(
-        name: str,
-        request: Request,
-        response: Response,
-        target: Annotated[str, Query(min_length=1, description="New directory or URL, as seen by the server.")],
-        format: Literal["parquet", "csv", "json"] = "parquet",
-        at: Point = None,
-        since: Point = None,
-        wait: Wait = True,
-    ) -> RunStartedResponse | OperationResponse:
-        """Export the rows of a channel at a point, or the changes after one, to a location the server can reach."""
-        await run_in_threadpool(project.require_channel, name)
-        return await context.begun(
-            request, response, wait, "export", channel=name, target=target, format=format, at=at, since=since
-        )
+@router.get("/channels/{name}/files", dependencies=READ)
+def files(project: CurrentProject, name: str, limit: Limit = 100, state: FileState | None = None) -> DirectoryStatus:
+    """List the files of a channel's watched directory: quarantined, settling and ingested ones."""
+    return project.files(name, limit, state)
 
-    return router
+
+@router.post("/channels/{name}/files/retry", dependencies=OPERATE)
+def retry(project: CurrentProject, name: str, path: str | None = None) -> dict[str, int]:
+    """Retry quarantined files of a watched directory: one, or all."""
+    return {"files": project.retry_files(name, path)}
+
+
+@router.post("/channels/{name}/compaction", dependencies=OPERATE, responses=ACCEPTED)
+async def compact(
+    project: CurrentProject, start: Starting, name: str, deltas: bool = False
+) -> RunStartedResponse | OperationResponse:
+    """Write the latest snapshot of a channel as a base, or merge small neighbouring `deltas`."""
+    await run_in_threadpool(project.require_channel, name)
+    return await start(RunStartedResponse, "compact", channel=name, deltas=deltas)
+
+
+@router.get("/compaction-policies", dependencies=READ, response_model=list[DeltaStackResponse])
+def policies(project: CurrentProject) -> list[DeltaStack]:
+    """List the channels with deltas to merge: costs of merging and of compacting, and compaction policies."""
+    return list(project.delta_stacks())
+
+
+@router.put("/channels/{name}/compaction-policy", dependencies=OPERATE)
+def policy(
+    project: CurrentProject,
+    name: str,
+    rule: Literal["cost-based", "max-deltas", "manual"],
+    max_amplification: Annotated[
+        float, Query(gt=0, description="Maximum size of the deltas, as a multiple of the base (cost-based).")
+    ] = 1.0,
+    deltas: Annotated[int, Query(ge=1, lt=2**31, description="Maximum number of deltas (max-deltas).")] = 1,
+) -> dict[str, str]:
+    """Set the compaction policy of a channel."""
+    rules: dict[str, Policy] = {
+        "cost-based": CostBased(max_amplification=max_amplification),
+        "max-deltas": MaxDeltas(deltas=deltas),
+        "manual": Manual(),
+    }
+    project.set_policy(name, rules[rule])
+    return {"channel": name, "policy": describe_policy(rules[rule])}
+
+
+@router.delete("/channels/{name}", dependencies=ADMIN)
+def drop(project: CurrentProject, name: str) -> dict[str, list[str]]:
+    """Drop a channel with its data, and the task that writes it."""
+    return {"tasks": list(project.drop(name))}
+
+
+@router.post("/channels/{name}/exports", dependencies=ADMIN, responses=ACCEPTED)
+async def export(
+    project: CurrentProject,
+    start: Starting,
+    name: str,
+    target: Annotated[str, Query(min_length=1, description="New directory or URL, as seen by the server.")],
+    format: Literal["parquet", "csv", "json"] = "parquet",
+    at: Point = None,
+    since: Point = None,
+) -> RunStartedResponse | OperationResponse:
+    """Export the rows of a channel at a point, or the changes after one, to a location the server can reach."""
+    await run_in_threadpool(project.require_channel, name)
+    return await start(RunStartedResponse, "export", channel=name, target=target, format=format, at=at, since=since)
 
 
 def _shown(status: ChannelStatus) -> ChannelResponse:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import Query, Request, Response, Security
-from fastapi.params import Depends
+from fastapi import Depends, Query, Request, Response, Security
 
-from kilonova.api.auth import Authenticator
+from kilonova.api.auth import Authenticator, RequireRole
 from kilonova.api.error_responses import ErrorResponse
+from kilonova.api.newest_event import NewestEvent
 from kilonova.api.operations import Operation, Operations
 from kilonova.model.role import Role
 from kilonova.service.project import Project
 from kilonova.service.spark_operations import OperationFailed, SparkOperations
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 Limit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of items on a page.")]
 Number = Annotated[int, Query(ge=0, le=2**31)]
@@ -36,13 +38,14 @@ Who = Annotated[str | None, Depends(_holder)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteContext:
-    """Objects that routes work on.
+    """Objects that routes work on; an application has it as `app.state.context`.
 
     Attributes:
         project: the project.
         server: the server, which does what needs Spark.
         access: the authenticator of requests.
         operations: the operations of the server.
+        newest_event: the cached number of the newest event.
         over: set when the HTTP server stops, so that endless streams end.
     """
 
@@ -50,51 +53,8 @@ class RouteContext:
     server: SparkOperations
     access: Authenticator
     operations: Operations
+    newest_event: NewestEvent
     over: Event = field(default_factory=Event)
-
-    @property
-    def read(self) -> list[Depends]:
-        """Dependencies of a route that needs the role read."""
-        return self._needs(Role.READ)
-
-    @property
-    def operate(self) -> list[Depends]:
-        """Dependencies of a route that needs the role operate."""
-        return self._needs(Role.OPERATE)
-
-    @property
-    def admin(self) -> list[Depends]:
-        """Dependencies of a route that needs the role admin."""
-        return self._needs(Role.ADMIN)
-
-    @property
-    def trusted(self) -> list[Depends]:
-        """Dependencies of a route that needs a token of the role admin even while there are no tokens."""
-        return self._needs(Role.ADMIN, token=True)
-
-    def _needs(self, role: Role, *, token: bool = False) -> list[Depends]:
-        return [Security(self.access.needs(role, token=token), scopes=[role.value])]
-
-    async def begun(
-        self, request: Request, response: Response, wait: bool, what: str, **arguments: Any
-    ) -> RunStartedResponse | OperationResponse:
-        """Start an operation that is a run, and wait for its end or not.
-
-        Args:
-            request: the request: nothing is begun for a client that has disconnected.
-            response: the response, whose status says whether the run has ended.
-            wait: whether to wait.
-            what: see `kilonova.service.spark_operations.SparkOperations.operation`.
-            arguments: its arguments.
-
-        Raises:
-            OperationFailed: the operation failed.
-            Conflict: too many operations are waiting already.
-            Cancelled: the client has disconnected.
-        """
-        if wait:
-            return RunStartedResponse(await self.operations.done(what, client=request, **arguments))
-        return accepted_response(response, self.operations.ask(what, **arguments))
 
 
 def route_context(server: SparkOperations, project: Project) -> RouteContext:
@@ -104,8 +64,104 @@ def route_context(server: SparkOperations, project: Project) -> RouteContext:
         server: the server, which does what needs Spark.
         project: the project.
     """
-    access = Authenticator(project.catalog, project.settings.serve)
-    return RouteContext(project=project, server=server, access=access, operations=Operations(server))
+    return RouteContext(
+        project=project,
+        server=server,
+        access=Authenticator(project.catalog, project.settings.serve),
+        operations=Operations(server),
+        newest_event=NewestEvent(project),
+    )
+
+
+async def _context(request: Request) -> RouteContext:
+    context: RouteContext = request.app.state.context
+    return context
+
+
+Context = Annotated[RouteContext, Depends(_context)]
+
+
+async def _project(context: Context) -> Project:
+    return context.project
+
+
+CurrentProject = Annotated[Project, Depends(_project)]
+
+READ, OPERATE, ADMIN = ([Security(RequireRole(role), scopes=[role.value])] for role in Role)
+"""Dependencies of routes that need a role."""
+
+TRUSTED = [Security(RequireRole(Role.ADMIN, token=True), scopes=[Role.ADMIN.value])]
+"""Dependencies of a route that needs a token of the role admin even while there are no tokens."""
+
+
+class Paging:
+    """Page of a list, as a dependency of its route.
+
+    Attributes:
+        limit: number of items on a page.
+        more: number of items to query: one more than fits, if there is another page.
+    """
+
+    def __init__(self, request: Request, response: Response, limit: Limit = 100) -> None:
+        self._request = request
+        self._response = response
+        self.limit = limit
+        self.more = limit + 1
+
+    def page(self, found: Sequence[Item], name: str, place: Callable[[Item], object]) -> list[Item]:
+        """Return a page of the items found; if there are more, the header `Link` refers to the next page.
+
+        Args:
+            found: the items found.
+            name: the parameter that says where a page begins.
+            place: returns its value for the last item of the previous page.
+        """
+        if len(found) > self.limit:
+            following = self._request.url.include_query_params(**{name: place(found[self.limit - 1])})
+            self._response.headers["Link"] = f'<{following.path}?{following.query}>; rel="next"'
+        return list(found[: self.limit])
+
+
+Paged = Annotated[Paging, Depends()]
+
+
+class OperationStart:
+    """Start of an operation, as a dependency of its route: waits for its end, unless the client does not.
+
+    Nothing is begun for a client that has disconnected.
+    """
+
+    def __init__(self, request: Request, response: Response, context: Context, wait: Wait = True) -> None:
+        self._request = request
+        self._response = response
+        self._operations = context.operations
+        self.wait = wait
+
+    async def __call__(
+        self, result: Callable[[Any], Result], what: str, then: Callable[[], None] = lambda: None, **arguments: Any
+    ) -> Result | OperationResponse:
+        """Start an operation.
+
+        Args:
+            result: converts its result to the response.
+            what: see `kilonova.service.spark_operations.SparkOperations.operation`.
+            then: called when it has ended, whatever the outcome, or if it is not accepted.
+            arguments: its arguments.
+
+        Raises:
+            OperationFailed: the operation failed.
+            Conflict: too many operations are waiting already.
+            Cancelled: the client has disconnected.
+        """
+        if self.wait:
+            return result(await self._operations.done(what, then, client=self._request, **arguments))
+        asked = self._operations.ask(what, then, **arguments)
+        self._response.status_code = 202
+        self._response.headers["Location"] = f"/api/v1/operations/{asked.name}"
+        return operation_response(asked)
+
+
+Starting = Annotated[OperationStart, Depends()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +196,6 @@ ACCEPTED: dict[int | str, dict[str, Any]] = {
 """Additional response of a route that need not wait."""
 
 
-def accepted_response(response: Response, asked: Operation) -> OperationResponse:
-    """Prepare the response to a client that does not wait."""
-    response.status_code = 202
-    response.headers["Location"] = f"/api/v1/operations/{asked.name}"
-    return operation_response(asked)
-
-
 def operation_response(asked: Operation) -> OperationResponse:
     """Convert an operation to its response."""
     outcome = asked.outcome
@@ -161,20 +210,3 @@ def operation_response(asked: Operation) -> OperationResponse:
             return OperationResponse(operation=asked.name, what=asked.what, state="failed", error=ErrorResponse(**told))
         case error:
             raise error
-
-
-def paginate(request: Request, response: Response, found: list[Item], limit: int, name: str, place: Any) -> list[Item]:
-    """Return a page of the items found, of which one more than fits was queried.
-
-    Args:
-        request: the request.
-        response: the response; if there are more items, its header `Link` refers to the next page.
-        found: the items found.
-        limit: number of items on a page.
-        name: the parameter that says where a page begins.
-        place: returns its value for the last item of the previous page.
-    """
-    if len(found) > limit:
-        following = request.url.include_query_params(**{name: place(found[limit - 1])})
-        response.headers["Link"] = f'<{following.path}?{following.query}>; rel="next"'
-    return found[:limit]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from kilonova.api.routes.context import RouteContext
-from kilonova.engine.garbage import GCReport
+from kilonova.api.response_models import ResponseModel, Text, attribute
+from kilonova.api.routes.context import OPERATE, CurrentProject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GCDecisionResponse:
+class GCDecisionResponse(ResponseModel):
     """Decision of garbage collection on a block.
 
     Attributes:
@@ -25,15 +23,14 @@ class GCDecisionResponse:
     """
 
     channel: str
-    block: int
-    kind: str
-    rows: int
-    bytes: int
+    block: int = attribute("block", "number")
+    kind: Text = attribute("block", "kind")
+    rows: int = attribute("block", "statistics", "rows")
+    bytes: int = attribute("block", "statistics", "bytes")
     held_by: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GCResponse:
+class GCResponse(ResponseModel):
     """Result of garbage collection, or of a dry run.
 
     Attributes:
@@ -51,39 +48,23 @@ class GCResponse:
     looked_at: list[GCDecisionResponse]
 
 
-def garbage_routes(context: RouteContext) -> APIRouter:
-    """Return the routes of garbage collection."""
-    router = APIRouter(tags=["channels"])
-
-    @router.post("/gc", dependencies=context.operate)
-    def garbage(
-        channel: Annotated[list[str] | None, Query()] = None,
-        dry_run: bool = False,
-        provenance: Literal["logical", "physical"] | None = None,
-    ) -> GCResponse:
-        """Delete the unneeded blocks of channels, or all; or list them, and the reasons to keep the others."""
-        done = context.project.collect_garbage(channel, dry_run=dry_run, provenance=provenance)
-        return _shown(done, everything=dry_run)
-
-    return router
+router = APIRouter(tags=["channels"])
 
 
-def _shown(done: GCReport, *, everything: bool) -> GCResponse:
+@router.post("/gc", dependencies=OPERATE)
+def garbage(
+    project: CurrentProject,
+    channel: Annotated[list[str] | None, Query()] = None,
+    dry_run: bool = False,
+    provenance: Literal["logical", "physical"] | None = None,
+) -> GCResponse:
+    """Delete the unneeded blocks of channels, or all; or list them, and the reasons to keep the others."""
+    done = project.collect_garbage(channel, dry_run=dry_run, provenance=provenance)
     going = [verdict for verdict in done.verdicts if verdict.goes]
     return GCResponse(
         blocks=len(going),
         bytes=sum(verdict.block.statistics.bytes for verdict in going),
         deleted=done.swept,
         unknown_directories=list(done.unknown_directories),
-        looked_at=[
-            GCDecisionResponse(
-                channel=verdict.channel,
-                block=verdict.block.number,
-                kind=str(verdict.block.kind),
-                rows=verdict.block.statistics.rows,
-                bytes=verdict.block.statistics.bytes,
-                held_by=verdict.held_by,
-            )
-            for verdict in (done.verdicts if everything else going)
-        ],
+        looked_at=[GCDecisionResponse.model_validate(each) for each in (done.verdicts if dry_run else going)],
     )

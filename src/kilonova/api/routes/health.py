@@ -7,29 +7,29 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from kilonova.api.metrics import exposition
-from kilonova.api.routes.context import RouteContext
+from kilonova.api.routes.context import READ, Context, CurrentProject
+
+router = APIRouter(tags=["health"])
 
 
-def health_routes(context: RouteContext) -> APIRouter:
-    """Return the routes of health checks and metrics."""
-    router = APIRouter(tags=["health"])
+@router.get("/health")
+def health() -> dict[str, str]:
+    """Return whether the process is alive."""
+    return {"status": "alive"}
 
-    @router.get("/health")
-    def health() -> dict[str, str]:
-        """Return whether the process is alive."""
-        return {"status": "alive"}
 
-    @router.get("/ready")
-    def ready() -> dict[str, str]:
-        """Return whether the server is ready: the catalog can be read and written, and a worker has started."""
-        context.project.catalog.identity()
-        if (impediment := context.server.impediment) is not None:
-            raise impediment
-        return {"status": "ready"}
+@router.get("/ready")
+def ready(context: Context) -> dict[str, str]:
+    """Return whether the server is ready: the catalog can be read and written, and a worker has started."""
+    context.project.catalog.identity()
+    if (impediment := context.server.impediment) is not None:
+        raise impediment
+    return {"status": "ready"}
 
-    @router.get("/metrics", dependencies=context.read, response_class=PlainTextResponse)
-    def metrics() -> Response:
-        """Return the metrics in Prometheus's text format."""
-        return Response(exposition(context.project), media_type=CONTENT_TYPE_LATEST)
 
-    return router
+@router.get("/metrics", dependencies=READ, response_class=PlainTextResponse)
+def metrics(
+    project: CurrentProject,
+) -> Response:
+    """Return the metrics in Prometheus's text format."""
+    return Response(exposition(project), media_type=CONTENT_TYPE_LATEST)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from kilonova.api.routes.context import OperationResponse, RouteContext, operation_response
+from kilonova.api.routes.context import READ, Context, OperationResponse, operation_response
+
+router = APIRouter(tags=["operations"])
 
 
-def operation_routes(context: RouteContext) -> APIRouter:
-    """Return the routes of operations."""
-    router = APIRouter(tags=["operations"])
-
-    @router.get("/operations/{name}", dependencies=context.read)
-    def operation(name: str) -> OperationResponse:
-        """Return the state of an operation that this server accepted with `wait=false`."""
-        return operation_response(context.operations.asked(name))
-
-    return router
+@router.get("/operations/{name}", dependencies=READ)
+def operation(context: Context, name: str) -> OperationResponse:
+    """Return the state of an operation that this server accepted with `wait=false`."""
+    return operation_response(context.operations.asked(name))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from kilonova.api.routes.context import RouteContext
+from kilonova.api.routes.context import TRUSTED, CurrentProject
 from kilonova.catalog.tokens import NAME, Token
 from kilonova.model.role import Role
 
@@ -27,26 +27,28 @@ class TokenResponse:
     token: str
 
 
-def token_routes(context: RouteContext) -> APIRouter:
-    """Return the routes of tokens."""
-    router = APIRouter(tags=["tokens"])
-    project = context.project
+router = APIRouter(tags=["tokens"])
 
-    @router.get("/tokens", dependencies=context.trusted)
-    def tokens() -> list[Token]:
-        """List the tokens, without their secrets."""
-        return project.tokens()
 
-    @router.post("/tokens", dependencies=context.trusted, status_code=201)
-    def create(response: Response, name: Annotated[str, Query(pattern=NAME)], role: Role = Role.READ) -> TokenResponse:
-        """Create a token. Its secret is shown once, here."""
-        response.headers["Cache-Control"] = "no-store"
-        return TokenResponse(name=name, role=role, token=project.create_token(name, role.value))
+@router.get("/tokens", dependencies=TRUSTED)
+def tokens(
+    project: CurrentProject,
+) -> list[Token]:
+    """List the tokens, without their secrets."""
+    return project.tokens()
 
-    @router.delete("/tokens/{name}", dependencies=context.trusted)
-    def revoke(name: str) -> list[Token]:
-        """Revoke a token; return the remaining ones."""
-        project.revoke_token(name)
-        return project.tokens()
 
-    return router
+@router.post("/tokens", dependencies=TRUSTED, status_code=201)
+def create(
+    project: CurrentProject, response: Response, name: Annotated[str, Query(pattern=NAME)], role: Role = Role.READ
+) -> TokenResponse:
+    """Create a token. Its secret is shown once, here."""
+    response.headers["Cache-Control"] = "no-store"
+    return TokenResponse(name=name, role=role, token=project.create_token(name, role.value))
+
+
+@router.delete("/tokens/{name}", dependencies=TRUSTED)
+def revoke(project: CurrentProject, name: str) -> list[Token]:
+    """Revoke a token; return the remaining ones."""
+    project.revoke_token(name)
+    return project.tokens()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query
 
-from kilonova.api.routes.context import ACCEPTED, OperationResponse, RouteContext, Wait, accepted_response
+from kilonova.api.response_models import ResponseModel
+from kilonova.api.routes.context import ACCEPTED, OPERATE, CurrentProject, OperationResponse, Starting
 from kilonova.model.damage import DamageKind
 from kilonova.service.fsck import FsckReport
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DamageResponse:
+class DamageResponse(ResponseModel):
     """Damage of a block: a file or directory that is not as it was written.
 
     Attributes:
@@ -31,8 +30,7 @@ class DamageResponse:
     damage: DamageKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemedyResponse:
+class RemedyResponse(ResponseModel):
     """Remedy for a damaged channel.
 
     Attributes:
@@ -46,8 +44,7 @@ class RemedyResponse:
     automatic: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerificationResponse:
+class VerificationResponse(ResponseModel):
     """Result of a verification.
 
     Attributes:
@@ -67,8 +64,7 @@ class VerificationResponse:
     unreferenced: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnrepairedResponse:
+class UnrepairedResponse(ResponseModel):
     """A damaged channel that can be repaired only by supplying its rows again.
 
     Attributes:
@@ -80,8 +76,7 @@ class UnrepairedResponse:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepairResponse:
+class RepairResponse(ResponseModel):
     """Result of a repair.
 
     Attributes:
@@ -95,33 +90,23 @@ class RepairResponse:
     left: list[UnrepairedResponse]
 
 
-def verification_routes(context: RouteContext) -> APIRouter:
-    """Return the routes of verification."""
-    router = APIRouter(tags=["channels"])
+router = APIRouter(tags=["channels"])
 
-    @router.get("/verification", dependencies=context.operate)
-    def verification(
-        channel: Annotated[list[str] | None, Query()] = None, checksums: bool = False
-    ) -> VerificationResponse:
-        """Compare the blocks of channels, or all, with what was written: names and sizes, or contents as well."""
-        return _shown(context.project.fsck(channel, checksums=checksums))
 
-    @router.post("/verification", dependencies=context.operate, responses=ACCEPTED)
-    async def repair(
-        request: Request,
-        response: Response,
-        channel: Annotated[list[str] | None, Query()] = None,
-        checksums: bool = False,
-        wait: Wait = True,
-    ) -> RepairResponse | OperationResponse:
-        """Verify the blocks of channels, or all, and repair what can be repaired without rows from elsewhere."""
-        arguments: dict[str, Any] = {"channels": channel, "checksums": checksums}
-        if not wait:
-            return accepted_response(response, context.operations.ask("repair", **arguments))
-        repaired: RepairResponse = await context.operations.done("repair", client=request, **arguments)
-        return repaired
+@router.get("/verification", dependencies=OPERATE)
+def verification(
+    project: CurrentProject, channel: Annotated[list[str] | None, Query()] = None, checksums: bool = False
+) -> VerificationResponse:
+    """Compare the blocks of channels, or all, with what was written: names and sizes, or contents as well."""
+    return _shown(project.fsck(channel, checksums=checksums))
 
-    return router
+
+@router.post("/verification", dependencies=OPERATE, responses=ACCEPTED)
+async def repair(
+    start: Starting, channel: Annotated[list[str] | None, Query()] = None, checksums: bool = False
+) -> RepairResponse | OperationResponse:
+    """Verify the blocks of channels, or all, and repair what can be repaired without rows from elsewhere."""
+    return await start(RepairResponse.model_validate, "repair", channels=channel, checksums=checksums)
 
 
 def _shown(found: FsckReport) -> VerificationResponse:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 from fastapi import APIRouter
+from pydantic import BeforeValidator
 
-from kilonova.api.routes.context import RouteContext
+from kilonova.api.response_models import ResponseModel, attribute
+from kilonova.api.routes.context import ADMIN, READ, CurrentProject
 from kilonova.catalog.subscriptions import RegisteredSubscription
+from kilonova.model.event import EventKind
 from kilonova.model.subscription import Webhook
 
 
@@ -31,8 +36,11 @@ class WebhookRequest:
     secret_env: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookResponse:
+def _kinds(kinds: Iterable[EventKind]) -> list[str]:
+    return sorted(kind.value for kind in kinds)
+
+
+class WebhookResponse(ResponseModel):
     """A webhook.
 
     Attributes:
@@ -47,53 +55,35 @@ class WebhookResponse:
         problem: the last problem.
     """
 
-    name: str
-    origin: str
-    on: list[str]
-    binding: str | None
-    signed: bool
-    delivered: datetime | None
-    attempts: int
-    retry: datetime | None
-    problem: str
+    name: str = attribute("subscription", "name")
+    origin: str = attribute("subscription", "origin")
+    on: Annotated[list[str], BeforeValidator(_kinds)] = attribute("subscription", "kinds")
+    binding: str | None = attribute("subscription", "binding")
+    signed: Annotated[bool, BeforeValidator(bool)] = attribute("subscription", "secret")
+    delivered: datetime | None = attribute("standing", "delivered")
+    attempts: int = attribute("standing", "attempts")
+    retry: datetime | None = attribute("standing", "retry")
+    problem: str = attribute("standing", "problem")
 
 
-def webhook_routes(context: RouteContext) -> APIRouter:
-    """Return the routes of webhooks."""
-    router = APIRouter(tags=["webhooks"])
-    project = context.project
-
-    @router.get("/webhooks", dependencies=context.read)
-    def webhooks() -> list[WebhookResponse]:
-        """List the webhooks, with the delivery state of each."""
-        found = ((each.subscription, each) for each in project.subscriptions())
-        return [_shown(subscription, each) for subscription, each in found if isinstance(subscription, Webhook)]
-
-    @router.post("/webhooks", dependencies=context.admin)
-    def add(webhook: WebhookRequest) -> dict[str, str]:
-        """Add a webhook: an HTTP endpoint that is notified of chosen events from now on."""
-        project.add_webhook(webhook.name, webhook.url, webhook.on, webhook.binding, webhook.secret_env)
-        return {"webhook": webhook.name}
-
-    @router.delete("/webhooks/{name}", dependencies=context.admin)
-    def remove(name: str) -> dict[str, str]:
-        """Remove a webhook."""
-        project.remove_webhook(name)
-        return {"webhook": name}
-
-    return router
+router = APIRouter(tags=["webhooks"])
 
 
-def _shown(webhook: Webhook, installed: RegisteredSubscription) -> WebhookResponse:
-    standing = installed.standing
-    return WebhookResponse(
-        name=webhook.name,
-        origin=webhook.origin,
-        on=sorted(kind.value for kind in webhook.kinds),
-        binding=webhook.binding,
-        signed=webhook.secret is not None,
-        delivered=standing.delivered,
-        attempts=standing.attempts,
-        retry=standing.retry,
-        problem=standing.problem,
-    )
+@router.get("/webhooks", dependencies=READ, response_model=list[WebhookResponse])
+def webhooks(project: CurrentProject) -> list[RegisteredSubscription]:
+    """List the webhooks, with the delivery state of each."""
+    return [each for each in project.subscriptions() if isinstance(each.subscription, Webhook)]
+
+
+@router.post("/webhooks", dependencies=ADMIN)
+def add(project: CurrentProject, webhook: WebhookRequest) -> dict[str, str]:
+    """Add a webhook: an HTTP endpoint that is notified of chosen events from now on."""
+    project.add_webhook(webhook.name, webhook.url, webhook.on, webhook.binding, webhook.secret_env)
+    return {"webhook": webhook.name}
+
+
+@router.delete("/webhooks/{name}", dependencies=ADMIN)
+def remove(project: CurrentProject, name: str) -> dict[str, str]:
+    """Remove a webhook."""
+    project.remove_webhook(name)
+    return {"webhook": name}

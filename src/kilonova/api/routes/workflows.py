@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Request
 
-from kilonova.api.routes.context import ACCEPTED, OperationResponse, RouteContext, Wait, accepted_response
+from kilonova.api.response_models import ResponseModel
+from kilonova.api.routes.context import ACCEPTED, TRUSTED, OperationResponse, Starting
 from kilonova.api.uploads import receive_upload, sent_as
 
 _MOST = 20
@@ -16,8 +16,7 @@ _MOST = 20
 Action = Literal["add", "change", "keep", "drop"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelChangeResponse:
+class ChannelChangeResponse(ResponseModel):
     """Planned change of a channel."""
 
     channel: str
@@ -25,8 +24,7 @@ class ChannelChangeResponse:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskChangeResponse:
+class TaskChangeResponse(ResponseModel):
     """Planned change of a task, and the input of its first run: see `kilonova.service.workflow_plan.TaskChange`."""
 
     task: str
@@ -38,8 +36,7 @@ class TaskChangeResponse:
     downstream: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BindingChangeResponse:
+class BindingChangeResponse(ResponseModel):
     """Planned change of a binding."""
 
     binding: str
@@ -47,8 +44,7 @@ class BindingChangeResponse:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnseenResponse:
+class UnseenResponse(ResponseModel):
     """Part of a definition that is not compared with the registered one."""
 
     kind: Literal["task", "channel"]
@@ -56,8 +52,7 @@ class UnseenResponse:
     what: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanResponse:
+class PlanResponse(ResponseModel):
     """Changes that registering a workflow makes, or would make.
 
     Attributes:
@@ -77,41 +72,36 @@ class PlanResponse:
     unseen: list[UnseenResponse]
 
 
-def workflow_routes(context: RouteContext) -> APIRouter:
-    """Return the routes of workflows."""
-    router = APIRouter(tags=["workflows"])
+router = APIRouter(tags=["workflows"])
 
-    @router.post(
-        "/workflows",
-        dependencies=context.trusted,
-        responses=ACCEPTED,
-        openapi_extra=sent_as("text/x-python", "application/zip"),
+
+@router.post(
+    "/workflows",
+    dependencies=TRUSTED,
+    responses=ACCEPTED,
+    openapi_extra=sent_as("text/x-python", "application/zip"),
+)
+async def apply(
+    start: Starting,
+    request: Request,
+    format: Literal["python", "zip"] = "python",
+    path: Annotated[
+        list[str] | None,
+        Query(description="Path in a zip that defines workflows: a Python file, or a folder of SQL files."),
+    ] = None,
+    dry_run: Annotated[bool, Query(description="Return the plan without applying it.")] = False,
+) -> list[PlanResponse] | OperationResponse:
+    """Register the workflows that the body defines: a Python file, or a zip of Python files or a folder of SQL.
+
+    The code runs on the server's machine, in a process of its own.
+    """
+    sent = await receive_upload(request, f"workflow.{format}", _MOST)
+    return await start(
+        lambda plans: [PlanResponse.model_validate(each) for each in plans],
+        "apply",
+        sent.discard,
+        file=str(sent.file),
+        format=format,
+        paths=path or [],
+        dry_run=dry_run,
     )
-    async def apply(
-        request: Request,
-        response: Response,
-        format: Literal["python", "zip"] = "python",
-        path: Annotated[
-            list[str] | None,
-            Query(description="Path in a zip that defines workflows: a Python file, or a folder of SQL files."),
-        ] = None,
-        dry_run: Annotated[bool, Query(description="Return the plan without applying it.")] = False,
-        wait: Wait = True,
-    ) -> list[PlanResponse] | OperationResponse:
-        """Register the workflows that the body defines: a Python file, or a zip of Python files or a folder of SQL.
-
-        The code runs on the server's machine, in a process of its own.
-        """
-        sent = await receive_upload(request, f"workflow.{format}", _MOST)
-        arguments: dict[str, Any] = {
-            "file": str(sent.file),
-            "format": format,
-            "paths": path or [],
-            "dry_run": dry_run,
-        }
-        if not wait:
-            return accepted_response(response, context.operations.ask("apply", sent.discard, **arguments))
-        plans: list[PlanResponse] = await context.operations.done("apply", sent.discard, client=request, **arguments)
-        return plans
-
-    return router

@@ -85,48 +85,91 @@ def assign_layers(edges: Sequence[Edge], sizes: Mapping[str, Size], lines: Seque
     margin = gap / 4 if turning else 0.0
     top = min(centres[node] - heights[node] / 2 for node in centres)
     low = max(centres[node] + heights[node] / 2 for node in centres) - top
-    sides: dict[Node, tuple[float, float]] = {}
-    x = width = margin
-    for layer in layers:
-        width = x + max((sizes[node][0] for node in layer if isinstance(node, str)), default=0.0)
-        sides |= dict.fromkeys(layer, (x, width))
-        steep = max((abs(centres[node] - centres[each]) for node in layer for each in follows.get(node, ())), default=0)
-        x = width + max(gap, min(_GENTLE * steep, _WIDEST * gap))
+    sides = _sides(layers, follows, centres, sizes, gap, margin)
     corners = {
         node: (sides[node][0], centres[node] - heights[node] / 2 - top) for node in centres if isinstance(node, str)
     }
-    width, height = width + margin, low + margin
+    width, height = max(right for _, right in sides.values()) + margin, low + margin
+    levels = {node: centre - top for node, centre in centres.items()}
+    placed = _Placed(sizes, corners, sides, levels, bends, lanes, turning, margin, width, low)
+    return LayerItem(width, height, corners, {line: placed.way(line) for line in lines})
 
-    def past(nodes: Iterable[Node]) -> Iterable[Point]:
-        return ((side, centres[node] - top) for node in nodes for side in sides[node])
 
-    def way(line: Line) -> Way:
+def _sides(
+    layers: Sequence[Sequence[Node]],
+    follows: Mapping[Node, Sequence[Node]],
+    centres: Mapping[Node, float],
+    sizes: Mapping[str, Size],
+    gap: float,
+    margin: float,
+) -> dict[Node, tuple[float, float]]:
+    """Return the left and right side of each node's layer."""
+    sides: dict[Node, tuple[float, float]] = {}
+    x = margin
+    for layer in layers:
+        right = x + max((sizes[node][0] for node in layer if isinstance(node, str)), default=0.0)
+        sides |= dict.fromkeys(layer, (x, right))
+        steep = max((abs(centres[node] - centres[each]) for node in layer for each in follows.get(node, ())), default=0)
+        x = right + max(gap, min(_GENTLE * steep, _WIDEST * gap))
+    return sides
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Placed boxes and passages of one part.
+
+    Attributes:
+        sizes: the width and height of each box.
+        corners: the upper left corner of each box.
+        sides: the left and right side of each node's layer.
+        levels: the vertical centre of each node.
+        bends: the passages of each edge through layers.
+        lanes: the passages of each line that leaves (True) or enters (False) the part at a port.
+        turning: the lines that lead back to an earlier layer, with their numbers.
+        margin: the space for these beside and below the boxes.
+        width: the width of the part.
+        low: the lower end of the boxes.
+    """
+
+    sizes: Mapping[str, Size]
+    corners: Mapping[str, Point]
+    sides: Mapping[Node, tuple[float, float]]
+    levels: Mapping[Node, float]
+    bends: Mapping[tuple[str, str], Sequence[Node]]
+    lanes: Mapping[tuple[PortPosition, bool], Sequence[Node]]
+    turning: Mapping[Line, int]
+    margin: float
+    width: float
+    low: float
+
+    def way(self, line: Line) -> Way:
+        """Return the points of a line, as far as it is in the part."""
+        start = line.start if line.start and line.start.box in self.corners else None
+        end = line.end if line.end and line.end.box in self.corners else None
         points: list[Point] = []
-        if line.start and line.start.box in at:
-            name, down = line.start
-            left, y = corners[name]
-            points += ((left + sizes[name][0], y + down), (sides[name][1], y + down))
-        if line in turning:
-            assert line.start
-            assert line.end
-            far = aside(turning[line], margin)
-            right, left = sides[line.start.box][1] + far, sides[line.end.box][0] - far
-            points += ((right, points[-1][1]), (right, low + far), (left, low + far))
-            points.append((left, corners[line.end.box][1] + line.end.down))
-        elif line.start and line.end and line.start.box in at and line.end.box in at:
-            points += past(bends[line.start.box, line.end.box])
-        elif line.start and line.start.box in at:
-            points += past(lanes[line.start, True])
-            points.append((width, points[-1][1]))
-        elif line.end:
-            points += past(lanes[line.end, False])
-            points.insert(0, (0.0, points[0][1] if points else corners[line.end.box][1] + line.end.down))
-        if line.end and line.end.box in at:
-            left, y = corners[line.end.box]
-            points.append((left, y + line.end.down))
+        if start:
+            left, y = self.corners[start.box]
+            points += ((left + self.sizes[start.box][0], y + start.down), (self.sides[start.box][1], y + start.down))
+        if start and end and line in self.turning:
+            far = aside(self.turning[line], self.margin)
+            right, left = self.sides[start.box][1] + far, self.sides[end.box][0] - far
+            points += ((right, points[-1][1]), (right, self.low + far), (left, self.low + far))
+            points.append((left, self.corners[end.box][1] + end.down))
+        elif start and end:
+            points += self._past(self.bends[start.box, end.box])
+        elif start:
+            points += self._past(self.lanes[start, True])
+            points.append((self.width, points[-1][1]))
+        elif end:
+            points += self._past(self.lanes[end, False])
+            points.insert(0, (0.0, points[0][1] if points else self.corners[end.box][1] + end.down))
+        if end:
+            left, y = self.corners[end.box]
+            points.append((left, y + end.down))
         return joined(points)
 
-    return LayerItem(width, height, corners, {line: way(line) for line in lines})
+    def _past(self, nodes: Iterable[Node]) -> Iterable[Point]:
+        return ((side, self.levels[node]) for node in nodes for side in self.sides[node])
 
 
 def _laned(

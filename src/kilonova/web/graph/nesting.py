@@ -63,41 +63,14 @@ def nest_workflowettes(
     for name, frame in child.items():
         if frame is not None:
             members.setdefault(frame, {})[name] = sizes[name]
-    inside: dict[str, dict[Line, None]] = {frame: {} for frame in members}
-    between: dict[Line, None] = {}
-    for line in lines:
-        start, end = line
-        one, other = child[start.box] if start else None, child[end.box] if end else None
-        if one is not None and one == other:
-            inside[one][line] = None
-            continue
-        between[line] = None
-        if one is not None:
-            inside[one][Line(start, None)] = None
-        if other is not None:
-            inside[other][Line(None, end)] = None
+    inside, between = _divided(lines, child)
     parts = {
-        frame: nest_workflowettes(mine, frames, inside[frame], gap, (*within, frame)) for frame, mine in members.items()
+        frame: nest_workflowettes(mine, frames, inside.get(frame, ()), gap, (*within, frame))
+        for frame, mine in members.items()
     }
     outer: dict[str, Size] = {name: sizes[name] for name, frame in child.items() if frame is None}
-    outer |= {
-        _key(frame): (part.width + 2 * PADDING, part.height + 2 * PADDING + HEADING) for frame, part in parts.items()
-    }
-
-    def led(line: Line) -> Line:
-        """Map a line between boxes to one between these boxes and the frames around the others."""
-        start, end = line
-        one, other = child[start.box] if start else None, child[end.box] if end else None
-        return Line(
-            start
-            if one is None
-            else PortPosition(_key(one), PADDING + HEADING + parts[one].ways[Line(start, None)][-1][1]),
-            end
-            if other is None
-            else PortPosition(_key(other), PADDING + HEADING + parts[other].ways[Line(None, end)][0][1]),
-        )
-
-    coarse = {line: led(line) for line in between}
+    outer |= {_key(frame): _framed(part) for frame, part in parts.items()}
+    coarse = {line: _between_frames(line, child, parts) for line in between}
     found = place_units(outer, coarse.values(), gap)
     if not within and not _FLAT < found.width / max(found.height, 1.0) < _LONG and len(parts) > 1:
         found = place_units(outer, coarse.values(), gap, apart=True)
@@ -115,13 +88,50 @@ def nest_workflowettes(
         boxes |= {each: _moved(box, left, top) for each, box in part.boxes.items()}
         shown |= {each: _moved(box, left, top) for each, box in part.frames.items()}
         partly |= {line: moved(way, left, top) for line, way in part.ways.items()}
-    ways = {line: partly[line] for mine in inside.values() for line in mine if line.start and line.end}
+    ways = {line: way for line, way in partly.items() if line.start and line.end}
     for line, way in coarse.items():
-        start, end = line
-        first = partly[Line(start, None)] if start and child[start.box] is not None else ()
-        last = partly[Line(None, end)] if end and child[end.box] is not None else ()
+        first = partly[Line(line.start, None)] if _frame(line.start, child) is not None else ()
+        last = partly[Line(None, line.end)] if _frame(line.end, child) is not None else ()
         ways[line] = joined((*first, *found.ways[way], *last))
     return NestedUnits(found.width, found.height, boxes, shown, ways)
+
+
+def _frame(port: PortPosition | None, child: Mapping[str, str | None]) -> str | None:
+    """Return the frame around the box of a port; None if it is in none."""
+    return child[port.box] if port else None
+
+
+def _divided(
+    lines: Iterable[Line], child: Mapping[str, str | None]
+) -> tuple[dict[str, dict[Line, None]], dict[Line, None]]:
+    """Return the lines inside of each frame, up to its edge where they leave or enter it, and those between frames."""
+    inside: dict[str, dict[Line, None]] = {}
+    between: dict[Line, None] = {}
+    for line in lines:
+        one, other = _frame(line.start, child), _frame(line.end, child)
+        if one is not None and one == other:
+            inside.setdefault(one, {})[line] = None
+            continue
+        between[line] = None
+        if one is not None:
+            inside.setdefault(one, {})[Line(line.start, None)] = None
+        if other is not None:
+            inside.setdefault(other, {})[Line(None, line.end)] = None
+    return inside, between
+
+
+def _between_frames(line: Line, child: Mapping[str, str | None], parts: Mapping[str, NestedUnits]) -> Line:
+    """Map a line between boxes to one between the boxes outside of frames, and the frames around the others."""
+    start, end = line
+    if (one := _frame(start, child)) is not None:
+        start = PortPosition(_key(one), PADDING + HEADING + parts[one].ways[Line(start, None)][-1][1])
+    if (other := _frame(end, child)) is not None:
+        end = PortPosition(_key(other), PADDING + HEADING + parts[other].ways[Line(None, end)][0][1])
+    return Line(start, end)
+
+
+def _framed(part: NestedUnits) -> Size:
+    return part.width + 2 * PADDING, part.height + 2 * PADDING + HEADING
 
 
 def _key(frame: str) -> str:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import assert_never
 
 import pyarrow as pa
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
-from kilonova.api.routes.context import Before, Number, RouteContext
+from kilonova.api.routes.context import Before, Number
 from kilonova.api.row_pages import row_page
 from kilonova.errors import NotFound
-from kilonova.model.channel import Channel
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy
 from kilonova.service.size_history import SizePoint
 from kilonova.service.spark_operations import OperationFailed
 from kilonova.web.charts import Scale, Tick, steps, times
 from kilonova.web.formatting import short, size
 from kilonova.web.graph.picture import graph_picture
-from kilonova.web.overview_cache import OverviewCache, neighbourhood
-from kilonova.web.rendering import PageRenderer
+from kilonova.web.overview_cache import neighbourhood
+from kilonova.web.page import CurrentPage
 from kilonova.web.timeline import timeline
 
 _ROWS = 100
@@ -34,115 +33,110 @@ _LETTERS = 200
 """Maximum number of characters shown of a value."""
 
 
-def channel_pages(context: RouteContext, pages: PageRenderer, glances: OverviewCache) -> APIRouter:
-    """Return the routes of the pages of channels."""
-    router = APIRouter()
-    project = context.project
+router = APIRouter()
 
-    @router.get("/channels")
-    def channels(request: Request, q: str = "", workflow: str = "", sort: str = "name", start: Number = 0) -> Response:
-        every = glances.overview()
-        found = [
-            each
-            for each in every.channels.values()
-            if q.strip().lower() in each.name.lower() and workflow in ("", each.workflow)
-        ]
-        if sort in _ORDERS:
-            found.sort(key=_ORDERS[sort])
-        readers: dict[str, int] = {}
-        behind: dict[str, int] = {}
-        for task in every.tasks.values():
-            for each in task.reads:
-                readers[each.channel] = readers.get(each.channel, 0) + 1
-                behind[each.channel] = max(behind.get(each.channel, 0), each.behind)
-        return pages.show(
-            request,
-            "channels.html",
-            every=every,
-            found=found[start : start + _ROWS],
-            count=len(found),
-            start=start,
-            size=_ROWS,
-            sort=sort,
-            q=q,
-            workflow=workflow,
-            workflows=sorted({each.workflow for each in every.channels.values()}),
-            writers={
-                name: [task.name for task in every.tasks.values() if name in task.writes] for name in every.channels
-            },
-            readers=readers,
-            behind=behind,
-        )
 
-    @router.get("/channels/{name}")
-    def channel(request: Request, name: str, before: Before = None) -> Response:
-        status = project.channel(name)
-        every = glances.overview()
-        near = neighbourhood(every, [name], 1)
-        chain = project.channel_history(name, before, _POINTS)
-        readers = project.readers(name)
-        sizes = project.size_history(name)
-        state = status.state
-        try:
-            assembly, unreadable = project.snapshot_plan(name), None
-        except NotFound as error:
-            assembly, unreadable = None, error
-        schema = state.schema_at(state.latest_readable)
-        return pages.show(
-            request,
-            "channel.html",
-            channel=state.channel,
-            glance=every.channels.get(name),
-            state=state,
-            writers=status.writers,
-            readers=readers,
-            chain=chain,
-            before=before,
-            step=_POINTS,
-            policy=_chosen(project.policy(name)),
-            timeline=timeline(chain.points, readers),
-            assembly=assembly,
-            unreadable=unreadable,
-            schema=schema,
-            schemas=project.schemas(name),
-            growth=_charts(sizes),
-            near=graph_picture(near, every),
-            inbox=_inbox(context, state.channel),
-        )
+@router.get("/channels")
+def channels(page: CurrentPage, q: str = "", workflow: str = "", sort: str = "name", start: Number = 0) -> Response:
+    """Show the list of channels."""
+    every = page.overview()
+    found = [
+        each
+        for each in every.channels.values()
+        if q.strip().lower() in each.name.lower() and workflow in ("", each.workflow)
+    ]
+    if sort in _ORDERS:
+        found.sort(key=_ORDERS[sort])
+    readers: dict[str, int] = {}
+    behind: dict[str, int] = {}
+    for task in every.tasks.values():
+        for each in task.reads:
+            readers[each.channel] = readers.get(each.channel, 0) + 1
+            behind[each.channel] = max(behind.get(each.channel, 0), each.behind)
+    return page.show(
+        "channels.html",
+        every=every,
+        found=found[start : start + _ROWS],
+        count=len(found),
+        start=start,
+        size=_ROWS,
+        sort=sort,
+        q=q,
+        workflow=workflow,
+        workflows=sorted({each.workflow for each in every.channels.values()}),
+        writers={name: [task.name for task in every.tasks.values() if name in task.writes] for name in every.channels},
+        readers=readers,
+        behind=behind,
+    )
 
-    @router.get("/channels/{name}/rows")
-    async def rows(request: Request, name: str, at: str = "", since: str = "", offset: Number = 0) -> Response:
-        """Return a part of a page: some rows at a point, or of the changes after one."""
-        try:
-            point, content = await row_page(
-                project,
-                context.operations,
-                name,
-                at=_point(at),
-                since=_point(since),
-                offset=offset,
-                limit=_SAMPLE + 1,
-            )
-        except OperationFailed as error:
-            return pages.show(request, "rows.html", problem=error.told)
-        table = pa.ipc.open_stream(content).read_all()
-        found = [[_shown(value) for value in row.values()] for row in table.slice(0, _SAMPLE).to_pylist()]
-        return pages.show(
-            request,
-            "rows.html",
-            problem=None,
-            name=name,
-            columns=table.column_names,
-            numeric=[pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in table.schema.types],
-            found=found,
-            point=point,
+
+@router.get("/channels/{name}")
+def channel(page: CurrentPage, name: str, before: Before = None) -> Response:
+    """Show a channel."""
+    status = page.project.channel(name)
+    every = page.overview()
+    near = neighbourhood(every, [name], 1)
+    chain = page.project.channel_history(name, before, _POINTS)
+    readers = page.project.readers(name)
+    sizes = page.project.size_history(name)
+    state = status.state
+    try:
+        assembly, unreadable = page.project.snapshot_plan(name), None
+    except NotFound as error:
+        assembly, unreadable = None, error
+    schema = state.schema_at(state.latest_readable)
+    return page.show(
+        "channel.html",
+        channel=state.channel,
+        glance=every.channels.get(name),
+        state=state,
+        writers=status.writers,
+        readers=readers,
+        chain=chain,
+        before=before,
+        step=_POINTS,
+        policy=_chosen(page.project.policy(name)),
+        timeline=timeline(chain.points, readers),
+        assembly=assembly,
+        unreadable=unreadable,
+        schema=schema,
+        schemas=page.project.schemas(name),
+        growth=_charts(sizes),
+        near=graph_picture(near, every),
+        inbox=page.project.files(name) if state.channel.watch is not None else None,
+    )
+
+
+@router.get("/channels/{name}/rows")
+async def rows(page: CurrentPage, name: str, at: str = "", since: str = "", offset: Number = 0) -> Response:
+    """Return a part of a page: some rows at a point, or of the changes after one."""
+    try:
+        point, content = await row_page(
+            page.project,
+            page.context.operations,
+            name,
+            at=_point(at),
             since=_point(since),
             offset=offset,
-            more=table.num_rows > _SAMPLE,
-            step=_SAMPLE,
+            limit=_SAMPLE + 1,
         )
-
-    return router
+    except OperationFailed as error:
+        return page.show("rows.html", problem=error.told)
+    table = pa.ipc.open_stream(content).read_all()
+    found = [[_shown(value) for value in row.values()] for row in table.slice(0, _SAMPLE).to_pylist()]
+    return page.show(
+        "rows.html",
+        problem=None,
+        name=name,
+        columns=table.column_names,
+        numeric=[pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in table.schema.types],
+        found=found,
+        point=point,
+        since=_point(since),
+        offset=offset,
+        more=table.num_rows > _SAMPLE,
+        step=_SAMPLE,
+    )
 
 
 _ORDERS = {
@@ -176,11 +170,6 @@ def _chosen(policy: Policy) -> dict[str, object]:
             return {"rule": "manual", "max_amplification": None, "deltas": None}
         case _:
             assert_never(policy)
-
-
-def _inbox(context: RouteContext, channel: Channel) -> object:
-    """Return the files of the channel's watched directory; None if it has none."""
-    return context.project.files(channel.name) if channel.watch is not None else None
 
 
 def _charts(sizes: tuple[SizePoint, ...]) -> list[dict[str, object]]:

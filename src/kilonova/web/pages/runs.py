@@ -8,14 +8,13 @@ from datetime import datetime, timedelta
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Response
 
-from kilonova.api.routes.context import Before, RouteContext
+from kilonova.api.routes.context import Before
 from kilonova.errors import NotFound
 from kilonova.model.run import Run, RunKind, RunState
 from kilonova.web.charts import Scale, Tick, lanes, times
-from kilonova.web.overview_cache import OverviewCache
-from kilonova.web.rendering import PageRenderer
+from kilonova.web.page import CurrentPage
 
 _ROWS = 50
 """Number of runs per page."""
@@ -51,83 +50,80 @@ class Gantt:
     lanes: int
 
 
-def run_pages(context: RouteContext, pages: PageRenderer, _glances: OverviewCache) -> APIRouter:
-    """Return the routes of the pages of runs."""
-    router = APIRouter()
-    project = context.project
+router = APIRouter()
 
-    @router.get("/runs")
-    def runs(
-        request: Request,
-        before: Before = None,
-        after: Before = None,
-        state: str = "",
-        kind: str = "",
-        binding: str = "",
-        task: str = "",
-        channel: str = "",
-    ) -> Response:
-        wanted = {"state": state, "kind": kind, "binding": binding, "task": task, "channel": channel}
-        problem = None
-        try:
-            found = project.runs(
-                _ROWS + 1,
-                before,
-                after=after,
-                state=RunState(state) if state in {each.value for each in RunState} else None,
-                kind=RunKind(kind) if kind in {each.value for each in RunKind} else None,
-                binding=binding or None,
-                task=task or None,
-                channel=channel or None,
-            )
-        except NotFound as error:
-            found, problem = [], error
-        more = len(found) > _ROWS
-        found = found[-_ROWS:] if after is not None else found[:_ROWS]
-        given = {name: value for name, value in wanted.items() if value}
-        older = more if after is None else bool(found)
-        newer = before is not None or (after is not None and more)
-        now = project.catalog.clock()
-        return pages.show(
-            request,
-            "runs.html",
-            found=found,
-            problem=problem,
-            wanted=wanted,
-            filtered=bool(given),
-            states=[each.value for each in RunState],
-            kinds=[each.value for each in RunKind],
-            gantt=gantt([each.run for each in found], now),
-            going=any(each.run.state is RunState.RUNNING for each in found),
-            earlier="?" + urlencode({**given, "before": found[-1].run.number}) if found and older else None,
-            later="?" + urlencode({**given, "after": found[0].run.number}) if found and newer else None,
+
+@router.get("/runs")
+def runs(
+    page: CurrentPage,
+    before: Before = None,
+    after: Before = None,
+    state: str = "",
+    kind: str = "",
+    binding: str = "",
+    task: str = "",
+    channel: str = "",
+) -> Response:
+    """Show the list of runs."""
+    wanted = {"state": state, "kind": kind, "binding": binding, "task": task, "channel": channel}
+    problem = None
+    try:
+        found = page.project.runs(
+            _ROWS + 1,
+            before,
+            after=after,
+            state=RunState(state) if state in {each.value for each in RunState} else None,
+            kind=RunKind(kind) if kind in {each.value for each in RunKind} else None,
+            binding=binding or None,
+            task=task or None,
+            channel=channel or None,
         )
+    except NotFound as error:
+        found, problem = [], error
+    more = len(found) > _ROWS
+    found = found[-_ROWS:] if after is not None else found[:_ROWS]
+    given = {name: value for name, value in wanted.items() if value}
+    older = more if after is None else bool(found)
+    newer = before is not None or (after is not None and more)
+    now = page.project.catalog.clock()
+    return page.show(
+        "runs.html",
+        found=found,
+        problem=problem,
+        wanted=wanted,
+        filtered=bool(given),
+        states=[each.value for each in RunState],
+        kinds=[each.value for each in RunKind],
+        gantt=gantt([each.run for each in found], now),
+        going=any(each.run.state is RunState.RUNNING for each in found),
+        earlier="?" + urlencode({**given, "before": found[-1].run.number}) if found and older else None,
+        later="?" + urlencode({**given, "after": found[0].run.number}) if found and newer else None,
+    )
 
-    @router.get("/runs/{number}")
-    def run(request: Request, number: RunNumber) -> Response:
-        detail = project.run_detail(number)
-        now = project.catalog.clock()
-        try:
-            log, unlogged = project.log(number).text, None
-        except NotFound as error:
-            log, unlogged = "", error
-        near = project.runs_between(detail.run.started, detail.run.ended or now, _AT_ONCE)
-        others = [each for each in near if each.number != number]
-        return pages.show(
-            request,
-            "run.html",
-            detail=detail,
-            run=detail.run,
-            log=log[-_LETTERS:],
-            cut=len(log) > _LETTERS,
-            unlogged=unlogged,
-            gantt=gantt([detail.run, *others], now),
-            others=len(others),
-            most=_AT_ONCE,
-            retried=detail.run.kind is RunKind.TASKS and detail.run.state not in (RunState.RUNNING, RunState.SUCCEEDED),
-        )
 
-    return router
+@router.get("/runs/{number}")
+def run(page: CurrentPage, number: RunNumber) -> Response:
+    """Show a run."""
+    detail = page.project.run_detail(number)
+    now = page.project.catalog.clock()
+    try:
+        log, unlogged = page.project.log(number).text, None
+    except NotFound as error:
+        log, unlogged = "", error
+    near = page.project.runs_between(detail.run.started, detail.run.ended or now, _AT_ONCE)
+    others = [each for each in near if each.number != number]
+    return page.show(
+        "run.html",
+        detail=detail,
+        run=detail.run,
+        log=log[-_LETTERS:],
+        cut=len(log) > _LETTERS,
+        unlogged=unlogged,
+        gantt=gantt([detail.run, *others], now),
+        others=len(others),
+        most=_AT_ONCE,
+        retried=detail.run.kind is RunKind.TASKS and detail.run.state not in (RunState.RUNNING, RunState.SUCCEEDED),
+    )
 
 
 def gantt(runs: Sequence[Run], now: datetime) -> Gantt | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
-from kilonova.api.auth import AccessDenied, Authenticator, check_same_origin
-from kilonova.web.rendering import PageRenderer
+from kilonova.api.auth import AccessDenied, check_same_origin
+from kilonova.web.page import CurrentPage
 
 _DAYS = 30
 """Number of days for which a browser keeps a token."""
@@ -18,45 +18,49 @@ _LONGEST = 4096
 """Maximum size of a form in bytes."""
 
 
-def sign_in_routes(pages: PageRenderer, access: Authenticator) -> APIRouter:
-    """Return the routes of sign-in and sign-out."""
-    router = APIRouter()
+router = APIRouter()
 
-    @router.get("/sign-in")
-    def ask(request: Request, then: str = "/") -> Response:
-        return pages.show(request, "sign_in.html", then=_local(then), problem=None)
 
-    @router.post("/sign-in")
-    async def take(request: Request) -> Response:
-        length = request.headers.get("content-length", "")
-        if not length.isdecimal() or int(length) > _LONGEST:
-            return pages.show(request, "sign_in.html", code=413, then="/", problem="this is not a valid token")
-        form = {name: values[0] for name, values in parse_qs((await request.body()).decode("utf-8", "replace")).items()}
-        then, secret = _local(form.get("then", "/")), form.get("token", "").strip()
-        try:
-            await run_in_threadpool(access.admit, request, secret)
-        except AccessDenied as error:
-            problem = f"{error.problem}." + (f" {error.hint}." if error.status == 429 else "")
-            return pages.show(request, "sign_in.html", code=error.status, then=then, problem=problem)
-        response = RedirectResponse(then, 303)
-        response.set_cookie(
-            access.cookie,
-            secret,
-            max_age=_DAYS * 24 * 3600,
-            httponly=True,
-            samesite="lax",
-            secure=request.url.scheme == "https",
-        )
-        return response
+@router.get("/sign-in")
+def ask(page: CurrentPage, then: str = "/") -> Response:
+    """Show the form of the sign-in."""
+    return page.show("sign_in.html", then=_local(then), problem=None)
 
-    @router.post("/sign-out")
-    def leave(request: Request) -> Response:
-        check_same_origin(request)
-        response = RedirectResponse("/sign-in", 303)
-        response.delete_cookie(access.cookie)
-        return response
 
-    return router
+@router.post("/sign-in")
+async def take(page: CurrentPage) -> Response:
+    """Sign a user in, by a token."""
+    length = page.request.headers.get("content-length", "")
+    if not length.isdecimal() or int(length) > _LONGEST:
+        return page.show("sign_in.html", code=413, then="/", problem="this is not a valid token")
+    form = {
+        name: values[0] for name, values in parse_qs((await page.request.body()).decode("utf-8", "replace")).items()
+    }
+    then, secret = _local(form.get("then", "/")), form.get("token", "").strip()
+    try:
+        await run_in_threadpool(page.context.access.admit, page.request, secret)
+    except AccessDenied as error:
+        problem = f"{error.problem}." + (f" {error.hint}." if error.status == 429 else "")
+        return page.show("sign_in.html", code=error.status, then=then, problem=problem)
+    response = RedirectResponse(then, 303)
+    response.set_cookie(
+        page.context.access.cookie,
+        secret,
+        max_age=_DAYS * 24 * 3600,
+        httponly=True,
+        samesite="lax",
+        secure=page.request.url.scheme == "https",
+    )
+    return response
+
+
+@router.post("/sign-out")
+def leave(page: CurrentPage) -> Response:
+    """Sign the user out."""
+    check_same_origin(page.request)
+    response = RedirectResponse("/sign-in", 303)
+    response.delete_cookie(page.context.access.cookie)
+    return response
 
 
 def _local(path: str) -> str:

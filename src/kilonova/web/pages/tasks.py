@@ -6,17 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
-from kilonova.api.routes.context import Before, Number, RouteContext
+from kilonova.api.routes.context import Before, Number
 from kilonova.catalog.read_models.task_runs import TaskRun
 from kilonova.errors import KilonovaError, NotFound
 from kilonova.model.task import Function, Variant
 from kilonova.web.charts import Scale, Tick, steps
 from kilonova.web.formatting import seconds
 from kilonova.web.graph.picture import graph_picture
-from kilonova.web.overview_cache import OverviewCache, neighbourhood, task_status
-from kilonova.web.rendering import PageRenderer
+from kilonova.web.overview_cache import neighbourhood, task_status
+from kilonova.web.page import CurrentPage
 
 _ROWS = 100
 """Number of rows of a list."""
@@ -28,75 +28,70 @@ _NAMED = 10
 """Number of runs named below a chart."""
 
 
-def task_pages(context: RouteContext, pages: PageRenderer, glances: OverviewCache) -> APIRouter:
-    """Return the routes of the pages of tasks."""
-    router = APIRouter()
-    project = context.project
+router = APIRouter()
 
-    @router.get("/tasks")
-    def tasks(request: Request, q: str = "", workflow: str = "", state: str = "", start: Number = 0) -> Response:
-        every = glances.overview()
-        stands = {name: task_status(task, every) for name, task in every.tasks.items()}
-        found = [
-            task
-            for name, task in every.tasks.items()
-            if q.strip().lower() in name.lower()
-            and workflow in ("", task.workflow)
-            and state in ("", stands[name].state)
-        ]
-        return pages.show(
-            request,
-            "tasks.html",
-            every=every,
-            found=found[start : start + _ROWS],
-            count=len(found),
-            start=start,
-            size=_ROWS,
-            q=q,
-            workflow=workflow,
-            state=state,
-            workflows=sorted({each.workflow for each in every.tasks.values()}),
-            stands=stands,
-        )
 
-    @router.get("/tasks/{name}")
-    def task(request: Request, name: str, before: Before = None) -> Response:
-        status = project.task(name)
-        every = glances.overview()
-        glance = every.tasks[name]
-        near = neighbourhood(every, glance.writes, 1)
-        past = project.task_runs(name, before, _RUNS)
-        last = past[:1] if before is None else project.task_runs(name, None, 1)
-        variants = status.registered.task.variants
-        try:
-            outlook, unseen = project.task_preview(name), None
-        except NotFound as error:
-            outlook, unseen = None, error
-        try:
-            kept = project.explain(name, 0) if glance.view else ()
-        except KilonovaError:  # its input has changed, so that the query is no longer valid
-            kept = ()
-        return pages.show(
-            request,
-            "task.html",
-            task=status.registered.task,
-            registered=status.registered,
-            lags=status.lags,
-            glance=glance,
-            stands=task_status(glance, every),
-            binding=every.bindings.get(glance.binding),
-            outlook=outlook,
-            unseen=unseen,
-            sources=[_source(variant) for variant in variants],
-            kept=kept,
-            past=past,
-            last=last[0] if last else None,
-            before=before,
-            chart=_chart(past),
-            near=graph_picture(near, every),
-        )
+@router.get("/tasks")
+def tasks(page: CurrentPage, q: str = "", workflow: str = "", state: str = "", start: Number = 0) -> Response:
+    """Show the list of tasks."""
+    every = page.overview()
+    stands = {name: task_status(task, every) for name, task in every.tasks.items()}
+    found = [
+        task
+        for name, task in every.tasks.items()
+        if q.strip().lower() in name.lower() and workflow in ("", task.workflow) and state in ("", stands[name].state)
+    ]
+    return page.show(
+        "tasks.html",
+        every=every,
+        found=found[start : start + _ROWS],
+        count=len(found),
+        start=start,
+        size=_ROWS,
+        q=q,
+        workflow=workflow,
+        state=state,
+        workflows=sorted({each.workflow for each in every.tasks.values()}),
+        stands=stands,
+    )
 
-    return router
+
+@router.get("/tasks/{name}")
+def task(page: CurrentPage, name: str, before: Before = None) -> Response:
+    """Show a task."""
+    status = page.project.task(name)
+    every = page.overview()
+    glance = every.tasks[name]
+    near = neighbourhood(every, glance.writes, 1)
+    past = page.project.task_runs(name, before, _RUNS)
+    last = past[:1] if before is None else page.project.task_runs(name, None, 1)
+    variants = status.registered.task.variants
+    try:
+        outlook, unseen = page.project.task_preview(name), None
+    except NotFound as error:
+        outlook, unseen = None, error
+    try:
+        kept = page.project.explain(name, 0) if glance.view else ()
+    except KilonovaError:  # its input has changed, so that the query is no longer valid
+        kept = ()
+    return page.show(
+        "task.html",
+        task=status.registered.task,
+        registered=status.registered,
+        lags=status.lags,
+        glance=glance,
+        stands=task_status(glance, every),
+        binding=every.bindings.get(glance.binding),
+        outlook=outlook,
+        unseen=unseen,
+        sources=[_source(variant) for variant in variants],
+        kept=kept,
+        past=past,
+        last=last[0] if last else None,
+        before=before,
+        chart=_chart(past),
+        near=graph_picture(near, every),
+    )
 
 
 def _source(variant: Variant) -> tuple[Variant, str, str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
-from kilonova.api.routes.context import Before, Number, RouteContext
+from kilonova.api.routes.context import Before, Number
 from kilonova.catalog.read_models.overview import Overview
 from kilonova.web.graph.picture import graph_picture
-from kilonova.web.overview_cache import OverviewCache, select_part
-from kilonova.web.rendering import PageRenderer
+from kilonova.web.overview_cache import select_part
+from kilonova.web.page import CurrentPage
 
 _ROWS = 50
 """Number of bindings, or firings, per page."""
@@ -17,53 +17,50 @@ _NEXT = 8
 """Number of upcoming times shown."""
 
 
-def trigger_pages(context: RouteContext, pages: PageRenderer, glances: OverviewCache) -> APIRouter:
-    """Return the routes of the pages of bindings and their triggers."""
-    router = APIRouter()
-    project = context.project
+router = APIRouter()
 
-    @router.get("/triggers")
-    def triggers(request: Request, q: str = "", only: str = "", start: Number = 0) -> Response:
-        every = glances.overview()
-        names = [
-            name
-            for name, each in every.bindings.items()
-            if q.strip().lower() in name.lower()
-            and (only != "paused" or each.paused)
-            and (only != "due" or each.due)
-            and (only != "workflowettes" or not each.implicit)
-        ]
-        return pages.show(
-            request,
-            "triggers.html",
-            every=every,
-            found=project.binding_statuses(names=names[start : start + _ROWS]),
-            upcoming=project.upcoming_triggers(_NEXT) if start == 0 else [],
-            count=len(names),
-            start=start,
-            size=_ROWS,
-            q=q,
-            only=only,
-        )
 
-    @router.get("/triggers/{name}")
-    def binding(request: Request, name: str, before: Before = None) -> Response:
-        pending = project.binding_statuses(names=[name])[0]
-        every = glances.overview()
-        near = _of(every, pending.bound.binding.tasks)
-        firings = project.firings(_ROWS + 1, name, before)
-        return pages.show(
-            request,
-            "binding.html",
-            pending=pending,
-            binding=pending.bound.binding,
-            firings=firings[:_ROWS],
-            before=before,
-            more=len(firings) > _ROWS,
-            near=graph_picture(near, every),
-        )
+@router.get("/triggers")
+def triggers(page: CurrentPage, q: str = "", only: str = "", start: Number = 0) -> Response:
+    """Show the bindings and their triggers."""
+    every = page.overview()
+    names = [
+        name
+        for name, each in every.bindings.items()
+        if q.strip().lower() in name.lower()
+        and (only != "paused" or each.paused)
+        and (only != "due" or each.due)
+        and (only != "workflowettes" or not each.implicit)
+    ]
+    return page.show(
+        "triggers.html",
+        every=every,
+        found=page.project.binding_statuses(names=names[start : start + _ROWS]),
+        upcoming=page.project.upcoming_triggers(_NEXT) if start == 0 else [],
+        count=len(names),
+        start=start,
+        size=_ROWS,
+        q=q,
+        only=only,
+    )
 
-    return router
+
+@router.get("/triggers/{name}")
+def binding(page: CurrentPage, name: str, before: Before = None) -> Response:
+    """Show a binding."""
+    pending = page.project.binding_statuses(names=[name])[0]
+    every = page.overview()
+    near = _of(every, pending.bound.binding.tasks)
+    firings = page.project.firings(_ROWS + 1, name, before)
+    return page.show(
+        "binding.html",
+        pending=pending,
+        binding=pending.bound.binding,
+        firings=firings[:_ROWS],
+        before=before,
+        more=len(firings) > _ROWS,
+        near=graph_picture(near, every),
+    )
 
 
 def _of(overview: Overview, tasks: tuple[str, ...]) -> Overview:

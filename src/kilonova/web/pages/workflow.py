@@ -7,10 +7,9 @@ from collections import Counter
 from typing import Annotated
 from zlib import crc32
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
-from kilonova.api.routes.context import RouteContext
 from kilonova.catalog.read_models.overview import Overview
 from kilonova.web.formatting import holding
 from kilonova.web.graph.picture import graph_picture
@@ -22,7 +21,7 @@ from kilonova.web.overview_cache import (
     select_part,
     task_status,
 )
-from kilonova.web.rendering import PageRenderer
+from kilonova.web.page import CurrentPage
 
 _MATCHES = 12
 """Maximum number of search results."""
@@ -31,86 +30,85 @@ _DIGITS = 16
 """Number of digits that no run number reaches."""
 
 
-def workflow_pages(_context: RouteContext, pages: PageRenderer, glances: OverviewCache) -> APIRouter:
-    """Return the routes of the page of the workflow, and of its live updates."""
-    router = APIRouter()
-
-    @router.get("/")
-    def workflow(
-        request: Request,
-        workflow: str = "",
-        focus: str = "",
-        depth: Annotated[int, Query(ge=1, le=20)] = 2,
-    ) -> Response:
-        every = glances.overview()
-        shown = _narrowed(every, workflow, focus, depth)
-        return pages.show(
-            request,
-            "workflow.html",
-            every=every,
-            shown=shown,
-            picture=graph_picture(shown, every),
-            workflows=sorted({each.workflow for each in every.channels.values()}),
-            workflow=workflow,
-            focus=focus,
-            depth=depth,
-            counts=_counts(shown),
-            shape=shape(every),
-            start=_start(every) if request.state.viewer.operates else None,
-        )
-
-    @router.get("/workflow/state")
-    def state() -> Response:
-        """Return the variable part of the drawing: its status, without the layout."""
-        every = glances.overview()
-        return _fresh(
-            {
-                "shape": shape(every),
-                "going": bool(every.running),
-                "tasks": {
-                    name: [found.state, found.text]
-                    for name, task in every.tasks.items()
-                    for found in (task_status(task, every),)
-                },
-                "channels": {
-                    name: [
-                        channel_status(each),
-                        holding(each.rows),
-                        each.time and each.time.isoformat(),
-                        describe_channel(each),
-                    ]
-                    for name, each in every.channels.items()
-                },
-                "behind": {
-                    task.name: {each.channel: each.behind for each in task.reads if each.behind}
-                    for task in every.tasks.values()
-                    if any(each.behind for each in task.reads)
-                },
-            }
-        )
-
-    @router.get("/search")
-    def search(q: str = "") -> Response:
-        """Return the channels, tasks and bindings whose names contain the search text."""
-        every, wanted = glances.overview(), q.strip().lower()
-        names = [
-            *(("task", name, f"/tasks/{name}") for name in every.tasks),
-            *(("channel", name, f"/channels/{name}") for name in every.channels),
-            *(("binding", name, f"/triggers/{name}") for name, each in every.bindings.items() if not each.implicit),
-        ]
-        found = [each for each in names if wanted in each[1].lower()]
-        found.sort(key=lambda each: (not each[1].lower().startswith(wanted), len(each[1]), each[1]))
-        if wanted.isdecimal() and len(wanted) < _DIGITS:
-            found.insert(0, ("run", f"Run {int(wanted)}", f"/runs/{int(wanted)}"))
-        return _fresh([{"kind": kind, "name": name, "page": page} for kind, name, page in found[:_MATCHES]])
-
-    return router
+router = APIRouter()
 
 
-def draw_ahead(glances: OverviewCache) -> None:
+@router.get("/")
+def workflow(
+    page: CurrentPage,
+    workflow: str = "",
+    focus: str = "",
+    depth: Annotated[int, Query(ge=1, le=20)] = 2,
+) -> Response:
+    """Show the workflow as a graph."""
+    every = page.overview()
+    shown = _narrowed(every, workflow, focus, depth)
+    return page.show(
+        "workflow.html",
+        every=every,
+        shown=shown,
+        picture=graph_picture(shown, every),
+        workflows=sorted({each.workflow for each in every.channels.values()}),
+        workflow=workflow,
+        focus=focus,
+        depth=depth,
+        counts=_counts(shown),
+        shape=shape(every),
+        start=_start(every) if page.request.state.viewer.operates else None,
+    )
+
+
+@router.get("/workflow/state")
+def state(page: CurrentPage) -> Response:
+    """Return the variable part of the drawing: its status, without the layout."""
+    every = page.overview()
+    return _fresh(
+        {
+            "shape": shape(every),
+            "going": bool(every.running),
+            "tasks": {
+                name: [found.state, found.text]
+                for name, task in every.tasks.items()
+                for found in (task_status(task, every),)
+            },
+            "channels": {
+                name: [
+                    channel_status(each),
+                    holding(each.rows),
+                    each.time and each.time.isoformat(),
+                    describe_channel(each),
+                ]
+                for name, each in every.channels.items()
+            },
+            "behind": {
+                task.name: {each.channel: each.behind for each in task.reads if each.behind}
+                for task in every.tasks.values()
+                if any(each.behind for each in task.reads)
+            },
+        }
+    )
+
+
+@router.get("/search")
+def search(page: CurrentPage, q: str = "") -> Response:
+    """Return the channels, tasks and bindings whose names contain the search text."""
+    every, wanted = page.overview(), q.strip().lower()
+    names = [
+        *(("task", name, f"/tasks/{name}") for name in every.tasks),
+        *(("channel", name, f"/channels/{name}") for name in every.channels),
+        *(("binding", name, f"/triggers/{name}") for name, each in every.bindings.items() if not each.implicit),
+    ]
+    found = [each for each in names if wanted in each[1].lower()]
+    found.sort(key=lambda each: (not each[1].lower().startswith(wanted), len(each[1]), each[1]))
+    if wanted.isdecimal() and len(wanted) < _DIGITS:
+        found.insert(0, ("run", f"Run {int(wanted)}", f"/runs/{int(wanted)}"))
+    return _fresh([{"kind": kind, "name": name, "page": page} for kind, name, page in found[:_MATCHES]])
+
+
+def draw_ahead(overviews: OverviewCache) -> None:
     """Draw the workflow before the first request, because the first time takes longest."""
     try:
-        every = glances.overview()
+        every = overviews.overview()
         graph_picture(every, every)
     except Exception as error:  # reported to the requests that follow
         logging.getLogger(__name__).warning("the picture of the workflow was not rendered in advance: %s", error)

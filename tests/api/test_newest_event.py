@@ -6,7 +6,7 @@ import asyncio
 
 from anyio.from_thread import start_blocking_portal
 
-from kilonova.api.routes.events import NewestEventResponse
+from kilonova.api.newest_event import NewestEvent
 from kilonova.service.project import Project
 
 
@@ -18,7 +18,7 @@ def test_the_newest_event_is_queried_once_for_all_listeners(shop: Project) -> No
             looks.append(shop.newest_event())
             return looks[-1]
 
-    newest = NewestEventResponse(Counted())  # type: ignore[arg-type]
+    newest = NewestEvent(Counted())  # type: ignore[arg-type]
 
     async def listeners() -> list[int]:
         return await asyncio.gather(*(newest() for _ in range(20)))

@@ -1,0 +1,46 @@
+"""Response models: pydantic models that read domain values by their attributes, so that routes return the values."""
+
+from __future__ import annotations
+
+from inspect import getdoc
+from types import GenericAlias
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, create_model
+
+from kilonova.model.encoding import describe_encoding
+
+
+class ResponseModel(BaseModel):
+    """Base class of response models."""
+
+    model_config = ConfigDict(from_attributes=True, frozen=True)
+
+
+Text = Annotated[str, BeforeValidator(str)]
+"""A value as text."""
+
+EncodingText = Annotated[str, BeforeValidator(describe_encoding)]
+"""An encoding as text."""
+
+
+def attribute(*path: str) -> Any:
+    """Return a field that is read from an attribute of another name, or of an attribute's value."""
+    return Field(validation_alias=AliasPath(*path))
+
+
+def response_model(value: type, **changed: Any) -> Any:
+    """Return the response model of a domain value: its fields and documentation.
+
+    Args:
+        value: the dataclass.
+        changed: the types of fields that a response has in another form.
+    """
+    kinds = get_type_hints(value, include_extras=True) | changed
+    fields: dict[str, Any] = {name: (kind, ...) for name, kind in kinds.items()}
+    return create_model(f"{value.__name__}Response", __base__=ResponseModel, __doc__=getdoc(value), **fields)
+
+
+def list_of(model: Any) -> Any:
+    """Return the type of a list of response models."""
+    return GenericAlias(list, (model,))
