@@ -106,17 +106,17 @@ def _claimed(project: Project, names: list[str]) -> list[Claim]:
 
 def _one_by_one(project: Project, parts: list[Claim]) -> None:
     for part in parts:
-        project.run_claim(part)
+        project.runner.run_claim(part)
 
 
 def _at_once(project: Project, parts: list[Claim]) -> None:
     with ThreadPoolExecutor(len(parts)) as pool:
-        list(pool.map(project.run_claim, parts))
+        list(pool.map(project.runner.run_claim, parts))
 
 
 def _merged(project: Project, parts: list[Claim]) -> None:
-    with project.shared_batch(parts) as shared_steps, ThreadPoolExecutor(len(parts)) as pool:
-        list(pool.map(partial(project.run_claim, shared_steps=shared_steps), parts))
+    with project.runner.shared_batch(parts) as shared_steps, ThreadPoolExecutor(len(parts)) as pool:
+        list(pool.map(partial(project.runner.run_claim, shared_steps=shared_steps), parts))
 
 
 _LAUNCH: dict[str, Callable[[Project, list[Claim]], None]] = {

@@ -61,7 +61,7 @@ def bearing(secret: str) -> dict[str, str]:
 
 
 def test_every_role_may_do_what_it_is_for_and_no_more(app: FastAPI, client: TestClient, shop: Project) -> None:
-    secrets = {role: shop.create_token(role.value, role.value) for role in Role}
+    secrets = {role: shop.operator.create_token(role.value, role.value) for role in Role}
     checked = 0
     for method, path, needed in routes(app):
         assert (needed is None) == (path in OPEN), f"{method} {path} does not say which role it needs"
@@ -79,7 +79,7 @@ def test_every_role_may_do_what_it_is_for_and_no_more(app: FastAPI, client: Test
             assert status < 500, (method, path)
             checked += 1
     assert checked > 70
-    shop.revoke_token("read")
+    shop.operator.revoke_token("read")
     assert client.get("/api/v1/channels", headers=bearing(secrets[Role.READ])).status_code == 401
 
 
@@ -122,7 +122,7 @@ def fuzzed(dialect: str, place: Path) -> Iterator[tuple[schemathesis.BaseSchema,
     """The described API over a kind of database, and the token of an admin."""
     with empty_database(dialect) as url, opened_shop(place, catalog=url) as project:
         described = schemathesis.openapi.from_asgi("/api/openapi.json", api(Prompt(), project))
-        yield described, project.create_token("fuzzer", "admin")
+        yield described, project.operator.create_token("fuzzer", "admin")
 
 
 @pytest.mark.parametrize(("dialect", "examples"), list(zip(DIALECTS, (15, 5), strict=True)))
@@ -214,7 +214,7 @@ def test_a_server_without_a_worker_is_not_ready(shop: Project) -> None:
 def test_the_files_of_a_directory_are_listed(client: TestClient, shop: Project) -> None:
     (shop.directory / "inbox").mkdir()
     (shop.directory / "inbox" / "a.csv").write_text("user\nann\n")
-    shop.scan_directory("clicks")
+    shop.directories.scan("clicks")
     found = client.get("/api/v1/channels/clicks/files").json()
     assert found["watched"]["directory"]["location"] == "inbox"
     assert [(file["path"], file["state"]) for file in found["files"]] == [("inbox/a.csv", "ready")]

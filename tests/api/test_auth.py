@@ -23,7 +23,7 @@ def bearing(secret: str) -> dict[str, str]:
 
 
 def test_a_token_counts_in_the_header_alone(client: TestClient, shop: Project) -> None:
-    secret = shop.create_token("me", "admin")
+    secret = shop.operator.create_token("me", "admin")
     assert client.get("/api/v1/channels", headers=bearing(secret)).status_code == 200
     assert client.get("/api/v1/channels", headers={"authorization": f"bearer {secret}"}).status_code == 200
     for name in ("token", "access_token", "authorization", "bearer"):
@@ -34,7 +34,7 @@ def test_a_token_counts_in_the_header_alone(client: TestClient, shop: Project) -
 
 @pytest.mark.parametrize("secret", ["", " ", "x" * 10_000, "tøken", '";--', "a b"])
 def test_no_nonsense_is_a_token(client: TestClient, shop: Project, secret: str) -> None:
-    shop.create_token("me", "admin")
+    shop.operator.create_token("me", "admin")
     answer = client.get("/api/v1/channels", headers={"Authorization": f"Bearer {secret}".encode("latin-1")})
     assert answer.status_code == 401
 
@@ -48,7 +48,7 @@ def test_too_many_requests_that_change_something_are_refused(shop: Project) -> N
 
 
 def test_one_token_does_not_use_up_what_another_may(shop: Project) -> None:
-    first, second = (shop.create_token(name, "operate") for name in ("first", "second"))
+    first, second = (shop.operator.create_token(name, "operate") for name in ("first", "second"))
     client = asking(shop, rate="1 per minute")
     statuses = [
         client.post("/api/v1/bindings/per_user/fire", headers=bearing(secret)).status_code
@@ -58,7 +58,7 @@ def test_one_token_does_not_use_up_what_another_may(shop: Project) -> None:
 
 
 def test_wrong_tokens_are_limited_and_lock_no_right_one_out(shop: Project) -> None:
-    secret = shop.create_token("me", "read")
+    secret = shop.operator.create_token("me", "read")
     client = asking(shop, failed_auth_limit="3 per hour")
     answers = [client.get("/api/v1/channels", headers=bearing("guess")) for _ in range(12)]
     assert [answer.status_code for answer in answers] == [401] * 3 + [429] * 9
@@ -68,7 +68,7 @@ def test_wrong_tokens_are_limited_and_lock_no_right_one_out(shop: Project) -> No
 
 
 def test_requests_that_change_nothing_are_limited_by_themselves(shop: Project) -> None:
-    secret = shop.create_token("me", "operate")
+    secret = shop.operator.create_token("me", "operate")
     client = asking(shop, reads="2 per minute")
     answers = [client.get("/api/v1/channels", headers=bearing(secret)) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
@@ -77,7 +77,7 @@ def test_requests_that_change_nothing_are_limited_by_themselves(shop: Project) -
 
 
 def test_to_have_no_token_is_no_guess(shop: Project) -> None:
-    secret = shop.create_token("me", "read")
+    secret = shop.operator.create_token("me", "read")
     client = asking(shop, failed_auth_limit="1 per hour")
     assert [client.get("/api/v1/channels").status_code for _ in range(3)] == [401] * 3
     assert client.get("/api/v1/channels", headers=bearing(secret)).status_code == 200
@@ -93,7 +93,7 @@ def test_a_name_that_leads_here_from_elsewhere_is_refused_without_tokens(shop: P
     client = asking(shop)
     answer = client.get("/api/v1/channels", headers={"Host": host})
     assert (answer.status_code, answer.json()["error"]) == (403, "denied")
-    secret = shop.create_token("me", "read")
+    secret = shop.operator.create_token("me", "read")
     assert client.get("/api/v1/channels", headers={"Host": host, **bearing(secret)}).status_code == 200
 
 
@@ -103,7 +103,7 @@ def test_pages_of_others_are_refused_without_tokens(shop: Project, origin: str) 
     fire = "/api/v1/bindings/per_user/fire"
     assert client.post(fire, headers={"Origin": origin}).status_code == 403
     assert client.post(fire, headers={"Origin": "http://localhost:8620"}).status_code == 200
-    assert len(shop.firings(10)) == 1
+    assert len(shop.reader.firings(10)) == 1
 
 
 def test_code_and_tokens_are_not_accepted_without_a_token(client: TestClient, shop: Project, prompt: Prompt) -> None:
@@ -111,7 +111,7 @@ def test_code_and_tokens_are_not_accepted_without_a_token(client: TestClient, sh
         answer = client.request(method, f"/api/v1/{path}")
         assert answer.status_code == 401
         assert "kilonova token create" in answer.json()["hint"]
-    assert shop.tokens() == []
+    assert shop.reader.tokens() == []
     assert prompt.asked == []
 
 
@@ -120,7 +120,7 @@ def test_a_server_does_not_listen_to_everybody_without_tokens(shop: Project) -> 
     check_tokens_exist(shop.catalog, "localhost")
     with pytest.raises(SettingsError, match="without tokens"):
         check_tokens_exist(shop.catalog, "0.0.0.0")
-    shop.create_token("me", "admin")
+    shop.operator.create_token("me", "admin")
     check_tokens_exist(shop.catalog, "0.0.0.0")
     assert not only_this_machine("")
     with pytest.raises(SettingsError, match="cannot listen on"):
@@ -128,7 +128,7 @@ def test_a_server_does_not_listen_to_everybody_without_tokens(shop: Project) -> 
 
 
 def test_a_server_that_listens_to_everybody_is_not_open_once_its_last_token_is_revoked(shop: Project) -> None:
-    secret = shop.create_token("me", "admin")
+    secret = shop.operator.create_token("me", "admin")
     client = asking(shop, host="0.0.0.0")
     assert client.get("/api/v1/channels", headers=bearing(secret)).status_code == 200
     assert client.delete("/api/v1/tokens/me", headers=bearing(secret)).json() == []

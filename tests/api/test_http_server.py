@@ -81,7 +81,7 @@ def test_a_response_that_is_not_received_is_given_up(shop: Project) -> None:
 
 
 def test_only_listed_proxies_name_the_client(shop: Project) -> None:
-    shop.create_token("me", "read")
+    shop.operator.create_token("me", "read")
     for proxies, expected in (((), [401, 429, 429]), (("127.0.0.1",), [401, 401, 401])):
         with heard(shop, failed_auth_limit="1 per hour", proxies=proxies) as address:
             found = [

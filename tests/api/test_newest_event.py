@@ -15,7 +15,7 @@ def test_the_newest_event_is_queried_once_for_all_listeners(shop: Project) -> No
 
     class Counted:
         def newest_event(self) -> int:
-            looks.append(shop.newest_event())
+            looks.append(shop.reader.newest_event())
             return looks[-1]
 
     newest = NewestEvent(Counted())  # type: ignore[arg-type]
@@ -24,5 +24,5 @@ def test_the_newest_event_is_queried_once_for_all_listeners(shop: Project) -> No
         return await asyncio.gather(*(newest() for _ in range(20)))
 
     with start_blocking_portal() as elsewhere:  # the browser of other tests has a loop in this thread
-        assert shop.newest_event() in elsewhere.call(listeners)
+        assert shop.reader.newest_event() in elsewhere.call(listeners)
     assert len(looks) == 1

@@ -473,7 +473,7 @@ def wait(project: Project, tally: Tally) -> None:
 def check(project: Project, client: Client, tally: Tally) -> None:
     """Compare everything with what the client was told."""
     tally.batches, tally.requests_repeated = len(client.sent), client.again
-    project.recover_expired_runs()
+    project.resources.recover_expired_runs()
     while project.run() is not None:
         pass
     found = {name: Counter(tuple(row) for row in rows_of(project, name)) for name in [*SOURCES, *derived({})]}

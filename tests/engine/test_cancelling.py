@@ -14,10 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kilonova as kn
 from kilonova.catalog import firings
+from kilonova.engine.run_events import no_listener
 from kilonova.errors import Cancelled, InvalidState, StorageFailed
 from kilonova.model.firing import FiringState
 from kilonova.model.run import Run, RunState
 from kilonova.service.project import Project
+from kilonova.service.resources import ProjectResources
 from kilonova.warehouse.job_tracking import track_jobs
 
 SOON = 6.0
@@ -168,11 +170,9 @@ def test_a_cancelled_run_does_not_wait_for_another_attempt(project: Project, tmp
 
     project.apply(workflow)
     given(project, 1)
-    patient = Project(
-        project.settings.model_copy(update={"retry": project.settings.retry.model_copy(update={"wait": 30.0})}),
-        project.directory,
-        session=project.warehouse.spark,
-    )
+    retry = project.settings.retry.model_copy(update={"wait": 30.0})
+    settings = project.settings.model_copy(update={"retry": retry})
+    patient = Project(ProjectResources(settings, project.directory, no_listener, project.warehouse.spark))
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(patient.run)
         until((tmp_path / "attempts").exists)
@@ -218,8 +218,8 @@ def test_of_merged_runs_only_the_one_that_is_cancelled_stops(project: Project, t
     with project.catalog.writing() as tx:
         batches, _ = firings.claim(tx, "server", 2, None)
     parts = {part.binding: part for batch in batches for part in batch.claims}
-    with project.shared_batch(list(parts.values())) as shared_steps, ThreadPoolExecutor(2) as pool:
-        launch = partial(project.run_claim, shared_steps=shared_steps)
+    with project.runner.shared_batch(list(parts.values())) as shared_steps, ThreadPoolExecutor(2) as pool:
+        launch = partial(project.runner.run_claim, shared_steps=shared_steps)
         one = pool.submit(launch, parts["one"])
         until((tmp_path / "asleep").exists)
         number = going(project).number
@@ -232,13 +232,13 @@ def test_of_merged_runs_only_the_one_that_is_cancelled_stops(project: Project, t
         (tmp_path / "wake").touch()
         assert isinstance(chosen.exception(60), Cancelled)
         assert other.result(60) is not None
-    states = {each.binding: each.state for each in project.firings(2)}
+    states = {each.binding: each.state for each in project.reader.firings(2)}
     lost, done = ("one", "two") if first else ("two", "one")
     assert states == {lost: FiringState.FAILED, done: FiringState.SUCCEEDED}
     assert sorted(project.rows(f"{done}__made")[1]) == [(2,), (4,)]
     assert project.rows(f"{lost}__made")[1] == []
     assert project.retry_run(number if first else number + 1, "ben") == (lost,)
-    assert project.firings(1)[0].occurrence.endswith("again, ben")
+    assert project.reader.firings(1)[0].occurrence.endswith("again, ben")
 
 
 def test_only_what_a_thread_asks_of_spark_within_the_block_is_interrupted(spark: SparkSession, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_a_check_waits_for_a_run_that_is_going_on(project: Project) -> None:
         except KilonovaError as error:
             failures.append(error)
 
-    project.listener = listener
+    project.resources.listener = listener
     project.run(["large"])
     assert failures == []
     project.apply(shop())

@@ -56,7 +56,7 @@ def ids(project: Project) -> list[int]:
 
 
 def states(project: Project, channel: str = "orders") -> dict[str, str]:
-    return {file.path: file.state.value for file in project.files(channel).files}
+    return {file.path: file.state.value for file in project.reader.files(channel).files}
 
 
 def blocks(done: DirectoryIngestReport) -> list[int | None]:
@@ -77,14 +77,14 @@ def test_each_file_is_taken_once_whatever_its_name_and_format(
     for name in ("_SUCCESS", ".a.csv.swp", "e.csv.part", "_tmp/f.csv"):
         drop(f"inbox/{name}", orders(99))
     os.symlink(tmp_path / "inbox", tmp_path / "inbox" / "loop")
-    assert blocks(project.ingest_directories()) == [5]
+    assert blocks(project.directories.ingest()) == [5]
     assert ids(project) == [1, 2, 3, 4, 5]
-    assert project.ingest_directories() == DirectoryIngestReport()
+    assert project.directories.ingest() == DirectoryIngestReport()
     (tmp_path / "inbox" / "a.csv").unlink()
-    project.ingest_directories()
+    project.directories.ingest()
     drop("inbox/a.csv", orders(7, 7, 7))
     drop("inbox/g.csv", orders(6))
-    assert blocks(project.ingest_directories()) == [1]
+    assert blocks(project.directories.ingest()) == [1]
     assert ids(project) == [1, 2, 3, 4, 5, 6]
     assert set(states(project).values()) == {"ingested"}
     late = [event.text for event in project.events() if event.kind is EventKind.FILE_CHANGED]
@@ -101,21 +101,21 @@ def test_a_bad_file_holds_nothing_up_and_is_tried_again_once_it_is_mended(
     drop("inbox/5.csv", orders(5))
     drop("inbox/6.what", "?")
     drop("inbox/7.csv", "")
-    done = project.ingest_directories()
+    done = project.directories.ingest()
     assert blocks(done) == [3]
     assert done.aside == {"orders": 4}
     assert ids(project) == [1, 3, 5]
-    aside = {file.path: file.error or "" for file in project.files("orders", state=FileState.QUARANTINED).files}
+    aside = {file.path: file.error or "" for file in project.reader.files("orders", state=FileState.QUARANTINED).files}
     assert aside.keys() == {"inbox/2.csv", "inbox/4.csv", "inbox/6.what", "inbox/7.csv"}
     assert "customer" in aside["inbox/2.csv"]
     assert "format" in aside["inbox/6.what"]
     assert len([event for event in project.events() if event.kind is EventKind.FILE_QUARANTINED]) == 4
-    assert project.ingest_directories() == DirectoryIngestReport()
+    assert project.directories.ingest() == DirectoryIngestReport()
     drop("inbox/2.csv", orders(2))
     (tmp_path / "inbox/6.what").unlink()
-    assert blocks(project.ingest_directories()) == [1]
-    assert project.retry_files("orders", "inbox/4.csv") == 1
-    assert project.ingest_directories().aside == {"orders": 1}
+    assert blocks(project.directories.ingest()) == [1]
+    assert project.operator.retry_files("orders", "inbox/4.csv") == 1
+    assert project.directories.ingest().aside == {"orders": 1}
     assert states(project) == {
         "inbox/4.csv": "quarantined",
         "inbox/7.csv": "quarantined",
@@ -123,7 +123,7 @@ def test_a_bad_file_holds_nothing_up_and_is_tried_again_once_it_is_mended(
     }
     for path, said in (("inbox/1.csv", "taken by run 1"), ("inbox/8.csv", "no such file")):
         with pytest.raises(NotFound, match=said):
-            project.retry_files("orders", path)
+            project.operator.retry_files("orders", path)
 
 
 def test_files_of_one_key_become_blocks_one_after_the_other(project: Project, drop: Callable[..., None]) -> None:
@@ -131,7 +131,7 @@ def test_files_of_one_key_become_blocks_one_after_the_other(project: Project, dr
         drop(f"people/{9 - number}.csv", f"name,town\nann,T{number}\nbob{number},B\n")
     drop("people/0.csv", "name,town\nann,A\nann,B\n")
     drop("people/1.csv", "name,town\ncat,C\n")
-    done = project.ingest_directories(["people"])
+    done = project.directories.ingest(["people"])
     assert done.aside == {"people": 1}
     assert states(project, "people")["people/0.csv"] == "quarantined"
     found = {tuple(row) for row in project.rows("people")[1]}
@@ -141,11 +141,11 @@ def test_files_of_one_key_become_blocks_one_after_the_other(project: Project, dr
 def test_what_changes_while_it_is_read_is_not_taken(project: Project, drop: Callable[..., None]) -> None:
     drop("inbox/a.csv", orders(1))
     drop("inbox/b.csv", orders(2))
-    project.scan_directory("orders", early=True)
+    project.directories.scan("orders", early=True)
     drop("inbox/b.csv", orders(2, 3))
-    assert blocks(DirectoryIngestReport(runs=project.ingest_ready_files("orders"))) == [1]
+    assert blocks(DirectoryIngestReport(runs=project.directories.ingest_ready("orders"))) == [1]
     assert ids(project) == [1]
-    project.ingest_directories()
+    project.directories.ingest()
     assert ids(project) == [1, 2, 3]
 
 
@@ -153,11 +153,11 @@ def test_what_is_still_being_written_is_awaited(project: Project, tmp_path: Path
     watching(project, settle_time="2 seconds")
     (tmp_path / "inbox").mkdir()
     (tmp_path / "inbox" / "a.csv").write_text(orders(1))
-    looked = project.scan_directory("orders", early=True)
+    looked = project.directories.scan("orders", early=True)
     assert looked is not None
     assert (looked.ready, looked.settles is not None) == (False, True)
-    assert project.ingest_ready_files("orders") == ()
-    assert blocks(project.ingest_directories()) == [1]
+    assert project.directories.ingest_ready("orders") == ()
+    assert blocks(project.directories.ingest()) == [1]
 
 
 def test_a_block_has_so_many_files_at_most(project: Project, drop: Callable[..., None]) -> None:
@@ -166,17 +166,17 @@ def test_a_block_has_so_many_files_at_most(project: Project, drop: Callable[...,
     project.settings = project.settings.model_copy(
         update={"scan": project.settings.scan.model_copy(update={"max_files": 2, "max_bytes": 1 << 20})}
     )
-    assert blocks(project.ingest_directories()) == [2, 2, 1]
+    assert blocks(project.directories.ingest()) == [2, 2, 1]
 
 
 def test_a_missing_directory_is_reported_once(project: Project, tmp_path: Path) -> None:
     watching(project)
-    assert "no directory inbox" in project.ingest_directories(["orders"]).unseen["orders"]
-    project.ingest_directories(["orders"])
+    assert "no directory inbox" in project.directories.ingest(["orders"]).unseen["orders"]
+    project.directories.ingest(["orders"])
     assert len([event for event in project.events() if event.kind is EventKind.DIRECTORY_UNREADABLE]) == 1
     (tmp_path / "inbox").mkdir()
-    assert project.ingest_directories(["orders"]) == DirectoryIngestReport()
-    inbox = project.files("orders")
+    assert project.directories.ingest(["orders"]) == DirectoryIngestReport()
+    inbox = project.reader.files("orders")
     assert inbox.watched is not None
     assert inbox.watched.error is None
 
@@ -219,7 +219,7 @@ def test_a_channel_without_a_directory_has_nothing_to_gather(project: Project) -
     shop.channel("clicks", "id bigint")
     project.apply(shop)
     with pytest.raises(DeclarationError, match="has no watched directory"):
-        project.ingest_directories(["clicks"])
+        project.directories.ingest(["clicks"])
     with pytest.raises(NotFound):
-        project.ingest_directories(["click"])
-    assert project.ingest_directories() == DirectoryIngestReport()
+        project.directories.ingest(["click"])
+    assert project.directories.ingest() == DirectoryIngestReport()

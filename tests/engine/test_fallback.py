@@ -19,6 +19,7 @@ from kilonova.model.event import EventKind
 from kilonova.model.run import RefreshMethod
 from kilonova.query.view_tasks import DeltaQuery
 from kilonova.service.project import Project, open_project
+from kilonova.service.resources import ProjectResources
 
 SCHEMA = "id int, g string, x int"
 
@@ -48,10 +49,10 @@ def test_a_view_that_spark_refuses_is_refused_before_anything_is_registered(proj
 
 
 def test_without_analysis_a_plan_starts_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def started(_project: Project) -> None:
+    def started(_resources: ProjectResources) -> None:
         raise SparkUnavailable("there is no Java")
 
-    monkeypatch.setattr(Project, "warehouse", property(started))
+    monkeypatch.setattr(ProjectResources, "warehouse", property(started))
     for analyse, said in ((True, "not analysed: there is no Java"), (False, "")):
         with open_project(tmp_path, spark={"analyse": analyse}) as project:
             project.create()
@@ -100,7 +101,7 @@ def test_a_change_that_cannot_be_followed_is_made_up_for_in_the_same_run(
     project: Project, monkeypatch: pytest.MonkeyPatch, broken: Callable[[DeltaQuery], DeltaQuery], said: str
 ) -> None:
     told: list[RunNotification] = []
-    project.listener = told.append
+    project.resources.listener = told.append
     project.apply(workflow("SELECT g, sum(x) AS s FROM rows GROUP BY g", refresh="incremental"))
     put(project, (1, "a", 1), (2, "b", 2))
     project.run()
@@ -112,7 +113,7 @@ def test_a_change_that_cannot_be_followed_is_made_up_for_in_the_same_run(
     assert made.reason.startswith("full: ")
     assert "the incremental refresh failed: " in made.reason
     assert said in made.reason
-    assert project.task_runs("v")[0].method is RefreshMethod.FULL
+    assert project.reader.task_runs("v")[0].method is RefreshMethod.FULL
     assert Counter(map(tuple, project.read("v").collect())) == {("a", 5): 1, ("b", 2): 1, ("c", 3): 1}
     assert [item.step for item in told if isinstance(item, StepRecomputed)] == ["v"]
     (event,) = [each for each in project.events() if each.kind is EventKind.FELL_BACK]
@@ -124,7 +125,7 @@ def test_rows_that_cannot_be_computed_are_an_error_with_the_expression(
     project: Project, capfd: pytest.CaptureFixture[str]
 ) -> None:
     told: list[RunNotification] = []
-    project.listener = told.append
+    project.resources.listener = told.append
     project.apply(workflow("SELECT id, 10 div x AS y FROM rows", refresh="incremental"))
     put(project, (1, "a", 1))
     project.run()

@@ -82,7 +82,7 @@ def test_garbage_is_deleted_though_nothing_can_be_written(disk: Path, others: bo
         with pytest.raises(CatalogFull, match="kilonova gc"):
             ingested(project.catalog, "clicks")
         project.collect_garbage()
-        assert len(project._files().blocks()) == 1
+        assert len(project.resources.block_store().blocks()) == 1
         with project.catalog.reading() as tx:
             channel_state = channel_store.channel_state(tx, "clicks")
             [kept] = channel_state.snapshot(channel_state.latest_readable).blocks
@@ -102,7 +102,7 @@ def test_where_nothing_can_go_nothing_is_lost(disk: Path) -> None:
     with opened(disk) as project:
         done = project.collect_garbage()
         assert [verdict.goes for verdict in done.verdicts] == [False]
-        assert len(project._files().blocks()) == 1
+        assert len(project.resources.block_store().blocks()) == 1
     (disk / "other").unlink()
     with opened(disk) as project:
         ingested(project.catalog, "clicks")
@@ -121,7 +121,9 @@ def test_blocks_whose_files_went_before_a_crash_go_next_time(tmp_path: Path, mon
             patch.setattr(garbage, "_delete_each", crash)
             patch.setattr(garbage, "_delete_dead", lambda *_: None)
             with pytest.raises(KeyboardInterrupt):
-                garbage.collect_garbage(project.catalog, project._files(), project.listener, full=True)
-        assert len(project._files().blocks()) == 1
+                garbage.collect_garbage(
+                    project.catalog, project.resources.block_store(), project.resources.listener, full=True
+                )
+        assert len(project.resources.block_store().blocks()) == 1
         assert sum(verdict.goes for verdict in project.collect_garbage().verdicts) == 2
         assert all(not verdict.goes for verdict in project.collect_garbage().verdicts)

@@ -37,17 +37,17 @@ def test_small_deltas_become_one_and_readers_see_no_difference(project: Project)
     ingest(range(4, 25))
     assert project.compact("large", deltas=True) is None
     expected = sorted((number,) for number in range(25))
-    before = project.overview().channels["orders"]
-    report = project.maintain("orders", deltas=True)
+    before = project.reader.overview().channels["orders"]
+    report = project.maintenance.maintain("orders", deltas=True)
     assert report is not None
     assert [str(made.reason) for made in report.made] == ["21 adjacent deltas merged"]
     assert {"Δ4→25", "Δ0→1"} <= set(kinds_of(project, "orders"))
     assert kinds_of(project, "orders") == ["Δ0→1", "Δ1→2", "Δ2→3", "Δ3→4", "Δ4→25"]
     assert sorted(project.rows("orders")[1]) == expected
-    after = project.overview().channels["orders"]
+    after = project.reader.overview().channels["orders"]
     assert (before.rows, after.rows, after.point) == (25, 25, 25)
     assert after.bytes < before.bytes
-    assert project.maintain("orders", deltas=True) is None
+    assert project.maintenance.maintain("orders", deltas=True) is None
     project.run()
     assert sorted(project.rows("large")[1]) == expected[10:]
     project.apply(a_workflow("id bigint, note string"))
@@ -66,4 +66,4 @@ def test_small_deltas_become_one_and_readers_see_no_difference(project: Project)
         *((number, "x") for number in range(25, 28)),
     ]
     assert sorted(project.rows("large")[1]) == [(number,) for number in range(10, 28)]
-    assert [row for row in project.size_history("orders", 100) if row.rows is None or row.rows > 28] == []
+    assert [row for row in project.reader.size_history("orders", 100) if row.rows is None or row.rows > 28] == []

@@ -17,7 +17,7 @@ def rows(project: Project, channel: str) -> list[tuple[object, ...]]:
 
 
 def kinds(project: Project, channel: str) -> list[type]:
-    return [type(block.kind) for block in project.channel(channel).state.blocks]
+    return [type(block.kind) for block in project.reader.channel(channel).state.blocks]
 
 
 def test_a_delta_is_written_to_one_output_and_a_base_to_another(project: Project) -> None:

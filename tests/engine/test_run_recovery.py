@@ -87,6 +87,6 @@ def test_blocks_that_a_later_task_may_read_are_kept_during_a_run(project: Projec
             project.compact("y")
             project.collect_garbage()
 
-    project.listener = compacts
+    project.resources.listener = compacts
     project.run()
     assert sorted(project.rows("b")[1]) == [(2,), (10,), (20,)]

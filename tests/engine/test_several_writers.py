@@ -58,14 +58,14 @@ def within(project: Project) -> Iterator[Callable[..., None]]:
     def arrange(task: str, something: Callable[[], object]) -> None:
         def hear(notification: RunNotification) -> None:
             if isinstance(notification, StepStarted) and notification.step == task:
-                project.listener = quiet
+                project.resources.listener = quiet
                 something()
 
-        project.listener = hear
+        project.resources.listener = hear
 
-    quiet = project.listener
+    quiet = project.resources.listener
     yield arrange
-    project.listener = quiet
+    project.resources.listener = quiet
 
 
 def ids(project: Project, channel: str, at: int | None = None) -> list[int]:
@@ -97,8 +97,8 @@ def test_tasks_and_ingests_write_one_channel_in_one_run_and_beside_each_other(
     project.run(["from_web"])
     assert ids(project, "sales") == [1, 2, 3, 4, 5, 6, 7]
     reflected = {path[0]: entry[-1].last for path, entry in versions(project, "sales").items()}
-    points = {name: project.channel(name).state.latest_distinct for name in ("web", "desk")}
-    assert reflected == {**points, "sales": project.channel("sales").state.latest_distinct}
+    points = {name: project.reader.channel(name).state.latest_distinct for name in ("web", "desk")}
+    assert reflected == {**points, "sales": project.reader.channel("sales").state.latest_distinct}
     project.run()
     assert ids(project, "seen") == [1, 2, 3, 4, 5, 6, 7]
     assert project.due() == {}
@@ -108,7 +108,7 @@ def test_tasks_and_ingests_write_one_channel_in_one_run_and_beside_each_other(
 
 
 def versions(project: Project, channel: str) -> dict[Any, Any]:
-    state = project.channel(channel).state
+    state = project.reader.channel(channel).state
     return dict(state.version(state.latest_readable).entries)
 
 

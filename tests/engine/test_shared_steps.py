@@ -169,8 +169,8 @@ def launched(project: Project, *names: str) -> None:
     with project.catalog.writing() as tx:
         batches, _ = firings.claim(tx, "server", len(names), None)
     parts: list[Claim] = [part for batch in batches for part in batch.claims]
-    with project.shared_batch(parts) as shared_steps, ThreadPoolExecutor(len(parts)) as pool:
-        list(pool.map(partial(project.run_claim, shared_steps=shared_steps), parts))
+    with project.runner.shared_batch(parts) as shared_steps, ThreadPoolExecutor(len(parts)) as pool:
+        list(pool.map(partial(project.runner.run_claim, shared_steps=shared_steps), parts))
 
 
 def test_copies_of_a_workflowette_do_once_what_they_have_in_common(project: Project) -> None:

@@ -96,5 +96,5 @@ def test_tasks_that_name_blocks_at_once_get_different_ones(project: Project, mon
         return RunResults(inputs=(), outputs=(), advances=())
 
     named: list[int] = []
-    execute_run(project._environment(), prepare, work)
+    execute_run(project.resources.environment(), prepare, work)
     assert len(set(named)) == 40

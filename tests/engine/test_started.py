@@ -33,7 +33,7 @@ class Server:
         for part in (part for batch in batches for part in batch.claims):
             done[part.binding] = None
             with suppress(TaskFailed):
-                done[part.binding] = self.project.run_claim(part)
+                done[part.binding] = self.project.runner.run_claim(part)
         return done
 
 

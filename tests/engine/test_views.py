@@ -120,14 +120,14 @@ def test_views_follow_every_kind_of_change(project: Project) -> None:
 def test_a_run_does_what_its_outlook_says(project: Project) -> None:
     put(project, "visits", [("c1", "ab"), ("c1", "ac"), ("c2", "ba")])
     for rows in ([("c2", "aa")], [("c3", "a"), ("c4", "a")], [("c5", "b")]):
-        outlook = project.task_preview("pages")
+        outlook = project.reader.task_preview("pages")
         assert project.run(["pages"]) is not None
-        past = project.task_runs("pages")[0]
+        past = project.reader.task_runs("pages")[0]
         assert outlook.reason in past.reason
         assert (past.method, past.estimates) == (outlook.method, outlook.estimates)
         assert past.method in past.estimates
         put(project, "visits", rows)
-    assert [past.method for past in project.task_runs("pages")] == [
+    assert [past.method for past in project.reader.task_runs("pages")] == [
         RefreshMethod.INCREMENTAL,
         RefreshMethod.INCREMENTAL,
         RefreshMethod.FULL,
@@ -138,13 +138,13 @@ def test_a_run_does_what_its_outlook_says(project: Project) -> None:
     project.compact("orders")
     project.run(["quiet"])
     for name in ("visits", "pages", "orders"):
-        sizes = project.size_history(name)
+        sizes = project.reader.size_history(name)
         known = [(size.rows, project.read(name, at=size.point).count()) for size in sizes if size.rows is not None]
         assert all(told == counted for told, counted in known), name
         assert known or name == "orders"
-        assert sizes[-1].bytes == project.snapshot_plan(name).bytes
-    assert project.size_history("orders")[-1].rows == 4
-    assert [block.made for block in project.channel_history("orders").points[0].blocks] == [
+        assert sizes[-1].bytes == project.reader.snapshot_plan(name).bytes
+    assert project.reader.size_history("orders")[-1].rows == 4
+    assert [block.made for block in project.reader.channel_history("orders").points[0].blocks] == [
         RunKind.INGEST,
         RunKind.COMPACTION,
     ]

@@ -184,7 +184,7 @@ class History:
             self._turns += 1
             batches = self._claimed(f"server {self._turns}")
             for batch in batches:
-                with self.project.shared_batch(batch.claims) as shared_steps:
+                with self.project.runner.shared_batch(batch.claims) as shared_steps:
                     for part in batch.claims:
                         self._launch(step, part, shared_steps if len(batch.claims) > 1 else None)
             if not batches:
@@ -207,7 +207,7 @@ class History:
         self.expected.methods.clear()
         with self.project.catalog.reading() as tx:
             names = bindings.tasks_of(tx, part.binding)
-        found = _refused(lambda: self.project.run_claim(part, shared_steps=shared_steps))
+        found = _refused(lambda: self.project.runner.run_claim(part, shared_steps=shared_steps))
         try:
             wanted = _refused(lambda: self.expected.launched(names, complete=found is None))
         except AssertionError as error:

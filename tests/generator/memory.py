@@ -22,6 +22,7 @@ from sqlalchemy import event
 from kilonova.catalog import registry
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.engine.interfaces import JobHandle, no_tracking
+from kilonova.engine.run_events import no_listener
 from kilonova.errors import CheckFailed, Conflict, EncodingError, KeyViolation, KilonovaError
 from kilonova.model.block import Base, Block, BlockName, Delta, External, Kind, Statistics
 from kilonova.model.check import AcceptedValues, Check, NotNull, Unique, check_columns_exist, describe_check
@@ -41,6 +42,7 @@ from kilonova.model.schema import Schema
 from kilonova.model.write_plan import WritePlan
 from kilonova.schedule.layout import LayoutThresholds
 from kilonova.service.project import Project
+from kilonova.service.resources import ProjectResources
 from kilonova.service.settings import load_settings
 from kilonova.warehouse.pickled_functions import pickled_functions
 from tests.databases import Clock
@@ -538,8 +540,8 @@ class QuickCatalog(Catalog):
             raise Killed
 
 
-class GeneratedProject(Project):
-    """A project whose blocks are in memory, unless there is a Spark session.
+class GeneratedResources(ProjectResources):
+    """Resources of a project whose blocks are in memory, unless there is a Spark session.
 
     Args:
         directory: where its catalog is.
@@ -550,8 +552,8 @@ class GeneratedProject(Project):
 
     catalog: QuickCatalog
 
-    def __init__(self, directory: Path, clock: Clock, template: Path, session: SparkSession | None = None) -> None:
-        super().__init__(load_settings(directory, retry={"wait": 0}), directory, session=session)
+    def __init__(self, directory: Path, clock: Clock, template: Path, session: SparkSession | None) -> None:
+        super().__init__(load_settings(directory, retry={"wait": 0}), directory, no_listener, session)
         self.catalog.close()
         file = directory / "catalog.db"
         if template.exists():
@@ -561,13 +563,7 @@ class GeneratedProject(Project):
         if not template.exists():
             self.catalog.close()
             shutil.copy(file, template)
-        self._memory = Memory(functools.cache(self._function)) if session is None else None
-        self.clock = clock
-        self._pauses: list[Callable[[], None]] = []
-        if self._memory is not None:
-            self._memory.pause = self._pause
-        else:
-            self._pause_in_spark()
+        self.memory = Memory(functools.cache(self._function)) if session is None else None
 
     def _function(self, name: str) -> Any:
         with self.catalog.reading() as tx:
@@ -575,10 +571,27 @@ class GeneratedProject(Project):
 
     @property
     def warehouse(self) -> Any:
-        return self._memory or super().warehouse
+        return self.memory or super().warehouse
 
-    def _files(self, catalog: Catalog | None = None) -> Any:
-        return self._memory or super()._files(catalog)
+    def block_store(self, catalog: Catalog | None = None) -> Any:
+        return self.memory or super().block_store(catalog)
+
+
+class GeneratedProject(Project):
+    """A project of such resources."""
+
+    catalog: QuickCatalog
+
+    def __init__(self, directory: Path, clock: Clock, template: Path, session: SparkSession | None = None) -> None:
+        resources = GeneratedResources(directory, clock, template, session)
+        super().__init__(resources)
+        self._memory = resources.memory
+        self.clock = clock
+        self._pauses: list[Callable[[], None]] = []
+        if self._memory is not None:
+            self._memory.pause = self._pause
+        else:
+            self._pause_in_spark()
 
     def interrupt(self, call: Callable[[], None]) -> None:
         """Have something happen once, before the next block is written."""
@@ -610,7 +623,7 @@ class GeneratedProject(Project):
         """Go on as another process that finds what a dead one has left."""
         self.catalog.dead = False
         self.clock.forward(2 * self.settings.run_lease)
-        self.recover_expired_runs()
+        self.resources.recover_expired_runs()
 
     def look_up(self, readings: Sequence[ReadPlan]) -> list[Rows | KilonovaError]:
         """The rows of readings, or why they cannot be read."""

@@ -41,6 +41,7 @@ from kilonova.scheduler.messages import (
 from kilonova.scheduler.workers import Worker
 from kilonova.service.project import Project, open_project
 from kilonova.service.spark_operations import OperationFailed
+from kilonova.service.watched_directories import WatchedDirectories
 from tests.catalog.building import LEASE, a_channel, a_task, begin, commit, ingested
 
 
@@ -139,7 +140,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 def states(project: Project) -> list[str]:
-    return sorted(firing.state.value for firing in project.operation(100).firings)
+    return sorted(firing.state.value for firing in project.reader.operation(100).firings)
 
 
 def test_what_fires_is_given_to_who_is_free_and_the_rest_waits(project: Project) -> None:
@@ -197,7 +198,7 @@ def test_a_server_that_cannot_write_the_catalog_is_not_ready(project: Project) -
 def test_maintenance_reaches_every_channel_and_garbage_whatever_fails(project: Project) -> None:
     for name in "ab":
         project.pause(name)
-        project.set_policy(f"{name}_out", MaxDeltas(deltas=1))
+        project.operator.set_policy(f"{name}_out", MaxDeltas(deltas=1))
         ingested(project.catalog, f"{name}_out")
     with playing(project, maintenance_interval=0.05) as stage:
         given = []
@@ -318,7 +319,7 @@ def test_what_cannot_be_begun_fails_and_what_may_pass_is_tried_again(project: Pr
                 BatchEnded((FiringOutcome({"error": "catalog", "problem": "it was away"}, passing=True),))
             )
         until(lambda: states(project) == ["failed", "failed"])
-    attempts = sorted(firing.attempts for firing in project.operation(100).firings)
+    attempts = sorted(firing.attempts for firing in project.reader.operation(100).firings)
     assert attempts == [0, firings.ATTEMPTS]
 
 
@@ -339,7 +340,7 @@ def test_a_worker_that_takes_too_long_is_ended_and_replaced(project: Project) ->
             firings.launch(tx, claimed, run)
         until(lambda: len(stage.players) >= 2)
         assert "longer than" in stage.players[0].killed
-        failed = next(each for each in project.operation(100).firings if each.binding == claimed.binding)
+        failed = next(each for each in project.reader.operation(100).firings if each.binding == claimed.binding)
         assert failed.state is FiringState.FAILED
     assert any("longer than" in (each.run.error or "") for each in project.runs(100))
 
@@ -392,7 +393,7 @@ def test_a_server_can_stop_once_nothing_is_due(project: Project) -> None:
         player.say(BatchEnded((FiringOutcome(),)))
     thread.join(20)
     assert not thread.is_alive()
-    assert [server.state for server in project.operation().servers] == ["stopped"]
+    assert [server.state for server in project.reader.operation().servers] == ["stopped"]
 
 
 def test_what_a_server_says_begins_and_ends_with_itself(project: Project) -> None:
@@ -453,14 +454,14 @@ def test_a_server_scans_directories_and_a_worker_ingests_their_files(project: Pr
 def test_a_directory_that_hangs_holds_up_nothing_else(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = threading.Event()
     watching(project, "slow")
-    real = Project.scan_directory
+    real = WatchedDirectories.scan
 
-    def look(self: Project, channel: str) -> object:
+    def look(self: WatchedDirectories, channel: str) -> object:
         if channel == "clicks":
             hanging.wait()
         return real(self, channel)
 
-    monkeypatch.setattr(Project, "scan_directory", look)
+    monkeypatch.setattr(WatchedDirectories, "scan", look)
     with project.catalog.writing() as tx:
         directory = WatchedDirectory(location="inbox", poll_interval=1, settle_time=0)
         registry.add_channels(tx, [replace(a_channel("orders"), watch=directory)], "w")

@@ -48,7 +48,7 @@ def tell(project: Project, *kinds: EventKind) -> list[int]:
 
 
 def standing(project: Project, name: str = "w") -> RegisteredSubscription:
-    return next(each for each in project.subscriptions() if each.subscription.name == name)
+    return next(each for each in project.reader.subscriptions() if each.subscription.name == name)
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def test_a_webhook_gets_its_events_in_order_and_signed(project: Project, monkeyp
     monkeypatch.setenv("HOOK_SECRET", SECRET)
     tell(project, EventKind.FAILED)
     with receiving() as receiver, delivering(project) as deliverer:
-        project.add_webhook("w", f"{receiver.url}/hook", ["failed", "server-silent"], secret="HOOK_SECRET")
+        project.operator.add_webhook("w", f"{receiver.url}/hook", ["failed", "server-silent"], secret="HOOK_SECRET")
         numbers = tell(project, EventKind.FAILED, EventKind.SUCCEEDED, EventKind.SERVER_SILENT, EventKind.FAILED)
         deliverer.nudge()
         until(lambda: len(receiver.came) >= 3)
@@ -91,7 +91,7 @@ def test_a_webhook_gets_its_events_in_order_and_signed(project: Project, monkeyp
 
 def test_events_during_a_failure_of_an_endpoint_are_delivered_when_it_recovers(project: Project) -> None:
     with receiving(lambda count: 500 if count < 4 else 200) as receiver:
-        project.add_webhook("w", receiver.url, ["failed"])
+        project.operator.add_webhook("w", receiver.url, ["failed"])
         numbers = tell(project, *[EventKind.FAILED] * 3)
         with delivering(project):
             until(lambda: receiver.numbers == numbers)
@@ -104,7 +104,7 @@ def test_events_during_a_failure_of_an_endpoint_are_delivered_when_it_recovers(p
 
 def test_failures_outlive_a_restart(project: Project) -> None:
     with receiving(lambda count: 500) as receiver:
-        project.add_webhook("w", receiver.url, ["failed"])
+        project.operator.add_webhook("w", receiver.url, ["failed"])
         tell(project, EventKind.FAILED)
         with delivering(project, DeliveryRetries(first=timedelta(hours=1))):
             until(lambda: standing(project).standing.attempts == 1)
@@ -116,8 +116,8 @@ def test_failures_outlive_a_restart(project: Project) -> None:
 def test_the_delivery_of_an_event_is_given_up_after_a_time_and_reported(project: Project) -> None:
     patience = DeliveryRetries(first=timedelta(milliseconds=10), whole=timedelta(milliseconds=100))
     with receiving() as receiver, receiving() as watching:
-        project.add_webhook("w", receiver.url, ["failed", "delivery-failed"])
-        project.add_webhook("watch", watching.url, ["delivery-failed"])
+        project.operator.add_webhook("w", receiver.url, ["failed", "delivery-failed"])
+        project.operator.add_webhook("watch", watching.url, ["delivery-failed"])
         [bad, good] = tell(project, EventKind.FAILED, EventKind.FAILED)
 
         def answer(count: int) -> int:
@@ -140,9 +140,9 @@ def test_a_dead_endpoint_holds_up_no_other(project: Project) -> None:
         return 200
 
     with receiving(hang) as dead, receiving() as receiver:
-        project.add_webhook("a_dead", dead.url, ["failed"])
-        project.add_webhook("b_refused", "http://127.0.0.1:9", ["failed"])
-        project.add_webhook("w", receiver.url, ["failed"])
+        project.operator.add_webhook("a_dead", dead.url, ["failed"])
+        project.operator.add_webhook("b_refused", "http://127.0.0.1:9", ["failed"])
+        project.operator.add_webhook("w", receiver.url, ["failed"])
         numbers = tell(project, *[EventKind.FAILED] * 3)
         with delivering(project) as deliverer:
             until(lambda: receiver.numbers == numbers)
@@ -158,7 +158,7 @@ def test_a_dead_endpoint_holds_up_no_other(project: Project) -> None:
 
 def test_a_redirect_is_not_followed(project: Project) -> None:
     with receiving(lambda count: 307 if count < 1 else 200) as receiver:
-        project.add_webhook("w", receiver.url, ["failed"])
+        project.operator.add_webhook("w", receiver.url, ["failed"])
         tell(project, EventKind.FAILED)
         with delivering(project, DeliveryRetries(first=timedelta(hours=1))):
             until(lambda: standing(project).standing.attempts == 1)
@@ -168,24 +168,24 @@ def test_a_redirect_is_not_followed(project: Project) -> None:
 
 def test_a_secret_that_is_missing_or_weak_sends_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     with receiving() as receiver:
-        project.add_webhook("w", receiver.url, ["failed"], secret="HOOK_SECRET")
+        project.operator.add_webhook("w", receiver.url, ["failed"], secret="HOOK_SECRET")
         monkeypatch.delenv("HOOK_SECRET", raising=False)
         with pytest.raises(DeliveryError, match="no HOOK_SECRET in the environment"):
-            project.try_webhook("w")
+            project.operator.try_webhook("w")
         for wrong in ("", "hunter2", "whsec_aGk="):
             monkeypatch.setenv("HOOK_SECRET", wrong)
             with pytest.raises(DeliveryError, match="is not base64 of 24 to 64 bytes"):
-                project.try_webhook("w")
+                project.operator.try_webhook("w")
         assert receiver.came == []
         monkeypatch.setenv("HOOK_SECRET", SECRET)
-        project.try_webhook("w")
+        project.operator.try_webhook("w")
         [(_, headers, body)] = receiver.came
     assert Verifier(SECRET).verify(body, headers)["type"] == "kilonova.test"
 
 
 def test_of_several_servers_one_delivers(project: Project) -> None:
     with receiving() as receiver:
-        project.add_webhook("w", receiver.url, ["failed"])
+        project.operator.add_webhook("w", receiver.url, ["failed"])
         with delivering(project) as one, delivering(project) as two, delivering(project) as three:
             numbers = []
             for _ in range(20):
@@ -218,7 +218,7 @@ def test_another_takes_over_from_a_deliverer_that_was_killed(project: Project) -
         return 200
 
     with receiving(answer) as receiver:
-        project.add_webhook("w", receiver.url, ["failed"])
+        project.operator.add_webhook("w", receiver.url, ["failed"])
         numbers = tell(project, *[EventKind.FAILED] * 5)
         first = subprocess.Popen([sys.executable, "-c", KILLED, str(project.directory)])
         try:
@@ -238,7 +238,7 @@ def test_another_takes_over_from_a_deliverer_that_was_killed(project: Project) -
 
 def test_events_before_the_shutdown_are_delivered_at_shutdown(project: Project) -> None:
     with receiving() as receiver:
-        project.add_webhook("w", receiver.url, ["server-stopped"])
+        project.operator.add_webhook("w", receiver.url, ["server-stopped"])
         with delivering(project):
             until(lambda: standing(project).holder is None)
             numbers = tell(project, EventKind.SERVER_STOPPED)
@@ -251,22 +251,22 @@ def test_a_server_says_which_outlets_it_serves(project: Project) -> None:
         servers.register(tx, "one", "1", timedelta(seconds=10))
     answered = threading.Event()
     with receiving(lambda count: 204 if answered.wait(10) else 500) as receiver:
-        project.add_webhook("w", receiver.url, ["failed"])
+        project.operator.add_webhook("w", receiver.url, ["failed"])
         tell(project, EventKind.FAILED)
         deliverer = Notifier(project, timedelta(seconds=10), "one")
         deliverer.start()
         try:
             until(lambda: receiver.entered == 1)
-            assert project.servers(1)[0].subscriptions == ("w",)
+            assert project.reader.servers(1)[0].subscriptions == ("w",)
         finally:
             answered.set()
             deliverer.close(5)
-    assert project.servers(1)[0].subscriptions == ()
+    assert project.reader.servers(1)[0].subscriptions == ()
 
 
 def test_times_are_those_of_the_events(project: Project) -> None:
     with receiving() as receiver:
-        project.add_webhook("w", receiver.url, ["failed"])
+        project.operator.add_webhook("w", receiver.url, ["failed"])
         tell(project, EventKind.FAILED)
         with delivering(project):
             until(lambda: bool(receiver.came))
@@ -277,7 +277,7 @@ def test_times_are_those_of_the_events(project: Project) -> None:
 def test_unwanted_events_are_not_read_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivering_module, "_PAGE", 5)
     with receiving() as receiver:
-        project.add_webhook("w", receiver.url, ["failed"])
+        project.operator.add_webhook("w", receiver.url, ["failed"])
         unwanted = tell(project, *[EventKind.SUCCEEDED] * 12)
         with delivering(project) as deliverer:
             until(lambda: standing(project).standing.cursor == unwanted[-1])
@@ -290,7 +290,7 @@ def test_unwanted_events_are_not_read_again(project: Project, monkeypatch: pytes
 def test_giving_up_a_failed_delivery_event_is_not_reported(project: Project) -> None:
     patience = DeliveryRetries(first=timedelta(milliseconds=10), whole=timedelta(milliseconds=50))
     with receiving(lambda count: 400) as receiver:
-        project.add_webhook("w", receiver.url, ["failed", "delivery-failed"])
+        project.operator.add_webhook("w", receiver.url, ["failed", "delivery-failed"])
         [number] = tell(project, EventKind.FAILED)
         with delivering(project, patience):
             until(lambda: standing(project).standing.cursor >= number + 1)
@@ -299,15 +299,15 @@ def test_giving_up_a_failed_delivery_event_is_not_reported(project: Project) -> 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "[::1]", "[::ffff:127.0.0.1]"])
 def test_addresses_of_this_machine_are_notified_only_if_listed(project: Project, host: str) -> None:
-    project.add_webhook("w", f"http://{host}:9/x", ["failed"])
+    project.operator.add_webhook("w", f"http://{host}:9/x", ["failed"])
     with open_project(project.directory) as unlisted, pytest.raises(DeliveryError, match=r"serve\.webhooks"):
-        unlisted.try_webhook("w")
+        unlisted.operator.try_webhook("w")
 
 
 def test_a_message_is_sent_to_the_address_that_was_checked(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     with receiving() as receiver:
         port = int(receiver.url.rpartition(":")[2])
-        project.add_webhook("w", f"http://pager.example:{port}/hook?a=1", ["failed"])
+        project.operator.add_webhook("w", f"http://pager.example:{port}/hook?a=1", ["failed"])
         asked: list[str] = []
 
         def resolve(host: str, *_: object, **__: object) -> list[object]:
@@ -317,7 +317,7 @@ def test_a_message_is_sent_to_the_address_that_was_checked(project: Project, mon
 
         monkeypatch.setattr(socket, "getaddrinfo", resolve)
         with open_project(project.directory, serve={"webhooks": ["pager.example"]}) as listed:
-            listed.try_webhook("w")
+            listed.operator.try_webhook("w")
     [(path, headers, _)] = receiver.came
     assert (path, headers["host"]) == ("/hook?a=1", f"pager.example:{port}")
     assert asked.count("pager.example") == 1

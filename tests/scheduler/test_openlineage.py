@@ -206,7 +206,7 @@ def test_an_http_endpoint_that_fails_gets_all_of_it_later(project: Project) -> N
         run, points = begin(project)
         end(project, run, points)
         deliver(project, **transport)
-        [known] = project.subscriptions()
+        [known] = project.reader.subscriptions()
         assert known.standing.attempts == 1
         assert "400" in known.standing.problem
         with project.catalog.writing() as tx:

@@ -55,14 +55,14 @@ def served(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
     }  # fmt: skip
     with open_project(place, session=spark, retry={"wait": 0}, serve=settings) as project:
         project.create()
-        bearing = {"Authorization": f"Bearer {project.create_token('tests', 'admin')}"}
+        bearing = {"Authorization": f"Bearer {project.operator.create_token('tests', 'admin')}"}
         with (
             serving(place, **settings) as server,
             serve_http(server, project) as address,
             httpx2.Client(base_url=address, headers=bearing, timeout=120) as client,
         ):
             yield Served(server, project, client)
-        assert {each.server.state for each in project.servers(10)} == {"stopped"}
+        assert {each.server.state for each in project.reader.servers(10)} == {"stopped"}
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def free_workers(server: Server) -> int:
 
 
 def ended(project: Project, binding: str, times: int = 1) -> bool:
-    found = project.firings(100, binding)
+    found = project.reader.firings(100, binding)
     return sum(firing.state.ended for firing in found) >= times and all(firing.state.ended for firing in found)
 
 
@@ -121,7 +121,7 @@ def test_a_server_runs_a_project_automatically(project: Project, spark: SparkSes
     project.resume("per_user")
     until(lambda: ended(project, "per_user", 2) and ended(project, "all_clicks", 3))
     assert rows(project, "per_user") == [("ann", 2), ("bob", 1)]
-    fired = [*project.firings(100, "per_user"), *project.firings(100, "all_clicks")]
+    fired = [*project.reader.firings(100, "per_user"), *project.reader.firings(100, "all_clicks")]
     assert {firing.state for firing in fired} == {FiringState.SUCCEEDED}
     launched = {event.run for event in project.events() if event.kind is EventKind.LAUNCHED}
     assert launched >= {firing.run for firing in fired if firing.run is not None} > set()
@@ -154,7 +154,7 @@ def test_what_reads_the_same_is_merged_and_each_reports_for_itself(project: Proj
     project.ingest("seen", clicks_of(spark, "ann", "bob", "ann"))
     until(lambda: all(ended(project, name) for name in ("one", "two", "three")))
     assert rows(project, "one__users") == rows(project, "two__users") == [("ann",), ("bob",)]
-    found = {name: project.firings(1, name)[0] for name in ("one", "two", "three")}
+    found = {name: project.reader.firings(1, name)[0] for name in ("one", "two", "three")}
     assert {name: firing.state for name, firing in found.items()} == {
         "one": FiringState.SUCCEEDED,
         "two": FiringState.SUCCEEDED,
@@ -305,7 +305,7 @@ def test_user_code_cannot_take_the_server_down(
     project.ingest("bait", clicks_of(spark, "ann"))
     names = ("exits", "hangs", "raises", "greedy", "fine")
     until(lambda: all(ended(project, name) for name in names), 240)
-    found = {name: project.firings(1, name)[0] for name in names}
+    found = {name: project.reader.firings(1, name)[0] for name in names}
     assert found.pop("fine").state is FiringState.SUCCEEDED
     assert {firing.state for firing in found.values()} == {FiringState.FAILED}
     assert found["exits"].attempts == 2
@@ -346,7 +346,7 @@ def test_a_worker_ends_with_its_java_and_with_its_process_and_is_replaced(
     project.apply(mine)
     project.ingest("ore", clicks_of(spark, "ann"))
     until(lambda: all(ended(project, name) for name in ("headless", "survived", "ores")), 240)
-    found = {name: project.firings(1, name)[0] for name in ("headless", "survived")}
+    found = {name: project.reader.firings(1, name)[0] for name in ("headless", "survived")}
     assert {firing.state for firing in found.values()} == {FiringState.FAILED}
     assert {firing.attempts for firing in found.values()} == {1}
     until(lambda: client.get("/ready").status_code == 200, 120)
@@ -384,8 +384,8 @@ def test_a_run_that_is_cancelled_by_http_stops_and_its_worker_continues(
     until(lambda: "run: stopped" in client.get(f"/api/v1/runs/{run.number}/log").text, 10)
     assert client.get(f"/api/v1/runs/{run.number}/log").text.endswith("run: cancelled by tests\n")
     assert client.get("/ready").status_code == 200
-    assert [firing.state for firing in project.firings(10, "weighed")] == [FiringState.FAILED]
-    assert project.firings(10, "alarm") == []
+    assert [firing.state for firing in project.reader.firings(10, "weighed")] == [FiringState.FAILED]
+    assert project.reader.firings(10, "alarm") == []
     (tmp_path / "wake").touch()
     assert client.post(f"/api/v1/runs/{run.number}/retry").json() == {"bindings": ["weighed"]}
     until(lambda: ended(project, "weighed", 2))
@@ -471,7 +471,7 @@ def test_files_that_are_dropped_while_servers_run_are_taken_once(project: Projec
         (inbox / f"{number}.csv").write_text(f"id\n{number}\n" if number != 5 else "id\nfive\n")
 
     def taken() -> int:
-        return sum(file.state is FileState.INGESTED for file in project.files("orders", 100).files)
+        return sum(file.state is FileState.INGESTED for file in project.reader.files("orders", 100).files)
 
     with serving(project.directory, workers=1) as second:
         for number in range(5):
@@ -480,7 +480,7 @@ def test_files_that_are_dropped_while_servers_run_are_taken_once(project: Projec
         second.stop()
         for number in range(5, 10):
             drop(number)
-        until(lambda: taken() == 9 and project.files("orders", state=FileState.QUARANTINED).files != ())
+        until(lambda: taken() == 9 and project.reader.files("orders", state=FileState.QUARANTINED).files != ())
         until(lambda: "counted" not in project.due() and ended(project, "counted"))
         assert rows(project, "orders") == [(number,) for number in (0, 1, 2, 3, 4, 6, 7, 8, 9)]
         until(lambda: rows(project, "counted") == [(9, 40)])
@@ -506,13 +506,17 @@ def test_nothing_is_lost_or_doubled_when_who_gathers_is_killed(unserved: Project
     words = [sys.executable, "-m", "kilonova", "-C", str(tmp_path), "scan"]
     environment = {**os.environ, "KILONOVA_SCAN__MAX_FILES": "1", "KILONOVA_RUN_LEASE": "2"}
     for more in (3, 6):
-        before = len(project.files("orders", 100, FileState.INGESTED).files)
+        before = len(project.reader.files("orders", 100, FileState.INGESTED).files)
         with subprocess.Popen(words, env=environment, start_new_session=True, stdout=subprocess.DEVNULL) as process:
-            until(lambda at=before + more: len(project.files("orders", 100, FileState.INGESTED).files) >= at)
+            until(lambda at=before + more: len(project.reader.files("orders", 100, FileState.INGESTED).files) >= at)
             os.killpg(process.pid, signal.SIGKILL)
-        until(lambda: project.recover_expired_runs() is None and not project.metrics().runs.get("running"))
-    while project.files("orders", 100, FileState.READY).files:
-        project.ingest_directories()
+        until(
+            lambda: (
+                project.resources.recover_expired_runs() is None and not project.reader.metrics().runs.get("running")
+            )
+        )
+    while project.reader.files("orders", 100, FileState.READY).files:
+        project.directories.ingest()
     assert rows(project, "orders") == [(number,) for number in range(40)]
 
 

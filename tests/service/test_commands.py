@@ -65,7 +65,7 @@ def test_a_run_that_was_cancelled_is_retried_by_the_bindings_of_its_tasks(shop: 
     assert shop.retry_run(run, "ann") == ("report", "towns")
     said = f"run {run} again, ann"
     assert told(shop, EventKind.FIRED) == [(EventKind.FIRED, name, said) for name in ("report", "towns")]
-    assert [(each.binding, each.state.value) for each in shop.firings(10)] == [
+    assert [(each.binding, each.state.value) for each in shop.reader.firings(10)] == [
         ("towns", "queued"),
         ("report", "queued"),
     ]
@@ -110,7 +110,7 @@ def test_a_run_that_has_succeeded_is_neither_cancelled_nor_retried(shop: Project
     for act in (shop.cancel, shop.retry_run):
         with pytest.raises(NotFound, match="no such run"):
             act(99)
-    assert shop.firings(10) == []
+    assert shop.reader.firings(10) == []
 
 
 def test_events_name_who_controlled_a_binding(shop: Project) -> None:

@@ -27,7 +27,7 @@ def test_init_says_whose_the_warehouse_is_and_may_be_repeated(tmp_path: Path) ->
         owner = owner_of(Storage(str(tmp_path / "warehouse")))
         assert owner == WarehouseOwner(catalog=project.catalog.identity())
     with a_project(tmp_path) as project:
-        project.recover_expired_runs()
+        project.resources.recover_expired_runs()
 
 
 def test_a_warehouse_of_another_catalog_is_refused(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_warehouse_of_another_catalog_is_refused(tmp_path: Path) -> None:
         assert not (tmp_path / "other.db").exists()
         other.catalog.create()  # as a release that did not look has done
         with pytest.raises(CatalogError, match=r"belongs to the catalog .*kilonova recover"):
-            other.recover_expired_runs()
+            other.resources.recover_expired_runs()
 
 
 def test_a_warehouse_with_blocks_is_refused_to_a_new_catalog(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_warehouse_with_blocks_is_refused_to_a_new_catalog(tmp_path: Path) -> 
             project.create()
         project.catalog.create()
         with pytest.raises(CatalogError, match=r"blocks of another catalog.*kilonova recover"):
-            project.recover_expired_runs()
+            project.resources.recover_expired_runs()
 
 
 def test_a_warehouse_of_an_older_release_is_adopted(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_warehouse_of_an_older_release_is_adopted(tmp_path: Path) -> None:
     storage.seal(BlockName(1), "{}")
     (tmp_path / "warehouse" / OWNER).unlink()
     with a_project(tmp_path) as project:
-        project.recover_expired_runs()
+        project.resources.recover_expired_runs()
         assert owner_of(storage) == WarehouseOwner(catalog=project.catalog.identity())
 
 
@@ -87,7 +87,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     for text, says in (("{", "cannot be read"), ('{"format": 2}', "unknown format 2")):
         (tmp_path / "warehouse" / OWNER).write_text(text)
         with a_project(tmp_path) as project, pytest.raises(CatalogError, match=says):
-            project.recover_expired_runs()
+            project.resources.recover_expired_runs()
 
 
 def test_of_many_that_claim_a_warehouse_at_once_one_wins(tmp_path: Path) -> None:
@@ -116,4 +116,4 @@ def test_a_copied_project_keeps_working(tmp_path: Path) -> None:
         project.create()
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     with a_project(tmp_path / "two") as project:
-        project.recover_expired_runs()
+        project.resources.recover_expired_runs()

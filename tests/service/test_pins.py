@@ -65,7 +65,7 @@ def test_rows_that_were_read_stay_until_the_frame_is_gone(
 def test_closing_a_project_lets_go_of_what_was_read(filled: Project) -> None:
     frame = filled.read("source")
     assert pins(filled) == 3
-    filled._pins.close()
+    filled.resources.pins.close()
     assert pins(filled) == 0
     assert frame.count() == 3
 

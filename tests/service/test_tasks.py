@@ -160,16 +160,16 @@ def test_a_view_says_which_ports_its_change_reads(shop: Project) -> None:
             return Writing(rows=9 if base else 2, base=base, schema=schema, encoding=encoding)
 
         wrote(catalog, {name: some(name, base=True) for name in channels})
-        first = shop.task_preview("cities")
+        first = shop.reader.task_preview("cities")
         assert (first.method, set(first.estimates)) == (RefreshMethod.FULL, {RefreshMethod.FULL})
         assert {each.port: each.how for each in first.reads} == {"orders": "snapshot", "customers": "snapshot"}
         made = {"cities": Writing(base=True, schema=own)}
         wrote(catalog, made, task="cities", read=[("orders", 1), ("customers", 1)], method=RefreshMethod.FULL)
-        idle = shop.task_preview("cities")
+        idle = shop.reader.task_preview("cities")
         assert idle.due is None
         assert told(idle) == {"orders__change": (1, 1, "nothing", 0, 0), "customers__change": (1, 1, "nothing", 0, 0)}
         wrote(catalog, {"orders": some("orders")})
-        news = shop.task_preview("cities")
+        news = shop.reader.task_preview("cities")
         assert set(news.estimates) >= {RefreshMethod.INCREMENTAL, RefreshMethod.FULL}
         assert {each.port: each.how for each in news.reads} == {
             "orders__change": "deltas with the rows that they replace",
@@ -197,19 +197,19 @@ def test_estimates_before_any_run_follow_how_much_sql_a_run_executes(tmp_path: P
             wrote(project.catalog, {each: Writing(base=base, schema=relation, encoding=KEYED) for each in channels})
 
         write(*names)
-        first = {view: project.task_preview(view).estimates for view in ("wide", "narrow")}
+        first = {view: project.reader.task_preview(view).estimates for view in ("wide", "narrow")}
         assert first["wide"][RefreshMethod.FULL] > 3 * first["narrow"][RefreshMethod.FULL]
         for view, schema, read in (("wide", wide, names), ("narrow", relation, ["t0"])):
             made = {view: Writing(base=True, schema=schema, encoding=KEYED)}
             wrote(project.catalog, made, task=view, read=[(name, 1) for name in read])
         write("t0")
-        one = project.task_preview("wide")
+        one = project.reader.task_preview("wide")
         assert (
-            project.task_preview("narrow").estimates[RefreshMethod.INCREMENTAL]
+            project.reader.task_preview("narrow").estimates[RefreshMethod.INCREMENTAL]
             < one.estimates[RefreshMethod.INCREMENTAL] / 3
         )
         write(*names[1:])
-        all_of_them = project.task_preview("wide")
+        all_of_them = project.reader.task_preview("wide")
         assert all_of_them.method is RefreshMethod.FULL
         assert all_of_them.estimates[RefreshMethod.INCREMENTAL] > 3 * one.estimates[RefreshMethod.INCREMENTAL]
         assert all_of_them.estimates[RefreshMethod.FULL] < all_of_them.estimates[RefreshMethod.INCREMENTAL]

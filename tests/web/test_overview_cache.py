@@ -160,10 +160,10 @@ def garbage_collected(shop: Project) -> None:
 
 
 def steered(shop: Project) -> None:
-    shop.set_policy("clicks", Manual())
-    shop.create_token("ann", "read")
-    shop.add_webhook("hook", "https://example.org", ["failed"])
-    shop.forget(timedelta(0))
+    shop.operator.set_policy("clicks", Manual())
+    shop.operator.create_token("ann", "read")
+    shop.operator.add_webhook("hook", "https://example.org", ["failed"])
+    shop.maintenance.forget(timedelta(0))
 
 
 CHANGES: tuple[Callable[[Project], None], ...] = (
@@ -196,22 +196,22 @@ CHANGES: tuple[Callable[[Project], None], ...] = (
 
 
 def test_whatever_changes_is_seen(shop: Project) -> None:
-    glances = OverviewCache(shop)
+    glances = OverviewCache(shop.reader)
     before = glances.overview()
     assert glances.overview() is before
     unseen = []
     for change in CHANGES:
         change(shop)
-        found, fresh = glances.overview(), shop.overview()
+        found, fresh = glances.overview(), shop.reader.overview()
         if replace(found, time=fresh.time) != fresh:
             unseen.append(getattr(change, "__name__", str(change)))
-            glances = OverviewCache(shop)
+            glances = OverviewCache(shop.reader)
             glances.overview()
     assert unseen == []
 
 
 def test_concurrent_refreshes_query_once(shop: Project) -> None:
-    glances = OverviewCache(shop)
+    glances = OverviewCache(shop.reader)
     run = run_of(shop)
     first = glances.overview()
     progressed(shop)
@@ -310,5 +310,5 @@ def test_a_dropped_task_leaves_no_binding_behind(shop: Project) -> None:
     with shop.catalog.writing() as tx:
         registry.put_task(tx, a_task("per_user", {"clicks": Mode.NEW}, ("per_user",)), "shop")
     shop.drop("per_user")
-    assert OverviewCache(shop).overview().bindings == {}
-    assert shop.binding_statuses() == []
+    assert OverviewCache(shop.reader).overview().bindings == {}
+    assert shop.reader.binding_statuses() == []

@@ -303,7 +303,7 @@ def test_pages_are_no_longer_where_much_has_happened(shop: Project) -> None:
 
 @pytest.fixture
 def guarded(shop: Project) -> dict[str, str]:
-    return {role: shop.create_token(role, role) for role in ("read", "operate", "admin")}
+    return {role: shop.operator.create_token(role, role) for role in ("read", "operate", "admin")}
 
 
 def sign_in(client: TestClient, secret: str, then: str = "/") -> Response:
@@ -390,7 +390,7 @@ def test_forms_that_are_none_are_refused_with_the_page(guarded: dict[str, str], 
 
 def test_too_many_wrong_tokens_are_refused_and_lock_no_right_one_out(tmp_path: Path) -> None:
     with opened_shop(tmp_path) as made:
-        secret = made.create_token("ann", "read")
+        secret = made.operator.create_token("ann", "read")
     with open_project(tmp_path, serve={"failed_auth_limit": "3 per minute"}, spark={"analyse": False}) as project:
         client = client_of(project)
         answers = [sign_in(client, "wrong") for _ in range(5)]

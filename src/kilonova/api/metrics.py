@@ -16,7 +16,7 @@ class _Collector:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        counts = self._project.metrics()
+        counts = self._project.reader.metrics()
         for name, what, label, values in (
             ("kilonova_runs", "Runs by state", "state", counts.runs),
             ("kilonova_firings", "Firings by state", "state", counts.firings),

@@ -28,5 +28,5 @@ class NewestEvent:
         """Return the number, at most two intervals old; 0 if there is none, or it has not been queried yet."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + INTERVAL  # concurrent callers get the previous number
-            self._number = await run_in_threadpool(self._project.newest_event)
+            self._number = await run_in_threadpool(self._project.reader.newest_event)
         return self._number

@@ -25,7 +25,7 @@ def list_files(
 ) -> None:
     """Show the files of a channel's watched directory: quarantined, settling and ingested ones."""
     with project() as opened:
-        found = opened.files(channel, limit, state)
+        found = opened.reader.files(channel, limit, state)
     if json or common.json:
         render.as_json(found)
         return
@@ -60,5 +60,5 @@ def retry_files(
 ) -> None:
     """Retry quarantined files of a watched directory."""
     with project() as opened:
-        count = opened.retry_files(channel, file)
+        count = opened.operator.retry_files(channel, file)
     render.out.print(f"{count} file{'' if count == 1 else 's'} will be retried by a server, or by kilonova scan.")

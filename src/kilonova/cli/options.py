@@ -71,4 +71,4 @@ def project(watched: bool = False) -> Iterator[Project]:
         open_project(common.directory, listener=watch, **common.given) as opened,
     ):
         yield opened
-        opened.prepare_next_start()
+        opened.resources.prepare_next_start()

@@ -83,7 +83,7 @@ def scan(
 ) -> None:
     """Scan watched directories now, and ingest new files. Exit code 3 means that there were none."""
     with project(watched=True) as opened:
-        done = opened.ingest_directories(channels or None)
+        done = opened.directories.ingest(channels or None)
     _show_scanned(done, json)
     if not done.runs:
         if not (json or common.json):
@@ -150,7 +150,7 @@ def run(
 
 def _scan(opened: Project, json: bool) -> bool:
     """Ingest new files of the directories that are due for a scan; return whether there were some."""
-    done = opened.ingest_directories(early=False)
+    done = opened.directories.ingest(early=False)
     if done != DirectoryIngestReport() and not (json or common.json):
         _show_scanned(done, json)
     return bool(done.runs)
@@ -264,10 +264,10 @@ def compaction_policy(
         raise SettingsError("a policy is for one channel", hint=hint)
     with project() as opened:
         if channel is not None:
-            opened.set_policy(channel, chosen[0])
+            opened.operator.set_policy(channel, chosen[0])
             render.out.print(f"{channel} is compacted {describe_policy(chosen[0])}.")
             return
-        found = opened.delta_stacks()
+        found = opened.reader.delta_stacks()
     if json or common.json:
         render.as_json(found)
         return

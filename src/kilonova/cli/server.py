@@ -113,7 +113,7 @@ def triggers(
 ) -> None:
     """Show the triggers of each binding, the last firings, and the servers."""
     with project() as opened:
-        found = opened.operation(limit, binding)
+        found = opened.reader.operation(limit, binding)
     bound = [item for name, item in sorted(found.bindings.items()) if binding in (None, name)]
     if json or common.json:
         render.as_json({"bindings": bound, "firings": found.firings, "servers": found.servers})
@@ -161,7 +161,7 @@ def create_token(
 ) -> None:
     """Create a token and print it, once."""
     with project() as opened:
-        secret = opened.create_token(name, role)
+        secret = opened.operator.create_token(name, role)
     sys.stdout.write(secret + "\n")
     render.err.print("Store it now; it is not shown again.", style="dim")
 
@@ -170,7 +170,7 @@ def create_token(
 def revoke_token(name: TokenName) -> None:
     """Revoke a token."""
     with project() as opened:
-        opened.revoke_token(name)
+        opened.operator.revoke_token(name)
     render.out.print(f"The token {name} is revoked.")
 
 
@@ -178,7 +178,7 @@ def revoke_token(name: TokenName) -> None:
 def list_tokens(json: JsonFlag = False) -> None:
     """List the tokens."""
     with project() as opened:
-        found = opened.tokens()
+        found = opened.reader.tokens()
     if json or common.json:
         render.as_json(found)
         return
@@ -203,7 +203,7 @@ def add_webhook(
 ) -> None:
     """Add a webhook: an HTTP endpoint that servers notify of chosen events from now on."""
     with project() as opened:
-        opened.add_webhook(name, url, on, binding, secret_env)
+        opened.operator.add_webhook(name, url, on, binding, secret_env)
     render.out.print(f"{name} is notified of events from now on; try it with: kilonova webhook test {name}")
 
 
@@ -211,7 +211,7 @@ def add_webhook(
 def remove_webhook(name: WebhookName) -> None:
     """Remove a webhook."""
     with project() as opened:
-        opened.remove_webhook(name)
+        opened.operator.remove_webhook(name)
     render.out.print(f"{name} is removed.")
 
 
@@ -219,7 +219,7 @@ def remove_webhook(name: WebhookName) -> None:
 def try_webhook(name: WebhookName) -> None:
     """Send a test message to a webhook, from this machine and with its environment."""
     with project() as opened:
-        opened.try_webhook(name)
+        opened.operator.try_webhook(name)
     render.out.print(f"{name} has accepted a message.")
 
 
@@ -227,7 +227,7 @@ def try_webhook(name: WebhookName) -> None:
 def list_webhooks(json: JsonFlag = False) -> None:
     """Show the webhooks and other subscriptions, and their delivery state."""
     with project() as opened:
-        found = opened.subscriptions()
+        found = opened.reader.subscriptions()
     if json or common.json:
         render.as_json(
             [{"name": each.subscription.name, **_aimed(each.subscription), **asdict(each.standing)} for each in found]

@@ -99,7 +99,7 @@ class Server:
         self._heard: deque[tuple[Worker, Message | None]] = deque()
         self._operations: deque[tuple[OperationRequest, Future[Any]]] = deque()
         self._pages: deque[tuple[OperationRequest, Future[Any], float]] = deque()
-        self._lookout = DirectoryWatcher(self._project.scan_directory, self._take, self._watch.nudge)
+        self._lookout = DirectoryWatcher(self._project.directories.scan, self._take, self._watch.nudge)
         self._name = ""
         self._chores: deque[tuple[OperationRequest, Future[Any]]] = deque()
         self._event = 0
@@ -273,7 +273,7 @@ class Server:
             firings.release(tx, servers.expire(tx))
             firings.release(tx, [self._name], self._held())  # claimed without this process knowing
             firings.report_stuck(tx, timedelta(seconds=self._settings.stuck_after))
-        self._project.recover_expired_runs()
+        self._project.resources.recover_expired_runs()
         self._beaten = now
 
     def _held(self) -> list[int]:
@@ -362,7 +362,7 @@ class Server:
             log.warning("a worker ended before it was ready; another is started in %.0f s", self._restart)
             self._start_at = time.monotonic() + self._restart
             self._restart = min(60.0, 2 * self._restart)
-        self._project.recover_expired_runs()
+        self._project.resources.recover_expired_runs()
 
     def _give_up(self, claimed: Claim, error: str, *, passing: bool, counted: bool = True) -> None:
         """Requeue or fail a claim that did not begin a run."""

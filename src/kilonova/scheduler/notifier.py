@@ -269,7 +269,7 @@ def _teller(project: Project, section: LineageSection) -> Callable[[Event], None
 
     def tell(event: Event) -> None:
         assert event.run is not None
-        told = project.run_lineage(event.run)
+        told = project.reader.run_lineage(event.run)
         for each in openlineage.events(told, event, namespace=section.namespace, warehouse=warehouse):
             client.emit(each)
 

@@ -71,8 +71,8 @@ def work(directory: str) -> None:
     threading.Thread(target=_listen, args=(said, given), name="server", daemon=True).start()
     threading.Thread(target=_live, args=(out,), name="alive", daemon=True).start()
     with open_project(directory, **begun["settings"]) as project:
-        project.owner = begun["owner"]
-        project.warm()
+        project.resources.owner = begun["owner"]
+        project.resources.warm()
         when_java_ends(_end_with_spark)
         if project.settings.serve.python_memory_mb is not None:
             _limit(project.settings.serve.python_memory_mb)
@@ -111,7 +111,7 @@ def _carried_out(project: Project, work: Work) -> OperationDone | OperationFailu
         case Batch(claims=parts):
             try:
                 with (
-                    project.shared_batch(parts) as shared_steps,
+                    project.runner.shared_batch(parts) as shared_steps,
                     ThreadPoolExecutor(len(parts), thread_name_prefix="part") as pool,
                 ):
                     return BatchEnded(tuple(pool.map(lambda part: _outcome(project, part, shared_steps), parts)))
@@ -132,7 +132,7 @@ def _outcome(project: Project, claimed: Claim, shared_steps: SharedSteps | None)
     """Run a claim. A run that had begun records its own failure and that of its firings; a rejected one does not."""
     begun: list[int] = []
     try:
-        project.run_claim(claimed, shared_steps=shared_steps, begun=begun.append)
+        project.runner.run_claim(claimed, shared_steps=shared_steps, begun=begun.append)
     except KilonovaError as error:
         return FiringOutcome(error.to_dict(), is_transient(error) or shared_steps is not None, bool(begun))
     except Exception as error:
@@ -153,13 +153,13 @@ def _done(project: Project, operation: OperationRequest) -> Any:
             report = project.ingest(**arguments)
             return {"run": report.run, "repeated": report.repeated}
         case OperationRequest("ingest-files", arguments):
-            return bool(project.ingest_ready_files(**arguments))
+            return bool(project.directories.ingest_ready(**arguments))
         case OperationRequest("compact", arguments):
             return _run(project.compact(**arguments))
         case OperationRequest("maintain", arguments):
-            return _run(project.maintain(**arguments))
+            return _run(project.maintenance.maintain(**arguments))
         case OperationRequest("page", arguments):
-            return project.page(**arguments)
+            return project.row_reader.page(**arguments)
         case OperationRequest("repair", arguments):
             return _repaired(project.fsck(**arguments, repair=True))
         case OperationRequest("export", arguments):

@@ -91,7 +91,7 @@ def _declare(order: dict[str, Any]) -> tuple[Declared, ...] | KilonovaError:
                 paths[0].write_bytes(Path(order["file"]).read_bytes())
             workflows = [workflow for path in paths for workflow in load(path)]
             signal.alarm(0)
-            return project.declared(workflows)
+            return project.registration.declared(workflows)
     except KilonovaError as error:
         if error.path is not None and Path(error.path).is_relative_to(here):
             error.path = str(Path(error.path).relative_to(here))

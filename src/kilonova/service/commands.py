@@ -5,21 +5,9 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Collection, Iterable
-from datetime import timedelta
 
-from kilonova.catalog import (
-    bindings,
-    channel_store,
-    events,
-    files,
-    firings,
-    ingest_keys,
-    runs,
-    servers,
-    subscriptions,
-    tokens,
-)
-from kilonova.catalog.database import Transaction
+from kilonova.catalog import bindings, channel_store, files, firings, runs, subscriptions, tokens
+from kilonova.catalog.database import Catalog, Transaction
 from kilonova.errors import DeclarationError, InvalidState, NotFound, closest_name
 from kilonova.model.compaction_policy import Policy
 from kilonova.model.event import EventKind
@@ -27,27 +15,20 @@ from kilonova.model.role import Role
 from kilonova.model.run import Run, RunKind, RunState
 from kilonova.model.subscription import Webhook
 from kilonova.model.watched_file import FileState, WatchedFile
-from kilonova.service.queries import ProjectReader
 from kilonova.service.settings import Settings
 
-_KEYS_KEPT = timedelta(days=7)
-"""Minimum retention of idempotency keys of ingests."""
 
+class ProjectOperator:
+    """Operator of a project: its commands are recorded in the catalog, where servers read them.
 
-class ProjectOperator(ProjectReader):
-    """Operator of a project: its commands are recorded in the catalog, where servers read them."""
+    Args:
+        catalog: the catalog.
+        settings: the settings of the project.
+    """
 
-    settings: Settings
-
-    def forget(self, age: timedelta) -> None:
-        """Delete events, ended firings, stopped servers and idempotency keys of ingests older than an age.
-
-        Keys of ingests are kept for at least a week.
-        """
-        with self.catalog.writing() as tx:
-            for forget in (events.forget, firings.forget, servers.forget):
-                forget(tx, tx.now - age)
-            ingest_keys.forget(tx, tx.now - max(age, _KEYS_KEPT))
+    def __init__(self, catalog: Catalog, settings: Settings) -> None:
+        self._catalog = catalog
+        self._settings = settings
 
     def add_webhook(
         self, name: str, url: str, on: Iterable[str], binding: str | None = None, secret: str | None = None
@@ -67,7 +48,7 @@ class ProjectOperator(ProjectReader):
         """
         kinds = frozenset(map(_kind, on))
         webhook = Webhook(name=name, url=url, kinds=kinds, binding=binding, secret=secret)
-        with self.catalog.writing() as tx:
+        with self._catalog.writing() as tx:
             subscriptions.add(tx, webhook)
 
     def remove_webhook(self, name: str) -> None:
@@ -76,7 +57,7 @@ class ProjectOperator(ProjectReader):
         Raises:
             NotFound: there is no such webhook.
         """
-        with self.catalog.writing() as tx:
+        with self._catalog.writing() as tx:
             subscriptions.remove(tx, name)
 
     def try_webhook(self, name: str) -> None:
@@ -88,10 +69,10 @@ class ProjectOperator(ProjectReader):
         """
         from kilonova.service.webhooks import send, test_message
 
-        catalog = self.catalog.identity()
-        with self.catalog.reading() as tx:
+        catalog = self._catalog.identity()
+        with self._catalog.reading() as tx:
             webhook, now = subscriptions.webhook(tx, name), tx.now
-        send(webhook, test_message(catalog, now), now, os.environ, self.settings.serve.webhooks)
+        send(webhook, test_message(catalog, now), now, os.environ, self._settings.serve.webhooks)
 
     def set_policy(self, channel: str, policy: Policy) -> None:
         """Set a channel's policy of automatic compaction.
@@ -99,7 +80,7 @@ class ProjectOperator(ProjectReader):
         Raises:
             NotFound: there is no such channel.
         """
-        with self.catalog.writing() as tx:
+        with self._catalog.writing() as tx:
             channel_store.set_policy(tx, channel, policy)
 
     def retry_files(self, channel: str, path: str | None = None) -> int:
@@ -115,7 +96,7 @@ class ProjectOperator(ProjectReader):
         Raises:
             NotFound: there is no such channel, or the file is not quarantined.
         """
-        with self.catalog.writing() as tx:
+        with self._catalog.writing() as tx:
             count = files.retry_files(tx, channel, path)
             if path is not None and not count:
                 raise _not_aside(files.file_record(tx, channel, path), channel, path)
@@ -131,7 +112,7 @@ class ProjectOperator(ProjectReader):
         Raises:
             NotFound: there is no such binding.
         """
-        with self.catalog.writing() as tx:
+        with self._catalog.writing() as tx:
             firings.fire_manually(tx, binding, f"manually, by {who or getpass.getuser()}")
 
     def pause(self, binding: str, who: str | None = None) -> None:
@@ -140,7 +121,7 @@ class ProjectOperator(ProjectReader):
         Raises:
             NotFound: there is no such binding.
         """
-        with self.catalog.writing() as tx:
+        with self._catalog.writing() as tx:
             bindings.pause(tx, binding, True, who or getpass.getuser())
 
     def resume(self, binding: str, who: str | None = None) -> None:
@@ -149,7 +130,7 @@ class ProjectOperator(ProjectReader):
         Raises:
             NotFound: there is no such binding.
         """
-        with self.catalog.writing() as tx:
+        with self._catalog.writing() as tx:
             bindings.pause(tx, binding, False, who or getpass.getuser())
 
     def cancel(self, run: int, who: str | None = None) -> None:
@@ -159,7 +140,7 @@ class ProjectOperator(ProjectReader):
             NotFound: there is no such run.
             InvalidState: it has ended.
         """
-        with self.catalog.writing() as tx:
+        with self._catalog.writing() as tx:
             runs.cancel(tx, run, who or getpass.getuser())
 
     def retry_run(self, run: int, who: str | None = None) -> tuple[str, ...]:
@@ -172,7 +153,7 @@ class ProjectOperator(ProjectReader):
             NotFound: there is no such run.
             InvalidState: it is running or has succeeded, is no run of tasks, or its tasks no longer exist.
         """
-        with self.catalog.writing() as tx:
+        with self._catalog.writing() as tx:
             found = runs.find_run(tx, run)
             names = bindings.of_tasks(tx, found.tasks)
             _check_retryable(tx, found, names)
@@ -196,7 +177,7 @@ class ProjectOperator(ProjectReader):
         roles = [each.value for each in Role]
         if role not in roles:
             raise DeclarationError(f"there is no role {role}", hint=closest_name(role, roles))
-        with self.catalog.writing() as tx:
+        with self._catalog.writing() as tx:
             return tokens.create(tx, name, Role(role))
 
     def revoke_token(self, name: str) -> None:
@@ -205,7 +186,7 @@ class ProjectOperator(ProjectReader):
         Raises:
             NotFound: there is no such token.
         """
-        with self.catalog.writing() as tx:
+        with self._catalog.writing() as tx:
             tokens.revoke(tx, name)
 
 

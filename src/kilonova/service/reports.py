@@ -8,6 +8,7 @@ from datetime import datetime
 
 from kilonova.catalog import bindings, registry, servers
 from kilonova.catalog import runs as records
+from kilonova.catalog.database import Catalog
 from kilonova.catalog.files import DirectoryState
 from kilonova.catalog.read_models.point_history import PointRecord
 from kilonova.catalog.read_models.run_inputs import PortRead
@@ -35,6 +36,12 @@ class RunReport:
     made: tuple[records.OutputRecord, ...]
     aside: int = 0
     repeated: bool = False
+
+
+def run_report(catalog: Catalog, run: int, *, aside: int = 0, repeated: bool = False) -> RunReport:
+    """Return the report of a committed run."""
+    with catalog.reading() as tx:
+        return RunReport(run=run, made=tuple(records.outputs(tx, [run])), aside=aside, repeated=repeated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

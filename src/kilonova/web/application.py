@@ -48,7 +48,7 @@ def create_app(context: RouteContext) -> FastAPI:
         context: the context of the routes.
     """
     app = create_api(context)
-    overviews = OverviewCache(context.project)
+    overviews = OverviewCache(context.project.reader)
     pages = site(context, overviews)
     api_ready = app.router.lifespan_context
 

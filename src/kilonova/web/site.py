@@ -54,7 +54,7 @@ def _record_viewer(request: Request) -> None:
     """
     context: RouteContext = request.app.state.context
     holder = context.access.check(request, Role.READ)
-    request.state.event = context.project.newest_event()
+    request.state.event = context.project.reader.newest_event()
     request.state.viewer = Viewer(name=holder.name if holder else None, role=holder.role if holder else Role.ADMIN)
 
 

@@ -24,7 +24,7 @@ def test_a_binding_can_be_steered(client: TestClient) -> None:
 
 
 def test_events_name_the_token_that_controlled_a_binding(client: TestClient, shop: Project) -> None:
-    bearing = {"Authorization": f"Bearer {shop.create_token('ann', 'operate')}"}
+    bearing = {"Authorization": f"Bearer {shop.operator.create_token('ann', 'operate')}"}
     for verb in ("fire", "pause", "resume"):
         client.post(f"/api/v1/bindings/per_user/{verb}", headers=bearing)
     events = client.get("/api/v1/events", headers=bearing).json()

@@ -161,7 +161,7 @@ def test_a_channel_is_dropped_unless_it_is_read(client: TestClient, shop: Projec
     assert client.delete("/api/v1/channels/clicks").json()["error"] == "declaration"
     assert client.delete("/api/v1/channels/per_user").json() == {"tasks": ["per_user"]}
     assert client.delete("/api/v1/channels/clicks").json() == {"tasks": []}
-    assert shop.channels() == []
+    assert shop.reader.channels() == []
     assert client.get("/api/v1/bindings/per_user").status_code == 404
 
 

@@ -72,7 +72,7 @@ def begun(shop: Project) -> int:
 
 def test_a_run_is_cancelled_and_retried_by_the_owner_of_a_token(client: TestClient, shop: Project) -> None:
     number = begun(shop)
-    bearing = {"Authorization": f"Bearer {shop.create_token('ann', 'operate')}"}
+    bearing = {"Authorization": f"Bearer {shop.operator.create_token('ann', 'operate')}"}
     early = client.post(f"/api/v1/runs/{number}/retry", headers=bearing)
     assert (early.status_code, early.json()["error"], early.json()["run"]) == (422, "state", number)
     cancelled = client.post(f"/api/v1/runs/{number}/cancel", headers=bearing)

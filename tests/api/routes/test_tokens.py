@@ -8,7 +8,7 @@ from kilonova.service.project import Project
 
 
 def test_tokens_are_made_listed_and_revoked(client: TestClient, shop: Project) -> None:
-    client.headers["Authorization"] = f"Bearer {shop.create_token('root', 'admin')}"
+    client.headers["Authorization"] = f"Bearer {shop.operator.create_token('root', 'admin')}"
     made = client.post("/api/v1/tokens?name=grafana")
     assert made.status_code == 201
     assert made.headers["Cache-Control"] == "no-store"
@@ -27,7 +27,7 @@ def test_tokens_are_made_listed_and_revoked(client: TestClient, shop: Project) -
 
 @pytest.mark.parametrize("name", ["a%2Fb", "a%00b", "%ED%A0%80", "x" * 60_000, "", "%20", "a%0A"])
 def test_a_token_has_a_name_that_can_be_shown(client: TestClient, shop: Project, name: str) -> None:
-    client.headers["Authorization"] = f"Bearer {shop.create_token('root', 'admin')}"
+    client.headers["Authorization"] = f"Bearer {shop.operator.create_token('root', 'admin')}"
     assert client.post(f"/api/v1/tokens?name={name}").status_code == 422
     assert [token["name"] for token in client.get("/api/v1/tokens").json()] == ["root"]
 
@@ -35,4 +35,4 @@ def test_a_token_has_a_name_that_can_be_shown(client: TestClient, shop: Project,
 @pytest.mark.parametrize("name", ["a/b", "a\0b", "\ud800", "x" * 201, ""])
 def test_such_names_are_refused_on_the_command_line_too(shop: Project, name: str) -> None:
     with pytest.raises(DeclarationError, match="cannot be named"):
-        shop.create_token(name, "read")
+        shop.operator.create_token(name, "read")

@@ -9,7 +9,7 @@ from tests.fakes import PLAN, Prompt
 
 @pytest.fixture
 def admin(client: TestClient, shop: Project) -> TestClient:
-    client.headers["Authorization"] = f"Bearer {shop.create_token('root', 'admin')}"
+    client.headers["Authorization"] = f"Bearer {shop.operator.create_token('root', 'admin')}"
     return client
 
 

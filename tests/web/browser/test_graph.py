@@ -49,7 +49,7 @@ def lit(page: Page) -> set[str]:
 
 
 def test_all_channels_and_tasks_are_drawn_and_none_lies_on_another(page: Page, filled: Site) -> None:
-    every = filled.project.overview()
+    every = filled.project.reader.overview()
     assert lit(page) == {f"t-{name}" for name in every.tasks} | {f"c-{name}" for name in every.channels}
     assert page.locator(".stage > .graph .link").count() == sum(len(task.reads) for task in every.tasks.values())
     assert not page.evaluate(OVERLAP)
@@ -80,7 +80,7 @@ def test_a_part_of_a_name_picks_out(page: Page) -> None:
 
 def test_chips_pick_out_and_count(page: Page, filled: Site) -> None:
     running = page.get_by_role("button", name="running")
-    mine = {f"t-{task.name}" for task in filled.project.overview().tasks.values() if task.running}
+    mine = {f"t-{task.name}" for task in filled.project.reader.overview().tasks.values() if task.running}
     expect(running.locator("b")).to_have_text(str(len(mine)))
     running.click()
     expect(running).to_have_attribute("aria-pressed", "true")
@@ -220,7 +220,7 @@ def test_what_lies_around_something_is_shown_alone(visit: Visitor, filled: Site)
 def test_it_is_narrowed_by_workflow(visit: Visitor, wide: Site) -> None:
     page = visit(wide.address)
     page.goto("/")
-    every = wide.project.overview()
+    every = wide.project.reader.overview()
     page.get_by_role("combobox", name="Workflow").select_option("sales")
     landed(page, "/?workflow=sales")
     mine = {name for name, task in every.tasks.items() if task.workflow == "sales"}

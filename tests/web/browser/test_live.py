@@ -60,7 +60,7 @@ def test_what_is_paused_and_resumed_is_seen_on_all_pages(lively: Site, visit: Vi
 
 def test_how_a_channel_is_compacted_is_chosen(lively: Site, visit: Visitor) -> None:
     page, other = (opened(visit, lively, "/channels/orders_eu") for _ in range(2))
-    assert lively.project.policy("orders_eu") == CostBased()
+    assert lively.project.reader.policy("orders_eu") == CostBased()
     for rule, deltas, policy, words in (
         ("max-deltas", "3", MaxDeltas(deltas=3), "after 3 deltas"),
         ("manual", "3", Manual(), "only on request"),
@@ -70,7 +70,7 @@ def test_how_a_channel_is_compacted_is_chosen(lively: Site, visit: Visitor) -> N
         page.get_by_label("deltas", exact=True).fill(deltas)
         page.get_by_role("button", name="Set").click()
         expect(page.locator(".notice").last).to_have_text("The policy is set")
-        assert lively.project.policy("orders_eu") == policy
+        assert lively.project.reader.policy("orders_eu") == policy
         expect(page.locator("#assembly")).to_contain_text(words)
         page.reload()
         expect(page.locator("#live")).to_have_text("live")
@@ -79,7 +79,7 @@ def test_how_a_channel_is_compacted_is_chosen(lively: Site, visit: Visitor) -> N
     page.get_by_label("deltas", exact=True).fill("0")
     page.get_by_role("button", name="Set").click()
     assert page.get_by_label("deltas", exact=True).evaluate("field => !field.checkValidity()")
-    assert lively.project.policy("orders_eu") == CostBased()
+    assert lively.project.reader.policy("orders_eu") == CostBased()
     assert same(other)
 
 
@@ -130,10 +130,10 @@ def test_the_buttons_of_a_binding_pause_resume_and_fire_it(lively: Site, visit: 
     page.get_by_role("button", name="Pause").click()
     expect(page.locator(".notice")).to_have_text("quotes_eu_clean is paused")
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
-    assert lively.project.binding("quotes_eu_clean").paused
+    assert lively.project.reader.binding("quotes_eu_clean").paused
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
-    assert not lively.project.binding("quotes_eu_clean").paused
+    assert not lively.project.reader.binding("quotes_eu_clean").paused
     page.get_by_role("button", name="Fire now").click()
     expect(page.locator("#head")).to_contain_text("1 firing to be done")
     expect(page.locator("#firings tbody tr").first).to_contain_text("a person")
@@ -143,7 +143,7 @@ def test_the_buttons_of_a_binding_pause_resume_and_fire_it(lively: Site, visit: 
 def test_a_run_that_commits_is_seen_on_all_pages(lively: Site, visit: Visitor) -> None:
     paths = ("/", "/channels", "/channels/orders_eu", "/tasks/orders_eu_clean", "/runs")
     drawn, listed, channel, task, past = (opened(visit, lively, path) for path in paths)
-    newest = lively.project.channel("orders_eu").state.latest
+    newest = lively.project.reader.channel("orders_eu").state.latest
     run = arrived(lively.project, "orders_eu")
     expect(channel.locator("#facts")).to_contain_text(re.compile(rf"Newest point\s*{newest + 1}"))
     expect(channel.locator("#points")).to_contain_text(f"Δ{newest}→{newest + 1}")
@@ -220,7 +220,7 @@ def test_many_events_at_once_are_one_look(lively: Site, visit: Visitor) -> None:
         lively.project.resume("quotes_eu_clean")
     lively.project.pause("quotes_eu_clean")
     expect(page.locator("#list tbody tr").first).to_contain_text("paused")
-    newest = str(lively.project.newest_event())
+    newest = str(lively.project.reader.newest_event())
     expect(page.locator("#list tbody tr").first).to_have_attribute("data-number", newest)
     assert len(looks) < 10
 

@@ -43,7 +43,7 @@ class Rows(Prompt):
             with pa.ipc.new_stream(sink, table.schema) as writer:
                 writer.write_table(table)
         done: Future[Any] = Future()
-        done.set_result([self.project.channel(arguments["channel"]).state.latest_distinct, arguments["file"]])
+        done.set_result([self.project.reader.channel(arguments["channel"]).state.latest_distinct, arguments["file"]])
         return done
 
 
@@ -110,7 +110,7 @@ def test_a_phone_has_its_picture(shown: Site, visit: Visitor, pictures: Pictures
 
 
 def test_signing_in_has_its_picture(lively: Site, visit: Visitor, pictures: Pictures) -> None:
-    lively.project.create_token("ada", "admin")
+    lively.project.operator.create_token("ada", "admin")
     page = visit(lively.address)
     page.goto("/")
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")

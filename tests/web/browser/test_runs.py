@@ -85,7 +85,7 @@ def test_a_run_links_to_its_neighbours(long: Site, visit: Visitor) -> None:
 def test_points_of_a_channel_are_paged_too(long: Site, visit: Visitor) -> None:
     page = visit(long.address)
     page.goto("/channels/orders_eu_clean")
-    newest = long.project.channel("orders_eu_clean").state.latest
+    newest = long.project.reader.channel("orders_eu_clean").state.latest
     seen = []
     page.locator("#points > summary").click()
     while True:

@@ -38,7 +38,7 @@ def signed_in(page: Page, path: str, secret: str) -> None:
 
 
 def test_a_wrong_token_is_refused_and_a_right_one_remembered(lively: Site, visit: Visitor) -> None:
-    secret = lively.project.create_token("ada", "operate")
+    secret = lively.project.operator.create_token("ada", "operate")
     page = visit(lively.address)
     visit.expected.append("status of 401")
     page.goto("/runs?state=failed")
@@ -64,7 +64,7 @@ def test_a_wrong_token_is_refused_and_a_right_one_remembered(lively: Site, visit
     ["https://elsewhere.example/", "//elsewhere.example/", "/\\elsewhere.example", "elsewhere", "/%09/elsewhere"],
 )
 def test_signing_in_leads_to_no_other_host(then: str, lively: Site, visit: Visitor) -> None:
-    secret = lively.project.create_token("ada", "read")
+    secret = lively.project.operator.create_token("ada", "read")
     page = visit(lively.address)
     page.goto(f"/sign-in?then={then}")
     sign_in(page, secret)
@@ -72,7 +72,7 @@ def test_signing_in_leads_to_no_other_host(then: str, lively: Site, visit: Visit
 
 
 def test_a_reader_is_offered_no_actions(lively: Site, visit: Visitor) -> None:
-    secrets = {role: lively.project.create_token(role, role) for role in ("read", "operate")}
+    secrets = {role: lively.project.operator.create_token(role, role) for role in ("read", "operate")}
     offered = {}
     for role, secret in secrets.items():
         page = visit(lively.address)
@@ -88,13 +88,13 @@ def test_a_reader_is_offered_no_actions(lively: Site, visit: Visitor) -> None:
 
 
 def test_a_token_that_is_revoked_is_good_for_nothing_at_the_next_look(lively: Site, visit: Visitor) -> None:
-    lively.project.create_token("other", "admin")
-    secret = lively.project.create_token("ada", "operate")
+    lively.project.operator.create_token("other", "admin")
+    secret = lively.project.operator.create_token("ada", "operate")
     listed, drawn, acting = (visit(lively.address) for _ in range(3))
     visit.expected.append("status of 401")
     for page, path in ((listed, "/events"), (drawn, "/"), (acting, "/tasks/orders_eu_clean")):
         signed_in(page, path, secret)
-    lively.project.revoke_token("ada")
+    lively.project.operator.revoke_token("ada")
     acting.get_by_role("button", name="Run now").click()
     lively.project.pause("orders_eu_clean")
     for page in (listed, drawn, acting):
@@ -103,7 +103,7 @@ def test_a_token_that_is_revoked_is_good_for_nothing_at_the_next_look(lively: Si
 
 
 def test_who_signs_out_is_out(lively: Site, visit: Visitor) -> None:
-    secret = lively.project.create_token("ada", "admin")
+    secret = lively.project.operator.create_token("ada", "admin")
     page = visit(lively.address)
     signed_in(page, "/channels", secret)
     page.get_by_role("button", name="Sign out").click()
@@ -114,7 +114,7 @@ def test_who_signs_out_is_out(lively: Site, visit: Visitor) -> None:
 
 
 def test_what_other_pages_ask_for_with_the_cookie_is_refused(lively: Site) -> None:
-    secret = lively.project.create_token("ada", "admin")
+    secret = lively.project.operator.create_token("ada", "admin")
     cookies = {f"kilonova-{lively.project.catalog.identity()}": secret}
     with httpx2.Client(base_url=lively.address, cookies=cookies) as client:
         for origin, status in (("https://elsewhere.example", 403), ("null", 403), (lively.address, 200)):

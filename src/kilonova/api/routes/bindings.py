@@ -135,13 +135,13 @@ router = APIRouter(tags=["bindings"])
 @router.get("/bindings", dependencies=READ, response_model=list[BindingResponse])
 def bindings(project: CurrentProject, paging: Paged, after: After = "") -> list[RegisteredBinding]:
     """List the bindings by name, with their triggers."""
-    return paging.page(project.bindings(after, paging.more), "after", lambda last: last.binding.name)
+    return paging.page(project.reader.bindings(after, paging.more), "after", lambda last: last.binding.name)
 
 
 @router.get("/bindings/{name}", dependencies=READ, response_model=BindingResponse)
 def binding(project: CurrentProject, name: str) -> RegisteredBinding:
     """Return a binding."""
-    return project.binding(name)
+    return project.reader.binding(name)
 
 
 @router.get("/triggers", dependencies=READ, response_model=list[BindingStatusResponse])
@@ -152,7 +152,7 @@ def triggers(
     after: After = "",
 ) -> list[BindingStatus]:
     """List the states of the triggers of bindings, and their last firings."""
-    found = list(project.binding_statuses(after, paging.more, binding))
+    found = list(project.reader.binding_statuses(after, paging.more, binding))
     return found if binding else paging.page(found, "after", lambda last: last.bound.binding.name)
 
 
@@ -186,11 +186,11 @@ def firings(
     before: Before = None,
 ) -> list[Firing]:
     """List the firings, of all bindings or one, newest first."""
-    found = project.firings(paging.more, binding, before, state)
+    found = project.reader.firings(paging.more, binding, before, state)
     return paging.page(found, "before", lambda last: last.number)
 
 
 @router.get("/servers", dependencies=READ, response_model=list[ServerResponse])
 def servers(project: CurrentProject, limit: Limit = 100) -> list[ServerStatus]:
     """List the servers, last started first, with the current work of each."""
-    return list(project.servers(limit))
+    return list(project.reader.servers(limit))

@@ -75,26 +75,26 @@ router = APIRouter(tags=["channels"])
 @router.get("/channels/{name}/points", dependencies=READ, response_model=list_of(_PointResponse))
 def points(project: CurrentProject, name: str, paging: Paged, before: Before = None) -> list[PointRecord]:
     """List the points of a channel, newest first, with the blocks that lead to each, live or not."""
-    found = project.channel_history(name, before, paging.more).points
+    found = project.reader.channel_history(name, before, paging.more).points
     return paging.page(found, "before", lambda last: last.number)
 
 
 @router.get("/channels/{name}/sizes", dependencies=READ)
 def sizes(project: CurrentProject, name: str, limit: Limit = 200) -> list[SizePoint]:
     """List the sizes of a channel at its last filled points, oldest first."""
-    return list(project.size_history(name, limit))
+    return list(project.reader.size_history(name, limit))
 
 
 @router.get("/channels/{name}/schemas", dependencies=READ)
 def schemas(project: CurrentProject, name: str, limit: Limit = 20) -> list[SchemaRecord]:
     """List the last changes of a channel's schema, newest first."""
-    return list(project.schemas(name, limit))
+    return list(project.reader.schemas(name, limit))
 
 
 @router.get("/channels/{name}/readers", dependencies=READ)
 def readers(project: CurrentProject, name: str) -> list[Lag]:
     """List the tasks that read a channel, and the lag of each."""
-    return list(project.readers(name))
+    return list(project.reader.readers(name))
 
 
 @router.get("/channels/{name}/snapshot-plan", dependencies=READ, response_model=_SnapshotPlanResponse)
@@ -102,4 +102,4 @@ def snapshot_plan(
     project: CurrentProject, name: str, at: Annotated[int | None, Query(ge=0, lt=2**31)] = None
 ) -> SnapshotPlan:
     """Return the plan of assembling a snapshot of a channel now, and its cost."""
-    return project.snapshot_plan(name, at)
+    return project.reader.snapshot_plan(name, at)

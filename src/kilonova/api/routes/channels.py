@@ -138,14 +138,14 @@ router = APIRouter(tags=["channels"])
 @router.get("/channels", dependencies=READ)
 def channels(project: CurrentProject, paging: Paged, after: After = "") -> list[ChannelResponse]:
     """List the channels by name."""
-    found = [_shown(status) for status in project.channels(after, paging.more)]
+    found = [_shown(status) for status in project.reader.channels(after, paging.more)]
     return paging.page(found, "after", lambda last: last.name)
 
 
 @router.get("/channels/{name}", dependencies=READ)
 def channel(project: CurrentProject, name: str) -> ChannelResponse:
     """Return a channel."""
-    return _shown(project.channel(name))
+    return _shown(project.reader.channel(name))
 
 
 @router.get("/channels/{name}/rows", dependencies=READ, response_class=Response, responses=_ROWS)
@@ -163,7 +163,7 @@ async def rows(
     The header `Kilonova-Point` is the point: pass it as `at` to get further pages of the same point.
     """
     point, content = await row_page(
-        context.project, context.operations, name, at=at, since=since, offset=offset, limit=limit
+        context.project.reader, context.operations, name, at=at, since=since, offset=offset, limit=limit
     )
     headers = {"Kilonova-Point": str(point)}
     if format == "arrow":
@@ -194,7 +194,7 @@ async def upload(
 ) -> IngestResponse | OperationResponse:
     """Insert the rows of the request's body into a source channel, as one block."""
     options, key = _pairs(option), _unquoted(key)
-    await run_in_threadpool(project.require_channel, name)
+    await run_in_threadpool(project.reader.require_channel, name)
     sent = await receive_upload(request, f"upload.{format}", project.settings.serve.max_upload_mb)
     arguments: dict[str, Any] = {
         "channel": name,
@@ -207,7 +207,7 @@ async def upload(
     }
     if start.wait and key is not None:  # a repeated request is answered though no worker is free
         try:
-            earlier = await run_in_threadpool(partial(project.completed_ingest, **arguments))
+            earlier = await run_in_threadpool(partial(project.ingests.completed, **arguments))
         except KilonovaError:
             sent.discard()
             raise
@@ -235,7 +235,7 @@ async def ingest_files(
     """
     options, key = _pairs(option), _unquoted(key)
     await run_in_threadpool(check_source_allowed, project.settings.serve, source, format)
-    await run_in_threadpool(project.require_channel, name)
+    await run_in_threadpool(project.reader.require_channel, name)
     return await start(
         _ingested,
         "ingest",
@@ -252,13 +252,13 @@ async def ingest_files(
 @router.get("/channels/{name}/files", dependencies=READ)
 def files(project: CurrentProject, name: str, limit: Limit = 100, state: FileState | None = None) -> DirectoryStatus:
     """List the files of a channel's watched directory: quarantined, settling and ingested ones."""
-    return project.files(name, limit, state)
+    return project.reader.files(name, limit, state)
 
 
 @router.post("/channels/{name}/files/retry", dependencies=OPERATE)
 def retry(project: CurrentProject, name: str, path: str | None = None) -> dict[str, int]:
     """Retry quarantined files of a watched directory: one, or all."""
-    return {"files": project.retry_files(name, path)}
+    return {"files": project.operator.retry_files(name, path)}
 
 
 @router.post("/channels/{name}/compaction", dependencies=OPERATE, responses=ACCEPTED)
@@ -266,14 +266,14 @@ async def compact(
     project: CurrentProject, start: Starting, name: str, deltas: bool = False
 ) -> RunStartedResponse | OperationResponse:
     """Write the latest snapshot of a channel as a base, or merge small neighbouring `deltas`."""
-    await run_in_threadpool(project.require_channel, name)
+    await run_in_threadpool(project.reader.require_channel, name)
     return await start(RunStartedResponse, "compact", channel=name, deltas=deltas)
 
 
 @router.get("/compaction-policies", dependencies=READ, response_model=list[DeltaStackResponse])
 def policies(project: CurrentProject) -> list[DeltaStack]:
     """List the channels with deltas to merge: costs of merging and of compacting, and compaction policies."""
-    return list(project.delta_stacks())
+    return list(project.reader.delta_stacks())
 
 
 @router.put("/channels/{name}/compaction-policy", dependencies=OPERATE)
@@ -292,7 +292,7 @@ def policy(
         "max-deltas": MaxDeltas(deltas=deltas),
         "manual": Manual(),
     }
-    project.set_policy(name, rules[rule])
+    project.operator.set_policy(name, rules[rule])
     return {"channel": name, "policy": describe_policy(rules[rule])}
 
 
@@ -313,7 +313,7 @@ async def export(
     since: Point = None,
 ) -> RunStartedResponse | OperationResponse:
     """Export the rows of a channel at a point, or the changes after one, to a location the server can reach."""
-    await run_in_threadpool(project.require_channel, name)
+    await run_in_threadpool(project.reader.require_channel, name)
     return await start(RunStartedResponse, "export", channel=name, target=target, format=format, at=at, since=since)
 
 

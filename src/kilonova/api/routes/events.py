@@ -50,7 +50,7 @@ def events(
     """List the events after an event, in order; with `before` or a filter, newest first."""
     if (before, kind, binding, channel) == (None, None, None, None):
         return paging.page(project.events(since, paging.more), "since", lambda last: last.number)
-    found = project.events_before(before, paging.more, kind, binding, channel, since=since)
+    found = project.reader.events_before(before, paging.more, kind, binding, channel, since=since)
     return paging.page(found, "before", lambda last: last.number)
 
 
@@ -63,7 +63,7 @@ async def stream(
     """Stream events as server-sent events, from now on or after an event (also by the header `Last-Event-ID`)."""
     last = request.headers.get("last-event-id", "")
     seen = max(since or 0, int(last) if last.isdecimal() else 0)
-    begin = seen or await run_in_threadpool(context.project.newest_event)
+    begin = seen or await run_in_threadpool(context.project.reader.newest_event)
 
     async def ended() -> bool:
         return context.over.is_set() or await request.is_disconnected()

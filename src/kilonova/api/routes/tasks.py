@@ -67,25 +67,25 @@ router = APIRouter(tags=["tasks"])
 @router.get("/tasks", dependencies=READ, response_model=list[TaskResponse])
 def tasks(project: CurrentProject, paging: Paged, after: After = "") -> list[TaskStatus]:
     """List the tasks by name, with their cursors and whether they are due."""
-    return paging.page(project.tasks(after, paging.more), "after", lambda last: last.registered.task.name)
+    return paging.page(project.reader.tasks(after, paging.more), "after", lambda last: last.registered.task.name)
 
 
 @router.get("/tasks/{name}", dependencies=READ, response_model=TaskResponse)
 def task(project: CurrentProject, name: str) -> TaskStatus:
     """Return a task."""
-    return project.task(name)
+    return project.reader.task(name)
 
 
 @router.get("/tasks/{name}/next-run", dependencies=READ, response_model=_TaskPreviewResponse)
 def next_run(project: CurrentProject, name: str) -> TaskPreview:
     """Preview a task's run, if it ran now: the refresh method and the input."""
-    return project.task_preview(name)
+    return project.reader.task_preview(name)
 
 
 @router.get("/tasks/{name}/runs", dependencies=READ)
 def runs(project: CurrentProject, name: str, paging: Paged, before: Before = None) -> list[TaskRun]:
     """List the last runs of a task, newest first, with actual and estimated durations."""
-    return paging.page(project.task_runs(name, before, paging.more), "before", lambda last: last.run)
+    return paging.page(project.reader.task_runs(name, before, paging.more), "before", lambda last: last.run)
 
 
 @router.get("/views/{name}", dependencies=READ)

@@ -35,7 +35,7 @@ def tokens(
     project: CurrentProject,
 ) -> list[Token]:
     """List the tokens, without their secrets."""
-    return project.tokens()
+    return project.reader.tokens()
 
 
 @router.post("/tokens", dependencies=TRUSTED, status_code=201)
@@ -44,11 +44,11 @@ def create(
 ) -> TokenResponse:
     """Create a token. Its secret is shown once, here."""
     response.headers["Cache-Control"] = "no-store"
-    return TokenResponse(name=name, role=role, token=project.create_token(name, role.value))
+    return TokenResponse(name=name, role=role, token=project.operator.create_token(name, role.value))
 
 
 @router.delete("/tokens/{name}", dependencies=TRUSTED)
 def revoke(project: CurrentProject, name: str) -> list[Token]:
     """Revoke a token; return the remaining ones."""
-    project.revoke_token(name)
-    return project.tokens()
+    project.operator.revoke_token(name)
+    return project.reader.tokens()

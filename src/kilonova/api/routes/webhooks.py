@@ -72,18 +72,18 @@ router = APIRouter(tags=["webhooks"])
 @router.get("/webhooks", dependencies=READ, response_model=list[WebhookResponse])
 def webhooks(project: CurrentProject) -> list[RegisteredSubscription]:
     """List the webhooks, with the delivery state of each."""
-    return [each for each in project.subscriptions() if isinstance(each.subscription, Webhook)]
+    return [each for each in project.reader.subscriptions() if isinstance(each.subscription, Webhook)]
 
 
 @router.post("/webhooks", dependencies=ADMIN)
 def add(project: CurrentProject, webhook: WebhookRequest) -> dict[str, str]:
     """Add a webhook: an HTTP endpoint that is notified of chosen events from now on."""
-    project.add_webhook(webhook.name, webhook.url, webhook.on, webhook.binding, webhook.secret_env)
+    project.operator.add_webhook(webhook.name, webhook.url, webhook.on, webhook.binding, webhook.secret_env)
     return {"webhook": webhook.name}
 
 
 @router.delete("/webhooks/{name}", dependencies=ADMIN)
 def remove(project: CurrentProject, name: str) -> dict[str, str]:
     """Remove a webhook."""
-    project.remove_webhook(name)
+    project.operator.remove_webhook(name)
     return {"webhook": name}

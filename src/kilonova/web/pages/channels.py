@@ -73,15 +73,15 @@ def channels(page: CurrentPage, q: str = "", workflow: str = "", sort: str = "na
 @router.get("/channels/{name}")
 def channel(page: CurrentPage, name: str, before: Before = None) -> Response:
     """Show a channel."""
-    status = page.project.channel(name)
+    status = page.project.reader.channel(name)
     every = page.overview()
     near = neighbourhood(every, [name], 1)
-    chain = page.project.channel_history(name, before, _POINTS)
-    readers = page.project.readers(name)
-    sizes = page.project.size_history(name)
+    chain = page.project.reader.channel_history(name, before, _POINTS)
+    readers = page.project.reader.readers(name)
+    sizes = page.project.reader.size_history(name)
     state = status.state
     try:
-        assembly, unreadable = page.project.snapshot_plan(name), None
+        assembly, unreadable = page.project.reader.snapshot_plan(name), None
     except NotFound as error:
         assembly, unreadable = None, error
     schema = state.schema_at(state.latest_readable)
@@ -95,15 +95,15 @@ def channel(page: CurrentPage, name: str, before: Before = None) -> Response:
         chain=chain,
         before=before,
         step=_POINTS,
-        policy=_chosen(page.project.policy(name)),
+        policy=_chosen(page.project.reader.policy(name)),
         timeline=timeline(chain.points, readers),
         assembly=assembly,
         unreadable=unreadable,
         schema=schema,
-        schemas=page.project.schemas(name),
+        schemas=page.project.reader.schemas(name),
         growth=_charts(sizes),
         near=graph_picture(near, every),
-        inbox=page.project.files(name) if state.channel.watch is not None else None,
+        inbox=page.project.reader.files(name) if state.channel.watch is not None else None,
     )
 
 
@@ -112,7 +112,7 @@ async def rows(page: CurrentPage, name: str, at: str = "", since: str = "", offs
     """Return a part of a page: some rows at a point, or of the changes after one."""
     try:
         point, content = await row_page(
-            page.project,
+            page.project.reader,
             page.context.operations,
             name,
             at=_point(at),

@@ -21,7 +21,7 @@ router = APIRouter()
 def events(page: CurrentPage, before: Before = None, kind: str = "", binding: str = "", channel: str = "") -> Response:
     """Show the events."""
     kinds = [each for each in EventKind if each.value == kind]
-    found = page.project.events_before(before, _ROWS + 1, kinds or None, binding or None, channel or None)
+    found = page.project.reader.events_before(before, _ROWS + 1, kinds or None, binding or None, channel or None)
     given = {name: value for name, value in (("kind", kind), ("binding", binding), ("channel", channel)) if value}
     return page.show(
         "events.html",

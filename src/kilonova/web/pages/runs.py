@@ -110,7 +110,7 @@ def run(page: CurrentPage, number: RunNumber) -> Response:
         log, unlogged = page.project.log(number).text, None
     except NotFound as error:
         log, unlogged = "", error
-    near = page.project.runs_between(detail.run.started, detail.run.ended or now, _AT_ONCE)
+    near = page.project.reader.runs_between(detail.run.started, detail.run.ended or now, _AT_ONCE)
     others = [each for each in near if each.number != number]
     return page.show(
         "run.html",

@@ -18,8 +18,8 @@ def servers(page: CurrentPage) -> Response:
     """Show the servers."""
     return page.show(
         "servers.html",
-        found=page.project.servers(_ROWS),
-        takeovers=page.project.failovers(_ROWS),
+        found=page.project.reader.servers(_ROWS),
+        takeovers=page.project.reader.failovers(_ROWS),
         here=page.context.server.name,
         lease=page.project.settings.serve.lease,
     )

@@ -59,15 +59,15 @@ def tasks(page: CurrentPage, q: str = "", workflow: str = "", state: str = "", s
 @router.get("/tasks/{name}")
 def task(page: CurrentPage, name: str, before: Before = None) -> Response:
     """Show a task."""
-    status = page.project.task(name)
+    status = page.project.reader.task(name)
     every = page.overview()
     glance = every.tasks[name]
     near = neighbourhood(every, glance.writes, 1)
-    past = page.project.task_runs(name, before, _RUNS)
-    last = past[:1] if before is None else page.project.task_runs(name, None, 1)
+    past = page.project.reader.task_runs(name, before, _RUNS)
+    last = past[:1] if before is None else page.project.reader.task_runs(name, None, 1)
     variants = status.registered.task.variants
     try:
-        outlook, unseen = page.project.task_preview(name), None
+        outlook, unseen = page.project.reader.task_preview(name), None
     except NotFound as error:
         outlook, unseen = None, error
     try:

@@ -35,8 +35,8 @@ def triggers(page: CurrentPage, q: str = "", only: str = "", start: Number = 0) 
     return page.show(
         "triggers.html",
         every=every,
-        found=page.project.binding_statuses(names=names[start : start + _ROWS]),
-        upcoming=page.project.upcoming_triggers(_NEXT) if start == 0 else [],
+        found=page.project.reader.binding_statuses(names=names[start : start + _ROWS]),
+        upcoming=page.project.reader.upcoming_triggers(_NEXT) if start == 0 else [],
         count=len(names),
         start=start,
         size=_ROWS,
@@ -48,10 +48,10 @@ def triggers(page: CurrentPage, q: str = "", only: str = "", start: Number = 0) 
 @router.get("/triggers/{name}")
 def binding(page: CurrentPage, name: str, before: Before = None) -> Response:
     """Show a binding."""
-    pending = page.project.binding_statuses(names=[name])[0]
+    pending = page.project.reader.binding_statuses(names=[name])[0]
     every = page.overview()
     near = _of(every, pending.bound.binding.tasks)
-    firings = page.project.firings(_ROWS + 1, name, before)
+    firings = page.project.reader.firings(_ROWS + 1, name, before)
     return page.show(
         "binding.html",
         pending=pending,

@@ -1,0 +1,228 @@
+"""Registration of workflows: plans, checks of existing rows, application, and dropping of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kilonova.catalog import bindings, channel_store, registry
+from kilonova.errors import Conflict, DeclarationError, KilonovaError, SparkUnavailable
+from kilonova.model.read_plan import SnapshotRead
+from kilonova.service import workflow_plan
+from kilonova.service.resources import ProjectResources
+from kilonova.service.row_reader import RowReader
+
+if TYPE_CHECKING:
+    from kilonova.declare.workflow import Declared, Workflow
+    from kilonova.model.channel import ChannelState
+
+
+class Registration:
+    """Registration of workflows in the catalog.
+
+    Args:
+        resources: the catalog, warehouse and settings of the project.
+        rows: reads the existing rows on which added checks are run.
+    """
+
+    def __init__(self, resources: ProjectResources, rows: RowReader) -> None:
+        self._resources = resources
+        self._catalog = resources.catalog
+        self._rows = rows
+
+    def declared(self, workflows: Iterable[Workflow]) -> tuple[Declared, ...]:
+        """Return workflows as values: each may read registered channels, and those that earlier workflows declare.
+
+        Raises:
+            DeclarationError: a workflow is invalid.
+        """
+        found: list[Declared] = []
+        for workflow in workflows:
+            with self._catalog.reading() as tx:
+                others = {channel.name: channel for channel in workflow_plan.others(tx, workflow.name)}
+            others |= {channel.name: channel for earlier in found for channel in earlier.workflow.channels}
+            found.append(workflow.declared(others.values()))
+        return tuple(found)
+
+    def plan(self, workflow: Workflow | Declared) -> workflow_plan.WorkflowPlan:
+        """Return the changes that registering a workflow would make.
+
+        Spark is started to analyse views that are new or changed.
+
+        Raises:
+            DeclarationError: the workflow is invalid, or conflicts with what is registered.
+            QueryError: Spark rejects the query of a view.
+        """
+        return self.plan_all([workflow])[0]
+
+    def plan_all(self, workflows: Iterable[Workflow | Declared]) -> tuple[workflow_plan.WorkflowPlan, ...]:
+        """Return the changes that registering workflows would make; each may read what earlier ones declare.
+
+        Raises:
+            DeclarationError: a workflow is invalid, or conflicts with what is registered.
+            QueryError: Spark rejects the query of a view.
+        """
+        declared = self._declared(workflows)
+        if not declared:
+            return ()
+        plans, known = self._rehearse(declared)
+        return tuple(
+            workflow_plan.unseen_definitions(plan, self._analyse(each, plan, known))
+            for each, plan in zip(declared, plans, strict=True)
+        )
+
+    def _rehearse(
+        self, declared: Iterable[Declared]
+    ) -> tuple[list[workflow_plan.WorkflowPlan], Mapping[str, ChannelState]]:
+        """Plan the registration of workflows one after another, without committing it.
+
+        Returns:
+            A plan for each, and the channels that the last plan is based on.
+        """
+        *earlier, last = declared
+        with self._catalog.rehearsing() if earlier else self._catalog.reading() as tx:
+            plans = []
+            for each in earlier:
+                plans.append(workflow_plan.plan_changes(tx, each.workflow, each.functions))
+                workflow_plan.apply_plan(tx, plans[-1])
+            plans.append(workflow_plan.plan_changes(tx, last.workflow, last.functions))
+            return plans, channel_store.channel_states(tx)
+
+    def _analyse(
+        self, declared: Declared, plan: workflow_plan.WorkflowPlan, known: Mapping[str, ChannelState]
+    ) -> Mapping[str, str]:
+        """Analyse new and changed views with Spark.
+
+        Args:
+            declared: the workflow.
+            plan: the plan of registering it.
+            known: the channels that exist by then.
+
+        Returns:
+            Notes on some views, by the names of their tasks.
+
+        Raises:
+            QueryError: Spark rejects a view.
+        """
+        from kilonova.engine.view_analysis import analyse_views, is_view
+
+        anew = {item.task.name for item in plan.tasks if item.anew and is_view(item.task)}
+        if not anew or not self._resources.settings.spark.analyse:
+            return {}
+        channels = {name: each.channel for name, each in known.items()}
+        channels |= {channel.name: channel for channel in declared.workflow.channels}
+        complete = {name: schema for name, each in known.items() if (schema := each.stored_schema) is not None}
+        told = {name: channel.schema for name, channel in channels.items() if channel.schema is not None}
+        try:
+            warehouse = self._resources.warehouse
+        except SparkUnavailable as error:
+            return dict.fromkeys(anew, f"not analysed: {error.problem}")
+        problems = analyse_views(warehouse, declared.workflow.order(), channels, complete | told, anew)
+        return {name: f"fully recomputed in each run: {problem}" for name, problem in problems.items()}
+
+    def _declared(self, workflows: Iterable[Workflow | Declared]) -> tuple[Declared, ...]:
+        from kilonova.declare.workflow import Declared
+
+        given = list(workflows)
+        values = tuple(each for each in given if isinstance(each, Declared))
+        return (
+            values
+            if len(values) == len(given)
+            else self.declared(each for each in given if not isinstance(each, Declared))
+        )
+
+    def apply(self, workflow: Workflow | Declared) -> workflow_plan.WorkflowPlan:
+        """Register a workflow; tasks whose definition changed get a new logic version.
+
+        Added checks are first run on existing rows that are retained.
+
+        Returns:
+            The changes.
+
+        Raises:
+            DeclarationError: the workflow is invalid, or conflicts with what is registered; nothing has changed.
+            QueryError: Spark rejects the query of a view; nothing has changed.
+            CheckFailed: existing rows violate an added check; nothing has changed.
+            Conflict: a run is writing to a channel to which a check is added.
+        """
+        return self.apply_all([workflow])[0]
+
+    def apply_all(self, workflows: Iterable[Workflow | Declared]) -> tuple[workflow_plan.WorkflowPlan, ...]:
+        """Register workflows as `apply` does, all or none; each may read what earlier ones declare.
+
+        Raises:
+            KilonovaError: any error that `apply` raises; nothing has changed.
+        """
+        declared = self._declared(workflows)
+        if not declared:
+            return ()
+        plans, known = self._rehearse(declared)
+        notes = [self._analyse(each, plan, known) for each, plan in zip(declared, plans, strict=True)]
+        seen = {item.channel.name: self._verify(item) for plan in plans for item in plan.channels if item.unseen}
+        done = []
+        with self._catalog.writing() as tx:
+            for each in declared:
+                plan = workflow_plan.plan_changes(tx, each.workflow, each.functions)
+                workflow_plan.check_all_seen(tx, plan, seen)
+                workflow_plan.apply_plan(tx, plan)
+                done.append(plan)
+        return tuple(workflow_plan.unseen_definitions(plan, said) for plan, said in zip(done, notes, strict=True))
+
+    def _verify(self, change: workflow_plan.ChannelChange) -> int:
+        """Run the checks added to a channel on its existing rows.
+
+        Returns:
+            The point that was checked.
+        """
+        name = change.channel.name
+        with self._catalog.reading() as tx:
+            if not channel_store.channel_state(tx, name).latest_distinct:
+                return 0
+        with self._rows.pinned_plan(name, None, None) as reading:
+            assert isinstance(reading, SnapshotRead)
+            try:
+                required = replace(reading, schema=change.channel.schema or reading.schema)
+                self._resources.warehouse.verify(required, change.unseen)
+            except KilonovaError as error:
+                raise error.with_context(channel=name) from error.__cause__
+            return reading.at
+
+    def drop(self, channel: str) -> tuple[str, ...]:
+        """Drop a channel with its data, and the task that writes it.
+
+        Returns:
+            The tasks that were dropped with it.
+
+        Raises:
+            NotFound: there is no such channel.
+            DeclarationError: a task reads the channel, or its writer writes others too.
+            Conflict: a run is writing it.
+        """
+        from kilonova.engine.run_recovery import delete_doomed_blocks
+
+        self._resources.recover_expired_runs()
+        with self._catalog.writing() as tx:
+            state = channel_store.channel_state(tx, channel)
+            tasks = registry.tasks(tx)
+            readers = [n for n, known in tasks.items() if channel in known.task.reads]
+            if readers:
+                raise DeclarationError(
+                    f"the channel is read by {', '.join(readers)}", channel=channel, hint="Drop those first"
+                )
+            if state.latest_readable < state.latest:
+                raise Conflict("a run is writing the channel", channel=channel, hint="Wait until it has ended")
+            writers = [known.task for known in tasks.values() if channel in known.task.writes]
+            for task in writers:
+                if len(task.writes) > 1:
+                    raise DeclarationError(
+                        "its task writes other channels too",
+                        channel=channel,
+                        task=task.name,
+                        hint="Apply the workflow without that task first",
+                    )
+                registry.drop_task(tx, task.name)
+            channel_store.drop_channel(tx, channel)
+            bindings.forget(tx, channel)
+        delete_doomed_blocks(self._catalog, self._resources.block_store())
+        return tuple(task.name for task in writers)

@@ -1,0 +1,167 @@
+"""Rows of channels, whose blocks are pinned while they are read, and logs of runs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kilonova.catalog import channel_store
+from kilonova.catalog import runs as records
+from kilonova.catalog.database import Transaction
+from kilonova.errors import BlockDamaged, NotFound
+from kilonova.model.read_plan import ReadPlan
+from kilonova.model.run import RunState
+from kilonova.service.reports import RunLog, closing
+from kilonova.service.resources import ProjectResources
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class RowReader:
+    """Reader of the rows of channels.
+
+    Args:
+        resources: the catalog, warehouse and settings of the project.
+    """
+
+    def __init__(self, resources: ProjectResources) -> None:
+        self._resources = resources
+        self._catalog = resources.catalog
+
+    def read(self, channel: str, *, at: int | None = None, since: int | None = None) -> DataFrame:
+        """Return the rows of a channel, or its changes since a point as a strong delta.
+
+        Its blocks are pinned for the lifetime of the DataFrame, or, in a session that is no Spark Connect client, of
+        any DataFrame derived from it; at most until this project is closed. If it is joined as the second operand to
+        a DataFrame of another source, keep references to both.
+
+        Args:
+            channel: the channel.
+            at: the point; None for the newest.
+            since: give what changed after this point, with a `_weight` per row.
+
+        Raises:
+            NotFound: there is no such channel or point.
+        """
+        reading, holder = self._pinned(channel, at, since)
+        try:
+            frame, anchor = self._resources.warehouse.open_apart(reading)
+            weakref.finalize(anchor, self._resources.pins.give_up, holder).atexit = False
+        except BaseException as error:
+            self._resources.pins.release(holder)
+            if isinstance(error, BlockDamaged):
+                raise error.with_context(channel=channel) from None
+            raise
+        return frame
+
+    def rows(
+        self, channel: str, *, at: int | None = None, since: int | None = None, limit: int | None = None
+    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return column names and rows of a channel, fetched; see `read`."""
+        from kilonova.warehouse.jobs import fetch
+
+        with self.pinned_plan(channel, at, since) as reading:
+            frame = self._resources.warehouse.open(reading)
+            return tuple(frame.columns), fetch(frame, limit)
+
+    def page(
+        self, channel: str, file: str, *, at: int | None = None, since: int | None = None, offset: int, limit: int
+    ) -> tuple[int, str]:
+        """Write a page of the rows of a channel to a file, as an Arrow stream; see `read`.
+
+        Rows are ordered by the channel's key, or by all columns that can be ordered, so that the pages of one point
+        together are the whole relation.
+
+        Args:
+            channel: the channel.
+            file: the file.
+            at: the point; None for the newest.
+            since: give what changed after this point, with a `_weight` per row.
+            offset: the number of rows before the page.
+            limit: the maximum number of rows of the page.
+
+        Returns:
+            The point, with which to request further pages, and the file.
+        """
+        from kilonova.warehouse.jobs import write_page
+
+        with self._catalog.reading() as tx:
+            state = channel_store.channel_state(tx, channel)
+        end = state.latest_readable if at is None else at
+        with self.pinned_plan(channel, end, since) as reading:
+            write_page(self._resources.warehouse.open(reading), file, state.channel.key, offset, limit)
+        return end, file
+
+    def log(self, run: int | None = None) -> RunLog:
+        """Return the log of a run, with the output of its code, as far as it is known by now.
+
+        Args:
+            run: its number; None for the last run.
+
+        Raises:
+            NotFound: there is no such run, or its log is no longer retained.
+        """
+        with self._catalog.reading() as tx:
+            found = records.find_run(tx, run)
+        text = self._resources.storage().log(found.number, found.started.date())
+        if text is None and found.state is not RunState.RUNNING:
+            hint = f"Logs are kept for {self._resources.settings.log_retention_days} days"
+            raise NotFound("the run has no log", run=found.number, hint=hint)
+        return RunLog(run=found, text=(text or "") + closing(found))
+
+    def export(
+        self, channel: str, target: str, format: str, *, at: int | None = None, since: int | None = None
+    ) -> None:
+        """Write the rows of a channel to a directory, as `parquet`, `csv` or `json`; see `read`.
+
+        Raises:
+            SettingsError: the target exists already.
+            StorageFailed: the directory cannot be written.
+        """
+        from kilonova.warehouse.jobs import export
+
+        with self.pinned_plan(channel, at, since) as reading:
+            export(self._resources.warehouse.open(reading), target, format)
+
+    @contextmanager
+    def pinned_plan(self, channel: str, at: int | None, since: int | None) -> Iterator[ReadPlan]:
+        """Yield a read plan whose blocks are pinned until the end of the `with` block."""
+        reading, holder = self._pinned(channel, at, since)
+        try:
+            yield reading
+        except BlockDamaged as error:
+            raise error.with_context(channel=channel) from None
+        finally:
+            self._resources.pins.release(holder)
+
+    def _pinned(self, channel: str, at: int | None, since: int | None) -> tuple[ReadPlan, str]:
+        """Return a read plan whose blocks are pinned, and the holder of the pins."""
+        with self._catalog.writing() as tx:
+            reading = _read_plan(tx, channel, at, since)
+            if reading.schema is None:
+                raise NotFound(
+                    "the channel has no schema yet, because nothing was written to it",
+                    channel=channel,
+                    hint="Run the task that writes it first",
+                )
+            holder = self._resources.pins.pin(tx, [block.number for block in reading.blocks])
+        self._resources.pins.hold(holder)
+        return reading, holder
+
+
+def _read_plan(tx: Transaction, channel: str, at: int | None, since: int | None) -> ReadPlan:
+    state = channel_store.channel_state(tx, channel)
+    end = state.latest_readable if at is None else at
+    if since is None:
+        return state.snapshot(end)
+    if since > end:
+        raise NotFound(
+            f"the point is after point {end}",
+            channel=channel,
+            point=since,
+            hint="Give an earlier point to --since",
+        )
+    return state.changes(since, end)

@@ -1,0 +1,191 @@
+"""Runs of tasks: those that are due, named ones, and what a server has claimed."""
+
+from __future__ import annotations
+
+import getpass
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kilonova.catalog import bindings
+from kilonova.catalog import runs as records
+from kilonova.catalog.planner_input import load_planner_input
+from kilonova.engine.run_events import Listener, RunNotification, RunStarted
+from kilonova.errors import Cancelled, InvalidState, KilonovaError
+from kilonova.schedule.planning import due_tasks
+from kilonova.service.queries import ProjectReader
+from kilonova.service.reports import RunReport, RunsReport, run_report
+from kilonova.service.resources import ProjectResources
+
+if TYPE_CHECKING:
+    from kilonova.catalog.firings import Claim
+    from kilonova.engine.run_order import RunOrder
+    from kilonova.engine.run_request import RunRequest
+    from kilonova.engine.shared_steps import SharedSteps
+
+
+class Runner:
+    """Runner of a project's tasks.
+
+    Args:
+        resources: the catalog, warehouse and settings of the project.
+        reader: knows which tasks are due.
+    """
+
+    def __init__(self, resources: ProjectResources, reader: ProjectReader) -> None:
+        self._resources = resources
+        self._catalog = resources.catalog
+        self._reader = reader
+
+    def run(self, tasks: Iterable[str] | None = None, *, all_or_nothing: bool = False) -> RunsReport | None:
+        """Run the tasks that are due, or the named ones: those of each binding as one run.
+
+        A binding that reads what another writes runs after it, others run in parallel. The failure of one does not stop
+        the others.
+
+        Args:
+            tasks: the tasks to run, whether due or not and whatever their schedules, each view with the relations that
+                are maintained for it, or bindings, for their tasks; None for all tasks that are due.
+            all_or_nothing: whether all of them are one run, which publishes everything or nothing.
+
+        Returns:
+            The report; None if there was nothing to do.
+
+        Raises:
+            NotFound: there is no such task.
+            Conflict: another run has one of the tasks.
+            TaskFailed: a task's code raised or returned an invalid result.
+            SchemaMismatch: its rows do not fit their channel.
+            KeyViolation: its keys are null or occur twice.
+            CheckFailed: its rows violate a check of their channel.
+            BindingsFailed: several bindings failed; the output of the others is published, and the report is attached.
+        """
+        done = self.run_each(tasks) if not all_or_nothing else self._run_as_one(tasks)
+        if done.error is not None:
+            raise done.error
+        return done if done.runs else None
+
+    def run_each(self, tasks: Iterable[str] | None = None, *, but: Collection[str] = ()) -> RunsReport:
+        """Run tasks as `run` does, but report the failures of bindings instead of raising them.
+
+        Args:
+            tasks: the tasks or bindings to run; None for all tasks that are due.
+            but: the bindings to exclude.
+
+        Raises:
+            NotFound: there is no such task.
+        """
+        from kilonova.engine.run_order import run_in_order
+
+        self._resources.recover_expired_runs()
+        begun: set[int] = set()
+        interrupted = threading.Event()
+
+        def heard(notification: RunNotification) -> None:
+            if isinstance(notification, RunStarted):
+                begun.add(notification.run)
+                if interrupted.is_set():
+                    raise Cancelled("the run was interrupted", run=notification.run, hint="Nothing was published")
+            self._resources.listener(notification)
+
+        def interrupt() -> None:
+            interrupted.set()
+            for run in tuple(begun):  # a copy, as other runs may be starting
+                with suppress(InvalidState), self._catalog.writing() as tx:
+                    records.cancel(tx, run, getpass.getuser())
+
+        reports: list[RunReport] = []
+        failed: dict[str, KilonovaError] = {}
+        asked = None if tasks is None else self._asked(tasks)
+        while True:
+            parts, order = self._parts(asked, {*but, *failed})
+            run = partial(self._run, listener=heard)
+            done, refused = run_in_order(order.waits_for, parts, run, interrupt)
+            reports += [report for report in done if report is not None]
+            failed |= refused
+            if asked is not None or not order.circular or not any(done):
+                return RunsReport(runs=tuple(sorted(reports, key=lambda report: report.run)), failed=failed)
+
+    def _run_as_one(self, tasks: Iterable[str] | None) -> RunsReport:
+        from kilonova.engine.run_request import RunDue, RunTasks
+
+        self._resources.recover_expired_runs()
+        if tasks is None and not self._reader.due():
+            return RunsReport()
+        report = self._run(RunDue() if tasks is None else RunTasks(self._asked(tasks)))
+        return RunsReport(runs=() if report is None else (report,))
+
+    def _asked(self, names: Iterable[str]) -> tuple[str, ...]:
+        from kilonova.service.explain_view import tasks_named
+
+        with self._catalog.reading() as tx:
+            return tasks_named(tx, names)
+
+    def _parts(self, asked: tuple[str, ...] | None, but: Collection[str]) -> tuple[dict[str, RunRequest], RunOrder]:
+        """Return the tasks to run of each binding, and the order of bindings."""
+        from kilonova.engine.run_order import run_order
+        from kilonova.engine.run_request import RunDue, RunTasks
+
+        with self._catalog.reading() as tx:
+            workflow, progress, states = load_planner_input(tx, asked)
+            owner = bindings.by_task(tx)
+        chosen = set(due_tasks(workflow, progress, states) if asked is None else asked)
+        order = [task for task in workflow.order() if task.name in chosen and owner[task.name] not in but]
+        members: dict[str, list[str]] = {owner[task.name]: [] for task in order}
+        for task in workflow.order() if asked is None else order:
+            if owner[task.name] in members:
+                members[owner[task.name]].append(task.name)
+        kind = RunDue if asked is None else RunTasks
+        return {name: kind(tuple(names)) for name, names in members.items()}, run_order(order, owner)
+
+    def run_claim(
+        self,
+        claimed: Claim,
+        *,
+        shared_steps: SharedSteps | None = None,
+        begun: Callable[[int], object] = lambda _: None,
+    ) -> RunReport | None:
+        """Run a binding that a server has claimed.
+
+        Args:
+            claimed: the binding and its firings.
+            shared_steps: the steps shared with others that are launched at the same time: see `shared_batch`.
+            begun: called with the run's number once it has started; from then on its firings end with the run.
+
+        Returns:
+            The report; None if there was nothing to do.
+
+        Raises:
+            Conflict: another run has one of the tasks.
+            LeaseLost: another server has taken it over.
+            KilonovaError: any error that `run` raises.
+        """
+        from kilonova.engine.run_request import RunFirings
+
+        def heard(notification: RunNotification) -> None:
+            if isinstance(notification, RunStarted):
+                begun(notification.run)
+            self._resources.listener(notification)
+
+        return self._run(RunFirings(claimed, shared_steps), heard)
+
+    @contextmanager
+    def shared_batch(self, parts: Iterable[Claim]) -> Iterator[SharedSteps]:
+        """Share the common reads and steps of several claimed bindings, until the end of the `with` block."""
+        from kilonova.engine.run_request import shared_reads
+        from kilonova.engine.shared_steps import SharedSteps
+
+        with self._catalog.reading() as tx:
+            readings = shared_reads(tx, parts)
+        with self._resources.warehouse.holding(readings):
+            yield SharedSteps()
+
+    def _run(self, request: RunRequest, listener: Listener | None = None) -> RunReport | None:
+        from kilonova.engine.executor import RetryPolicy, run_tasks
+
+        section = self._resources.settings.retry
+        retries = RetryPolicy(attempts=section.attempts, wait=section.wait)
+        done = run_tasks(self._resources.environment(listener), self._resources.warehouse, request, retries)
+        return None if done is None else run_report(self._catalog, done[0])
