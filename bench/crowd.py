@@ -125,10 +125,10 @@ class _History:
             self.ports.setdefault(numbers[row.task_id], row.ports)
         self.sources = [name for name in self.channels if name not in self.tasks]
         self.points = dict.fromkeys(self.channels, 0)
-        self.live: dict[str, list[dict[str, Any]]] = {name: [] for name in self.channels}
+        self.live: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {name: [] for name in self.channels}
         self.cursors: dict[tuple[str, str], int] = {}
         self.rows: dict[str, list[dict[str, Any]]] = {
-            name: [] for name in ("run", "point", "block", "run_output", "run_input", "event", "firing")
+            name: [] for name in ("run", "point", "block", "placement", "run_output", "run_input", "event", "firing")
         }
 
     def write(self) -> None:
@@ -238,11 +238,8 @@ class _History:
         schema = self.channels[channel].schema or [["account", "bigint"], ["amount", "bigint"]]
         block = {
             "id": len(self.rows["block"]) + 1,
-            "channel_id": self.channels[channel].id,
             "run_id": run,
             "state": "live",
-            "start": start,
-            "end": end,
             "schema": schema,
             "encoding": self.channels[channel].encoding,
             "columns": schema,
@@ -252,13 +249,22 @@ class _History:
             "files": 1,
             "removals": 0,
         }
+        placement = {
+            "channel_id": self.channels[channel].id,
+            "block_id": block["id"],
+            "start": start,
+            "end": end,
+            "live": True,
+            "stamp": str(block["id"]),
+        }
         self.rows["block"].append(block)
+        self.rows["placement"].append(placement)
         live = self.live[channel]
         if start is None:
-            for gone in live:
-                gone["state"] = "gone"
+            for gone, place in live:
+                gone["state"], place["live"] = "gone", False
             live.clear()
-        live.append(block)
+        live.append((block, placement))
         return block
 
     def _ingest(self, number: int, source: str, time: datetime) -> None:

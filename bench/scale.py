@@ -163,12 +163,17 @@ def _fill(project: Project, blocks: int) -> None:
     """Put blocks like the newest one after it, which all tasks have read."""
     with project.catalog.writing() as tx:
         channel = channel_store.channel_id(tx, "crowded")
-        block = tx.connection.execute(select(tables.block).where(tables.block.c.channel_id == channel)).one()._asdict()
+        block = tx.connection.execute(select(tables.block)).one()._asdict()
+        place = tx.connection.execute(select(tables.placement)).one()._asdict()
         point = tx.connection.execute(select(tables.point).where(tables.point.c.channel_id == channel)).one()._asdict()
         number = point["number"]
-        del block["id"]
-        many = [{**block, "start": number + each, "end": number + each + 1} for each in range(blocks)]
-        insert_all(tx, tables.block, many)
+        first = block["id"] + 1
+        insert_all(tx, tables.block, [{**block, "id": first + each} for each in range(blocks)])
+        many = [
+            {**place, "block_id": first + each, "start": number + each, "end": number + each + 1}
+            for each in range(blocks)
+        ]
+        insert_all(tx, tables.placement, many)
         insert_all(tx, tables.point, [{**point, "number": number + 1 + each} for each in range(blocks)])
         read = update(tables.cursor).where(tables.cursor.c.channel_id == channel)
         tx.connection.execute(read.values(point=number + blocks))

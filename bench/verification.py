@@ -10,6 +10,7 @@ import hashlib
 import os
 import tempfile
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,7 +33,7 @@ SIZE = 4096
 
 def fill(catalog: Catalog, root: Path, count: int) -> None:
     """Make a channel of so many blocks, each a file, a manifest and a mark."""
-    rows = []
+    rows, blocks = [], []
     with catalog.writing() as tx:
         registry.add_channels(tx, [Channel(name="logs", schema=SCHEMA, encoding=Append())], "bench")
         channel = channel_store.channel_id(tx, "logs")
@@ -67,14 +68,12 @@ def fill(catalog: Catalog, root: Path, count: int) -> None:
             (place / file.name).write_bytes(content)
             (place / "_block.json").write_text(text)
             (place / COMMITTED).touch()
+            blocks.append(replace(block, manifest=digest(text)))
             rows.append(
                 {
                     "id": point,
-                    "channel_id": channel,
                     "run_id": number[0],
                     "state": channel_store.LIVE,
-                    "start": point - 1,
-                    "end": point,
                     "schema": codec.schema_to_json(SCHEMA),
                     "encoding": codec.encoding_to_json(Append()),
                     "columns": codec.schema_to_json(SCHEMA),
@@ -85,10 +84,11 @@ def fill(catalog: Catalog, root: Path, count: int) -> None:
                     "removals": 0,
                     "suffix": name.suffix,
                     "stored": codec.stored_to_json(block.stored or ()),
-                    "manifest": digest(text),
                 }
             )
         tx.connection.execute(insert(tables.block), rows)
+        for block in blocks:
+            channel_store.place(tx, channel, block)
 
 
 def main() -> None:

@@ -251,7 +251,7 @@ def test_a_commit_moves_cursors_and_records_provenance(clicks: Catalog) -> None:
             (run, RunInput(task="joined", port="clicks", channel="clicks", start=0, end=1)),
             (run, RunInput(task="joined", port="users", channel="users", start=0, end=0)),
         ]
-        assert rows(tx, "run_input_block") == [(run, "joined", read)]
+        assert rows(tx, "run_input_block") == [(run, "joined", 1, read)]
         assert rows(tx, "claim") == []
         assert channel_store.channel_state(tx, "joined").version(1) == Version.source("joined", 1)
 
@@ -324,9 +324,9 @@ def test_a_block_of_a_channel_that_was_dropped_meanwhile_is_not_published(clicks
     output = an_output("clicks", 1, a_block(block, Base(1)), "compaction")
     with pytest.raises(NotFound), clicks.writing() as tx:
         runs.commit(tx, run, inputs=(), outputs=(output,), advances=())
-    assert states(clicks)[block.number] == channel_store.DOOMED
     with clicks.writing() as tx:
         assert runs.fail(tx, run, "dropped")
+    assert states(clicks)[block.number] == channel_store.DOOMED
 
 
 def test_points_of_a_channel_that_is_declared_again_continue_the_numbers(clicks: Catalog) -> None:
@@ -416,7 +416,7 @@ def test_a_dropped_channel_leaves_nothing_but_its_doomed_blocks(clicks: Catalog)
     ingested(clicks, "clicks")
     _, gone = ingested(clicks, "clicks")
     with clicks.writing() as tx:
-        channel_store.mark_for_deletion(tx, [gone])
+        channel_store.remove_blocks(tx, "clicks", [gone])
         channel_store.mark_deleted(tx, [gone])
         registry.move_cursors(tx, "joined", 0, [("clicks", 2)])
         number = channel_store.channel_id(tx, "clicks")

@@ -303,11 +303,11 @@ class CatalogMachine(RuleBasedStateMachine):
     def garbage_is_collected(self, provenance: Provenance) -> None:
         def doom(tx: Transaction) -> frozenset[int]:
             runs.expire(tx)
-            gone = frozenset(
-                v.block.number for v in decide_collection(gc_roots.gc_roots(tx, provenance), None, provenance) if v.goes
-            )
-            channel_store.mark_for_deletion(tx, gone)
-            return gone
+            verdicts = decide_collection(gc_roots.gc_roots(tx, provenance), None, provenance)
+            gone = [verdict for verdict in verdicts if verdict.goes]
+            for verdict in gone:
+                channel_store.remove_blocks(tx, verdict.channel, [verdict.block.number])
+            return frozenset(verdict.block.number for verdict in gone)
 
         self.model.expire()
         pinned = self.model.pinned()
@@ -403,7 +403,7 @@ class CatalogMachine(RuleBasedStateMachine):
             first, second = (contents(catalog) for catalog in self.catalogs)
             first.pop("identity"), second.pop("identity")
             for found in (first, second):
-                for table, column in (("block", "suffix"), ("channel", "stamp")):
+                for table, column in (("block", "suffix"), ("channel", "stamp"), ("placement", "stamp")):
                     found[table] = [without(row, tables.metadata.tables[table], column) for row in found[table]]
             assert first == second
 

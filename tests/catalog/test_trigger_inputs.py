@@ -66,7 +66,7 @@ def test_compactions_bring_no_rows_and_rows_are_counted_where_they_matter(catalo
     with catalog.writing() as tx:
         run, _ = begin(tx)
         number = tx.connection.execute(
-            tables.block.insert().values(channel_id=1, run_id=run, state="writing")
+            tables.block.insert().values(target_id=1, run_id=run, state="writing")
         ).inserted_primary_key
         assert number is not None
 

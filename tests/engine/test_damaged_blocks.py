@@ -61,7 +61,8 @@ def test_blocks_of_older_releases_are_read_verified_and_compacted(project: Proje
         project.ingest("orders", spark.range(number, number + 1).coalesce(1))
     with project.catalog.writing() as tx:
         first, second = channel_store.channel_state(tx, "orders").blocks
-        tx.connection.execute(update(tables.block).values(suffix=None, stored=None, manifest=None))
+        tx.connection.execute(update(tables.block).values(suffix=None, stored=None))
+        tx.connection.execute(update(tables.placement).values(manifest=None, stamp="older"))
         channel_store.mark_changed(tx, [channel_store.channel_id(tx, "orders")])
     for block in (first, second):
         place = Path(storage.path(block.name).removeprefix("file://"))

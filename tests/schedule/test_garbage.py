@@ -15,7 +15,15 @@ from kilonova.model.encoding import Encoding, Upsert
 from kilonova.model.read_plan import DeltaRead
 from kilonova.model.schema import Schema
 from kilonova.model.version import Version
-from kilonova.schedule.garbage import Consumer, GCDecision, GCRoots, Provenance, Reference, decide_collection
+from kilonova.schedule.garbage import (
+    Consumer,
+    GCDecision,
+    GCRoots,
+    PlacedBlock,
+    Provenance,
+    Reference,
+    decide_collection,
+)
 from kilonova.testing import reference
 from tests.databases import NOON
 from tests.model.test_channel_state import APPEND, CHANGES, COLUMNS, INCREMENT, REPLACE, UPSERT, histories
@@ -57,7 +65,7 @@ def holdings(
     *states: ChannelState,
     consumers: dict[str, tuple[Consumer, ...]] | None = None,
     pins: dict[int, tuple[str, ...]] | None = None,
-    physical: set[tuple[int, int]] | None = None,
+    physical: set[tuple[PlacedBlock, PlacedBlock]] | None = None,
     logical: set[Reference] | None = None,
 ) -> GCRoots:
     return GCRoots(
@@ -177,7 +185,11 @@ C = a_channel_state(
     "c", "FFF", a_block(2, Base(1)), a_block(3, Delta(1, 2)), a_block(4, Delta(2, 3)), a_block(8, Base(3))
 )
 E = a_channel_state("e", "FFF", a_block(5, Base(1)), a_block(6, Delta(1, 2)), a_block(7, Base(3)))
-PHYSICAL = {(1, 5), (2, 5), (1, 6), (3, 6), (1, 7), (2, 7), (3, 7), (4, 7), (2, 8), (3, 8), (4, 8)}
+PLACED = {block.number: PlacedBlock(state.channel.name, block.number) for state in (P, C, E) for block in state.blocks}
+PHYSICAL = {
+    (PLACED[read], PLACED[made])
+    for read, made in [(1, 5), (2, 5), (1, 6), (3, 6), (1, 7), (2, 7), (3, 7), (4, 7), (2, 8), (3, 8), (4, 8)]
+}
 LOGICAL = {
     Reference(of="e", at=at, channel=channel, point=at if channel == "c" else 1) for at in (1, 2, 3) for channel in "pc"
 }

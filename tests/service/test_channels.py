@@ -39,7 +39,7 @@ def test_points_tell_all_that_became_of_them(looking: ProjectReader) -> None:
         going, _ = begin(tx, "logs")
         writing = channel_store.new_block(tx, "logs", going).number
         channel_store.new_block(tx, "other", going)
-        channel_store.mark_for_deletion(tx, [channel_store.channel_state(tx, "logs").path(0, 1)[0].number])  # type: ignore[index]
+        channel_store.remove_blocks(tx, "logs", [channel_store.channel_state(tx, "logs").path(0, 1)[0].number])  # type: ignore[index]
 
     chain = looking.channel_history("logs")
     assert [(point.number, point.state.value, point.run) for point in chain.points] == [
@@ -143,7 +143,8 @@ def test_growth_over_some_points_is_the_end_of_that_over_all(looking: ProjectRea
         for limit in range(1, len(whole) + 1):
             assert looking.size_history("users", limit) == whole[-limit:]
     with looking.catalog.writing() as tx:
-        channel_store.mark_for_deletion(tx, [block.number for block in channel_store.channel_state(tx, "users").blocks])
+        blocks = [block.number for block in channel_store.channel_state(tx, "users").blocks]
+        channel_store.remove_blocks(tx, "users", blocks)
     assert looking.size_history("users") == whole
 
 
@@ -243,8 +244,8 @@ def test_a_snapshot_is_put_together_of_a_base_and_deltas(looking: ProjectReader)
     after = looking.snapshot_plan("users")
     assert (after.ratio, after.deltas, after.read_cost, after.compaction_cost) == (1.0, (), None, None)
     with catalog.writing() as tx:
-        channel_store.mark_for_deletion(tx, [block.number for block in now.deltas])
-        channel_store.mark_for_deletion(tx, [now.base.number])
+        channel_store.remove_blocks(tx, "users", [block.number for block in now.deltas])
+        channel_store.remove_blocks(tx, "users", [now.base.number])
     assert looking.snapshot_plan("users").base == after.base
     for point, said in ((2, "can no longer be read"), (9, "no such point")):
         with pytest.raises(NotFound, match=said):

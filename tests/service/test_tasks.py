@@ -78,8 +78,8 @@ def test_a_task_says_what_it_would_read_and_how(merging: ProjectReader) -> None:
         "rates": (1, 1, "snapshot", 1, 1),
     }
     with catalog.writing() as tx:
-        channel_store.mark_for_deletion(
-            tx, [block.number for block in channel_store.channel_state(tx, "logs").blocks if block.end < 3]
+        channel_store.remove_blocks(
+            tx, "logs", [block.number for block in channel_store.channel_state(tx, "logs").blocks if block.end < 3]
         )
     gone = merging.task_preview("merged")
     assert told(gone)["logs"] == (

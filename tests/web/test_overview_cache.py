@@ -152,9 +152,9 @@ def compacted(shop: Project) -> None:
 
 def garbage_collected(shop: Project) -> None:
     def collected(tx: Transaction) -> None:
-        holdings = gc_roots.gc_roots(tx, Provenance.LOGICAL)
-        gone = [each.block.number for each in decide_collection(holdings, None, Provenance.LOGICAL) if each.goes]
-        channel_store.mark_for_deletion(tx, gone)
+        for each in decide_collection(gc_roots.gc_roots(tx, Provenance.LOGICAL), None, Provenance.LOGICAL):
+            if each.goes:
+                channel_store.remove_blocks(tx, each.channel, [each.block.number])
 
     moved(shop, collected)
 

@@ -1,4 +1,9 @@
-"""Channels in the catalog: declarations, points and live blocks."""
+"""Channels in the catalog: declarations, points, and blocks with their placements.
+
+A block is *writing* while a run writes it, and has no placement then; *live* once it was placed; *doomed*, to be
+deleted, when its last placement was removed or its run failed; and *gone* once its files were deleted. Placements that
+were removed stay recorded, not live, for the history of their channel.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from sqlalchemy import (
     ColumnElement,
     Row,
     Select,
+    Table,
     Text,
     case,
     cast,
@@ -25,7 +31,7 @@ from sqlalchemy import (
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import Transaction, inserted_id, is_among
 from kilonova.catalog.read_cache import CachedChannel, ChannelFingerprint, NamedRows
-from kilonova.errors import LeaseLost, NotFound, closest_name
+from kilonova.errors import Conflict, LeaseLost, NotFound, closest_name
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
 from kilonova.model.channel import Channel, ChannelState, Point, PointState
 from kilonova.model.compaction_policy import Policy
@@ -37,7 +43,7 @@ LIVE, WRITING, DOOMED, GONE = "live", "writing", "doomed", "gone"
 """States of a block: readable, being written by a run, marked for deletion, deleted."""
 
 _SUFFIX = 6
-"""Number of random bytes in the suffix of a block's name."""
+"""Number of random bytes in the suffix of a block's name, and in the stamp that distinguishes placements."""
 
 _STAMP = 8
 """Number of random bytes in the stamp of a channel, which is unique among all of the channel's states."""
@@ -93,8 +99,15 @@ def _channel(row: Row[Any]) -> Channel:
     )
 
 
+def placed_blocks() -> Select[Any]:
+    """Return a query for blocks with their placements, as `block_from` reads them."""
+    place = tables.placement.c
+    columns = (place.channel_id, place.start, place.end, place.stamp, place.manifest)
+    return select(tables.block, *columns).join(tables.placement, place.block_id == tables.block.c.id)
+
+
 def block_from(row: Row[Any]) -> Block:
-    """Return a block from its row."""
+    """Return a block from a row of `placed_blocks`."""
     return Block(
         number=row.id,
         kind=kind_from(row),
@@ -110,8 +123,14 @@ def block_from(row: Row[Any]) -> Block:
     )
 
 
+def placed_by(records: Table) -> ColumnElement[bool]:
+    """Return the condition that joins placements with records of outputs or inputs of runs."""
+    place = tables.placement.c
+    return (place.channel_id == records.c.channel_id) & (place.block_id == records.c.block_id)
+
+
 def kind_from(row: Row[Any]) -> Kind:
-    """Return the kind of a block, with its points, from its row."""
+    """Return the kind of a block, with its points, from the row of its placement."""
     return Base(row.end) if row.start is None else Delta(row.start, row.end)
 
 
@@ -182,21 +201,22 @@ def mark_changed(tx: Transaction, channels: Collection[int] | Select[Any]) -> No
 
 def _live(tx: Transaction, channels: Collection[int]) -> dict[int, tuple[Block, ...]]:
     """Return the live blocks of channels, by the channel's id; only blocks that are not cached are read."""
-    block = tables.block.c
-    name = cast(block.id, Text) + ":" + func.coalesce(block.suffix, "")
+    place = tables.placement.c
+    name = cast(place.block_id, Text) + ":" + place.stamp
     listed = (
-        select(block.channel_id, func.aggregate_strings(name, ",").label("names"))
-        .where(block.channel_id.in_(channels), block.state == LIVE)
-        .group_by(block.channel_id)
+        select(place.channel_id, func.aggregate_strings(name, ",").label("names"))
+        .where(place.channel_id.in_(channels), place.live)
+        .group_by(place.channel_id)
     )
     names = {row.channel_id: row.names for row in tx.connection.execute(listed)}
     known = {number: _known(tx.before.blocks, tx.read.blocks, number) for number in names}
     changed = {number: names[number].split(",") for number in names if names[number] != known[number].names}
     new = [_numbered(each) for n, some in changed.items() for each in some if each not in known[n].items]
-    rows = {row.id: row for row in tx.connection.execute(select(tables.block).where(is_among(tx, block.id, new)))}
+    query = placed_blocks().where(is_among(tx, tables.block.c.id, new), place.channel_id.in_(changed))
+    rows = {(row.channel_id, row.id): row for row in tx.connection.execute(query)}
     for number, some in changed.items():
         before = known[number].items
-        items = {each: before.get(each) or block_from(rows[_numbered(each)]) for each in some}
+        items = {each: before.get(each) or block_from(rows[number, _numbered(each)]) for each in some}
         ordered = tuple(sorted(items.values(), key=lambda each: each.number))
         tx.read.blocks[number] = known[number] = NamedRows(names[number], items, ordered)
     return {number: known[number].ordered if number in known else () for number in channels}
@@ -295,11 +315,9 @@ def needed(channels: Collection[int] | None = None) -> CTE:
     Args:
         channels: the ids of the channels; None for all.
     """
-    block, cursor, here = tables.block, tables.cursor, tables.channel.c.id
+    place, cursor, here = tables.placement, tables.cursor, tables.channel.c.id
     point, older = tables.point.alias("ahead"), tables.point.alias("older")
-    kept = select(func.min(func.coalesce(block.c.start, block.c.end))).where(
-        block.c.channel_id == here, block.c.state == LIVE
-    )
+    kept = select(func.min(func.coalesce(place.c.start, place.c.end))).where(place.c.channel_id == here, place.c.live)
     read = select(func.min(cursor.c.point)).where(cursor.c.channel_id == here)
     newest = select(func.max(point.c.number)).where(point.c.channel_id == here)
     reserved = select(func.min(point.c.number)).where(
@@ -440,48 +458,64 @@ def new_block(tx: Transaction, name: str, run: int) -> BlockName:
         )
     suffix = secrets.token_hex(_SUFFIX)
     result = tx.connection.execute(
-        insert(tables.block).values(channel_id=channel_id(tx, name), run_id=run, state=WRITING, suffix=suffix)
+        insert(tables.block).values(target_id=channel_id(tx, name), run_id=run, state=WRITING, suffix=suffix)
     )
     return BlockName(inserted_id(result), suffix)
 
 
 def publish(tx: Transaction, name: str, block: Block) -> None:
-    """Make a written block of a channel live.
+    """Place a written block in a channel; it becomes live with its first placement.
 
     Raises:
-        NotFound: the channel was dropped while the block was being written.
+        Conflict: the block no longer exists.
     """
-    start = None if isinstance(block.kind, Base) else block.kind.start
-    result = tx.connection.execute(
-        update(tables.block)
-        .where(
-            tables.block.c.id == block.number,
-            tables.block.c.state == WRITING,
-            tables.block.c.channel_id == channel_id(tx, name),
+    written = (tables.block.c.id == block.number, tables.block.c.state == WRITING)
+    values = {"state": LIVE, "target_id": None, **block_columns(block)}
+    connection = tx.connection
+    if not connection.execute(update(tables.block).where(*written).values(values)).rowcount:
+        state = connection.execute(select(tables.block.c.state).where(tables.block.c.id == block.number)).scalar()
+        if state != LIVE:
+            raise Conflict("a block that the run shares with another was deleted", hint="Run it again")
+    place(tx, channel_id(tx, name), block)
+
+
+def place(tx: Transaction, channel: int, block: Block) -> None:
+    """Record the placement of a live block in a channel."""
+    tx.connection.execute(
+        insert(tables.placement).values(
+            channel_id=channel,
+            block_id=block.number,
+            start=None if isinstance(block.kind, Base) else block.kind.start,
+            end=block.end,
+            live=True,
+            stamp=secrets.token_hex(_SUFFIX),
+            manifest=block.manifest,
         )
-        .values(state=LIVE, start=start, **block_columns(block))
     )
-    if not result.rowcount:
-        raise NotFound("the channel was dropped while it was being written", channel=name)
-    mark_changed(tx, [channel_id(tx, name)])
+    mark_changed(tx, [channel])
 
 
-def mark_merged(tx: Transaction, deltas: Sequence[int], into: int) -> None:
-    """Record that deltas were merged: sums over blocks count only the merged delta.
+def mark_merged(tx: Transaction, name: str, deltas: Sequence[int], into: int) -> None:
+    """Record that deltas were merged: sums over the blocks of a channel count only the merged delta.
 
     Args:
         tx: a writing transaction.
+        name: the channel.
         deltas: their numbers.
         into: the number of the merged delta.
     """
-    some = is_among(tx, tables.block.c.id, deltas)
-    tx.connection.execute(update(tables.block).where(some).values(merged_into=into))
+    tx.connection.execute(update(tables.placement).where(*_placements(tx, name, deltas)).values(merged_into=into))
+
+
+def _placements(tx: Transaction, name: str, blocks: Iterable[int]) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that select the placements of blocks in a channel."""
+    place = tables.placement.c
+    return place.channel_id == channel_id(tx, name), is_among(tx, place.block_id, blocks)
 
 
 def block_columns(block: Block) -> dict[str, Any]:
-    """Return the columns of the row of a written block: all except its state, name and start point."""
+    """Return the columns of the row of a written block that describe its content."""
     return {
-        "end": block.end,
         "schema": codec.schema_to_json(block.schema),
         "encoding": codec.encoding_to_json(block.encoding),
         "columns": codec.schema_to_json(block.columns),
@@ -492,13 +526,30 @@ def block_columns(block: Block) -> dict[str, Any]:
         "removals": block.statistics.removals,
         "external": None if block.external is None else codec.external_to_json(block.external),
         "stored": None if block.stored is None else codec.stored_to_json(block.stored),
-        "manifest": block.manifest,
     }
 
 
-def mark_for_deletion(tx: Transaction, numbers: Iterable[int]) -> None:
-    """Mark blocks for deletion: they are no longer readable; their files are deleted after this transaction commits."""
-    _mark(tx, numbers, DOOMED)
+def remove_blocks(tx: Transaction, name: str, blocks: Iterable[int]) -> list[BlockName]:
+    """Remove blocks from a channel; those that are placed nowhere else are marked for deletion.
+
+    Returns:
+        The blocks marked for deletion: they are no longer readable, and their files are to be deleted after this
+        transaction has committed.
+    """
+    numbers = list(blocks)
+    tx.connection.execute(update(tables.placement).where(*_placements(tx, name, numbers)).values(live=False))
+    mark_changed(tx, [channel_id(tx, name)])
+    return _doom_unplaced(tx, numbers)
+
+
+def _doom_unplaced(tx: Transaction, blocks: Collection[int]) -> list[BlockName]:
+    """Mark those of some blocks for deletion that are no longer placed in any channel."""
+    block, placed = tables.block, tables.placement.c
+    elsewhere = select(placed.block_id).where(placed.block_id == block.c.id, placed.live).exists()
+    query = select(block.c.id, block.c.suffix).where(is_among(tx, block.c.id, blocks), block.c.state == LIVE)
+    names = [BlockName(row.id, row.suffix or "") for row in tx.connection.execute(query.where(~elsewhere))]
+    _mark(tx, [name.number for name in names], DOOMED)
+    return names
 
 
 def pinned(tx: Transaction) -> dict[int, list[str]]:
@@ -527,7 +578,6 @@ def _mark(tx: Transaction, numbers: Iterable[int], state: str) -> None:
     """Set the state of blocks."""
     some = is_among(tx, tables.block.c.id, numbers)
     tx.connection.execute(update(tables.block).where(some).values(state=state))
-    mark_changed(tx, select(tables.block.c.channel_id).where(some))
 
 
 def block_states(tx: Transaction, names: Sequence[BlockName] | None = None) -> dict[BlockName, str]:
@@ -541,27 +591,26 @@ def block_states(tx: Transaction, names: Sequence[BlockName] | None = None) -> d
 
 
 def drop_channel(tx: Transaction, name: str) -> None:
-    """Drop a channel with its points, cursors, files and ingest keys; its blocks are marked for deletion."""
-    number, newest = channel_id(tx, name), channel_state(tx, name).latest
+    """Drop a channel with its points, placements, cursors, files and ingest keys.
+
+    Its blocks that are placed in no other channel are marked for deletion.
+    """
+    number, state = channel_id(tx, name), channel_state(tx, name)
     connection = tx.connection
     connection.execute(delete(tables.dropped).where(tables.dropped.c.name == name))
-    connection.execute(insert(tables.dropped).values(name=name, point=newest))
+    connection.execute(insert(tables.dropped).values(name=name, point=state.latest))
     for table in (
         tables.run_output,
         tables.run_input,
+        tables.run_input_block,
         tables.cursor,
         tables.point,
+        tables.placement,
         tables.file,
         tables.ingest_key,
     ):
         connection.execute(delete(table).where(table.c.channel_id == number))
-    connection.execute(
-        update(tables.block)
-        .where(tables.block.c.channel_id == number, tables.block.c.state == GONE)
-        .values(channel_id=None)
-    )
-    connection.execute(
-        update(tables.block).where(tables.block.c.channel_id == number).values(channel_id=None, state=DOOMED)
-    )
+    connection.execute(update(tables.block).where(tables.block.c.target_id == number).values(target_id=None))
+    _doom_unplaced(tx, [block.number for block in state.blocks])
     connection.execute(delete(tables.channel).where(tables.channel.c.id == number))
     del tx.channels[name]

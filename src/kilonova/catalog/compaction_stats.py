@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Integer, case, func, or_, select
 from sqlalchemy import cast as sql_cast
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.channel_store import LIVE, WRITING, channel_id
+from kilonova.catalog.channel_store import WRITING, channel_id, placed_by
 from kilonova.catalog.database import Transaction
 from kilonova.model.encoding import Append, is_append_only
 from kilonova.model.run import RunKind, RunState
@@ -25,12 +25,13 @@ def delta_stacks(tx: Transaction, name: str | None = None) -> list[DeltaStack]:
     Raises:
         NotFound: there is no such channel.
     """
-    block, channel = tables.block, tables.channel
-    here = () if name is None else (block.c.channel_id == channel_id(tx, name),)
+    block, place, channel = tables.block, tables.placement, tables.channel
+    here = () if name is None else (place.c.channel_id == channel_id(tx, name),)
     live = tx.connection.execute(
-        select(block.c.channel_id, block.c.start, block.c.end, block.c.bytes)
-        .where(block.c.state == LIVE, block.c.merged_into.is_(None), *here)
-        .order_by(block.c.channel_id, block.c.end)
+        select(place.c.channel_id, place.c.start, place.c.end, block.c.bytes)
+        .join(block, block.c.id == place.c.block_id)
+        .where(place.c.live, place.c.merged_into.is_(None), *here)
+        .order_by(place.c.channel_id, place.c.end)
     ).all()
     bases: dict[int, tuple[int, int]] = {}
     for row in live:
@@ -40,12 +41,11 @@ def delta_stacks(tx: Transaction, name: str | None = None) -> list[DeltaStack]:
     for row in live:
         if row.start is not None and row.start >= bases.get(row.channel_id, (0, 0))[0]:
             deltas.setdefault(row.channel_id, []).append(row.bytes)
-    compacted = select(block.c.channel_id).join(tables.run, tables.run.c.id == block.c.run_id)
+    compacted = select(block.c.target_id).join(tables.run, tables.run.c.id == block.c.run_id)
     compacted = compacted.where(
         block.c.state == WRITING,
         tables.run.c.kind == RunKind.COMPACTION.value,
         tables.run.c.state == RunState.RUNNING.value,
-        *here,
     )
     for number in tx.connection.execute(compacted).scalars():
         deltas.pop(number, None)
@@ -75,16 +75,16 @@ def _merged(tx: Transaction, here: Sequence[ColumnElement[bool]]) -> dict[int, l
 
     Args:
         tx: an open transaction.
-        here: conditions that select the blocks.
+        here: conditions that select the placements.
     """
-    block, read = tables.block, tables.run_input_block
-    begins = func.sum(case((or_(block.c.start.is_(None), block.c.start == 0), 1), else_=0))
-    follows = func.sum(sql_cast(block.c.start.is_not(None), Integer))
+    place, read = tables.placement, tables.run_input_block
+    begins = func.sum(case((or_(place.c.start.is_(None), place.c.start == 0), 1), else_=0))
+    follows = func.sum(sql_cast(place.c.start.is_not(None), Integer))
     rows = tx.connection.execute(
-        select(block.c.channel_id, follows.label("deltas"))
-        .join(read, read.c.block_id == block.c.id)
-        .where(block.c.state == LIVE, *here)
-        .group_by(block.c.channel_id, read.c.run_id, read.c.task)
+        select(place.c.channel_id, follows.label("deltas"))
+        .join(read, placed_by(read))
+        .where(place.c.live, *here)
+        .group_by(place.c.channel_id, read.c.run_id, read.c.task)
         .having(begins > 0)
     )
     found: dict[int, list[int]] = {}

@@ -8,11 +8,11 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from kilonova.catalog import tables
-from kilonova.catalog.channel_store import channel_states, needed, pinned
+from kilonova.catalog.channel_store import channel_states, needed, pinned, placed_by
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import tasks
 from kilonova.model.task import Mode
-from kilonova.schedule.garbage import Consumer, GCRoots, Provenance, Reference
+from kilonova.schedule.garbage import Consumer, GCRoots, PlacedBlock, Provenance, Reference
 
 
 def gc_roots(tx: Transaction, provenance: Provenance) -> GCRoots:
@@ -38,15 +38,14 @@ def gc_roots(tx: Transaction, provenance: Provenance) -> GCRoots:
                         needs_snapshot=bool(modes & {Mode.OLD, Mode.CHANGES, Mode.INSERTS}),
                     )
                 )
-    inputs = tables.run_input_block
-    output = tables.run_output
-    made = (
-        select(inputs.c.block_id, output.c.block_id.label("made"))
+    inputs, output, place = tables.run_input_block, tables.run_output, tables.placement
+    written = (
+        select(inputs.c.channel_id, inputs.c.block_id, output.c.channel_id.label("of"), output.c.block_id.label("made"))
         .join(output, (output.c.run_id == inputs.c.run_id) & (output.c.task == inputs.c.task))
-        .join(tables.block, tables.block.c.id == output.c.block_id)
-        .where(tables.block.c.state == "live")
+        .join(place, placed_by(output))
+        .where(place.c.live)
     )
-    physical = tx.connection.execute(made).all() if provenance is Provenance.PHYSICAL else []
+    physical = tx.connection.execute(written).all() if provenance is Provenance.PHYSICAL else []
     names = {row.id: row.name for row in tx.connection.execute(select(tables.channel))}
     bounds = needed()
     logical = tx.connection.execute(
@@ -62,7 +61,9 @@ def gc_roots(tx: Transaction, provenance: Provenance) -> GCRoots:
         states=channel_states(tx),
         consumers={channel: tuple(found) for channel, found in consumers.items()},
         pins={block: tuple(holders) for block, holders in pinned(tx).items()},
-        physical=frozenset((row.block_id, row.made) for row in physical),
+        physical=frozenset(
+            (PlacedBlock(names[row.channel_id], row.block_id), PlacedBlock(names[row.of], row.made)) for row in physical
+        ),
         logical=frozenset(
             Reference(of=names[row.made_on], at=row.point, channel=names[row.channel_id], point=row.end)
             for row in logical

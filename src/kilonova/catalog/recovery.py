@@ -10,7 +10,7 @@ from sqlalchemy import func, insert, select, text, update
 from kilonova.catalog import channel_store, codec, events, registry, runs, tables
 from kilonova.catalog.database import Transaction, insert_all, is_among
 from kilonova.errors import Conflict
-from kilonova.model.block import Base, Block, BlockName
+from kilonova.model.block import Block, BlockName
 from kilonova.model.channel import Channel, PointState
 from kilonova.model.encoding import Changes
 from kilonova.model.event import EventKind
@@ -96,10 +96,30 @@ def put_recovered(
     Returns:
         The number of the recovery run.
     """
-    connection = tx.connection
-    newest = connection.execute(select(func.max(tables.run.c.id))).scalar() or 0
-    number = max(newest, run) + 1
-    connection.execute(
+    number = _put_run(tx, run, owner)
+    existing = set(channel_store.channel_names(tx))
+    new = [_declared(each) for each in channels if each.name not in existing and each.blocks]
+    registry.add_channels(tx, new, registry.RECOVERED)
+    _lose(tx, lost)
+    for each in channels:
+        if each.blocks:
+            _put_channel(tx, each, number)
+    runs.expire(tx)
+    _put_highest(tx, names, number)
+    _retire(tx, logics)
+    _reset_tasks(tx)
+    tx.connection.execute(update(tables.identity).values(value=identity))
+    _continue_numbering(tx)
+    recovered = [each.name for each in channels if each.blocks]
+    events.record(tx, EventKind.RECOVERED, run=number, channels=recovered, text="the catalog was recovered")
+    return number
+
+
+def _put_run(tx: Transaction, newest: int, owner: str) -> int:
+    """Record the recovery as a run, with a number above the newest known run."""
+    last = tx.connection.execute(select(func.max(tables.run.c.id))).scalar() or 0
+    number = max(last, newest) + 1
+    tx.connection.execute(
         insert(tables.run).values(
             id=number,
             kind=RunKind.RECOVERY.value,
@@ -111,39 +131,40 @@ def put_recovered(
             lease_until=tx.now,
         )
     )
-    existing = set(channel_store.channel_names(tx))
-    new = [_declared(each) for each in channels if each.name not in existing and each.blocks]
-    registry.add_channels(tx, new, registry.RECOVERED)
-    connection.execute(
-        update(tables.block).where(is_among(tx, tables.block.c.id, lost)).values(state=channel_store.GONE)
-    )
-    for each in channels:
-        if each.blocks:
-            _put_channel(tx, each, number)
-    runs.expire(tx)
-    _put_highest(tx, names, number)
-    _retire(tx, logics)
+    return number
+
+
+def _lose(tx: Transaction, lost: Iterable[int]) -> None:
+    """Record that the files of blocks have been lost, which ends their placements."""
+    numbers, place = list(lost), tables.placement.c
+    here = is_among(tx, place.block_id, numbers)
+    channel_store.mark_changed(tx, select(place.channel_id).where(here, place.live))
+    tx.connection.execute(update(tables.placement).where(here).values(live=False))
+    channel_store.mark_deleted(tx, numbers)
+
+
+def _reset_tasks(tx: Transaction) -> None:
+    """Let existing tasks start from scratch; drop those that write channels with several writers."""
     for task, known in registry.tasks(tx).items():
         if any(channel_store.channel(tx, channel).several_writers for channel in known.task.writes):
             registry.drop_task(tx, task)
         else:
             registry.move_cursors(tx, task, 0, ())
-    connection.execute(update(tables.identity).values(value=identity))
-    if connection.dialect.name == "postgresql":
+
+
+def _continue_numbering(tx: Transaction) -> None:
+    """Let PostgreSQL continue the numbers of runs and blocks; SQLite does by itself."""
+    if tx.connection.dialect.name == "postgresql":
         for table in ("run", "block"):
-            connection.execute(
-                text(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), (SELECT max(id) FROM {table}))")
-            )
-    recovered = [each.name for each in channels if each.blocks]
-    events.record(tx, EventKind.RECOVERED, run=number, channels=recovered, text="the catalog was recovered")
-    return number
+            highest = f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), (SELECT max(id) FROM {table}))"
+            tx.connection.execute(text(highest))
 
 
 def _declared(channel: RecoveredChannel) -> Channel:
     """Return the declaration of a channel as inferred from its blocks."""
     newest = max(channel.blocks, key=lambda each: (each.block.end, each.block.number)).block
-    told = [each.block for each in channel.blocks if not isinstance(each.block.encoding, Changes)] or [newest]
-    encoding = max(told, key=lambda block: (block.end, block.number)).encoding
+    own = [each.block for each in channel.blocks if not isinstance(each.block.encoding, Changes)] or [newest]
+    encoding = max(own, key=lambda block: (block.end, block.number)).encoding
     writers = {each.task for each in channel.blocks if not each.merges}
     return Channel(name=channel.name, schema=newest.schema, encoding=encoding, several_writers=len(writers) > 1)
 
@@ -175,7 +196,7 @@ def _put_channel(tx: Transaction, channel: RecoveredChannel, run: int) -> None:
             if number not in states
         ],
     )
-    told = set(
+    recorded = set(
         connection.execute(
             select(tables.run_output.c.point).where(
                 tables.run_output.c.channel_id == here, tables.run_output.c.run_id == run
@@ -186,8 +207,8 @@ def _put_channel(tx: Transaction, channel: RecoveredChannel, run: int) -> None:
         if each.known:
             continue
         _put_block(tx, here, each.block, run)
-        if each.block.end not in told:
-            told.add(each.block.end)
+        if each.block.end not in recorded:
+            recorded.add(each.block.end)
             connection.execute(
                 insert(tables.run_output).values(
                     run_id=run,
@@ -208,20 +229,23 @@ def _point(number: int, points: Mapping[int, Version], tx: Transaction, run: int
 
 
 def _put_block(tx: Transaction, channel: int, block: Block, run: int) -> None:
-    values = {
-        "state": channel_store.LIVE,
-        "start": None if isinstance(block.kind, Base) else block.kind.start,
-        **channel_store.block_columns(block),
-    }
-    known = select(tables.block.c.id).where(tables.block.c.id == block.number)
-    if tx.connection.execute(known).first() is None:
-        tx.connection.execute(
-            insert(tables.block).values(
-                id=block.number, channel_id=channel, run_id=run, suffix=block.suffix or None, **values
-            )
-        )
+    """Record a block, unless another channel has it already, and its placement."""
+    values = {"state": channel_store.LIVE, "target_id": None, **channel_store.block_columns(block)}
+    known = tables.block.c.id == block.number
+    if tx.connection.execute(select(tables.block.c.id).where(known)).first() is None:
+        named = {"id": block.number, "run_id": run, "suffix": block.suffix or None}
+        tx.connection.execute(insert(tables.block).values(named | values))
     else:
-        tx.connection.execute(update(tables.block).where(tables.block.c.id == block.number).values(values))
+        tx.connection.execute(update(tables.block).where(known).values(values))
+    channel_store.place(tx, channel, block)
+
+
+def placements(tx: Transaction) -> set[tuple[str, int]]:
+    """Return the channel and number of each block that is or was placed."""
+    query = select(tables.channel.c.name, tables.placement.c.block_id).join(
+        tables.placement, tables.placement.c.channel_id == tables.channel.c.id
+    )
+    return {(row.name, row.block_id) for row in tx.connection.execute(query)}
 
 
 def _put_highest(tx: Transaction, names: Iterable[BlockName], run: int) -> None:

@@ -24,23 +24,25 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, Select, delete, func, insert, select, update
+from sqlalchemy import Row, Select, Text, cast, delete, func, insert, literal, select, update
 
 from kilonova.catalog import codec, events, firings, tables
 from kilonova.catalog.channel_store import (
     DOOMED,
+    LIVE,
     WRITING,
     channel,
     channel_id,
     kind_from,
     mark_changed,
     mark_merged,
+    placed_by,
     publish,
     reserve,
     resolve_point,
     set_schema,
 )
-from kilonova.catalog.database import Transaction, inserted_id, is_among
+from kilonova.catalog.database import Transaction, insert_all, inserted_id, is_among
 from kilonova.catalog.registry import move_cursors, task_id
 from kilonova.errors import Conflict, InvalidState, NotFound
 from kilonova.model.block import Kind
@@ -183,14 +185,22 @@ def commit(
 
 
 def _publish_output(tx: Transaction, run: int, output: RunOutput) -> None:
-    """Publish the block of an output, resolve its point, and record it."""
+    """Place the block of an output, resolve its point, and record it.
+
+    Raises:
+        NotFound: the channel was dropped while the block was being written.
+        Conflict: the block no longer exists.
+    """
     channel, block, size = channel_id(tx, output.channel), output.block, output.input_size
+    here = tables.point.c.channel_id == channel, tables.point.c.number == output.point
+    point = tx.connection.execute(select(tables.point.c.state).where(*here)).scalar()
     if block is not None:
+        if point is None:  # the channel has been declared again: its points continue the numbers of the dropped one
+            raise NotFound("the channel was dropped while it was being written", channel=output.channel)
         publish(tx, output.channel, block)
-        mark_merged(tx, output.merges, block.number)
+        mark_merged(tx, output.channel, output.merges, block.number)
         _adopt_schema(tx, output)
-    point = tables.point.c.channel_id == channel, tables.point.c.number == output.point
-    if tx.connection.execute(select(tables.point.c.state).where(*point)).scalar() == PointState.RESERVED.value:
+    if point == PointState.RESERVED.value:
         state = PointState.CANCELLED if block is None else PointState.FILLED
         resolve_point(tx, output.channel, output.point, state, Version() if block is None else output.version)
     tx.connection.execute(
@@ -223,12 +233,15 @@ def _record_inputs(tx: Transaction, run: int, inputs: Sequence[RunInput]) -> Non
                 end=item.end,
             )
         )
-    blocks = {(item.task, block) for item in inputs for block in item.blocks}
-    if blocks:
-        tx.connection.execute(
-            insert(tables.run_input_block),
-            [{"run_id": run, "task": task, "block_id": block} for task, block in sorted(blocks)],
-        )
+    blocks = {(item.task, channel_id(tx, item.channel), block) for item in inputs for block in item.blocks}
+    insert_all(
+        tx,
+        tables.run_input_block,
+        [
+            {"run_id": run, "task": task, "channel_id": channel, "block_id": block}
+            for task, channel, block in sorted(blocks)
+        ],
+    )
 
 
 def _adopt_schema(tx: Transaction, output: RunOutput) -> None:
@@ -381,12 +394,52 @@ def _release(tx: Transaction, run: int) -> None:
     )
     tx.connection.execute(delete(tables.claim).where(tables.claim.c.run_id == run))
     tx.connection.execute(delete(tables.pin).where(tables.pin.c.holder == holder_of(run)))
-    tx.connection.execute(
-        update(tables.block).where(tables.block.c.run_id == run, tables.block.c.state == WRITING).values(state=DOOMED)
+    _leave_blocks(tx, run)
+
+
+def _leave_blocks(tx: Transaction, run: int) -> None:
+    """Mark the blocks that a run has not published for deletion, except those that a running run shares.
+
+    These become blocks of that run: they are published when it commits, and marked for deletion when it fails.
+    """
+    block = tables.block.c
+    written = select(block.id).where(block.run_id == run, block.state == WRITING)
+    left = set(tx.connection.execute(written).scalars())
+    if not left:
+        return
+    pin, other = tables.pin.c, tables.run.c
+    pins = select(other.id, pin.blocks).where(
+        other.state == RunState.RUNNING.value, pin.holder == literal(holder_of("")) + cast(other.id, Text)
     )
+    for row in tx.connection.execute(pins).all():
+        if shared := left.intersection(codec.numbers_from_json(row.blocks)):
+            left -= shared
+            tx.connection.execute(update(tables.block).where(is_among(tx, block.id, shared)).values(run_id=row.id))
+    unneeded = update(tables.block).where(is_among(tx, block.id, left))
+    tx.connection.execute(unneeded.values(state=DOOMED, target_id=None))
 
 
-def holder_of(run: int) -> str:
+def share_blocks(tx: Transaction, run: int, blocks: Collection[int], lease: timedelta) -> bool:
+    """Keep blocks that another run has written, or is about to publish, so that a run can publish them as well.
+
+    Args:
+        tx: a writing transaction.
+        run: the run.
+        blocks: their numbers.
+        lease: the duration of the run's lease.
+
+    Returns:
+        Whether all of them still exist; if not, none is kept.
+    """
+    block = tables.block.c
+    there = select(func.count()).where(is_among(tx, block.id, blocks), block.state.in_([WRITING, LIVE]))
+    if not is_running(tx, run) or tx.connection.execute(there).scalar() != len(blocks):
+        return False
+    pin(tx, holder_of(run), blocks, lease)
+    return True
+
+
+def holder_of(run: int | str) -> str:
     """Return the name under which a run pins blocks."""
     return f"run {run}"
 
@@ -542,12 +595,13 @@ def _outputs() -> Select[Any]:
         select(
             tables.run_output,
             tables.channel.c.name,
-            tables.block.c.start,
-            tables.block.c.end,
+            tables.placement.c.start,
+            tables.placement.c.end,
             tables.block.c.rows,
             tables.block.c.bytes,
         )
         .join(tables.channel, tables.channel.c.id == tables.run_output.c.channel_id)
+        .outerjoin(tables.placement, placed_by(tables.run_output))
         .outerjoin(tables.block, tables.block.c.id == tables.run_output.c.block_id)
     )
 

@@ -41,7 +41,9 @@ def live_blocks(tx: Transaction, channels: Iterable[str] | None = None) -> list[
     """
     query = _live().order_by(tables.block.c.id)
     if channels is not None:
-        query = query.where(tables.block.c.channel_id.in_([channel_store.channel_id(tx, name) for name in channels]))
+        query = query.where(
+            tables.placement.c.channel_id.in_([channel_store.channel_id(tx, name) for name in channels])
+        )
     return _blocks(tx, query)
 
 
@@ -65,22 +67,23 @@ def set_verified(tx: Transaction, numbers: Collection[int]) -> None:
 
 def _live() -> Select[Any]:
     """Return a query for live blocks as recorded when written."""
-    block = tables.block.c
+    block, place = tables.block.c, tables.placement.c
     return (
         select(
             block.id,
             block.suffix,
-            block.start,
-            block.end,
+            place.start,
+            place.end,
             block.stored,
-            block.manifest,
+            place.manifest,
             block.files,
             block.bytes,
             block.external.is_not(None).label("outside"),
             tables.channel.c.name,
         )
-        .join(tables.channel, tables.channel.c.id == block.channel_id)
-        .where(block.state == channel_store.LIVE)
+        .join(tables.placement, place.block_id == block.id)
+        .join(tables.channel, tables.channel.c.id == place.channel_id)
+        .where(place.live)
     )
 
 
@@ -101,27 +104,25 @@ def _blocks(tx: Transaction, query: Select[Any]) -> list[LiveBlock]:
     ]
 
 
-def manifest_of(tx: Transaction, number: int) -> Manifest:
-    """Return the current manifest of a block, from the catalog.
+def manifest_of(tx: Transaction, channel: str, number: int) -> Manifest:
+    """Return the current manifest of a block in a channel, from the catalog.
 
     Raises:
-        NotFound: there is no such block, or it is not live.
+        NotFound: there is no such block in the channel, or it is not live.
     """
-    output, point = tables.run_output.c, tables.point.c
+    output, point, place = tables.run_output.c, tables.point.c, tables.placement.c
     row = tx.connection.execute(
-        select(
-            tables.block, tables.channel.c.name, output.task, output.point, output.run_id.label("run"), point.version
-        )
-        .join(tables.channel, tables.channel.c.id == tables.block.c.channel_id)
-        .join(tables.run_output, output.block_id == tables.block.c.id)
+        channel_store.placed_blocks()
+        .add_columns(output.task, output.point, output.run_id.label("run"), point.version)
+        .join(tables.run_output, channel_store.placed_by(tables.run_output))
         .join(tables.point, (point.channel_id == output.channel_id) & (point.number == output.point))
-        .where(tables.block.c.id == number, tables.block.c.state == channel_store.LIVE)
+        .where(place.channel_id == channel_store.channel_id(tx, channel), place.block_id == number, place.live)
     ).first()
     if row is None:
         raise NotFound("the block no longer exists", hint="Verify the warehouse again")
     return Manifest(
         catalog=tx.identity(),
-        channel=row.name,
+        channel=channel,
         task=row.task,
         run=row.run,
         point=row.point,
@@ -130,7 +131,9 @@ def manifest_of(tx: Transaction, number: int) -> Manifest:
     )
 
 
-def set_manifest(tx: Transaction, number: int, digest: str) -> None:
-    """Record the digest of a rewritten manifest of a block."""
-    tx.connection.execute(update(tables.block).where(tables.block.c.id == number).values(manifest=digest))
-    channel_store.mark_changed(tx, select(tables.block.c.channel_id).where(tables.block.c.id == number))
+def set_manifest(tx: Transaction, channel: str, number: int, digest: str) -> None:
+    """Record the digest of a rewritten manifest of a block in a channel."""
+    here, place = channel_store.channel_id(tx, channel), tables.placement.c
+    mine = update(tables.placement).where(place.channel_id == here, place.block_id == number)
+    tx.connection.execute(mine.values(manifest=digest))
+    channel_store.mark_changed(tx, [here])

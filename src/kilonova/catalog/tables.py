@@ -158,11 +158,9 @@ block = Table(
     "block",
     metadata,
     Column("id", _number, primary_key=True, autoincrement=True),
-    Column("channel_id", ForeignKey("channel.id")),
+    Column("target_id", ForeignKey("channel.id")),
     Column("run_id", ForeignKey("run.id"), nullable=False, index=True),
     Column("state", String, nullable=False, index=True),
-    Column("start", Integer),
-    Column("end", Integer),
     Column("schema", JSON(none_as_null=True)),
     Column("encoding", JSON(none_as_null=True)),
     Column("columns", JSON(none_as_null=True)),
@@ -174,11 +172,24 @@ block = Table(
     Column("external", JSON(none_as_null=True)),
     Column("suffix", String),
     Column("stored", JSON(none_as_null=True)),
+    Column("verified", UtcTime),
+)
+"""Content of blocks. `target_id` is the channel that a run is writing a block for; null once it is written."""
+
+placement = Table(
+    "placement",
+    metadata,
+    Column("channel_id", ForeignKey("channel.id"), primary_key=True),
+    Column("block_id", ForeignKey("block.id"), primary_key=True, index=True),
+    Column("start", Integer),
+    Column("end", Integer, nullable=False),
+    Column("live", Boolean, nullable=False),
+    Column("stamp", String, nullable=False),
     Column("manifest", String),
     Column("merged_into", Integer),
-    Column("verified", UtcTime),
-    Index("block_by_channel", "channel_id", "state"),
+    Index("placement_by_channel", "channel_id", "live"),
 )
+"""Positions of blocks in channels: from `start`, null for a base, to `end`; not `live` once it was collected."""
 
 cursor = Table(
     "cursor",
@@ -235,6 +246,7 @@ run_input_block = Table(
     metadata,
     Column("run_id", ForeignKey("run.id"), primary_key=True),
     Column("task", String, primary_key=True),
+    Column("channel_id", ForeignKey("channel.id"), primary_key=True),
     Column("block_id", ForeignKey("block.id"), primary_key=True, index=True),
 )
 

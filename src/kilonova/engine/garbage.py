@@ -16,8 +16,9 @@ from kilonova.engine.interfaces import BlockStore
 from kilonova.engine.run_events import Listener
 from kilonova.engine.run_recovery import AT_ONCE, delete_doomed_blocks, expire_runs
 from kilonova.errors import BrokenInvariant, KilonovaError, NotFound
-from kilonova.model.block import Block, BlockName
-from kilonova.schedule.garbage import GCDecision, GCRoots, Provenance, decide_collection
+from kilonova.model.block import BlockName
+from kilonova.model.channel import ChannelState
+from kilonova.schedule.garbage import GCDecision, GCRoots, PlacedBlock, Provenance, decide_collection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class GCReport:
     """Report of what garbage collection did, or would do.
 
     Attributes:
-        verdicts: per live block, whether it is collected, and what retains it if not.
+        verdicts: per live block of each channel, whether it is collected, and what retains it if not.
         swept: number of blocks whose files were deleted, those of failed runs included.
         unknown_directories: directories in the warehouse that are unknown to the catalog; they are not touched.
     """
@@ -67,33 +68,14 @@ def collect_garbage(
     """
     if dry_run:
         with catalog.reading() as tx:
-            holdings = _gc_roots(tx, channels, provenance)
-        return GCReport(verdicts=decide_collection(holdings, channels, provenance), swept=0, unknown_directories=())
+            roots = _gc_roots(tx, channels, provenance)
+        return GCReport(verdicts=decide_collection(roots, channels, provenance), swept=0, unknown_directories=())
     if full:
         _delete_dead(catalog, files)
         if logs is not None:
             files.delete_logs((catalog.clock() - logs).date())
     expire_runs(catalog, listener)
-    verdicts: dict[int, GCDecision] = {}
-    decided: GCRoots | None = None
-    going: list[Block] = []
-    while True:
-        with catalog.reading() as tx:  # outside of the lock: decided again under it only if changed
-            held = _gc_roots(tx, channels, provenance)
-        if held != decided:
-            verdicts |= (found := _decide(held, channels, provenance))
-            going = _collectable(found)
-        with catalog.writing() as tx:
-            if (now := _gc_roots(tx, channels, provenance)) != held:
-                verdicts |= (found := _decide(now, channels, provenance))
-                going = _collectable(found)
-            some, going = going[:AT_ONCE], going[AT_ONCE:]
-            channel_store.mark_for_deletion(tx, [block.number for block in some])
-            if full:  # no reader can begin to read them before this transaction has ended
-                _delete_each(files, [block.name for block in some])
-        if not going:
-            break
-        decided = _without_blocks(now, some)
+    verdicts = _collect(catalog, files if full else None, channels, provenance)
     on_disk = files.blocks()
     with catalog.reading() as tx:
         states = channel_store.block_states(tx, on_disk)
@@ -107,6 +89,40 @@ def collect_garbage(
     return GCReport(verdicts=tuple(verdicts.values()), swept=swept.blocks, unknown_directories=unknown_directories)
 
 
+def _collect(
+    catalog: Catalog, files: BlockStore | None, channels: tuple[str, ...] | None, provenance: Provenance
+) -> dict[PlacedBlock, GCDecision]:
+    """Remove the blocks that may be removed, some in each transaction, and return all decisions.
+
+    Args:
+        catalog: the catalog.
+        files: deletes the files of blocks before a transaction is committed; None to leave that to others.
+        channels: the channels to collect; None for all.
+        provenance: the provenance references that retain blocks.
+    """
+    verdicts: dict[PlacedBlock, GCDecision] = {}
+    decided: GCRoots | None = None
+    going: list[PlacedBlock] = []
+    while True:
+        with catalog.reading() as tx:  # outside of the lock: decided again under it only if changed
+            before = _gc_roots(tx, channels, provenance)
+        if before != decided:
+            verdicts |= (found := _decide(before, channels, provenance))
+            going = _collectable(found)
+        with catalog.writing() as tx:
+            if (now := _gc_roots(tx, channels, provenance)) != before:
+                verdicts |= (found := _decide(now, channels, provenance))
+                going = _collectable(found)
+            some, going = _by_channel(going[:AT_ONCE]), going[AT_ONCE:]
+            for channel, blocks in some.items():
+                doomed = channel_store.remove_blocks(tx, channel, blocks)
+                if files is not None:  # no reader can begin to read them before this transaction has ended
+                    _delete_each(files, doomed)
+        if not going:
+            return verdicts
+        decided = replace(now, states=_without_blocks(now.states, some))
+
+
 def _gc_roots(tx: Transaction, channels: tuple[str, ...] | None, provenance: Provenance) -> GCRoots:
     """Return what may retain blocks; raise NotFound if one of the channels does not exist."""
     for name in channels or ():
@@ -114,33 +130,39 @@ def _gc_roots(tx: Transaction, channels: tuple[str, ...] | None, provenance: Pro
     return gc_roots.gc_roots(tx, provenance)
 
 
-def _decide(holdings: GCRoots, channels: tuple[str, ...] | None, provenance: Provenance) -> dict[int, GCDecision]:
-    """Return the decision per block, by number; check that each newest point stays readable after the collection."""
-    verdicts = decide_collection(holdings, channels, provenance)
-    going = {verdict.block.number for verdict in verdicts if verdict.goes}
-    for name in {verdict.channel for verdict in verdicts if verdict.goes}:
-        before = holdings.states[name]
-        after = replace(before, blocks=tuple(block for block in before.blocks if block.number not in going))
+def _decide(roots: GCRoots, channels: tuple[str, ...] | None, provenance: Provenance) -> dict[PlacedBlock, GCDecision]:
+    """Return the decision per placement; check that each newest point stays readable after the collection."""
+    verdicts = decide_collection(roots, channels, provenance)
+    going = _by_channel(verdict.place for verdict in verdicts if verdict.goes)
+    for name, after in _without_blocks({name: roots.states[name] for name in going}, going).items():
         try:
             after.snapshot(after.latest_readable)
         except NotFound:
             raise BrokenInvariant("the newest point could not be read any more", channel=name) from None
-    return {verdict.block.number: verdict for verdict in verdicts}
+    return {verdict.place: verdict for verdict in verdicts}
 
 
-def _collectable(verdicts: Mapping[int, GCDecision]) -> list[Block]:
+def _collectable(verdicts: Mapping[PlacedBlock, GCDecision]) -> list[PlacedBlock]:
     """Return the blocks to collect, the newest first, because blocks made from a block are newer than it."""
-    return [verdicts[number].block for number in sorted(verdicts, reverse=True) if verdicts[number].goes]
+    going = (place for place, verdict in verdicts.items() if verdict.goes)
+    return sorted(going, key=lambda place: (-place.block, place.channel))
 
 
-def _without_blocks(holdings: GCRoots, gone: Iterable[Block]) -> GCRoots:
-    """Return what retains blocks after some were collected, if nothing else changes."""
-    numbers = {block.number for block in gone}
-    states = {
-        name: replace(each, blocks=tuple(block for block in each.blocks if block.number not in numbers))
-        for name, each in holdings.states.items()
+def _by_channel(places: Iterable[PlacedBlock]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for place in places:
+        found.setdefault(place.channel, set()).add(place.block)
+    return found
+
+
+def _without_blocks(states: Mapping[str, ChannelState], removed: Mapping[str, set[int]]) -> dict[str, ChannelState]:
+    """Return the states of channels after some blocks were removed from them, if nothing else changes."""
+    return {
+        name: replace(state, blocks=tuple(block for block in state.blocks if block.number not in removed[name]))
+        if name in removed
+        else state
+        for name, state in states.items()
     }
-    return replace(holdings, states=states)
 
 
 def _delete_dead(catalog: Catalog, files: BlockStore) -> None:

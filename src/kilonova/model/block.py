@@ -1,7 +1,8 @@
-"""A block is immutable data of a channel, made by one task invocation (Nova, section 2.1).
+"""A block is immutable data, made by one task invocation and placed in channels (Nova, section 2.1).
 
 A *base* block B_i holds the whole relation at point i. A *delta* block Δ_{i→j} turns the relation at i into
-that at j. A block carries its own schema and encoding, so that a chain may mix them (Nova, section 3.1).
+that at j. The points are those of its *placement* in a channel; other channels may have the same block at points of
+their own. A block carries its own schema and encoding, so that a chain may mix them (Nova, section 3.1).
 """
 
 from __future__ import annotations
@@ -152,11 +153,14 @@ class External:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One block: its position in its channel's chain, and how its rows are interpreted.
+    """One block as placed in a channel: its content, how its rows are interpreted, and its points.
+
+    The catalog records content and placements separately. `kind` and `manifest` are those of the placement; everything
+    else is the same wherever the block is placed.
 
     Attributes:
         number: the catalog-wide number.
-        kind: base or delta.
+        kind: base or delta, with its points in the channel that it was read from or is written to.
         schema: the relation's schema at the block's end.
         encoding: for a delta, the encoding of its rows; for a base, the encoding whose key determines its layout.
         columns: the columns stored, control columns included.
@@ -165,7 +169,7 @@ class Block:
         external: its files, if it was registered in place; None if it is in the warehouse.
         suffix: the suffix that makes its directory's name unique; empty for blocks of older releases.
         stored: its files as they were written, none if it was registered in place; None if unknown.
-        manifest: the SHA-256 of the manifest beside its files; None if there is none.
+        manifest: the SHA-256 of the placement's manifest beside its files; None if there is none.
     """
 
     number: int

@@ -1,6 +1,7 @@
-"""Garbage collection decisions: the blocks that may be deleted, and what retains the rest (logic evolution, A.2).
+"""Garbage collection decisions: the blocks that may be removed, and what retains the rest (logic evolution, A.2).
 
-A block may be deleted iff
+Each placement of a block in a channel is decided by itself; the block's files are deleted when it is placed nowhere any
+more. A block may be removed from a channel iff
 
 1. it is *subsumed*: there is another base of the channel at its end or later, or a delta that was merged from it
    and its neighbours covers it;
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from kilonova.errors import NotFound
 from kilonova.model.block import Base, Block, Delta
@@ -53,6 +55,13 @@ class Reference:
     point: int
 
 
+class PlacedBlock(NamedTuple):
+    """Placement of a block, by which decisions about it are told apart: its channel and the block's number."""
+
+    channel: str
+    block: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GCRoots:
     """Everything that may retain blocks, at one moment.
@@ -61,14 +70,14 @@ class GCRoots:
         states: the state of every channel.
         consumers: the tasks that read each channel by cursor.
         pins: the holders of pins on each block.
-        physical: pairs (block read, block written from it).
+        physical: pairs (block read, block written from it), each as placed.
         logical: points and the points that they reflect.
     """
 
     states: Mapping[str, ChannelState]
     consumers: Mapping[str, tuple[Consumer, ...]]
     pins: Mapping[int, tuple[str, ...]]
-    physical: frozenset[tuple[int, int]]
+    physical: frozenset[tuple[PlacedBlock, PlacedBlock]]
     logical: frozenset[Reference]
 
 
@@ -81,7 +90,7 @@ class Provenance(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GCDecision:
-    """Decision about a block: `held_by` is what retains it; None if it may be deleted."""
+    """Decision about a block in a channel: `held_by` is what retains it; None if it may be removed."""
 
     channel: str
     block: Block
@@ -89,41 +98,53 @@ class GCDecision:
 
     @property
     def goes(self) -> bool:
-        """Return whether the block may be deleted."""
+        """Return whether the block may be removed from the channel."""
         return self.held_by is None
+
+    @property
+    def place(self) -> PlacedBlock:
+        """The placement that is decided about."""
+        return PlacedBlock(self.channel, self.block.number)
 
 
 def decide_collection(
-    holdings: GCRoots, channels: tuple[str, ...] | None = None, provenance: Provenance = Provenance.LOGICAL
+    roots: GCRoots, channels: tuple[str, ...] | None = None, provenance: Provenance = Provenance.LOGICAL
 ) -> tuple[GCDecision, ...]:
-    """Decide for every block whether it may be deleted.
+    """Decide for every placement of a block whether it may be removed.
 
     Args:
-        holdings: everything that may retain blocks.
+        roots: everything that may retain blocks.
         channels: the channels to collect; None for all.
         provenance: which references count.
 
     Returns:
         A decision per block of those channels, by channel and block number.
     """
-    chosen = sorted(holdings.states) if channels is None else list(channels)
-    held = {name: _held(name, holdings) for name in chosen}
+    chosen = sorted(roots.states) if channels is None else list(channels)
+    held = {name: _held(name, roots) for name in chosen}
     going = {
-        block.number for name in chosen for block in holdings.states[name].blocks if block.number not in held[name]
-    }
-    referred = _held_by_provenance(going, holdings, provenance)
-    return tuple(
-        GCDecision(channel=name, block=block, held_by=held[name].get(block.number) or referred.get(block.number))
+        PlacedBlock(name, block.number)
         for name in chosen
-        for block in sorted(holdings.states[name].blocks, key=lambda block: block.number)
+        for block in roots.states[name].blocks
+        if block.number not in held[name]
+    }
+    referred = _held_by_provenance(going, roots, provenance)
+    return tuple(
+        GCDecision(
+            channel=name,
+            block=block,
+            held_by=held[name].get(block.number) or referred.get(PlacedBlock(name, block.number)),
+        )
+        for name in chosen
+        for block in sorted(roots.states[name].blocks, key=lambda block: block.number)
     )
 
 
-def _held(name: str, holdings: GCRoots) -> dict[int, str]:
+def _held(name: str, roots: GCRoots) -> dict[int, str]:
     """Return why blocks of a channel are retained, by number, in time linear in its blocks for each distinct cursor."""
-    state = holdings.states[name]
+    state = roots.states[name]
     newest, blocks = state.latest_readable, state.blocks
-    held = {b.number: f"pinned by {', '.join(holdings.pins[b.number])}" for b in blocks if b.number in holdings.pins}
+    held = {b.number: f"pinned by {', '.join(roots.pins[b.number])}" for b in blocks if b.number in roots.pins}
 
     def hold(numbers: Iterable[int], reason: str) -> None:
         for number in numbers:
@@ -142,7 +163,7 @@ def _held(name: str, holdings: GCRoots) -> dict[int, str]:
     def read(cursor: int) -> tuple[int, ...]:
         return tuple(block.number for block in state.snapshot(cursor).blocks)
 
-    for consumer in holdings.consumers.get(name, ()):
+    for consumer in roots.consumers.get(name, ()):
         if not consumer.started:
             if consumer.beginning:
                 deltas = (block.number for block in blocks if isinstance(block.kind, Delta))
@@ -186,40 +207,44 @@ def _covered(blocks: Sequence[Block]) -> set[int]:
     return covered
 
 
-def _held_by_provenance(going: set[int], holdings: GCRoots, provenance: Provenance) -> dict[int, str]:
+_References = Mapping[PlacedBlock, list[tuple[PlacedBlock, str]]]
+"""What each block refers to, and how."""
+
+
+def _held_by_provenance(going: set[PlacedBlock], roots: GCRoots, provenance: Provenance) -> dict[PlacedBlock, str]:
     """Return why candidate blocks are retained: a retained block refers to them, directly or transitively."""
-    references = _physical(holdings) if provenance is Provenance.PHYSICAL else _logical(holdings)
-    held: dict[int, str] = {}
-    stays = [number for number in references if number not in going]
+    references = _physical(roots) if provenance is Provenance.PHYSICAL else _logical(roots)
+    held: dict[PlacedBlock, str] = {}
+    stays = [place for place in references if place not in going]
     while stays:
-        for number, reason in references.get(stays.pop(), ()):
-            if number in going and number not in held:
-                held[number] = reason
-                stays.append(number)
+        for place, reason in references.get(stays.pop(), ()):
+            if place in going and place not in held:
+                held[place] = reason
+                stays.append(place)
     return held
 
 
-def _physical(holdings: GCRoots) -> Mapping[int, list[tuple[int, str]]]:
+def _physical(roots: GCRoots) -> _References:
     """Return the blocks that each block was written from."""
-    references: dict[int, list[tuple[int, str]]] = {}
-    for read, made in sorted(holdings.physical):
-        references.setdefault(made, []).append((read, f"block {made} was computed from it"))
+    references: dict[PlacedBlock, list[tuple[PlacedBlock, str]]] = {}
+    for read, made in sorted(roots.physical):
+        references.setdefault(made, []).append((read, f"block {made.block} was computed from it"))
     return references
 
 
-def _logical(holdings: GCRoots) -> Mapping[int, list[tuple[int, str]]]:
+def _logical(roots: GCRoots) -> _References:
     """Return the bases of other channels that each base reflects."""
-    bases: dict[tuple[str, int], list[int]] = {}
-    for name, state in holdings.states.items():
+    bases: dict[tuple[str, int], list[PlacedBlock]] = {}
+    for name, state in roots.states.items():
         for block in state.blocks:
             if isinstance(block.kind, Base):
-                bases.setdefault((name, state.settled(block.end)), []).append(block.number)
-    references: dict[int, list[tuple[int, str]]] = {}
-    for item in holdings.logical:
+                bases.setdefault((name, state.settled(block.end)), []).append(PlacedBlock(name, block.number))
+    references: dict[PlacedBlock, list[tuple[PlacedBlock, str]]] = {}
+    for item in roots.logical:
         if item.of == item.channel:
             continue
         reason = f"the base of {item.of} at point {item.at} reflects it"
-        reflected = bases.get((item.channel, holdings.states[item.channel].settled(item.point)), ())
-        for made in bases.get((item.of, holdings.states[item.of].settled(item.at)), ()):
-            references.setdefault(made, []).extend((number, reason) for number in reflected)
+        reflected = bases.get((item.channel, roots.states[item.channel].settled(item.point)), ())
+        for made in bases.get((item.of, roots.states[item.of].settled(item.at)), ()):
+            references.setdefault(made, []).extend((place, reason) for place in reflected)
     return references

@@ -234,9 +234,9 @@ def mend(catalog: Catalog, storage: Storage, found: FsckReport) -> None:
                 storage.set_aside(name, damage.file)
             if damage.file == MANIFEST:
                 with catalog.writing() as tx:
-                    text = manifest_to_text(stored_blocks.manifest_of(tx, name.number))
+                    text = manifest_to_text(stored_blocks.manifest_of(tx, each.block.channel, name.number))
                     storage.seal(name, text)
-                    stored_blocks.set_manifest(tx, name.number, digest(text))
+                    stored_blocks.set_manifest(tx, each.block.channel, name.number, digest(text))
     lost = {each.block.written.name for each in found.damaged if each.is_lost}
     storage.mark_committed(block.written.name for block in found.unmarked if block.written.name not in lost)
 
@@ -256,8 +256,8 @@ def drop_blocks(catalog: Catalog, lost: Mapping[str, Sequence[int]]) -> None:
         lost: the numbers of the blocks, by channel.
     """
     with catalog.writing() as tx:
-        for numbers in lost.values():
-            channel_store.mark_for_deletion(tx, numbers)
+        for channel, numbers in lost.items():
+            channel_store.remove_blocks(tx, channel, numbers)
         for channel, state in channel_store.channel_states(tx, lost).items():
             for name, reader in registry.readers(tx, channel).items():
                 if reader.started and not _goes_on(state, reader.cursor(channel), reader.task):

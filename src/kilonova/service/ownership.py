@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from kilonova.catalog import tables
-from kilonova.catalog.channel_store import LIVE
 from kilonova.catalog.database import Catalog
 from kilonova.errors import CatalogError, StorageFailed
 from kilonova.warehouse.storage import Storage
@@ -97,7 +96,9 @@ def verify(catalog: Catalog, storage: Storage) -> None:
     """
     with catalog.reading() as tx:
         identity = tx.identity()
-        known = tx.connection.execute(select(tables.block.c.id).where(tables.block.c.state == LIVE).limit(1)).first()
+        known = tx.connection.execute(
+            select(tables.placement.c.block_id).where(tables.placement.c.live).limit(1)
+        ).first()
     owner = owner_of(storage)
     if owner is None:
         if known is None:

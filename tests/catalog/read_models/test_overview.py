@@ -156,12 +156,9 @@ class History:
     def collect(self) -> None:
         provenance = self.chance.choice(list(Provenance))
         with self.catalog.writing() as tx:
-            gone = [
-                each.block.number
-                for each in decide_collection(gc_roots.gc_roots(tx, provenance), None, provenance)
-                if each.goes
-            ]
-            channel_store.mark_for_deletion(tx, gone)
+            for each in decide_collection(gc_roots.gc_roots(tx, provenance), None, provenance):
+                if each.goes:
+                    channel_store.remove_blocks(tx, each.channel, [each.block.number])
 
     def pause(self) -> None:
         with self.catalog.writing() as tx:

@@ -47,7 +47,7 @@ def test_inputs_of_a_run_are_listed_block_by_block(catalog: Catalog, clock: Cloc
             outputs=[an_output(name, points[name], blocks[name]) for name in points],
             advances=(),
         )
-        channel_store.mark_for_deletion(tx, [base])
+        channel_store.remove_blocks(tx, "clicks", [base])
         found = port_reads(tx, runs.find_run(tx, run))
         kinds = {made.channel: made.kind for made in runs.outputs(tx, [run])}
         assert runs.run_holdings(tx, run) == runs.RunHoldings(reserved={}, tasks=(), blocks=())

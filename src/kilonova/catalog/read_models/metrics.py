@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from sqlalchemy import Column, func, select
 
 from kilonova.catalog import tables
-from kilonova.catalog.channel_store import LIVE
 from kilonova.catalog.database import Transaction
 from kilonova.model.channel import PointState
 
@@ -41,11 +40,12 @@ def catalog_metrics(tx: Transaction) -> CatalogMetrics:
         query = select(state.label("state"), func.count().label("times")).group_by(state)
         return {row.state: row.times for row in tx.connection.execute(query)}
 
-    block, channel, point = tables.block, tables.channel, tables.point
+    block, place, channel, point = tables.block, tables.placement, tables.channel, tables.point
     live = tx.connection.execute(
         select(channel.c.name, func.sum(block.c.rows).label("rows"), func.sum(block.c.bytes).label("bytes"))
-        .join(block, block.c.channel_id == channel.c.id)
-        .where(block.c.state == LIVE)
+        .join(place, place.c.channel_id == channel.c.id)
+        .join(block, block.c.id == place.c.block_id)
+        .where(place.c.live)
         .group_by(channel.c.name)
     ).all()
     last = (  # by the primary key of points: one row is read per channel

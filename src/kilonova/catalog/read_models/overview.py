@@ -9,7 +9,6 @@ from datetime import datetime
 from sqlalchemy import CTE, and_, exists, func, or_, select
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.channel_store import LIVE
 from kilonova.catalog.database import Transaction
 from kilonova.model.channel import PointState
 from kilonova.model.progress import RunProgress
@@ -248,30 +247,31 @@ def _channels(tx: Transaction) -> dict[str, ChannelSummary]:
 
 def _sizes(tx: Transaction) -> dict[int, tuple[int, int]]:
     """Return the rows and bytes of the readable live blocks from the newest base on, by channel."""
-    block, newest = tables.block, _newest()
+    block, place, newest = tables.block, tables.placement, _newest()
     base = (
-        select(block.c.channel_id, func.max(block.c.end).label("end"))
-        .join(newest, newest.c.id == block.c.channel_id)
-        .where(block.c.state == LIVE, block.c.start.is_(None), block.c.end <= newest.c.number)
-        .group_by(block.c.channel_id)
+        select(place.c.channel_id, func.max(place.c.end).label("end"))
+        .join(newest, newest.c.id == place.c.channel_id)
+        .where(place.c.live, place.c.start.is_(None), place.c.end <= newest.c.number)
+        .group_by(place.c.channel_id)
         .subquery("base")
     )
     shown = select(newest.c.id, newest.c.number, base.c.end).outerjoin(base, base.c.channel_id == newest.c.id)
     bounds = shown.cte("bounds").prefix_with("MATERIALIZED")
     rows = tx.connection.execute(
-        select(block.c.channel_id, func.sum(block.c.rows).label("rows"), func.sum(block.c.bytes).label("bytes"))
-        .outerjoin(bounds, bounds.c.id == block.c.channel_id)  # an outer join, so that SQLite reads the blocks in order
+        select(place.c.channel_id, func.sum(block.c.rows).label("rows"), func.sum(block.c.bytes).label("bytes"))
+        .join(block, block.c.id == place.c.block_id)
+        .outerjoin(bounds, bounds.c.id == place.c.channel_id)  # an outer join, so that SQLite reads the blocks in order
         .where(
-            block.c.state == LIVE,
-            block.c.merged_into.is_(None),
-            block.c.end <= bounds.c.number,
+            place.c.live,
+            place.c.merged_into.is_(None),
+            place.c.end <= bounds.c.number,
             or_(
                 bounds.c.end.is_(None),
-                block.c.start >= bounds.c.end,
-                and_(block.c.start.is_(None), block.c.end == bounds.c.end),
+                place.c.start >= bounds.c.end,
+                and_(place.c.start.is_(None), place.c.end == bounds.c.end),
             ),
         )
-        .group_by(block.c.channel_id)
+        .group_by(place.c.channel_id)
     )
     return {row.channel_id: (int(row.rows), int(row.bytes)) for row in rows}
 

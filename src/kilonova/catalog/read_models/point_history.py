@@ -15,15 +15,13 @@ from typing import Any
 from sqlalchemy import Row, Select, Text, cast, func, or_, select
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.channel_store import DOOMED, GONE, LIVE, WRITING, channel_id
+from kilonova.catalog.channel_store import WRITING, channel_id, placed_by
 from kilonova.catalog.database import Transaction
 from kilonova.model.block import Base, Delta, Kind
 from kilonova.model.channel import PointState
 from kilonova.model.encoding import describe_encoding, net_rows
 from kilonova.model.run import RunKind
 from kilonova.model.version import Version
-
-_WORDS = {LIVE: "live", WRITING: "being written", DOOMED: "collected", GONE: "collected"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +126,15 @@ def _point_record(point: Row[Any], made: Sequence[Row[Any]], writing: Iterable[B
 
 def _made(tx: Transaction, channel: int, points: Sequence[int]) -> dict[int, list[Row[Any]]]:
     """Return the outputs of runs, by point, with the blocks that they published."""
-    output, block = tables.run_output, tables.block
+    output, block, place = tables.run_output, tables.block, tables.placement
     query: Select[Any] = (
         select(
             *(output.c.point, output.c.run_id, output.c.task, output.c.reason, tables.run.c.kind),
-            *(block.c.id, block.c.state, block.c.start, block.c.end, block.c.encoding),
+            *(block.c.id, place.c.live, place.c.start, place.c.end, block.c.encoding),
             *(block.c.rows, block.c.bytes, block.c.files, block.c.removals),
         )
         .join(tables.run, tables.run.c.id == output.c.run_id)
+        .outerjoin(place, placed_by(output))
         .outerjoin(block, block.c.id == output.c.block_id)
         .where(output.c.channel_id == channel, output.c.point.in_(points))
         .order_by(output.c.run_id)
@@ -151,7 +150,7 @@ def _block_record(row: Row[Any]) -> BlockRecord:
     return BlockRecord(
         number=row.id,
         kind=Base(row.end) if row.start is None else Delta(row.start, row.end),
-        state=_WORDS[row.state],
+        state="live" if row.live else "collected",
         encoding=describe_encoding(encoding),
         rows=row.rows,
         bytes=row.bytes,
@@ -169,7 +168,7 @@ def _writing(tx: Transaction, channel: int, points: Iterable[Row[Any]]) -> dict[
     block = tables.block
     rows = tx.connection.execute(
         select(block.c.id, block.c.run_id)
-        .where(block.c.channel_id == channel, block.c.state == WRITING, block.c.run_id.in_(kinds))
+        .where(block.c.target_id == channel, block.c.state == WRITING, block.c.run_id.in_(kinds))
         .order_by(block.c.id)
     )
     found: dict[int, list[BlockRecord]] = {}
@@ -177,7 +176,7 @@ def _writing(tx: Transaction, channel: int, points: Iterable[Row[Any]]) -> dict[
         record = BlockRecord(
             number=row.id,
             kind=None,
-            state=_WORDS[WRITING],
+            state="being written",
             encoding="",
             rows=None,
             bytes=None,
@@ -197,11 +196,9 @@ def first_retained(tx: Transaction, channel: str) -> int:
     Raises:
         NotFound: there is no such channel.
     """
-    block = tables.block
-    begins = or_(block.c.start.is_(None), block.c.start == 0)
-    query = select(func.min(block.c.end)).where(
-        block.c.channel_id == channel_id(tx, channel), block.c.state == LIVE, begins
-    )
+    place = tables.placement.c
+    begins = or_(place.start.is_(None), place.start == 0)
+    query = select(func.min(place.end)).where(place.channel_id == channel_id(tx, channel), place.live, begins)
     return tx.connection.execute(query).scalar() or 0
 
 
@@ -215,12 +212,13 @@ def size_at(tx: Transaction, channel: str, point: int) -> tuple[int | None, int]
     Raises:
         NotFound: there is no such channel.
     """
-    output, block = tables.run_output, tables.block
+    output, block, place = tables.run_output, tables.block, tables.placement
     here = (output.c.channel_id == channel_id(tx, channel), output.c.point <= point)
     base = tx.connection.execute(
         select(output.c.point, block.c.rows, block.c.bytes)
+        .join(place, placed_by(output))
         .join(block, block.c.id == output.c.block_id)
-        .where(*here, block.c.start.is_(None))
+        .where(*here, place.c.start.is_(None))
         .order_by(output.c.point.desc(), output.c.run_id.desc())
         .limit(1)
     ).first()
@@ -231,9 +229,10 @@ def size_at(tx: Transaction, channel: str, point: int) -> tuple[int | None, int]
             *(func.sum(column).label(column.name) for column in (block.c.rows, block.c.bytes, block.c.removals)),
             (func.count() == func.count(block.c.removals)).label("counted"),
         )
+        .join(place, placed_by(output))
         .join(block, block.c.id == output.c.block_id)
         .join(tables.run, tables.run.c.id == output.c.run_id)
-        .where(*here, block.c.start.is_not(None), output.c.point > (0 if base is None else base.point))
+        .where(*here, place.c.start.is_not(None), output.c.point > (0 if base is None else base.point))
         .where(tables.run.c.kind != RunKind.COMPACTION.value)
         .group_by(encoding)
     )

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Result, select
 
 from kilonova.catalog import tables
-from kilonova.catalog.channel_store import LIVE, kind_from
+from kilonova.catalog.channel_store import kind_from, placed_by
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.runs import inputs
 from kilonova.model.block import Kind
@@ -63,26 +63,27 @@ def port_reads(tx: Transaction, run: Run) -> list[PortRead]:
     read = [item for _, item in inputs(tx, [run.number])]
     if not read:
         return []
-    modes, block, given = _modes(tx, run), tables.block, tables.run_input_block
+    modes, block, place, given = _modes(tx, run), tables.block, tables.placement, tables.run_input_block
     rows: Result[Any] = tx.connection.execute(
         select(
             given.c.task,
             tables.channel.c.name,
             block.c.id,
-            block.c.start,
-            block.c.end,
-            block.c.state,
+            place.c.start,
+            place.c.end,
+            place.c.live,
             block.c.rows,
             block.c.bytes,
         )
         .join(block, block.c.id == given.c.block_id)
-        .join(tables.channel, tables.channel.c.id == block.c.channel_id)
+        .join(place, placed_by(given))
+        .join(tables.channel, tables.channel.c.id == given.c.channel_id)
         .where(given.c.run_id == run.number)
         .order_by(block.c.id)
     )
     blocks: dict[tuple[str, str], list[BlockRead]] = {}
     for row in rows:
-        piece = BlockRead(number=row.id, kind=kind_from(row), rows=row.rows, bytes=row.bytes, live=row.state == LIVE)
+        piece = BlockRead(number=row.id, kind=kind_from(row), rows=row.rows, bytes=row.bytes, live=row.live)
         blocks.setdefault((row.task, row.name), []).append(piece)
     places = {task: place for place, task in enumerate(run.tasks)}
     found = [

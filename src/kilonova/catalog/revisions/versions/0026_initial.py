@@ -157,11 +157,9 @@ def upgrade() -> None:
     op.create_table(
         "block",
         sa.Column("id", number, autoincrement=True, nullable=False),
-        sa.Column("channel_id", number, nullable=True),
+        sa.Column("target_id", number, nullable=True),
         sa.Column("run_id", number, nullable=False),
         sa.Column("state", sa.String(), nullable=False),
-        sa.Column("start", sa.Integer(), nullable=True),
-        sa.Column("end", sa.Integer(), nullable=True),
         sa.Column("schema", optional_json, nullable=True),
         sa.Column("encoding", optional_json, nullable=True),
         sa.Column("columns", optional_json, nullable=True),
@@ -173,11 +171,9 @@ def upgrade() -> None:
         sa.Column("external", optional_json, nullable=True),
         sa.Column("suffix", sa.String(), nullable=True),
         sa.Column("stored", optional_json, nullable=True),
-        sa.Column("manifest", sa.String(), nullable=True),
-        sa.Column("merged_into", sa.Integer(), nullable=True),
         sa.Column("verified", tables.UtcTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(
-            ["channel_id"],
+            ["target_id"],
             ["channel.id"],
         ),
         sa.ForeignKeyConstraint(
@@ -186,9 +182,30 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id"),
     )
-    op.create_index("block_by_channel", "block", ["channel_id", "state"], unique=False)
     op.create_index(op.f("ix_block_run_id"), "block", ["run_id"], unique=False)
     op.create_index(op.f("ix_block_state"), "block", ["state"], unique=False)
+    op.create_table(
+        "placement",
+        sa.Column("channel_id", number, nullable=False),
+        sa.Column("block_id", number, nullable=False),
+        sa.Column("start", sa.Integer(), nullable=True),
+        sa.Column("end", sa.Integer(), nullable=False),
+        sa.Column("live", sa.Boolean(), nullable=False),
+        sa.Column("stamp", sa.String(), nullable=False),
+        sa.Column("manifest", sa.String(), nullable=True),
+        sa.Column("merged_into", sa.Integer(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["block_id"],
+            ["block.id"],
+        ),
+        sa.ForeignKeyConstraint(
+            ["channel_id"],
+            ["channel.id"],
+        ),
+        sa.PrimaryKeyConstraint("channel_id", "block_id"),
+    )
+    op.create_index("placement_by_channel", "placement", ["channel_id", "live"], unique=False)
+    op.create_index(op.f("ix_placement_block_id"), "placement", ["block_id"], unique=False)
     op.create_table(
         "claim",
         sa.Column("task_id", number, nullable=False),
@@ -386,16 +403,21 @@ def upgrade() -> None:
         "run_input_block",
         sa.Column("run_id", number, nullable=False),
         sa.Column("task", sa.String(), nullable=False),
+        sa.Column("channel_id", number, nullable=False),
         sa.Column("block_id", number, nullable=False),
         sa.ForeignKeyConstraint(
             ["block_id"],
             ["block.id"],
         ),
         sa.ForeignKeyConstraint(
+            ["channel_id"],
+            ["channel.id"],
+        ),
+        sa.ForeignKeyConstraint(
             ["run_id"],
             ["run.id"],
         ),
-        sa.PrimaryKeyConstraint("run_id", "task", "block_id"),
+        sa.PrimaryKeyConstraint("run_id", "task", "channel_id", "block_id"),
     )
     op.create_index(op.f("ix_run_input_block_block_id"), "run_input_block", ["block_id"], unique=False)
     op.create_table(
