@@ -52,7 +52,7 @@ def measure(scale: Scale) -> list[Report]:
                 f"{method}, {count}": {"seconds": [round(time, 3)], "core seconds": [round(cpu, 3)]}
                 for (method, count), (time, cpu) in taken.items()
             },
-            note="Merged copies do once what they have in common, and copy its blocks; each has a run of its own.",
+            note="Merged copies do once what they have in common, and share its blocks; each has a run of its own.",
             panels=2,
             draw=_drawn(taken, copies),
         )

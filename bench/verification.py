@@ -21,11 +21,12 @@ from kilonova.catalog.database import Catalog
 from kilonova.catalog.manifest import Manifest, digest, manifest_to_text
 from kilonova.model.block import Block, BlockName, Delta, Statistics, StoredFile
 from kilonova.model.channel import Channel
+from kilonova.model.damage import manifest_file, marker_file
 from kilonova.model.encoding import Append
 from kilonova.model.schema import Schema
 from kilonova.model.version import Version
 from kilonova.service.fsck import verify
-from kilonova.warehouse.storage import COMMITTED, Storage
+from kilonova.warehouse.storage import Storage
 
 SCHEMA = Schema.of(("id", "bigint"), ("note", "string"))
 SIZE = 4096
@@ -66,8 +67,8 @@ def fill(catalog: Catalog, root: Path, count: int) -> None:
                 Manifest(catalog="bench", channel="logs", task=None, run=1, point=point, version=version, block=block)
             )
             (place / file.name).write_bytes(content)
-            (place / "_block.json").write_text(text)
-            (place / COMMITTED).touch()
+            (place / (manifest := manifest_file(digest(text)))).write_text(text)
+            (place / str(marker_file(manifest))).touch()
             blocks.append(replace(block, manifest=digest(text)))
             rows.append(
                 {

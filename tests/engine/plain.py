@@ -1,7 +1,8 @@
 """A workflow on plain files: the engine's frame with everything but Spark, step by step.
 
 `source` is an append channel; the task `copied` takes over what is new in it, and the task `counted` writes how
-many rows there are, in the same run. Rows are integers; a block is a directory of two JSON files.
+many rows there are, in the same run. `mirror` shares blocks of `source`. Rows are integers; a block is a directory of
+two JSON files.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import assert_never
@@ -175,7 +176,7 @@ class MortalStorage(Storage):
 def declare(catalog: Catalog) -> None:
     """Register the workflow."""
     with catalog.writing() as tx:
-        for name in ("source", "copied", "counted"):
+        for name in ("source", "copied", "counted", "mirror"):
             watch = WatchedDirectory(location="inbox", settle_time=0) if name == "source" else None
             registry.add_channels(tx, [Channel(name=name, schema=SCHEMA, encoding=Append(), watch=watch)], "w")
         registry.put_task(tx, COPIED, "w")
@@ -205,7 +206,27 @@ class Process:
     def end(self) -> None:
         self.catalog.close()
 
-    def ingest(self, *rows: int) -> None:
+    def share(self, *rows: int) -> None:
+        """Ingest rows, and let another run publish their block in `mirror` before the ingest is committed."""
+
+        def mirrored(block: Block) -> None:
+            def prepare(tx: Transaction) -> RunPlan[None] | None:
+                if set(rows) & set(self.relation("mirror", tx)):  # it was committed before a crash
+                    return None
+                return RunPlan(kind=RunKind.INGEST, tasks=(), writes=("mirror",), pins=(), plan=None)
+
+            def work(begun: ActiveRun[None]) -> RunResults:
+                assert begun.share_blocks([block.number])
+                point = begun.points["mirror"]
+                placed = replace(block, kind=Delta(point - 1, point))
+                version = Version.source("mirror", point)
+                return RunResults(inputs=(), outputs=(_output("mirror", point, placed, version, None),), advances=())
+
+            execute_run(self.environment, prepare, work)
+
+        self.ingest(*rows, meanwhile=mirrored)
+
+    def ingest(self, *rows: int, meanwhile: Callable[[Block], None] = lambda block: None) -> None:
         def prepare(tx: Transaction) -> RunPlan[ChannelState]:
             channel_state = channel_store.channel_state(tx, "source")
             pins = tuple(block.number for block in channel_state.snapshot(channel_state.latest_readable).blocks)
@@ -214,6 +235,7 @@ class Process:
         def work(begun: ActiveRun[ChannelState]) -> RunResults:
             point = begun.points["source"]
             block = self._write(begun, "source", Delta(point - 1, point), list(rows))
+            meanwhile(block)
             version = Version.source("source", point)
             return RunResults(inputs=(), outputs=(_output("source", point, block, version, None),), advances=())
 
@@ -350,8 +372,8 @@ class Process:
             case _:
                 assert_never(reading)
 
-    def relation(self, channel: str) -> list[int]:
-        with self.catalog.reading() as tx:
+    def relation(self, channel: str, tx: Transaction | None = None) -> list[int]:
+        with nullcontext(tx) if tx is not None else self.catalog.reading() as tx:
             channel_state = channel_store.channel_state(tx, channel)
         return sorted(self.rows(channel_state.snapshot(channel_state.latest_readable)).elements())
 

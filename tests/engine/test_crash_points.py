@@ -33,6 +33,16 @@ def ingest(*rows: int) -> Operation:
     return operation
 
 
+def share(*rows: int) -> Operation:
+    """Ingest rows, whose block another run shares."""
+
+    def operation(process: Process) -> None:
+        if not set(rows) & set(process.relation("source")):
+            process.share(*rows)
+
+    return operation
+
+
 def run(process: Process) -> None:
     process.run()
 
@@ -79,6 +89,12 @@ SCENARIOS: dict[str, tuple[list[Operation], list[Operation], list[int]]] = {
 }
 
 
+SHARING: dict[str, tuple[list[Operation], list[Operation], list[int]]] = {
+    "share": ([ingest(1)], [share(2, 3), run, share(4), compact("source"), collect], [1, 2, 3, 4]),
+}
+"""Scenarios in which two runs go on at once, of which only one may be struck."""
+
+
 class World:
     """A database and a folder that can be set back to a scenario's beginning."""
 
@@ -119,11 +135,13 @@ def check_end(process: Process, expected: list[int]) -> None:
     process.check()
     process.check_clean()
     assert process.relation("source") == process.relation("copied") == expected
+    mirrored = process.relation("mirror")
+    assert mirrored == sorted({*mirrored} & {*expected}), "a block was shared twice, or is not that of the source"
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", SCENARIOS | SHARING)
 def test_a_crash_at_any_step_loses_nothing_and_leaves_nothing(world: World, scenario: str) -> None:
-    before, operations, expected = SCENARIOS[scenario]
+    before, operations, expected = (SCENARIOS | SHARING)[scenario]
     for moment in itertools.count(SEED % STRIDE, STRIDE):
         clock = world.begin(before)
         fuse = Fuse(moment)

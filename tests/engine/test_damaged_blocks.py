@@ -14,6 +14,7 @@ from kilonova.catalog.manifest import manifest_from_text
 from kilonova.cli.main import main
 from kilonova.errors import BlockDamaged
 from kilonova.model.block import BlockName
+from kilonova.model.damage import marker_file
 from kilonova.schedule.repair import RepairMethod
 from kilonova.service.project import Project
 from tests.frames import bag_of
@@ -31,11 +32,13 @@ def test_damaged_blocks_are_neither_read_nor_compacted(project: Project) -> None
     with project.catalog.reading() as tx:
         first, second = channel_store.channel_state(tx, "orders").blocks
     for block in (first, second):
-        text = storage.manifest(block.name)
+        files = storage.found(block.name) or {}
+        [file] = [name for name in files if marker_file(name)]
+        text = storage.manifest(block.name, file)
         assert text is not None
         found = manifest_from_text(text)
         assert (found.block, found.channel, found.point) == (block, "orders", block.end)
-        assert storage.is_committed(block.name)
+        assert marker_file(file) in files
         assert block.stored is not None
         assert [file.rows for file in block.stored] == [3]
     place = Path(storage.path(second.name).removeprefix("file://"))
@@ -66,7 +69,7 @@ def test_blocks_of_older_releases_are_read_verified_and_compacted(project: Proje
         channel_store.mark_changed(tx, [channel_store.channel_id(tx, "orders")])
     for block in (first, second):
         place = Path(storage.path(block.name).removeprefix("file://"))
-        (place / "_block.json").unlink()
+        next(place.glob("_block_*.json")).unlink()
         place.rename(place.with_name(f"block_{block.number}"))
     assert project.fsck(checksums=True).is_whole
     assert bag_of(project.read("orders")) == {(0,): 1, (1,): 1}

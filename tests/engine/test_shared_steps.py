@@ -15,7 +15,7 @@ from kilonova.catalog.firings import Claim
 from kilonova.engine.run_request import shared_reads
 from kilonova.engine.shared_steps import Blocks, SharedSteps, StepOutput
 from kilonova.errors import TaskFailed
-from kilonova.model.block import Base, Block, BlockName, Delta, Statistics
+from kilonova.model.block import Base, Block, Delta, Statistics
 from kilonova.model.channel import Channel
 from kilonova.model.check import Unique
 from kilonova.model.encoding import Append, Upsert
@@ -57,7 +57,7 @@ def a_snapshot(*numbers: int, at: int = 1) -> SnapshotRead:
     )
 
 
-TARGET = StepOutput(channel=Channel(name="out", schema=SCHEMA, encoding=Append()), anew=True, empty=False)
+TARGET = StepOutput(channel=Channel(name="out", schema=SCHEMA, encoding=Append()), rewritten=True, empty=False)
 
 
 def test_steps_are_the_same_if_they_do_the_same_to_the_same() -> None:
@@ -92,12 +92,16 @@ def keyed(*checks: Unique) -> Channel:
 @pytest.mark.parametrize(
     ("target", "free"),
     [
-        (StepOutput(channel=keyed(), anew=True, empty=False), True),
-        (StepOutput(channel=keyed(), anew=False, empty=True), True),
-        (StepOutput(channel=keyed(), anew=False, empty=False), False),
-        (StepOutput(channel=TARGET.channel, anew=False, empty=False), True),
+        (StepOutput(channel=keyed(), rewritten=True, empty=False), True),
+        (StepOutput(channel=keyed(), rewritten=False, empty=True), True),
+        (StepOutput(channel=keyed(), rewritten=False, empty=False), False),
+        (StepOutput(channel=TARGET.channel, rewritten=False, empty=False), True),
         (
-            StepOutput(channel=replace(TARGET.channel, checks=(Unique(("id",)),)), anew=False, empty=False),
+            StepOutput(channel=replace(TARGET.channel, checks=(Unique(("id",)),)), rewritten=False, empty=False),
+            False,
+        ),
+        (
+            StepOutput(channel=replace(TARGET.channel, several_writers=True), rewritten=False, empty=False),
             False,
         ),
     ],
@@ -107,11 +111,11 @@ def test_what_depends_on_what_was_there_before_is_not_shared(target: StepOutput,
     assert (SharedSteps().name(VARIANT, [a_snapshot(1)], [target]) is not None) is free
 
 
-def copied(blocks: Blocks) -> Blocks:
-    return tuple(None if block is None else replace(block, number=block.number + 100) for block in blocks)
+def placed(blocks: Blocks) -> Blocks:
+    return tuple(None if block is None else replace(block, kind=Base(9)) for block in blocks)
 
 
-def test_one_does_it_and_the_others_copy() -> None:
+def test_one_does_it_and_the_others_share_its_blocks() -> None:
     shared_steps, began, go_on = SharedSteps(), threading.Event(), threading.Event()
 
     def slowly() -> Blocks:
@@ -120,13 +124,13 @@ def test_one_does_it_and_the_others_copy() -> None:
         return a_block(7), None
 
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(shared_steps.done, "step", slowly, copied)
+        first = pool.submit(shared_steps.done, "step", slowly, placed)
         began.wait()
-        second = pool.submit(shared_steps.done, "step", pytest.fail, copied)
+        second = pool.submit(shared_steps.done, "step", pytest.fail, placed)
         go_on.set()
         assert first.result() == ((a_block(7), None), False)
-        assert second.result() == ((a_block(107), None), True)
-    reads = [shared_steps.name(VARIANT, [a_snapshot(number)], [TARGET]) for number in (7, 107, 8)]
+        assert second.result() == ((a_block(7, 9), None), True)
+    reads = [shared_steps.name(VARIANT, [a_snapshot(block, at=at)], [TARGET]) for block, at in ((7, 1), (7, 9), (8, 1))]
     assert reads[0] == reads[1] != reads[2]
 
 
@@ -137,9 +141,9 @@ def test_what_another_run_could_not_do_is_done_by_oneself() -> None:
         raise TaskFailed("no luck")
 
     with pytest.raises(TaskFailed):
-        shared_steps.done("step", fail, copied)
-    assert shared_steps.done("step", lambda: (a_block(1),), copied) == ((a_block(1),), False)
-    assert shared_steps.done("other", lambda: (a_block(2),), copied) == ((a_block(2),), False)
+        shared_steps.done("step", fail, placed)
+    assert shared_steps.done("step", lambda: (a_block(1),), placed) == ((a_block(1),), False)
+    assert shared_steps.done("other", lambda: (a_block(2),), placed) == ((a_block(2),), False)
     assert shared_steps.done("other", lambda: (a_block(3),), lambda blocks: None) == ((a_block(3),), False)
 
 
@@ -202,8 +206,16 @@ def test_copies_of_a_workflowette_do_once_what_they_have_in_common(project: Proj
         assert [
             made.channel for made in recompute(project) if count_differences(project.read(made.channel), made.rows)
         ] == []
-    assert len({each.block for each in made}) == len(made)
+        with project.catalog.reading() as tx:
+            states = channel_store.channel_states(tx)
+        for channel in ("per_site", "sites", "known"):
+            blocks = [states[f"{name}__{channel}"].blocks[-1] for name in ("one", "two", "three")]
+            assert len({block.number for block in blocks}) == 1
+            assert {block.end for block in blocks} == {batch + 1}
+    found = project.fsck(checksums=True)
+    assert (found.damaged, found.unmarked) == ((), ())
     project.collect_garbage()
+    assert project.fsck(checksums=True).is_whole
     assert [sorted(project.rows(f"{name}__known")[1]) for name in ("one", "two")] == [
         sorted(project.rows("three__known")[1])
     ] * 2
@@ -229,16 +241,3 @@ def test_what_several_definitions_read_is_kept_and_what_one_reads_is_not(project
         assert shared_reads(tx, [parts["one"], parts["two"]]) == ()
         assert shared_reads(tx, [parts["one"], parts["three"]]) == (whole,)
         assert shared_reads(tx, [parts["three"]]) == ()
-
-
-def test_a_copy_of_blocks_that_have_gone_is_refused(project: Project) -> None:
-    workflow = kn.Workflow("plain")
-    workflow.channel("articles", "id bigint, site string")
-    project.apply(workflow)
-    project.ingest("articles", project.warehouse.spark.createDataFrame([(1, "a")], "id long, site string"))
-    with project.catalog.reading() as tx:
-        [block] = channel_store.channel_state(tx, "articles").blocks
-    expected = replace(block, number=98, suffix="a", kind=Delta(3, 4), manifest=None)
-    assert project.warehouse.copied(block, BlockName(98, "a"), Delta(3, 4)) == expected
-    project.warehouse.delete([block.name])
-    assert project.warehouse.copied(block, BlockName(99, "a"), block.kind) is None

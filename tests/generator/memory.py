@@ -11,7 +11,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, assert_never
@@ -78,7 +77,7 @@ class Memory:
     def seal(self, block: BlockName, manifest: str) -> None:
         pass
 
-    def mark_committed(self, blocks: Iterable[BlockName]) -> None:
+    def mark_committed(self, placements: Iterable[tuple[BlockName, str]]) -> None:
         pass
 
     def keep_log(self, run: int, day: date, text: str) -> None:
@@ -387,12 +386,6 @@ class Memory:
 
     def register(self, external: External, plan: WritePlan) -> Block | None:
         raise NotImplementedError(f"no files of the format {external.format} are read here")
-
-    def copied(self, block: Block, name: BlockName, kind: Kind) -> Block | None:
-        if block.name not in self.stored:
-            return None
-        self.stored[name] = self.stored[block.name]
-        return replace(block, number=name.number, suffix=name.suffix, kind=kind)
 
     def verify(self, snapshot: SnapshotRead, checks: tuple[Check, ...]) -> None:
         assert snapshot.schema is not None

@@ -177,6 +177,18 @@ def test_a_base_at_a_cancelled_repetition_counts_as_one_at_the_point_before() ->
     assert verdicts[2].held_by == "the base of d at point 1 reflects it"
 
 
+def test_a_block_in_two_channels_is_decided_about_in_each() -> None:
+    both = holdings(NOVA, a_channel_state("d", "F", a_block(3, Delta(0, 1))))
+    assert {verdict.place for verdict in decide_collection(both) if verdict.goes} == {
+        PlacedBlock("c", number) for number in (1, 2, 3, 4)
+    }
+    of_it = replace(both, physical=frozenset({(PlacedBlock("c", 3), PlacedBlock("d", 3))}))
+    verdicts = decide_collection(of_it, provenance=Provenance.PHYSICAL)
+    assert {verdict.place for verdict in verdicts if verdict.goes} == {PlacedBlock("c", n) for n in (1, 2, 4)}
+    pinned = decide_collection(replace(both, pins={3: ("a reader",)}))
+    assert {verdict.place for verdict in pinned if verdict.goes} == {PlacedBlock("c", n) for n in (1, 2, 4)}
+
+
 # Logic evolution, Figure 4 and A.2: place urls p, crawled pages c, extraction output e. The paper's snapshots
 # 0, 1, 2 are our points 1, 2, 3.
 

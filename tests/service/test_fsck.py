@@ -20,17 +20,18 @@ from kilonova.engine.run_events import no_listener
 from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunPlan, RunResults, execute_run
 from kilonova.errors import NotFound
 from kilonova.model.block import BlockName, Delta, Statistics
-from kilonova.model.damage import MANIFEST
 from kilonova.model.event import EventKind
 from kilonova.model.run import RunKind
 from kilonova.schedule.repair import RepairMethod
 from kilonova.service.fsck import FsckReport, mend, verify, verify_some
-from kilonova.warehouse.storage import COMMITTED, Storage
+from kilonova.warehouse.storage import Storage
 from tests.catalog.building import a_block, an_output, with_channels
 from tests.databases import Clock
 from tests.seeds import SEED
 
 CHANNELS = ("clicks", "users", "pages")
+
+MANIFESTS = "_block_*.json"
 
 
 def publish(catalog: Catalog, storage: Storage, channel: str, *sizes: int) -> None:
@@ -142,13 +143,13 @@ def flip_bit(root: Path, chance: random.Random) -> set[str]:
 
 def flip_bit_of_manifest(root: Path, chance: random.Random) -> set[str]:
     place = pick(root, chance, files=False)
-    flip(place / MANIFEST, chance)
+    flip(next(place.glob(MANIFESTS)), chance)
     return {place.name}
 
 
 def delete_manifest(root: Path, chance: random.Random) -> set[str]:
     place = pick(root, chance, files=False)
-    (place / MANIFEST).unlink()
+    next(place.glob(MANIFESTS)).unlink()
     return {place.name}
 
 
@@ -216,15 +217,16 @@ def test_what_stands_beside_rows_is_mended(tmp_path: Path) -> None:
             root_of(storage) / block.name.directory for block in channel_store.channel_state(tx, "pages").blocks
         )
     (root_of(storage) / BlockName(99, "abc").directory).mkdir()
-    (one / MANIFEST).unlink()
-    (one / COMMITTED).unlink()
-    (other / MANIFEST).write_text("{}")
+    [lost], [changed] = one.glob(MANIFESTS), other.glob(MANIFESTS)
+    lost.unlink()
+    next(one.glob("_committed_*")).unlink()
+    changed.write_text("{}")
     (other / "added.parquet").write_text("not mine")
 
     found = verify(catalog, storage, checksums=True)
     assert [[str(damage) for damage in each.damages] for each in found.damaged] == [
-        ["the file _block.json is missing"],
-        ["the file added.parquet is foreign", "the file _block.json is of another content"],
+        [f"the file {lost.name} is missing"],
+        ["the file added.parquet is foreign", f"the file {changed.name} is of another content"],
     ]
     assert not any(each.is_lost for each in found.damaged)
     assert [each.method for each in found.remedies] == [RepairMethod.MEND]

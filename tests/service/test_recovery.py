@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,20 +16,21 @@ from pyspark.sql import SparkSession
 import kilonova as kn
 from kilonova.catalog import channel_store, runs
 from kilonova.catalog.database import Catalog, Transaction
-from kilonova.catalog.manifest import Manifest, manifest_to_text
+from kilonova.catalog.manifest import Manifest, digest, manifest_to_text
 from kilonova.engine.garbage import collect_garbage
 from kilonova.engine.run_events import no_listener
 from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunPlan, RunResults, execute_run
 from kilonova.errors import CatalogError, Conflict, NotFound
-from kilonova.model.block import Base, BlockName, Delta, Kind, Statistics
+from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
 from kilonova.model.channel import ChannelState, PointState
+from kilonova.model.damage import manifest_file, marker_file
 from kilonova.model.run import RunKind
 from kilonova.model.version import Version
 from kilonova.service.fsck import verify as fsck
 from kilonova.service.ownership import WarehouseOwner, owner_of, owner_to_text, verify
 from kilonova.service.project import Project, open_project
 from kilonova.service.recovery import recover
-from kilonova.warehouse.storage import COMMITTED, OWNER, Storage
+from kilonova.warehouse.storage import OWNER, Storage
 from tests.catalog.building import a_block, an_output, with_channels
 from tests.databases import DIALECTS, empty_database
 from tests.seeds import SEED
@@ -228,7 +231,7 @@ def test_what_was_not_published_is_left_and_named(tmp_path: Path) -> None:
     for _ in range(4):
         publish(catalog, storage, "clicks")
     blocks = storage.blocks()
-    (root_of(storage) / blocks[2].directory / COMMITTED).unlink()
+    next((root_of(storage) / blocks[2].directory).glob("_committed_*")).unlink()
     storage.seal(BlockName(9), "no manifest")
     new = a_catalog(tmp_path, "new.db")
     done = recover(new, storage)
@@ -253,7 +256,7 @@ def test_a_block_that_others_reflect_was_published(tmp_path: Path) -> None:
     for _ in range(2):
         publish(catalog, storage, "clicks")
     first, _ = storage.blocks()
-    (root_of(storage) / first.directory / COMMITTED).unlink()
+    next((root_of(storage) / first.directory).glob("_committed_*")).unlink()
     entries = dict(Version.source("clicks", 1).entries)
     [entry] = entries.values()
     derived = Version.of({("clicks", "count"): tuple(replace(each, logic=(3,)) for each in entry)})
@@ -261,10 +264,80 @@ def test_a_block_that_others_reflect_was_published(tmp_path: Path) -> None:
     with catalog.reading() as tx:
         identity = tx.identity()
     manifest = Manifest(catalog=identity, channel="count", task="count", run=5, point=1, version=derived, block=block)
-    storage.seal(block.name, manifest_to_text(manifest))
-    storage.mark_committed([block.name])
+    text = manifest_to_text(manifest)
+    storage.seal(block.name, text)
+    storage.mark_committed([(block.name, digest(text))])
     done = recover(a_catalog(tmp_path, "new.db"), storage)
     assert {each.name: sorted(each.points) for each in done.channels} == {"clicks": [1, 2], "count": [1]}
+
+
+def share(catalog: Catalog, storage: Storage, block: Block, channel: str) -> None:
+    """Carry a run out that places a block of another channel in a channel."""
+    environment = RunEnvironment(catalog=catalog, files=storage, owner="me", lease=LEASE, listener=no_listener)
+
+    def prepare(_: Transaction) -> RunPlan[None]:
+        return RunPlan(kind=RunKind.TASKS, tasks=(), writes=(channel,), pins=(), plan=None)
+
+    def work(begun: ActiveRun[None]) -> RunResults:
+        assert begun.share_blocks([block.number])
+        point = begun.points[channel]
+        output = an_output(channel, point, replace(block, kind=Delta(point - 1, point)), "copied")
+        return RunResults(inputs=(), outputs=(output,), advances=())
+
+    execute_run(environment, prepare, work)
+
+
+def test_a_block_in_several_channels_is_recovered_in_all_of_them(tmp_path: Path) -> None:
+    catalog, storage = made(tmp_path, "clicks", "users")
+    publish(catalog, storage, "users")
+    for _ in range(3):
+        publish(catalog, storage, "clicks")
+    _, second, third = states(catalog)["clicks"].blocks
+    share(catalog, storage, second, "users")
+    with closing(sqlite3.connect(tmp_path / "catalog.db")) as database:
+        database.execute(f"VACUUM INTO '{tmp_path / 'backup.db'}'")
+    share(catalog, storage, third, "users")
+    found = fsck(catalog, storage, checksums=True)
+    assert (found.blocks, found.damaged, found.unmarked, found.unreferenced) == (4, (), (), ())
+    before = states(catalog)
+    assert [block.number for block in before["users"].blocks][1:] == [second.number, third.number]
+    assert len([name for name in storage.found(third.name) or {} if marker_file(name)]) == 2
+
+    for name, added in (("new.db", 4), ("backup.db", 1)):
+        other = a_catalog(tmp_path, name)
+        done = recover(other, storage)
+        assert (done.added, done.doubts, [channel.doubts for channel in done.channels]) == (added, (), [(), ()])
+        assert {n: told(c) for n, c in states(other).items()} == {n: told(c) for n, c in before.items()}
+        assert fsck(other, storage, checksums=True).damaged == ()
+        other.close()
+
+
+def test_only_published_placements_of_a_block_are_recovered(tmp_path: Path) -> None:
+    catalog, storage = made(tmp_path, "clicks", "users")
+    publish(catalog, storage, "clicks")
+    [block] = states(catalog)["clicks"].blocks
+    share(catalog, storage, block, "users")
+    [placed] = states(catalog)["users"].blocks
+    assert placed.manifest is not None
+    (root_of(storage) / block.name.directory / str(marker_file(manifest_file(placed.manifest)))).unlink()
+    [found] = fsck(catalog, storage).unmarked
+    assert (found.channel, found.written.name) == ("users", block.name)
+    done = recover(a_catalog(tmp_path, "new.db"), storage)
+    assert {each.name: len(each.blocks) for each in done.channels} == {"clicks": 1, "users": 0}
+    assert [doubt.why for each in done.channels for doubt in each.doubts] == ["it is not marked as published"]
+
+
+def test_a_placement_in_a_dropped_channel_is_not_recovered_if_the_catalog_knows_the_block(tmp_path: Path) -> None:
+    catalog, storage = made(tmp_path, "clicks", "users")
+    publish(catalog, storage, "clicks")
+    [block] = states(catalog)["clicks"].blocks
+    share(catalog, storage, block, "users")
+    with catalog.writing() as tx:
+        channel_store.drop_channel(tx, "clicks")
+    publish(catalog, storage, "users")
+    assert recover(catalog, storage).run is None
+    assert sorted(states(catalog)) == ["users"]
+    assert next(each.number for each in states(catalog)["users"].blocks) == block.number
 
 
 def test_two_histories_of_a_channel_are_not_mixed(tmp_path: Path) -> None:

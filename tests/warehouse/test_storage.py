@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kilonova.errors import StorageFailed
 from kilonova.model.block import BlockName
+from kilonova.model.damage import manifest_file, marker_file
 from kilonova.warehouse.storage import Storage
 
 NEW_YEAR = date(2026, 1, 1)
@@ -54,18 +55,21 @@ def test_logs_go_by_the_day_of_their_runs(
     assert (place / "_logs" / "notes").exists()
 
 
-def test_a_block_is_sealed_once_and_marked_when_it_is_published(tmp_path: Path) -> None:
+def test_each_placement_of_a_block_is_sealed_once_and_marked_when_it_is_published(tmp_path: Path) -> None:
     storage, block = Storage(str(tmp_path / "warehouse")), BlockName(7, "c0ffee")
     storage.create()
-    assert storage.manifest(block) is None
+    texts = ("where it was written", "where another run has placed it")
+    one, two = (hashlib.sha256(text.encode()).hexdigest() for text in texts)
+    assert storage.manifest(block, manifest_file(one)) is None
     with pytest.raises(StorageFailed, match="marked"):
-        storage.mark_committed([block])
-    storage.seal(block, "what was written")
-    with pytest.raises(StorageFailed, match="manifest"):
-        storage.seal(block, "something else")
-    assert (storage.manifest(block), storage.is_committed(block)) == ("what was written", False)
-    storage.mark_committed([block])
-    assert storage.is_committed(block)
+        storage.mark_committed([(block, one)])
+    for text in texts:
+        storage.seal(block, text)
+        with pytest.raises(StorageFailed, match="manifest"):
+            storage.seal(block, text)
+    assert [storage.manifest(block, manifest_file(each)) for each in (one, two)] == list(texts)
+    storage.mark_committed([(block, two)])
+    assert set(storage.found(block) or ()) == {manifest_file(one), manifest_file(two), marker_file(manifest_file(two))}
     assert storage.recorded(block) == ()
     assert storage.blocks() == [block]
     storage.delete([BlockName(7), BlockName(7, "abcdef")])
@@ -74,9 +78,9 @@ def test_a_block_is_sealed_once_and_marked_when_it_is_published(tmp_path: Path) 
     assert storage.blocks() == []
 
 
-def test_files_are_recorded_and_copied_without_what_stands_beside_them(tmp_path: Path) -> None:
+def test_files_are_recorded_without_what_stands_beside_them(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
-    one, two = BlockName(1, "a"), BlockName(2, "b")
+    one = BlockName(1, "a")
     storage.seal(one, "of the first")
     for number in (0, 1):
         file = tmp_path / one.directory / f"part-0000{number}-x-c000.zstd.parquet"
@@ -85,12 +89,9 @@ def test_files_are_recorded_and_copied_without_what_stands_beside_them(tmp_path:
     assert (first.rows, second.rows) == (2, 3)
     content = (tmp_path / one.directory / first.name).read_bytes()
     assert (first.size, first.checksum) == (len(content), hashlib.sha256(content).hexdigest())
-    storage.copy(one, two)
-    assert storage.recorded(two) == recorded
-    assert storage.manifest(two) is None
-    named = storage.name_buckets(two, recorded)
+    named = storage.name_buckets(one, recorded)
     assert [file.name for file in named] == [
         "part-00000-x-c000_00000.zstd.parquet",
         "part-00001-x-c000_00001.zstd.parquet",
     ]
-    assert storage.recorded(two) == named
+    assert storage.recorded(one) == named

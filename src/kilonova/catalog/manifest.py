@@ -1,14 +1,15 @@
-"""Manifest of a block: its catalog record, stored beside its files in the file `_block.json`.
+"""Manifest of a placed block: its catalog record, stored beside its files in the file `_block_<digest>.json`.
 
-It is written before the catalog makes the block live, so that the block can be verified without the catalog, and the
-catalog be recovered from the blocks. It is deterministic text:
+A block has a manifest for each of its placements in channels. It is written before the catalog records the placement,
+so that the block can be verified without the catalog, and the catalog be recovered from the blocks. It is deterministic
+text:
 
     {"format": 1, "catalog": …, "block": …, "suffix": …, "channel": …, "task": …, "run": …, "kind": [start, end],
      "point": …, "version": …, "schema": …, "encoding": …, "columns": …, "buckets": …, "statistics": {…},
      "external": …, "files": [{"name": …, "size": …, "rows": …, "checksum": …}, …]}
 
-`start` is null for a base; `external` is null for a block whose files are in the warehouse; `files` is null for a
-block that was copied from one without them. The rest is as in the catalog's tables (see `kilonova.catalog.codec`).
+`start` is null for a base; `external` is null for a block whose files are in the warehouse; `files` is null if they are
+not known. The rest is as in the catalog's tables (see `kilonova.catalog.codec`).
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Manifest of a block.
+    """Manifest of a block, as placed in a channel.
 
     Attributes:
         catalog: the identity of the catalog.
         channel: the channel.
-        task: the task or the step that wrote it; None for an ingest.
-        run: the run.
+        task: the task or the step that placed it; None for an ingest.
+        run: the run that placed it.
         point: the point of the channel that the block leads to.
         version: the version of the point, as reported by the run.
         block: the block.

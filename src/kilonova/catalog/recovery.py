@@ -240,6 +240,11 @@ def _put_block(tx: Transaction, channel: int, block: Block, run: int) -> None:
     channel_store.place(tx, channel, block)
 
 
+def dropped_channels(tx: Transaction) -> dict[str, int]:
+    """Return the newest point of each dropped channel, by name."""
+    return {row.name: row.point for row in tx.connection.execute(select(tables.dropped))}
+
+
 def placements(tx: Transaction) -> set[tuple[str, int]]:
     """Return the channel and number of each block that is or was placed."""
     query = select(tables.channel.c.name, tables.placement.c.block_id).join(

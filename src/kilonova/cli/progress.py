@@ -21,11 +21,11 @@ from kilonova.engine.run_events import (
     RunNotification,
     RunRecovered,
     RunStarted,
-    StepCopied,
     StepEnded,
     StepFailed,
     StepRecomputed,
     StepRetried,
+    StepShared,
     StepSkipped,
     StepStarted,
 )
@@ -87,7 +87,7 @@ class ProgressDisplay:
             case StepFailed(step=step):
                 self._remove(step)
                 self._progress.advance(self._bar)
-            case StepCopied():
+            case StepShared():
                 pass
             case StepSkipped():
                 self._progress.advance(self._bar)

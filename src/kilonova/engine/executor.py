@@ -29,10 +29,10 @@ from kilonova.engine.invocation import attribute_errors, invoke, may_succeed_in_
 from kilonova.engine.output import Output, OutputTarget, write_output
 from kilonova.engine.run_events import (
     RunStarted,
-    StepCopied,
     StepEnded,
     StepRecomputed,
     StepRetried,
+    StepShared,
     StepSkipped,
     StepStarted,
 )
@@ -281,9 +281,9 @@ class _Execution:
                 channel=unknown[0],
                 hint="Declare its schema, or run the task that writes it first",
             )
-        blocks, copied = self._once(progress, choice, fed)
+        blocks, shared = self._once(progress, choice, fed)
         reason = _reason(choice, why)
-        if copied:
+        if shared:
             reason = f"{reason}; computed by another run of the batch"
         seconds = time.monotonic() - began
         size = input_size(progress, self._states)
@@ -348,7 +348,7 @@ class _Execution:
     def _once(
         self, progress: TaskState, choice: VariantChoice, fed: tuple[PortInput, ...]
     ) -> tuple[dict[str, Block | None], bool]:
-        """Execute a task, unless a run merged with this one executes the same step: then copy its output."""
+        """Execute a task, unless a run merged with this one executes the same step: then share its blocks."""
         task = progress.task
         if self._shared_steps is None:
             return self._attempted(progress, choice, fed), False
@@ -361,27 +361,28 @@ class _Execution:
             made = self._attempted(progress, choice, fed)
             return tuple(made[channel] for channel in task.writes)
 
-        def copy(blocks: Blocks) -> Blocks | None:
-            copies = [self._copied(*pair, task.name) for pair in zip(blocks, task.writes, strict=True)]
-            gone = any(copy is None and block is not None for copy, block in zip(copies, blocks, strict=True))
-            return None if gone else tuple(copies)
+        def share(blocks: Blocks) -> Blocks | None:
+            if not self._begun.share_blocks([block.number for block in blocks if block is not None]):
+                return None
+            return tuple(self._placed(*pair, task.name) for pair in zip(blocks, task.writes, strict=True))
 
-        blocks, copied = self._shared_steps.done(name, do, copy)
-        if copied:
-            self._begun.notify(StepCopied(run=self._begun.run, step=task.name))
-        return dict(zip(task.writes, blocks, strict=True)), copied
+        blocks, shared = self._shared_steps.done(name, do, share)
+        if shared:
+            self._begun.notify(StepShared(run=self._begun.run, step=task.name))
+        return dict(zip(task.writes, blocks, strict=True)), shared
 
     def _target(self, channel: str, choice: VariantChoice, task: Task) -> StepOutput:
         state, point = self._states[channel], self._points[channel, task.name]
         empty = state.latest_readable == point - 1 and state.latest_distinct == 0
-        return StepOutput(channel=self._channel(channel), anew=is_rewritten(choice, task, state.channel), empty=empty)
+        rewritten = is_rewritten(choice, task, state.channel)
+        return StepOutput(channel=self._channel(channel), rewritten=rewritten, empty=empty)
 
-    def _copied(self, block: Block | None, channel: str, task: str) -> Block | None:
+    def _placed(self, block: Block | None, channel: str, task: str) -> Block | None:
+        """Return a block of another run as placed at the point that a task writes."""
         if block is None:
             return None
         point = self._points[channel, task]
-        kind = Base(point) if isinstance(block.kind, Base) else Delta(point - 1, point)
-        return self._warehouse.copied(block, self._begun.name_block(channel), kind)
+        return replace(block, kind=Base(point) if isinstance(block.kind, Base) else Delta(point - 1, point))
 
     def _attempted(
         self, progress: TaskState, choice: VariantChoice, fed: tuple[PortInput, ...]

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import date
 from typing import Protocol, TypeVar
 
-from kilonova.model.block import Block, BlockName, External, Kind
+from kilonova.model.block import Block, BlockName, External
 from kilonova.model.encoding import Encoding
 from kilonova.model.progress import TaskCount
 from kilonova.model.read_plan import ReadPlan, SnapshotRead
@@ -34,8 +34,8 @@ class BlockStore(Protocol):
     def seal(self, block: BlockName, manifest: str) -> None:
         """Write a manifest into the directory of a block, and sync all of its files to disk."""
 
-    def mark_committed(self, blocks: Iterable[BlockName]) -> None:
-        """Write a marker into the directories of blocks that a catalog has published."""
+    def mark_committed(self, placements: Iterable[tuple[BlockName, str]]) -> None:
+        """Write markers for placements of blocks, by the digests of their manifests, that a catalog has published."""
 
     def keep_log(self, run: int, day: date, text: str) -> None:
         """Write the log of a run that began on a day, replacing an existing one."""
@@ -94,9 +94,6 @@ class WarehouseInterface(BlockStore, Protocol[Frame]):
 
     def register(self, external: External, plan: WritePlan) -> Block | None:
         """Register files outside of the warehouse as a block; return None if it changes nothing."""
-
-    def copied(self, block: Block, name: BlockName, kind: Kind) -> Block | None:
-        """Copy a block; return None if it no longer exists."""
 
     def compact(self, snapshot: SnapshotRead, name: BlockName) -> Block:
         """Write a snapshot as a base."""

@@ -53,8 +53,8 @@ class StepSkipped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepCopied:
-    """Notification that a task's output was copied from a run merged with this one; `StepEnded` follows as usual."""
+class StepShared:
+    """Notification that a task's output is that of a run merged with this one; `StepEnded` follows as usual."""
 
     run: int
     step: str
@@ -101,7 +101,7 @@ RunNotification = (
     | StepEnded
     | StepFailed
     | StepSkipped
-    | StepCopied
+    | StepShared
     | StepRetried
     | StepRecomputed
     | ProgressUpdated

@@ -17,11 +17,11 @@ from kilonova.engine.run_events import (
     RunNotification,
     RunRecovered,
     RunStarted,
-    StepCopied,
     StepEnded,
     StepFailed,
     StepRecomputed,
     StepRetried,
+    StepShared,
     StepSkipped,
     StepStarted,
 )
@@ -124,8 +124,8 @@ def format_notification(notification: RunNotification) -> tuple[str, str] | None
             return step, f"ended, {made} in {seconds:.1f} s"
         case StepFailed(step=step, error=error):
             return step, f"failed: {error}"
-        case StepCopied(step=step):
-            return step, "copied from another run of the batch"
+        case StepShared(step=step):
+            return step, "shared with another run of the batch"
         case StepSkipped(step=step):
             return step, "skipped: no new input"
         case StepRetried(step=step, attempt=attempt, error=error):

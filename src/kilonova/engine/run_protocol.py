@@ -8,7 +8,7 @@ transaction that starts or ends a run is done by participants.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -82,6 +82,8 @@ class ActiveRun(Generic[Plan]):
         points: the point reserved on each channel that it writes: the first of several successive ones.
         plan: the plan of its work, as prepared.
         name_block: allocates the name of a block on a channel, before its first file is written.
+        share_blocks: keeps blocks that another run has written, to publish them as well; returns False if one of them
+            no longer exists.
         notify: sends a notification to its log and to the listener.
         step: attributes the output and Spark jobs of this thread within a `with` block to a step.
         stopped: set once the run was ended elsewhere, so that no more work is needed for it.
@@ -91,6 +93,7 @@ class ActiveRun(Generic[Plan]):
     points: dict[str, int]
     plan: Plan
     name_block: Callable[[str], BlockName]
+    share_blocks: Callable[[Collection[int]], bool]
     notify: Listener
     step: Callable[[str], AbstractContextManager[None]]
     stopped: threading.Event
@@ -175,7 +178,8 @@ def execute_run(
     run = _Run(environment, plan, number, points, started)
     results = run.execute(work)
     with suppress(KilonovaError):
-        environment.files.mark_committed([output.block.name for output in results.outputs if output.block is not None])
+        blocks = [output.block for output in results.outputs if output.block is not None]
+        environment.files.mark_committed((block.name, block.manifest) for block in blocks if block.manifest)
     with suppress(KilonovaError):
         delete_doomed_blocks(catalog, environment.files)
     return number, results
@@ -218,6 +222,7 @@ class _Run(Generic[Plan]):
             points=points,
             plan=plan.plan,
             name_block=self._name_block,
+            share_blocks=self._share_blocks,
             notify=self._monitor.notify,
             step=self._monitor.step,
             stopped=self._monitor.stopped,
@@ -250,6 +255,10 @@ class _Run(Generic[Plan]):
             name = channel_store.new_block(tx, channel, self._run)
         self._names.append(name)  # several tasks append concurrently: the last name in the list may be another's
         return name
+
+    def _share_blocks(self, blocks: Collection[int]) -> bool:
+        with self._catalog.writing() as tx:
+            return runs.share_blocks(tx, self._run, blocks, self._environment.lease)
 
     def _seal(self, outputs: tuple[RunOutput, ...]) -> tuple[RunOutput, ...]:
         """Write the manifests of the outputs' blocks, and return the outputs with the manifests' digests."""
@@ -299,8 +308,10 @@ class _Run(Generic[Plan]):
                     participant.on_abort(tx, self._run, error)
                 runs.fail(tx, self._run, str(error) or type(error).__name__)
             ended = runs.find_run(tx, self._run)
+            states = channel_store.block_states(tx, self._names)
         if ended.state in (RunState.CANCELLED, RunState.ABANDONED):  # others may have deleted before the last write
-            self._environment.files.delete(self._names)
+            shared = (channel_store.LIVE, channel_store.WRITING)  # by a run that has published them, or will
+            self._environment.files.delete(name for name in self._names if states.get(name) not in shared)
         delete_doomed_blocks(self._catalog, self._environment.files)
         return ended
 

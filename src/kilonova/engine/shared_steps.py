@@ -1,11 +1,11 @@
-"""Steps shared by the runs of a merged batch: executed once, and their blocks copied (Nova, section 4.2).
+"""Steps shared by the runs of a merged batch: executed once, and their blocks placed in the channels of each run.
 
-Two steps are the same if their definitions are equal to the byte, they read the same, and their outputs are declared
-alike and do not depend on the previous relation. To read the same is to read the same blocks, or blocks that were
-written by steps that are the same. So copies of a workflowette that read one channel cost little more than one.
+Two steps are the same if their definitions are equal to the byte, they read the same blocks, and their outputs are
+declared alike and do not depend on the previous relation (Nova, section 4.2). So copies of a workflowette that read one
+channel cost little more than one.
 
 If a run waits for the step of another run, which then fails or is cancelled, it executes the step itself; likewise if
-its copy fails, as the other run's blocks are deleted when that run fails.
+the other run's blocks no longer exist, because it has failed since.
 """
 
 from __future__ import annotations
@@ -36,20 +36,25 @@ class StepOutput:
 
     Attributes:
         channel: the channel, with its current schema.
-        anew: whether the whole relation is rewritten.
+        rewritten: whether the whole relation is rewritten.
         empty: whether the relation was empty before.
     """
 
     channel: Channel
-    anew: bool
+    rewritten: bool
     empty: bool
 
     @property
     def free(self) -> bool:
-        """Return whether the output does not depend on the previous relation."""
+        """Return whether the output depends on nothing else, so that another channel may have the same block.
+
+        A channel with several writers might be given one block twice, which its readers could not tell apart.
+        """
+        if self.channel.several_writers:
+            return False
         added = isinstance(self.channel.encoding, Append)
         alone = added and not any(isinstance(one, Unique) for one in self.channel.checks)
-        return self.anew or alone or (self.empty and bool(key_of(self.channel.encoding)))
+        return self.rewritten or alone or (self.empty and bool(key_of(self.channel.encoding)))
 
 
 class SharedSteps:
@@ -58,7 +63,6 @@ class SharedSteps:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._steps: dict[str, Future[Blocks]] = {}
-        self._origins: dict[int, str] = {}
 
     def name(self, variant: Variant, readings: Sequence[ReadPlan], targets: Sequence[StepOutput]) -> str | None:
         """Return the name of a step, equal for steps that are the same; None if it cannot be shared.
@@ -71,66 +75,58 @@ class SharedSteps:
         if isinstance(variant.logic, Query) or not all(target.free for target in targets):
             return None  # queries of views are compiled for their own channels
         ports = [
-            (port.name, port.mode, self._identity(reading))
-            for port, reading in zip(variant.ports, readings, strict=True)
+            (port.name, port.mode, _identity(reading)) for port, reading in zip(variant.ports, readings, strict=True)
         ]
         outputs = [
-            (target.channel.schema, target.channel.encoding, target.channel.checks, target.anew, target.empty)
+            (target.channel.schema, target.channel.encoding, target.channel.checks, target.rewritten, target.empty)
             for target in targets
         ]
         what = (variant.logic, variant.fingerprint, variant.productions, ports, outputs)
         return hashlib.sha256(repr(what).encode()).hexdigest()
 
-    def _identity(self, reading: ReadPlan) -> object:
-        match reading:
-            case SnapshotRead(base=base, deltas=deltas):
-                blocks = [None if base is None else self._origin(base), *map(self._origin, deltas)]
-                return "snapshot", reading.schema, reading.encoding, blocks
-            case DeltaRead(deltas=deltas):
-                return "chain", reading.schema, reading.encoding, [self._origin(block) for block in deltas]
-            case DiffRead(old=old, new=new):
-                return "diff", reading.encoding, self._identity(old), self._identity(new)
-            case ChangesRead(old=old, delta=delta):
-                return "strong", self._identity(old), self._identity(delta)
-            case _:
-                assert_never(reading)
-
-    def _origin(self, block: Block) -> str:
-        """Return an identifier of a block, equal for its copies."""
-        with self._lock:
-            return self._origins.get(block.number, str(block.number))
-
-    def done(self, name: str, do: Callable[[], Blocks], copy: Callable[[Blocks], Blocks | None]) -> tuple[Blocks, bool]:
-        """Execute a step once: the first run that reaches it executes it, others copy its blocks.
+    def done(
+        self, name: str, do: Callable[[], Blocks], share: Callable[[Blocks], Blocks | None]
+    ) -> tuple[Blocks, bool]:
+        """Execute a step once: the first run that reaches it executes it, others share its blocks.
 
         Args:
             name: the step's name.
             do: executes the step.
-            copy: copies the blocks of another run; returns None if they no longer exist.
+            share: places the blocks of another run; returns None if they no longer exist.
 
         Returns:
-            The blocks, and whether they are copies.
+            The blocks, and whether they are those of another run.
         """
         with self._lock:
             theirs = self._steps.get(name)
             mine: Future[Blocks] = Future()
             if theirs is None:
                 self._steps[name] = mine
-        blocks, copied = None, False
+        blocks, shared = None, False
         if theirs is not None:
             with suppress(KilonovaError):
-                blocks = copy(theirs.result())
-            copied = blocks is not None
+                blocks = share(theirs.result())
+            shared = blocks is not None
         try:
             blocks = do() if blocks is None else blocks
         except BaseException as error:
-            is_ours = isinstance(error, KilonovaError)
-            failure = error if is_ours else KilonovaError(f"the run that computed it ended: {error!r}")
-            mine.set_exception(failure)
+            known = isinstance(error, KilonovaError)
+            mine.set_exception(error if known else KilonovaError(f"the run that computed it ended: {error!r}"))
             raise
-        with self._lock:
-            for index, block in enumerate(blocks):
-                if block is not None:
-                    self._origins[block.number] = f"{name} {index}"
         mine.set_result(blocks)
-        return blocks, copied
+        return blocks, shared
+
+
+def _identity(reading: ReadPlan) -> object:
+    """Return a value that is equal for read plans of the same blocks, wherever they are placed."""
+    match reading:
+        case SnapshotRead():
+            return "snapshot", reading.schema, reading.encoding, [block.number for block in reading.blocks]
+        case DeltaRead(deltas=deltas):
+            return "chain", reading.schema, reading.encoding, [block.number for block in deltas]
+        case DiffRead(old=old, new=new):
+            return "diff", reading.encoding, _identity(old), _identity(new)
+        case ChangesRead(old=old, delta=delta):
+            return "strong", _identity(old), _identity(delta)
+        case _:
+            assert_never(reading)

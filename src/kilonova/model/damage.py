@@ -5,14 +5,38 @@ Names and sizes are compared here; contents are compared where the files are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from kilonova.model.block import Block, BlockName, StoredFile
 
-MANIFEST = "_block.json"
-"""Name of the manifest file in a block's directory, which records what was written."""
+_MANIFEST = re.compile(r"_block_([0-9a-f]+)\.json")
+_DIGITS = 16
+
+
+def manifest_file(digest: str) -> str:
+    """Return the name of a manifest in a block's directory, which records what was written and where it is placed.
+
+    A block has a manifest for each of its placements; the SHA-256 of its content distinguishes them.
+
+    >>> manifest_file("0123456789abcdef0123")
+    '_block_0123456789abcdef.json'
+    """
+    return f"_block_{digest[:_DIGITS]}.json"
+
+
+def marker_file(manifest: str) -> str | None:
+    """Return the name of the marker that a placement was published, from that of its manifest; None if it is not one.
+
+    >>> marker_file(manifest_file("0123456789abcdef0123"))
+    '_committed_0123456789abcdef'
+    >>> marker_file("part-0.parquet") is None
+    True
+    """
+    match = _MANIFEST.fullmatch(manifest)
+    return None if match is None else f"_committed_{match[1]}"
 
 
 class DamageKind(StrEnum):
@@ -40,7 +64,7 @@ class Damage:
     @property
     def of_rows(self) -> bool:
         """Return whether rows of the block may have been lost or added; false for its manifest."""
-        return self.file != MANIFEST
+        return self.file is None or marker_file(self.file) is None
 
     def __str__(self) -> str:
         what = "its directory" if self.file is None else f"the file {self.file}"
@@ -56,7 +80,7 @@ class WrittenBlock:
         files: its files; None for blocks of older releases, of which only `count` and `bytes` are known.
         count: number of its files.
         bytes: total size of its files in bytes.
-        manifest: the digest of its manifest; None if there is none.
+        manifest: the digest of the manifest of its placement; None if there is none.
     """
 
     name: BlockName
@@ -83,13 +107,13 @@ def compare(block: WrittenBlock, found: Mapping[str, int] | None) -> tuple[Damag
 
     Args:
         block: the record of how the block was written.
-        found: the sizes of the files by name, the manifest's included; None if there is no directory.
+        found: the sizes of the files by name, those of manifests included; None if there is no directory.
 
     >>> one = StoredFile(name="a", size=3, rows=1, checksum="")
     >>> block = WrittenBlock(name=BlockName(1, "c0"), files=(one,), count=1, bytes=3, manifest=None)
     >>> compare(block, {"a": 3})
     ()
-    >>> [str(damage) for damage in compare(block, {"a": 2, "b": 3, "_committed": 0})]
+    >>> [str(damage) for damage in compare(block, {"a": 2, "b": 3, "_committed_c0ffee": 0})]
     ['the file a is of another size', 'the file b is foreign']
     >>> [str(damage) for damage in compare(block, None)]
     ['its directory is missing']
@@ -109,6 +133,6 @@ def compare(block: WrittenBlock, found: Mapping[str, int] | None) -> tuple[Damag
                 damages.append(Damage(DamageKind.RESIZED, file.name))
         known = {file.name for file in block.files}
         damages += [Damage(DamageKind.FOREIGN, name) for name in sorted(data) if name not in known]
-    if block.manifest is not None and MANIFEST not in found:
-        damages.append(Damage(DamageKind.MISSING, MANIFEST))
+    if block.manifest is not None and manifest_file(block.manifest) not in found:
+        damages.append(Damage(DamageKind.MISSING, manifest_file(block.manifest)))
     return tuple(damages)

@@ -21,11 +21,11 @@ from kilonova.catalog.planner_input import load_planner_input
 from kilonova.catalog.stored_blocks import LiveBlock
 from kilonova.errors import NotFound
 from kilonova.model.channel import ChannelState
-from kilonova.model.damage import MANIFEST, Damage, DamageKind, compare
+from kilonova.model.damage import Damage, DamageKind, compare, manifest_file, marker_file
 from kilonova.model.event import EventKind
 from kilonova.model.task import Mode, Task
 from kilonova.schedule.repair import Remedy, remedies
-from kilonova.warehouse.storage import COMMITTED, Storage
+from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.verification import changed_files
 
 Progress = Callable[[int, int], None]
@@ -118,7 +118,8 @@ def verify(
     def look(block: LiveBlock) -> tuple[tuple[Damage, ...], bool]:
         files = found(block.written.name)
         damages = _damages(storage, block, files, checksums=checksums)
-        return damages, block.written.manifest is not None and files is not None and COMMITTED not in files
+        marker = _marker(block)
+        return damages, marker is not None and files is not None and marker not in files
 
     damaged, unmarked = [], []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -134,10 +135,11 @@ def verify(
             progress(first + len(some), len(blocks))
     damaged.sort(key=lambda each: (each.block.channel, each.block.written.name))
     still = _still_live(catalog, damaged)
+    written = {block.written.name: block.written for block in blocks}.values()  # a block may be in several channels
     return FsckReport(
-        blocks=len(blocks),
-        files=sum(block.written.count for block in blocks),
-        bytes=sum(block.written.bytes for block in blocks),
+        blocks=len(written),
+        files=sum(block.count for block in written),
+        bytes=sum(block.bytes for block in written),
         damaged=still,
         remedies=_remedies(catalog, still) if still else (),
         unreferenced=tuple(unreferenced),
@@ -187,13 +189,19 @@ def _damages(
     damages = compare(block.written, found)
     if not checksums or found is None:
         return damages
-    known = {damage.file for damage in damages}
-    changed = [damage for damage in changed_files(storage, block.written) if damage.file not in known]
-    if block.written.manifest is not None and MANIFEST not in known:
-        text = storage.manifest(block.written.name)
+    missing = {damage.file for damage in damages}
+    changed = [damage for damage in changed_files(storage, block.written) if damage.file not in missing]
+    if block.written.manifest is not None and (file := manifest_file(block.written.manifest)) not in missing:
+        text = storage.manifest(block.written.name, file)
         if text is None or digest(text) != block.written.manifest:
-            changed.append(Damage(DamageKind.CHANGED, MANIFEST))
+            changed.append(Damage(DamageKind.CHANGED, file))
     return (*damages, *changed)
+
+
+def _marker(block: LiveBlock) -> str | None:
+    """Return the name of the marker that a block was published; None if it has no manifest."""
+    digest = block.written.manifest
+    return None if digest is None else marker_file(manifest_file(digest))
 
 
 def _still_live(catalog: Catalog, damaged: Sequence[DamagedBlock]) -> tuple[DamagedBlock, ...]:
@@ -224,21 +232,24 @@ def mend(catalog: Catalog, storage: Storage, found: FsckReport) -> None:
         NotFound: a block was collected meanwhile.
         StorageFailed: a file cannot be written.
     """
+    unmarked = {(each.written.name, each.written.manifest or "") for each in found.unmarked}
     for each in found.damaged:
         if each.is_lost:
+            unmarked.discard((each.block.written.name, each.block.written.manifest or ""))
             continue
         name = each.block.written.name
         for damage in each.damages:
             assert damage.file is not None  # else its rows would be lost
             if damage.kind is not DamageKind.MISSING:
                 storage.set_aside(name, damage.file)
-            if damage.file == MANIFEST:
+            if not damage.of_rows:
                 with catalog.writing() as tx:
                     text = manifest_to_text(stored_blocks.manifest_of(tx, each.block.channel, name.number))
                     storage.seal(name, text)
                     stored_blocks.set_manifest(tx, each.block.channel, name.number, digest(text))
-    lost = {each.block.written.name for each in found.damaged if each.is_lost}
-    storage.mark_committed(block.written.name for block in found.unmarked if block.written.name not in lost)
+                unmarked.discard((name, each.block.written.manifest or ""))
+                unmarked.add((name, digest(text)))
+    storage.mark_committed(sorted(unmarked))
 
 
 def lost_blocks(found: FsckReport) -> Iterator[tuple[str, list[int]]]:

@@ -12,19 +12,19 @@ import os
 import socket
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kilonova.catalog import channel_store, recovery
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.manifest import Manifest, manifest_from_text
 from kilonova.errors import CatalogError
 from kilonova.model.block import BlockName
-from kilonova.model.damage import DamageKind, compare, written_block
+from kilonova.model.damage import DamageKind, compare, marker_file, written_block
 from kilonova.schedule.recovery import FoundBlock, RecoveredChannel, RecoveryDoubt, recover_channel
 from kilonova.service.ownership import WarehouseOwner, owner_of, owner_to_text
-from kilonova.warehouse.storage import COMMITTED, Storage
+from kilonova.warehouse.storage import Storage
 
 _AT_ONCE = 16
 """Number of manifests read concurrently."""
@@ -59,7 +59,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Block found in the warehouse: its manifest, if readable, its problem, if damaged, and whether it is published."""
+    """Placement found in the warehouse: its manifest, if readable, its problem, if any, and whether it is published."""
 
     name: BlockName
     manifest: Manifest | None
@@ -90,10 +90,9 @@ def recover(
         identity = tx.identity()
         known = recovery.known_blocks(tx)
         accepted = _accepted(storage, owner, identity, known, read)
-        states = {name.number: (name, state) for name, state in channel_store.block_states(tx).items()}
-        found, doubts = _found(read, accepted, states)
+        found, doubts = _found(read, accepted, _Records.read(tx))
         lost = _lost(storage, known)
-        added = sum(each.problem is None for blocks in found.values() for each in blocks)
+        added = len({each.block.number for blocks in found.values() for each in blocks if each.problem is None})
         for channel, blocks in known.items():
             found[channel] += [each for each in blocks if each.block.number not in lost]
         filled = _filled(tx, found)
@@ -120,29 +119,60 @@ def _read(storage: Storage, names: list[BlockName], progress: Callable[[int, int
     """Read the manifests of blocks, and compare their files with them."""
     files_of = storage.every_found()
 
-    def one(name: BlockName) -> _Read:
-        text = storage.manifest(name)
-        if text is None:
-            return _Read(name, None, "it has no manifest")
+    def look(name: BlockName) -> list[_Read]:
+        files = files_of(name) or {}
+        manifests = {file: marker for file in sorted(files) if (marker := marker_file(file)) is not None}
+        if not manifests:
+            return [_Read(name, None, "it has no manifest")]
+        return [one(name, files, file, marker) for file, marker in manifests.items()]
+
+    def one(name: BlockName, files: Mapping[str, int], file: str, marker: str) -> _Read:
+        text = storage.manifest(name, file)
         try:
-            manifest = manifest_from_text(text)
+            manifest = manifest_from_text(text or "")
         except CatalogError as error:
             return _Read(name, None, error.problem)
         if manifest.block.name != name:
             return _Read(name, None, f"its manifest is that of {manifest.block.name.directory}")
-        files = files_of(name)
-        damages = [
-            each for each in compare(written_block(manifest.block), files) if each.kind is not DamageKind.FOREIGN
-        ]
-        problem = "; ".join(map(str, damages)) or None
-        return _Read(name, manifest, problem, files is not None and COMMITTED in files)
+        written = replace(written_block(manifest.block), manifest=None)  # which may have been changed by hand
+        damages = [each for each in compare(written, files) if each.kind is not DamageKind.FOREIGN]
+        return _Read(name, manifest, "; ".join(map(str, damages)) or None, marker in files)
 
     read: list[_Read] = []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for first in range(0, len(names), _BATCH):
-            read += pool.map(one, names[first : first + _BATCH])
-            progress(len(read), len(names))
+            some = names[first : first + _BATCH]
+            for found in pool.map(look, some):
+                read += found
+            progress(first + len(some), len(names))
     return read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Records:
+    """Records of a catalog about blocks: their names and states by number, their placements, and dropped channels."""
+
+    states: Mapping[int, tuple[BlockName, str]]
+    placements: Collection[tuple[str, int]]
+    dropped: Mapping[str, int]
+
+    @classmethod
+    def read(cls, tx: Transaction) -> _Records:
+        return cls(
+            states={name.number: (name, state) for name, state in channel_store.block_states(tx).items()},
+            placements=recovery.placements(tx),
+            dropped=recovery.dropped_channels(tx),
+        )
+
+    def has(self, name: BlockName, manifest: Manifest | None) -> bool:
+        """Return whether the catalog knows what became of a block where its manifest places it."""
+        other, state = self.states.get(name.number, (None, None))
+        if other != name or state == channel_store.WRITING:
+            return False
+        if manifest is None or state != channel_store.LIVE:
+            return True
+        dropped = manifest.point <= self.dropped.get(manifest.channel, 0)
+        return dropped or (manifest.channel, name.number) in self.placements
 
 
 def _accepted(
@@ -180,16 +210,16 @@ def _accepted(
 
 
 def _found(
-    read: Iterable[_Read], accepted: set[str], states: Mapping[int, tuple[BlockName, str]]
+    read: Iterable[_Read], accepted: set[str], records: _Records
 ) -> tuple[dict[str, list[FoundBlock]], tuple[RecoveryDoubt, ...]]:
     """Return the blocks that the catalog does not have, by channel, and those that cannot be assigned to a channel."""
     found: dict[str, list[FoundBlock]] = defaultdict(list)
     doubts: list[RecoveryDoubt] = []
     proven = _reflected(each.manifest for each in read if each.manifest is not None and each.is_published)
     for each in read:
-        other, state = states.get(each.name.number, (None, None))
-        if other == each.name and state != channel_store.WRITING:
+        if records.has(each.name, each.manifest):
             continue
+        other, _ = records.states.get(each.name.number, (None, None))
         if each.manifest is None:
             doubts.append(RecoveryDoubt(each.name.directory, each.problem or ""))
             continue

@@ -1,10 +1,10 @@
 """Directories and files of the warehouse, on any file system that fsspec and Spark share.
 
 A block is the directory `block_<number>_<suffix>`; the catalog assigns both parts, and the suffix is random, so that no
-name is ever reused (Nova, section 3). Next to its files, the manifest `_block.json` records what was written, and
-`_committed` marks blocks that a catalog has published. Nothing here reads more than a few rows. Run logs are next to
-the blocks, by the day on which the run began: `_logs/<day>/run_<number>.log`; `_catalog.json` names the catalog that
-owns the blocks.
+name is ever reused (Nova, section 3). Next to its files, for each of its placements in channels, a manifest
+`_block_<digest>.json` records what was written and where it is placed, and `_committed_<digest>` marks placements that
+a catalog has published. Nothing here reads more than a few rows. Run logs are next to the blocks, by the day on which
+the run began: `_logs/<day>/run_<number>.log`; `_catalog.json` names the catalog that owns the blocks.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from kilonova.errors import StorageFailed
 from kilonova.model.block import BlockName, StoredFile
-from kilonova.model.damage import MANIFEST
+from kilonova.model.damage import manifest_file, marker_file
 
-COMMITTED = "_committed"  # Spark ignores files whose names begin with an underscore
 OWNER = "_catalog.json"
 _LOGS = "_logs"
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}$")
@@ -146,55 +145,52 @@ class Storage:
         return sorted(block for name in names if (block := BlockName.of(name)) is not None)
 
     def seal(self, block: BlockName, manifest: str) -> None:
-        """Write a manifest next to the files of a block and flush all of them to disk.
+        """Write a manifest of a block next to its files and flush all of them to disk.
 
         Raises:
             StorageFailed: the manifest cannot be written, or exists already.
         """
         place, content = self._place(block), manifest.encode()
+        name = manifest_file(hashlib.sha256(content).hexdigest())
         try:
             if isinstance(self._fs, LocalFileSystem):
                 self._fs.makedirs(place, exist_ok=True)
-                with Path(place, MANIFEST).open("xb") as file:
+                with Path(place, name).open("xb") as file:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
                 _flush_directory(place)
                 _flush_directory(self._root)
             else:
-                self._fs.pipe_file(f"{place}/{MANIFEST}", content)
+                self._fs.pipe_file(f"{place}/{name}", content)
         except OSError as error:
             raise StorageFailed(f"the block's manifest cannot be written: {error}", path=self.path(block)) from error
 
-    def manifest(self, block: BlockName) -> str | None:
-        """Return the manifest of a block; None if there is none.
+    def manifest(self, block: BlockName, file: str) -> str | None:
+        """Return a manifest of a block, by the name of its file; None if there is none.
 
         Raises:
             StorageFailed: the manifest cannot be read.
         """
         try:
-            content: bytes = self._fs.cat_file(f"{self._place(block)}/{MANIFEST}")
+            content: bytes = self._fs.cat_file(f"{self._place(block)}/{file}")
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StorageFailed(f"the block's manifest cannot be read: {error}", path=self.path(block)) from error
         return content.decode("utf-8", "replace")
 
-    def mark_committed(self, blocks: Iterable[BlockName]) -> None:
-        """Mark blocks as published by a catalog.
+    def mark_committed(self, placements: Iterable[tuple[BlockName, str]]) -> None:
+        """Mark placements of blocks, by the digests of their manifests, as published by a catalog.
 
         Raises:
             StorageFailed: the mark cannot be written.
         """
-        for block in blocks:
+        for block, digest in placements:
             try:
-                self._fs.pipe_file(f"{self._place(block)}/{COMMITTED}", b"")
+                self._fs.pipe_file(f"{self._place(block)}/{marker_file(manifest_file(digest))}", b"")
             except OSError as error:
                 raise StorageFailed(f"the block cannot be marked: {error}", path=self.path(block)) from error
-
-    def is_committed(self, block: BlockName) -> bool:
-        """Return whether a block is marked as published by a catalog."""
-        return bool(self._fs.exists(f"{self._place(block)}/{COMMITTED}"))
 
     def keep_log(self, run: int, day: date, text: str) -> None:
         """Write the log of a run that began on the given day, replacing any earlier one."""
@@ -324,25 +320,6 @@ class Storage:
                 return tuple(pool.map(self._recorded, (path for path, _ in self._listed(block))))
         except (OSError, ValueError) as error:
             raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
-
-    def copy(self, block: BlockName, to: BlockName) -> None:
-        """Copy the files of one block to another; files deleted meanwhile are left out.
-
-        Raises:
-            StorageFailed: a file cannot be copied.
-        """
-        origin, target = map(self._place, (block, to))
-        try:
-            self._fs.invalidate_cache()
-            self._fs.makedirs(target, exist_ok=True)
-            for name in self._fs.ls(origin, detail=False):
-                file = name.rpartition("/")[2]
-                if not file.startswith("_"):
-                    self._fs.cp_file(name, f"{target}/{file}")
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StorageFailed(f"the block cannot be copied: {error}", path=self.path(to)) from error
 
     def first_rows(self, block: BlockName, columns: Sequence[str], count: int) -> list[dict[str, Any]]:
         """Return some columns of at most `count` rows of a block, the first ones of one file.

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kilonova.errors import BrokenInvariant, Conflict, EncodingError, KeyViolation, SparkUnavailable
-from kilonova.model.block import Base, Block, BlockName, Delta, External, Kind, Statistics
+from kilonova.model.block import Base, Block, BlockName, Delta, External, Statistics
 from kilonova.model.check import Check, Unique, across_rows, check_columns_exist, of_rows
 from kilonova.model.encoding import (
     WEIGHT,
@@ -360,27 +360,6 @@ class Warehouse:
             self._refuse_repeated(unique, block, old)
         return block
 
-    def copied(self, block: Block, name: BlockName, kind: Kind) -> Block | None:
-        """Return a copy of a block, of the same kind, that another run may delete meanwhile.
-
-        Args:
-            block: the block to copy.
-            name: the name of the new block.
-            kind: the points of the new block.
-
-        Returns:
-            The new block; None if the original has been deleted.
-
-        Raises:
-            StorageFailed: the block cannot be copied.
-        """
-        self.storage.copy(block.name, name)
-        stored, expected = self.storage.recorded(name), block.statistics
-        found = (sum(file.rows for file in stored), sum(file.size for file in stored), len(stored))
-        if found != (expected.rows, expected.bytes, expected.files) or block.stored not in (None, stored):
-            return None
-        return replace(block, number=name.number, suffix=name.suffix, kind=kind, stored=stored, manifest=None)
-
     def verify(self, snapshot: SnapshotRead, checks: tuple[Check, ...]) -> None:
         """Check that the existing rows satisfy the checks.
 
@@ -647,9 +626,9 @@ class Warehouse:
         """Write a manifest next to the files of a block and flush all of them to disk."""
         self.storage.seal(block, manifest)
 
-    def mark_committed(self, blocks: Iterable[BlockName]) -> None:
+    def mark_committed(self, placements: Iterable[tuple[BlockName, str]]) -> None:
         """Mark blocks as published by a catalog."""
-        self.storage.mark_committed(blocks)
+        self.storage.mark_committed(placements)
 
     def keep_log(self, run: int, day: date, text: str) -> None:
         """Write the log of a run that began on the given day, replacing any earlier one."""
