@@ -40,7 +40,7 @@ def test_no_nonsense_is_a_token(client: TestClient, shop: Project, secret: str) 
 
 
 def test_too_many_requests_that_change_something_are_refused(shop: Project) -> None:
-    client = asking(shop, rate="2 per minute")
+    client = asking(shop, rate_limit="2 per minute")
     answers = [client.post("/api/v1/bindings/per_user/fire") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert 0 < int(answers[-1].headers["Retry-After"]) <= 60
@@ -49,7 +49,7 @@ def test_too_many_requests_that_change_something_are_refused(shop: Project) -> N
 
 def test_one_token_does_not_use_up_what_another_may(shop: Project) -> None:
     first, second = (shop.operator.create_token(name, "operate") for name in ("first", "second"))
-    client = asking(shop, rate="1 per minute")
+    client = asking(shop, rate_limit="1 per minute")
     statuses = [
         client.post("/api/v1/bindings/per_user/fire", headers=bearing(secret)).status_code
         for secret in (first, first, second)
@@ -69,7 +69,7 @@ def test_wrong_tokens_are_limited_and_lock_no_right_one_out(shop: Project) -> No
 
 def test_requests_that_change_nothing_are_limited_by_themselves(shop: Project) -> None:
     secret = shop.operator.create_token("me", "operate")
-    client = asking(shop, reads="2 per minute")
+    client = asking(shop, read_rate_limit="2 per minute")
     answers = [client.get("/api/v1/channels", headers=bearing(secret)) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert 0 < int(answers[-1].headers["Retry-After"]) <= 60

@@ -181,7 +181,7 @@ def _watch(
                 if due and all_or_nothing:
                     done = opened.run(names, all_or_nothing=True) or done
                 elif due:
-                    done = opened.run_each(names, but=failed)
+                    done = opened.run_each(names, excluding=failed)
             failed |= done.failed.keys()
             if done != RunsReport():
                 _show_runs(done, json)

@@ -67,12 +67,12 @@ class Runner:
             raise done.error
         return done if done.runs else None
 
-    def run_each(self, tasks: Iterable[str] | None = None, *, but: Collection[str] = ()) -> RunsReport:
+    def run_each(self, tasks: Iterable[str] | None = None, *, excluding: Collection[str] = ()) -> RunsReport:
         """Run tasks as `run` does, but report the failures of bindings instead of raising them.
 
         Args:
             tasks: the tasks or bindings to run; None for all tasks that are due.
-            but: the bindings to exclude.
+            excluding: the bindings to exclude.
 
         Raises:
             NotFound: there is no such task.
@@ -100,7 +100,7 @@ class Runner:
         failed: dict[str, KilonovaError] = {}
         asked = None if tasks is None else self._asked(tasks)
         while True:
-            parts, order = self._parts(asked, {*but, *failed})
+            parts, order = self._parts(asked, {*excluding, *failed})
             run = partial(self._run, listener=heard)
             done, refused = run_in_order(order.waits_for, parts, run, interrupt)
             reports += [report for report in done if report is not None]
@@ -123,7 +123,9 @@ class Runner:
         with self._catalog.reading() as tx:
             return tasks_named(tx, names)
 
-    def _parts(self, asked: tuple[str, ...] | None, but: Collection[str]) -> tuple[dict[str, RunRequest], RunOrder]:
+    def _parts(
+        self, asked: tuple[str, ...] | None, excluding: Collection[str]
+    ) -> tuple[dict[str, RunRequest], RunOrder]:
         """Return the tasks to run of each binding, and the order of bindings."""
         from kilonova.engine.run_order import run_order
         from kilonova.engine.run_request import RunDue, RunTasks
@@ -132,7 +134,7 @@ class Runner:
             workflow, progress, states = load_planner_input(tx, asked)
             owner = bindings.by_task(tx)
         chosen = set(due_tasks(workflow, progress, states) if asked is None else asked)
-        order = [task for task in workflow.order() if task.name in chosen and owner[task.name] not in but]
+        order = [task for task in workflow.order() if task.name in chosen and owner[task.name] not in excluding]
         members: dict[str, list[str]] = {owner[task.name]: [] for task in order}
         for task in workflow.order() if asked is None else order:
             if owner[task.name] in members:
