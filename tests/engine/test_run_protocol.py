@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from kilonova.catalog import channel_store, events, runs
+from kilonova.catalog import bindings, channel_store, events, firings, runs
 from kilonova.catalog.database import Transaction
+from kilonova.catalog.firings import Claim
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunPlan, RunResults, execute_run
-from kilonova.errors import Cancelled, CatalogError, InputError, LeaseLost, NotFound
+from kilonova.engine.run_request import ClaimedFirings
+from kilonova.errors import Cancelled, CatalogError, CatalogUnavailable, InputError, KilonovaError, LeaseLost, NotFound
+from kilonova.model.binding import Binding
 from kilonova.model.channel import PointState
 from kilonova.model.event import EventKind
+from kilonova.model.firing import FiringState
 from kilonova.model.run import RunKind, RunOutput, RunState
 from kilonova.model.version import Version
 from tests.databases import Clock, empty_database
@@ -53,7 +57,7 @@ class Stage:
     clock: Clock
 
     def execute(
-        self, witness: Witness, action: Callable[[int], None] = lambda _: None, late: Witness | None = None
+        self, witness: Participant, action: Callable[[int], None] = lambda _: None, late: Participant | None = None
     ) -> None:
         """Execute a run that writes nothing to `source`, with an action as its work."""
 
@@ -199,3 +203,54 @@ def test_a_run_whose_commit_went_through_without_an_answer_is_not_aborted(stage:
     assert stage.process.catalog.fuse.burnt  # type: ignore[attr-defined]
     assert witness.calls == [("start", RUNNING), ("commit", SUCCEEDED)]
     assert (stage.recorded(), stage.state()) == (["start", "commit"], SUCCEEDED)
+
+
+def claimed(stage: Stage) -> Claim:
+    """The claim of a server on a binding that a person has fired."""
+    with stage.process.catalog.writing() as tx:
+        bindings.put(tx, "w", [Binding(name="all", tasks=("copied", "counted"), triggers=())])
+        firings.fire_manually(tx, "all", "ann")
+        ((batch,), _) = firings.claim(tx, "one", 1, None)
+    return batch.claims[0]
+
+
+def firing_state(stage: Stage) -> FiringState:
+    with stage.process.catalog.reading() as tx:
+        (firing,) = firings.firings(tx, 2)
+    return firing.state
+
+
+@pytest.mark.parametrize(
+    ("merged", "error", "state"),
+    [
+        (False, InputError("it is bad"), FiringState.FAILED),
+        (True, InputError("it is bad"), FiringState.QUEUED),
+        (False, CatalogUnavailable("it is away"), FiringState.QUEUED),
+    ],
+)
+def test_firings_are_queued_again_after_a_failure_that_another_run_may_not_have(
+    stage: Stage, merged: bool, error: KilonovaError, state: FiringState
+) -> None:
+    def work(_: int) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        stage.execute(ClaimedFirings(claimed(stage), merged), work)
+    assert firing_state(stage) is state
+
+
+def test_firings_succeed_with_their_run(stage: Stage) -> None:
+    stage.execute(ClaimedFirings(claimed(stage), merged=False))
+    assert firing_state(stage) is FiringState.SUCCEEDED
+
+
+def test_a_run_of_firings_that_another_server_has_taken_over_does_not_start(stage: Stage) -> None:
+    claim = claimed(stage)
+    with stage.process.catalog.writing() as tx:
+        firings.release(tx, ["one"])
+        firings.claim(tx, "two", 1, None)
+    with pytest.raises(LeaseLost):
+        stage.execute(ClaimedFirings(claim, merged=False))
+    with pytest.raises(NotFound):
+        stage.state()
+    assert firing_state(stage) is FiringState.CLAIMED
