@@ -262,8 +262,9 @@ class Process:
         """Run what has something to do; whether anything had."""
 
         def prepare(tx: Transaction) -> RunPlan[tuple[object, ...]] | None:
-            workflow, progress, channel_states = load_planner_input(tx)
-            names = due_tasks(workflow, progress, channel_states)
+            known = load_planner_input(tx)
+            progress, channel_states = known.newest, known.channels
+            names = tuple(state.task.name for state in due_tasks(known))
             if not names:
                 return None
             pins = {
@@ -307,7 +308,7 @@ class Process:
                 inputs.append(
                     RunInput(task=name, port=channel, channel=channel, start=feed.start, end=feed.end, blocks=blocks)
                 )
-                points = ((channel, channel_states[channel].latest_readable),)
+                points = ((channel, choice.ends[channel]),)
                 advances.append(runs.Advance(task=name, logic=mine.logic, points=points))
             return RunResults(inputs=tuple(inputs), outputs=tuple(outputs), advances=tuple(advances))
 

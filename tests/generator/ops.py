@@ -142,6 +142,23 @@ def forked_again(constant, a_all):  # type: ignore[no-untyped-def]
     return forked(constant, a_all, a_all)
 
 
+def joined(constant, a, b, a_old, b_old):  # type: ignore[no-untyped-def]
+    """Rows of equal keys: what joins by a change is Δa ⋈ b before + a after ⋈ Δb."""
+    pairs = [(x, y) for x in a for y in b_old] + [(x, y) for x in (*a_old, *a) for y in b]
+    weights = Counter()  # type: ignore[var-annotated]
+    for x, y in pairs:
+        if x["k"] is not None and x["k"] == y["k"]:
+            row = {**x, "v": (x["v"] or 0) + (y["v"] or 0)}
+            weight = row.pop("_weight", 1) * y.get("_weight", 1)
+            weights[tuple(sorted(row.items()))] += weight
+    return ([{**dict(row), "_weight": weight} for row, weight in weights.items() if weight],)
+
+
+def joined_again(constant, a, b):  # type: ignore[no-untyped-def]
+    (made,) = joined(constant, a, [], [], b)
+    return ([row for row in made for _ in range(row["_weight"])],)
+
+
 def plain(constant, a):  # type: ignore[no-untyped-def]
     return (_rows(a),)
 
@@ -155,7 +172,7 @@ UNIQUE = ("upsert", "keyed", "columns")
 
 
 def _method(function: Callable[..., Any], *productions: Production, **ports: Mode) -> Way:
-    of = {"a": 0, "a_old": 0, "a_all": 0, "b": 1, "out": None, "out_old": None}
+    of = {"a": 0, "a_old": 0, "a_all": 0, "b": 1, "b_old": 1, "out": None, "out_old": None}
     return Way(function, productions, tuple(PortSpec(name, of[name], mode) for name, mode in ports.items()))
 
 
@@ -210,6 +227,14 @@ OPS: dict[str, Operation] = {
         (_method(forked, DELTA, BASE, a=INSERTS, a_all=ALL), _method(forked_again, BASE, BASE, a_all=ALL)),
         (ROWS,),
         lambda _: (("append", "changes"), ("append", "changes")),
+    ),
+    "joined": Operation(
+        (
+            _method(joined, DELTA, a=CHANGES, b=CHANGES, a_old=OLD, b_old=OLD),
+            _method(joined_again, BASE, a=ALL, b=ALL),
+        ),
+        (ROWS, ROWS),
+        lambda *_: (("changes",),),
     ),
     "latest": Operation((_method(plain, DELTA, a=NEW),), (("append",),), lambda _: (("upsert",),)),
 }

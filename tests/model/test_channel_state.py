@@ -205,6 +205,28 @@ def test_changes_lead_from_one_point_to_another(encoding: Encoding, data: st.Dat
 @every_encoding
 @some
 @given(data=st.data())
+def test_a_channel_up_to_a_point_reads_as_it_did_when_that_was_the_newest(
+    encoding: Encoding, data: st.DataObject
+) -> None:
+    history = data.draw(histories(encoding))
+    channel_state, schema, function = history.channel_state, schema_of(encoding), function_of(encoding)
+    end = data.draw(st.integers(0, channel_state.latest_readable))
+    part, new = channel_state.up_to(end), history.relations[end]
+    assert part.latest_readable == end
+    assert history.bag(part.snapshot(end)) == new
+    for start in range(end + 1):
+        old = history.relations[start]
+        delta = history.change(part.delta(start, end))
+        assert reference.merge(encoding, schema, old, delta, function=function) == new
+        assert history.change(part.changes(start, end)) == reference.diff(CHANGES, schema, old, new)
+        assert part.is_equivalent(start, end) == channel_state.is_equivalent(start, end)
+    with pytest.raises(NotFound):
+        channel_state.up_to(channel_state.latest_readable + 1)
+
+
+@every_encoding
+@some
+@given(data=st.data())
 def test_what_garbage_collection_leaves_reads_right_or_not_at_all(encoding: Encoding, data: st.DataObject) -> None:
     history = data.draw(histories(encoding, collected=True))
     channel_state, schema, function = history.channel_state, schema_of(encoding), function_of(encoding)

@@ -155,7 +155,9 @@ def test_points_blocks_and_cursors_have_places() -> None:
         a_point(2, a_block(2, Delta(1, 2), state="collected")),
         a_point(1, a_block(1, Base(1))),
     ]
-    readers = [Lag(task=task, channel="c", cursor=cursor, newest=3) for task, cursor in (("a", 3), ("b", 3), ("c", 0))]
+    readers = [
+        Lag(task=task, logic=0, channel="c", cursor=cursor, newest=3) for task, cursor in (("a", 3), ("b", 3), ("c", 0))
+    ]
     found = timeline(points, readers)
     assert [point.number for point, _ in found.points] == [1, 2, 3, 4]
     assert [at for _, at in found.points] == [20, 40, 60, 80]
@@ -166,7 +168,7 @@ def test_points_blocks_and_cursors_have_places() -> None:
 
 def test_a_page_of_older_points_shows_what_touches_it() -> None:
     points = [a_point(12, a_block(2, Delta(3, 12))), a_point(11, a_block(1, Delta(10, 11)))]
-    readers = [Lag(task=task, channel="c", cursor=cursor, newest=99) for task, cursor in (("a", 4), ("b", 40))]
+    readers = [Lag(task=task, logic=0, channel="c", cursor=cursor, newest=99) for task, cursor in (("a", 4), ("b", 40))]
     found = timeline(points, readers)
     assert [(flag.point, flag.tasks) for flag in found.flags] == [(4, ("a",))]
     assert len({mark.top for mark in found.marks}) == 2
@@ -174,7 +176,7 @@ def test_a_page_of_older_points_shows_what_touches_it() -> None:
 
 
 def test_a_channel_without_points_has_an_empty_timeline() -> None:
-    found = timeline([], [Lag(task="a", channel="c", cursor=0, newest=0)])
+    found = timeline([], [Lag(task="a", logic=0, channel="c", cursor=0, newest=0)])
     assert (found.points, found.marks, found.flags) == ((), (), ())
 
 

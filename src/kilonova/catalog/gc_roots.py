@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 from sqlalchemy import select
 
 from kilonova.catalog import tables
 from kilonova.catalog.channel_store import channel_states, needed, pinned, placed_by
 from kilonova.catalog.database import Transaction
-from kilonova.catalog.registry import tasks
+from kilonova.catalog.registry import live_versions
 from kilonova.model.task import Mode
 from kilonova.schedule.garbage import Consumer, GCRoots, PlacedBlock, Provenance, Reference
 
@@ -23,18 +25,17 @@ def gc_roots(tx: Transaction, provenance: Provenance) -> GCRoots:
             select(tables.task.c.name).join(tables.claim, tables.claim.c.task_id == tables.task.c.id)
         ).scalars()
     )
-    for registered in tasks(tx).values():
-        for channel in {port.channel for variant in registered.task.variants for port in variant.ports}:
-            modes = {
-                port.mode for variant in registered.task.variants for port in variant.ports if port.channel == channel
-            }
+    for version in itertools.chain.from_iterable(live_versions(tx).values()):
+        ports = [port for variant in version.task.variants for port in variant.ports]
+        for channel in {port.channel for port in ports}:
+            modes = {port.mode for port in ports if port.channel == channel}
             if any(mode.advances for mode in modes):
                 consumers.setdefault(channel, []).append(
                     Consumer(
-                        task=registered.task.name,
-                        cursor=registered.cursor(channel),
-                        started=registered.started,
-                        beginning=not registered.started and registered.task.name in running,
+                        task=version.task.name,
+                        cursor=version.cursor(channel),
+                        started=version.started,
+                        beginning=not version.started and version.task.name in running,
                         needs_snapshot=bool(modes & {Mode.OLD, Mode.CHANGES, Mode.INSERTS}),
                     )
                 )

@@ -6,18 +6,15 @@ from collections.abc import Iterable
 
 from kilonova.catalog.channel_store import channel_states
 from kilonova.catalog.database import Transaction
-from kilonova.catalog.registry import tasks
+from kilonova.catalog.registry import live_versions
 from kilonova.catalog.runs import cost_samples, last_begun
-from kilonova.model.channel import ChannelState
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.schedule.next_times import waits_until
-from kilonova.schedule.planning import TaskState
+from kilonova.schedule.planning import PlannerInput, TaskState
 
 
-def load_planner_input(
-    tx: Transaction, names: Iterable[str] | None = None
-) -> tuple[WorkflowDefinition, dict[str, TaskState], dict[str, ChannelState]]:
-    """Return tasks and their channels as one workflow, the state of each task, and the state of each channel.
+def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> PlannerInput:
+    """Return tasks and their channels.
 
     Args:
         tx: an open transaction.
@@ -26,27 +23,34 @@ def load_planner_input(
     Raises:
         NotFound: there is no such task.
     """
-    registered = tasks(tx, names)
-    every = [known.task for known in registered.values()]
-    touched = dict.fromkeys(channel for task in every for channel in (*task.reads, *task.writes))
-    found = channel_states(tx, None if names is None else touched)
-    took = cost_samples(tx, None if names is None else list(registered))
-    scheduled = [name for name, known in registered.items() if known.task.schedule is not None and known.started]
+    live = live_versions(tx, names)
+    every = [version for versions in live.values() for version in versions]
+    touched = dict.fromkeys(channel for each in every for channel in (*each.task.reads, *each.task.writes))
+    channels = channel_states(tx, None if names is None else touched)
+    samples = cost_samples(tx, None if names is None else list(live))
+    scheduled = [each.task.name for each in every if each.task.schedule is not None and each.started]
     begun = last_begun(tx, scheduled) if scheduled else {}
-    workflow = WorkflowDefinition(
-        name="all",
-        channels=tuple(state.channel for state in found.values()),
-        tasks=tuple(known.task for known in registered.values()),
+    return PlannerInput(
+        workflow=WorkflowDefinition(
+            name="all",
+            channels=tuple(state.channel for state in channels.values()),
+            tasks=tuple(versions[0].task for versions in live.values()),
+        ),
+        versions={
+            name: tuple(
+                TaskState(
+                    task=version.task,
+                    logic=version.logic,
+                    started=version.started,
+                    cursors=version.cursors,
+                    samples=samples.get(name, ()),
+                    waits_until=waits_until(
+                        version.task.schedule, begun.get(name) if version.started else None, tx.now
+                    ),
+                )
+                for version in versions
+            )
+            for name, versions in live.items()
+        },
+        channels=channels,
     )
-    progress = {
-        name: TaskState(
-            task=known.task,
-            logic=known.logic,
-            started=known.started,
-            cursors={channel: point for channel, point, logic in known.cursors if logic == known.logic},
-            taken=took.get(name, ()),
-            waits_until=waits_until(known.task.schedule, begun.get(name), tx.now),
-        )
-        for name, known in registered.items()
-    }
-    return workflow, progress, found

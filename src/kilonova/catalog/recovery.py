@@ -106,7 +106,7 @@ def put_recovered(
             _put_channel(tx, each, number)
     runs.expire(tx)
     _put_highest(tx, names, number)
-    _retire(tx, logics)
+    registry.continue_versions(tx, logics)
     _reset_tasks(tx)
     tx.connection.execute(update(tables.identity).values(value=identity))
     _continue_numbering(tx)
@@ -261,24 +261,3 @@ def _put_highest(tx: Transaction, names: Iterable[BlockName], run: int) -> None:
         tx.connection.execute(
             insert(tables.block).values(id=highest, run_id=run, state=channel_store.GONE, suffix=_NONE)
         )
-
-
-def _retire(tx: Transaction, logics: Mapping[str, int]) -> None:
-    """Continue the logic versions of tasks that will be declared again after those that blocks reflect."""
-    connection = tx.connection
-    task = tables.task.c
-    known = {row.name: row for row in connection.execute(select(task.name, task.id, task.logic))}
-    for name, logic in logics.items():
-        if name not in known or known[name].logic < logic:
-            if name in known:
-                registry.drop_task(tx, name)
-                key = known[name].id
-                connection.execute(update(tables.task).where(task.id == key).values(logic=logic))
-            else:
-                values = {"name": name, "workflow": registry.RECOVERED, "logic": logic, "active": False}
-                key = connection.execute(insert(tables.task).values(values).returning(task.id)).scalar_one()
-            connection.execute(
-                insert(tables.logic).values(
-                    task_id=key, version=logic, writes=[], fingerprint=registry.RECOVERED, registered=tx.now
-                )
-            )

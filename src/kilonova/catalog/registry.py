@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Text, and_, cast, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, delete, func, insert, or_, select, update
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.channel_store import channel_id
@@ -30,33 +30,28 @@ from kilonova.model.task import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegisteredTask:
-    """Task at its newest logic version.
+class TaskVersion:
+    """Live logic version of a task: one that runs.
 
     Attributes:
         task: its definition.
         workflow: the workflow that declares it.
-        logic: the logic version: 0, 1, 2, …
-        cursors: per channel its name, the point up to which the task has read it, and the logic version that did.
+        logic: the number of the version: 0, 1, 2, …
+        cursors: the point up to which it has read each channel; empty if it has not run.
     """
 
     task: Task
     workflow: str
     logic: int
-    cursors: tuple[tuple[str, int, int], ...]
+    cursors: Mapping[str, int]
 
     def cursor(self, channel: str) -> int:
-        """Return the cursor of the current logic version on a channel; 0 if it has not read it."""
-        return next((point for name, point, logic in self.cursors if name == channel and logic == self.logic), 0)
+        """Return the point up to which it has read a channel."""
+        return self.cursors.get(channel, 0)
 
     @property
     def started(self) -> bool:
-        """Return whether the current logic version has run."""
-        return any(logic == self.logic for _, _, logic in self.cursors)
-
-    @property
-    def has_run(self) -> bool:
-        """Return whether any logic version has run."""
+        """Return whether it has run."""
         return bool(self.cursors)
 
 
@@ -77,7 +72,7 @@ def add_channels(tx: Transaction, channels: Iterable[Channel], workflow: str) ->
                 "adopts": channel.schema is None,
                 "encoding": codec.encoding_to_json(channel.encoding),
                 "workflow": workflow,
-                **_told(channel),
+                **_metadata(channel),
             }
             for channel in every
         ],
@@ -96,7 +91,7 @@ def change_channel(tx: Transaction, channel: Channel) -> None:
             schema=None if channel.schema is None else codec.schema_to_json(channel.schema),
             adopts=channel.schema is None,
             encoding=codec.encoding_to_json(channel.encoding),
-            **_told(channel),
+            **_metadata(channel),
         )
     )
     set_watched_directory(tx, channel.name, channel.watch)
@@ -104,11 +99,13 @@ def change_channel(tx: Transaction, channel: Channel) -> None:
 
 def update_channel_metadata(tx: Transaction, channel: Channel) -> None:
     """Update the declaration of a channel except its schema and encoding."""
-    tx.connection.execute(update(tables.channel).where(tables.channel.c.name == channel.name).values(**_told(channel)))
+    tx.connection.execute(
+        update(tables.channel).where(tables.channel.c.name == channel.name).values(**_metadata(channel))
+    )
     set_watched_directory(tx, channel.name, channel.watch)
 
 
-def _told(channel: Channel) -> dict[str, Any]:
+def _metadata(channel: Channel) -> dict[str, Any]:
     return {
         "description": channel.description or None,
         "checks": codec.checks_to_json(channel.checks) if channel.checks else None,
@@ -134,6 +131,8 @@ def adopt_recovered(tx: Transaction, names: Iterable[str], workflow: str) -> Non
 def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False) -> int:
     """Register a task, or a new logic version of one whose definition has changed or that was dropped.
 
+    The new version replaces those that were live.
+
     Args:
         tx: a writing transaction.
         task: the task.
@@ -141,31 +140,76 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
         renew: create a new logic version even if the definition is the same (an output was redeclared).
 
     Returns:
-        The current logic version.
+        The number of the version.
     """
-    row = tx.connection.execute(select(tables.task).where(tables.task.c.name == task.name)).first()
+    row = tx.connection.execute(_newest_versions().where(tables.task.c.name == task.name)).first()
     if row is None:
         _add_tasks(tx, [task], workflow)
         return 0
-    newest = tx.connection.execute(
-        select(tables.logic.c.fingerprint).where(tables.logic.c.task_id == row.id, tables.logic.c.version == row.logic)
-    ).scalar_one()
-    same = row.active and newest == task.fingerprint and not renew
-    logic = int(row.logic) if same else int(row.logic) + 1
     tx.connection.execute(
         update(tables.task)
         .where(tables.task.c.id == row.id)
         .values(
-            logic=logic,
             active=True,
             workflow=workflow,
             schedule=codec.schedule_to_json(task.schedule),
             written=task.written or None,
         )
     )
-    if not same:
-        _add_logics(tx, [(row.id, logic, task)])
-    return logic
+    if row.live and row.fingerprint == task.fingerprint and not renew:
+        return int(row.version)
+    _retire_versions(tx, row.id)
+    _add_logics(tx, [(row.id, row.version + 1, task)])
+    return int(row.version) + 1
+
+
+def add_version(tx: Transaction, task: Task) -> int:
+    """Register a new logic version of a task beside those that are live.
+
+    Args:
+        tx: a writing transaction.
+        task: the task at the new version.
+
+    Returns:
+        The number of the version.
+
+    Raises:
+        NotFound: there is no such task.
+    """
+    row = tx.connection.execute(_newest_versions().where(tables.task.c.id == task_id(tx, task.name))).one()
+    _add_logics(tx, [(row.id, row.version + 1, task)])
+    return int(row.version) + 1
+
+
+def continue_versions(tx: Transaction, logics: Mapping[str, int]) -> None:
+    """Continue the logic versions of tasks that will be declared again, given by name, after the given ones."""
+    known = {row.name: row for row in tx.connection.execute(_newest_versions())}
+    for name, logic in logics.items():
+        if name in known and known[name].version >= logic:
+            continue
+        if name in known:
+            drop_task(tx, name)
+        else:
+            tx.connection.execute(insert(tables.task).values(name=name, workflow=RECOVERED, active=False))
+        retired = {"writes": [], "fingerprint": RECOVERED, "registered": tx.now, "live": False}
+        tx.connection.execute(insert(tables.logic).values(task_id=task_id(tx, name), version=logic, **retired))
+
+
+def _newest_versions() -> Select[Any]:
+    """Return a query for the newest logic version of each task: `id`, `name`, `version`, `fingerprint`, `live`."""
+    task, logic, newer = tables.task.c, tables.logic.c, tables.logic.alias("newer").c
+    newest = select(func.max(newer.version)).where(newer.task_id == task.id).scalar_subquery()
+    return (
+        select(task.id, task.name, logic.version, logic.fingerprint, logic.live)
+        .join(tables.logic, logic.task_id == task.id)
+        .where(logic.version == newest)
+    )
+
+
+def _retire_versions(tx: Transaction, number: int) -> None:
+    """End the live logic versions of a task, given by its id; with their cursors ends what these retain."""
+    tx.connection.execute(update(tables.logic).where(tables.logic.c.task_id == number).values(live=False))
+    tx.connection.execute(delete(tables.cursor).where(tables.cursor.c.task_id == number))
 
 
 def put_tasks(tx: Transaction, tasks: Iterable[Task], workflow: str) -> None:
@@ -197,7 +241,6 @@ def _add_tasks(tx: Transaction, tasks: Sequence[Task], workflow: str) -> None:
         {
             "name": task.name,
             "workflow": workflow,
-            "logic": 0,
             "active": True,
             "schedule": codec.schedule_to_json(task.schedule),
             "written": task.written or None,
@@ -221,6 +264,7 @@ def _add_logics(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> Non
                 "writes": list(task.writes),
                 "fingerprint": task.fingerprint,
                 "registered": tx.now,
+                "live": True,
             }
             for number, logic, task in every
         ],
@@ -273,57 +317,67 @@ def _variant(row: Row[Any], outputs: int) -> Variant:
     )
 
 
-def tasks(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, RegisteredTask]:
-    """Return active tasks by name, at their newest logic version; all of them if no names are given.
+def tasks(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, TaskVersion]:
+    """Return active tasks by name, at their newest live logic version; all of them if no names are given.
 
     Raises:
         NotFound: there is no active task of one of the names.
     """
+    return {name: versions[0] for name, versions in live_versions(tx, names).items()}
+
+
+def live_versions(tx: Transaction, names: Iterable[str] | None = None) -> dict[str, tuple[TaskVersion, ...]]:
+    """Return the live logic versions of active tasks, by name, newest first; of all tasks if no names are given.
+
+    Raises:
+        NotFound: there is no active task of one of the names.
+    """
+    task, logic, variant, cursor = tables.task, tables.logic, tables.variant, tables.cursor
     wanted = None if names is None else list(dict.fromkeys(names))
-    these = tables.task.c.active if wanted is None else and_(tables.task.c.active, tables.task.c.name.in_(wanted))
+    these = logic.c.live if wanted is None else and_(logic.c.live, task.c.name.in_(wanted))
+    live = select(task.c.id, logic.c.version).join(logic, logic.c.task_id == task.c.id).where(these).subquery("live")
     rows = tx.connection.execute(
-        select(tables.task, tables.logic.c.writes)
-        .join(tables.logic, tables.logic.c.task_id == tables.task.c.id)
-        .where(tables.logic.c.version == tables.task.c.logic, these)
-        .order_by(tables.task.c.id)
-    ).all()
-    found = {row.name for row in rows}
-    for name in wanted or ():
-        if name not in found:
-            raise _unknown(tx, name)
-    outputs = {row.id: len(row.writes) for row in rows}
-    variants: dict[int, list[Variant]] = {}
-    for variant in tx.connection.execute(
-        select(tables.variant)
-        .join(tables.task, tables.task.c.id == tables.variant.c.task_id)
-        .where(tables.variant.c.logic == tables.task.c.logic, these)
-        .order_by(tables.variant.c.task_id, tables.variant.c.position)
-    ):
-        variants.setdefault(variant.task_id, []).append(_variant(variant, outputs[variant.task_id]))
-    cursors: dict[int, list[tuple[str, int, int]]] = {}
-    for cursor in tx.connection.execute(
-        select(tables.cursor, tables.channel.c.name)
-        .join(tables.channel, tables.channel.c.id == tables.cursor.c.channel_id)
-        .join(tables.task, tables.task.c.id == tables.cursor.c.task_id)
+        select(task, logic.c.version, logic.c.writes)
+        .join(logic, logic.c.task_id == task.c.id)
         .where(these)
+        .order_by(task.c.id, logic.c.version.desc())
+    ).all()
+    outputs = {(row.id, row.version): len(row.writes) for row in rows}
+    variants: dict[tuple[int, int], list[Variant]] = {key: [] for key in outputs}
+    for each in tx.connection.execute(
+        select(variant)
+        .join(live, and_(live.c.id == variant.c.task_id, live.c.version == variant.c.logic))
+        .order_by(variant.c.task_id, variant.c.position)
+    ):
+        key = each.task_id, each.logic
+        variants[key].append(_variant(each, outputs[key]))
+    cursors: dict[tuple[int, int], dict[str, int]] = {key: {} for key in outputs}
+    for each in tx.connection.execute(
+        select(cursor, tables.channel.c.name)
+        .join(tables.channel, tables.channel.c.id == cursor.c.channel_id)
+        .join(live, and_(live.c.id == cursor.c.task_id, live.c.version == cursor.c.logic))
         .order_by(tables.channel.c.name)
     ):
-        cursors.setdefault(cursor.task_id, []).append((cursor.name, cursor.point, cursor.logic))
-    return {
-        row.name: RegisteredTask(
+        cursors[each.task_id, each.logic][each.name] = each.point
+    found: dict[str, tuple[TaskVersion, ...]] = {}
+    for row in rows:
+        version = TaskVersion(
             task=Task(
                 name=row.name,
                 writes=tuple(row.writes),
-                variants=tuple(variants[row.id]),
+                variants=tuple(variants[row.id, row.version]),
                 schedule=codec.schedule_from_json(row.schedule),
                 written=row.written or "",
             ),
             workflow=row.workflow,
-            logic=row.logic,
-            cursors=tuple(cursors.get(row.id, ())),
+            logic=row.version,
+            cursors=cursors[row.id, row.version],
         )
-        for row in rows
-    }
+        found[row.name] = (*found.get(row.name, ()), version)
+    for name in wanted or ():
+        if name not in found:
+            raise _unknown(tx, name)
+    return found
 
 
 def followed_channels(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
@@ -337,10 +391,9 @@ def followed_channels(tx: Transaction, channels: Iterable[str]) -> frozenset[str
         return frozenset()
     rows = tx.connection.execute(
         select(tables.variant.c.ports)
-        .join(tables.task, tables.task.c.id == tables.variant.c.task_id)
+        .join(tables.logic, _is_of_version())
         .where(
-            tables.variant.c.logic == tables.task.c.logic,
-            tables.task.c.active,
+            tables.logic.c.live,
             ports.contains(json.dumps(Mode.CHANGES.value)),
             or_(*(ports.contains(json.dumps(name), autoescape=True) for name in wanted)),
         )
@@ -349,8 +402,14 @@ def followed_channels(tx: Transaction, channels: Iterable[str]) -> frozenset[str
     return frozenset(found & set(wanted))
 
 
-def readers(tx: Transaction, channel: str) -> dict[str, RegisteredTask]:
-    """Return the active tasks that read a channel, except those that write it, by name.
+def _is_of_version() -> ColumnElement[bool]:
+    """Return the condition that a variant belongs to a logic version."""
+    logic, variant = tables.logic.c, tables.variant.c
+    return and_(logic.task_id == variant.task_id, logic.version == variant.logic)
+
+
+def readers(tx: Transaction, channel: str) -> tuple[TaskVersion, ...]:
+    """Return the live logic versions that read a channel and do not write it, by task, newest first.
 
     Raises:
         NotFound: there is no such channel.
@@ -360,15 +419,11 @@ def readers(tx: Transaction, channel: str) -> dict[str, RegisteredTask]:
     names = tx.connection.execute(
         select(tables.task.c.name)
         .join(tables.variant, tables.task.c.id == tables.variant.c.task_id)
-        .where(
-            tables.variant.c.logic == tables.task.c.logic,
-            tables.task.c.active,
-            ports.contains(json.dumps(channel), autoescape=True),
-        )
-        .order_by(tables.task.c.name)
+        .join(tables.logic, _is_of_version())
+        .where(tables.logic.c.live, ports.contains(json.dumps(channel), autoescape=True))
     ).scalars()
-    found = tasks(tx, names)
-    return {name: found[name] for name in sorted(found) if channel in found[name].task.reads}
+    found = live_versions(tx, names)
+    return tuple(each for name in sorted(found) for each in found[name] if channel in each.task.reads)
 
 
 def logic_version(tx: Transaction, name: str, version: int) -> Task:
@@ -423,15 +478,15 @@ def writers(tx: Transaction, channels: Iterable[str]) -> dict[str, tuple[str, ..
     query = (
         select(tables.task.c.name, tables.logic.c.writes)
         .join(tables.logic, tables.logic.c.task_id == tables.task.c.id)
-        .where(tables.logic.c.version == tables.task.c.logic, tables.task.c.active)
+        .where(tables.logic.c.live)
     )
     if len(wanted) <= _FEW:
         query = query.where(or_(*(text.contains(json.dumps(name), autoescape=True) for name in wanted)))
-    found: dict[str, list[str]] = {channel: [] for channel in wanted}
+    found: dict[str, dict[str, None]] = {channel: {} for channel in wanted}
     for row in tx.connection.execute(query.order_by(tables.task.c.name)):
         for channel in row.writes:
             if channel in found:
-                found[channel].append(row.name)
+                found[channel][row.name] = None
     return {channel: tuple(names) for channel, names in found.items()}
 
 
@@ -440,29 +495,32 @@ _FEW = 10
 
 
 def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[str, int]]) -> None:
-    """Replace the cursors of a task by those of a logic version.
+    """Replace the cursors of a logic version of a task.
 
-    A task that was dropped meanwhile gets none.
+    A version that was retired meanwhile gets none.
     """
-    active = select(tables.task.c.id).where(tables.task.c.name == task, tables.task.c.active)
-    number = tx.connection.execute(active).scalar()
+    version, cursor = tables.logic.c, tables.cursor.c
+    live = select(version.task_id).join(tables.task, tables.task.c.id == version.task_id)
+    number = tx.connection.execute(
+        live.where(tables.task.c.name == task, version.version == logic, version.live)
+    ).scalar()
     if number is None:
         return
-    tx.connection.execute(delete(tables.cursor).where(tables.cursor.c.task_id == number))
+    tx.connection.execute(delete(tables.cursor).where(cursor.task_id == number, cursor.logic == logic))
     insert_all(
         tx,
         tables.cursor,
         [
-            {"task_id": number, "channel_id": channel_id(tx, channel), "point": point, "logic": logic}
+            {"task_id": number, "logic": logic, "channel_id": channel_id(tx, channel), "point": point}
             for channel, point in points
         ],
     )
 
 
 def drop_task(tx: Transaction, name: str) -> None:
-    """Deactivate a task; its logic versions stay recorded, its cursors are deleted."""
+    """Deactivate a task: its logic versions stay recorded, but none is live."""
     number = task_id(tx, name)
-    tx.connection.execute(delete(tables.cursor).where(tables.cursor.c.task_id == number))
+    _retire_versions(tx, number)
     tx.connection.execute(update(tables.task).where(tables.task.c.id == number).values(active=False))
 
 

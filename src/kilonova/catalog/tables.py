@@ -94,7 +94,6 @@ task = Table(
     Column("id", _number, primary_key=True, autoincrement=True),
     Column("name", String, nullable=False, unique=True),
     Column("workflow", String, nullable=False),
-    Column("logic", Integer, nullable=False),
     Column("active", Boolean, nullable=False),
     Column("schedule", JSON(none_as_null=True)),
     Column("binding", String, index=True),
@@ -109,6 +108,7 @@ logic = Table(
     Column("writes", JSON, nullable=False),
     Column("fingerprint", Text, nullable=False),
     Column("registered", UtcTime, nullable=False),
+    Column("live", Boolean, nullable=False),
 )
 
 variant = Table(
@@ -195,9 +195,9 @@ cursor = Table(
     "cursor",
     metadata,
     Column("task_id", ForeignKey("task.id"), primary_key=True),
+    Column("logic", Integer, primary_key=True),
     Column("channel_id", ForeignKey("channel.id"), primary_key=True, index=True),
     Column("point", Integer, nullable=False),
-    Column("logic", Integer, nullable=False),
 )
 
 run = Table(

@@ -121,7 +121,7 @@ def _rewrite(
 
     def prepare(tx: Transaction) -> RunPlan[tuple[ChannelState, tuple[Part, ...]]] | None:
         state = channel_store.channel_state(tx, channel)
-        parts = choose(state, [reader.cursor(channel) for reader in registry.readers(tx, channel).values()])
+        parts = choose(state, [reader.cursor(channel) for reader in registry.readers(tx, channel)])
         if not parts:
             return None
         pins = tuple(block.number for part in parts for block in part.read)

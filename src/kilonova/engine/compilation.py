@@ -13,17 +13,17 @@ from kilonova.model.task import Logic, Mode, Query, Sql
 from kilonova.query.maintenance import MaintenanceContext
 from kilonova.query.view_tasks import ColumnRead, delta_of, known_of
 from kilonova.schedule.layout import LayoutThresholds
-from kilonova.schedule.planning import PortInput, TaskState, VariantChoice, input_size
+from kilonova.schedule.planning import PortInput, TaskState, VariantChoice, input_size, limit_channels
 
 _MANY = 4
 """Ratio of a view's rows to a change's rows above which the view is restricted to the change's keys before merging."""
 
 
 def compile_variant(
-    progress: TaskState,
+    state: TaskState,
     choice: VariantChoice,
-    fed: tuple[PortInput, ...],
-    states: Mapping[str, ChannelState],
+    inputs: tuple[PortInput, ...],
+    channels: Mapping[str, ChannelState],
     sizes: LayoutThresholds,
     *,
     strong: bool,
@@ -31,48 +31,49 @@ def compile_variant(
     """Compile a variant to the logic to execute and its inputs, by name.
 
     Args:
-        progress: the task.
+        state: the state of the task.
         choice: the chosen variant and refresh method.
-        fed: the inputs of its ports.
-        states: the states of the channels that it reads or writes.
+        inputs: the inputs of its ports.
+        channels: the states of the channels that it reads or writes.
         sizes: the thresholds of physical strategies.
         strong: whether the changes of its output are read.
 
     Returns:
         The logic and the inputs; None if it is a query whose channels have not changed.
     """
-    task, logic = progress.task, choice.variant.logic
+    task, logic = state.task, choice.variant.logic
     if not isinstance(logic, Query):
-        return logic, {feed.port.name: ColumnRead(feed.port.name) for feed in fed}
+        return logic, {each.port.name: ColumnRead(each.port.name) for each in inputs}
+    channels = limit_channels(channels, choice.ends)
     moved = frozenset(
-        feed.port.channel
-        for feed in fed
-        if feed.port.mode.advances and not states[feed.port.channel].is_equivalent(feed.start, feed.end)
+        each.port.channel
+        for each in inputs
+        if each.port.mode.advances and not channels[each.port.channel].is_equivalent(each.start, each.end)
     )
     (writes,) = task.writes
-    channels = {name: with_current_schema(states[name]) for name in (*task.reads, writes)}
-    own = states[writes]
+    declared = {name: with_current_schema(channels[name]) for name in (*task.reads, writes)}
+    own = channels[writes]
     complete = own.stored_schema
     assert complete is not None
-    changed = sum(_rows(feed.reading) for feed in fed if feed.port.mode in (Mode.CHANGES, Mode.INSERTS))
-    snapshots = [(feed.port.channel, feed.reading) for feed in fed if isinstance(feed.reading, SnapshotRead)]
+    changed = sum(_rows(each.reading) for each in inputs if each.port.mode in (Mode.CHANGES, Mode.INSERTS))
+    snapshots = [(each.port.channel, each.reading) for each in inputs if isinstance(each.reading, SnapshotRead)]
     single = [
-        name for name in channels if has_at_most_one_row([each for channel, each in snapshots if channel == name])
+        name for name in declared if has_at_most_one_row([each for channel, each in snapshots if channel == name])
     ]
-    large = {name: states[name].size for name in channels}
+    large = {name: channels[name].size for name in declared}
     found = MaintenanceContext(
         moved=moved,
         sizes=large,
         layered=frozenset(
-            name for name in channels if states[name].has_weighted_deltas and (name == writes or name not in single)
+            name for name in declared if channels[name].has_weighted_deltas and (name == writes or name not in single)
         ),
-        few=input_size(progress, states).change <= sizes.broadcast_max,
+        few=input_size(state, channels).change <= sizes.broadcast_max,
         alone=sum(large.values()) <= sizes.single_task_max,
         large=_rows(own.snapshot(own.latest_readable)) > _MANY * changed,
         strong=strong,
         again=choice.method is RefreshMethod.AFFECTED_GROUPS,
     )
-    delta = delta_of(logic.text, channels[writes], complete, known_of(channels, single), found)
+    delta = delta_of(logic.text, declared[writes], complete, known_of(declared, single), found)
     return None if delta is None else (Sql(text=delta.sql), delta.reads)
 
 

@@ -58,8 +58,10 @@ from kilonova.schedule.planning import (
     full_refresh_choice,
     input_size,
     is_rewritten,
+    limit_channels,
     output_version,
     port_inputs,
+    read_ends,
 )
 
 
@@ -154,7 +156,7 @@ class _Execution:
         self._begun = begun
         self._retries = retries
         self._shared_steps = shared_steps
-        self._states = dict(begun.plan.states)
+        self._channels = dict(begun.plan.channels)
         self._inputs: list[RunInput] = []
         self._outputs: list[RunOutput] = []
         self._advances: list[Advance] = []
@@ -168,16 +170,16 @@ class _Execution:
 
     def all(self) -> RunResults:
         """Execute the tasks, each once those whose output it reads have ended."""
-        waiting = {progress.task.name: (progress, need) for progress, need in self._begun.plan.steps}
+        waiting = {state.task.name: (state, need) for state, need in self._begun.plan.steps}
         running: dict[Future[None], Task] = {}
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"run-{self._begun.run}") as pool:
             try:
                 while waiting or running:
-                    for name, (progress, need) in list(waiting.items()):
+                    for name, (state, need) in list(waiting.items()):
                         unended = [*(item.task for item, _ in waiting.values()), *running.values()]
-                        if not any(self._precedes(other, progress.task) for other in unended if other.name != name):
+                        if not any(self._precedes(other, state.task) for other in unended if other.name != name):
                             del waiting[name]
-                            running[pool.submit(self._step, progress, need)] = progress.task
+                            running[pool.submit(self._step, state, need)] = state.task
                     ended, _ = wait(running, return_when=FIRST_COMPLETED)
                     for future in ended:
                         del running[future]
@@ -192,15 +194,16 @@ class _Execution:
             participants=tuple(self._fallbacks),
         )
 
-    def _step(self, progress: TaskState, need: RunReason) -> None:
+    def _step(self, state: TaskState, need: RunReason) -> None:
         """Execute a task, unless it turns out to have no new input."""
-        name = progress.task.name
-        due = due_reason(progress, self._states)
+        name = state.task.name
+        until = self._begun.plan.until
+        due = due_reason(state, self._channels, until)
         why = due
         match need:
             case RunReason.NEWS:
                 pass
-            case RunReason.ASKED if self._has_input(progress):
+            case RunReason.ASKED if self._has_input(state):
                 why = due or "requested"
             case RunReason.ASKED:
                 pass
@@ -210,21 +213,22 @@ class _Execution:
                 assert_never(need)
         if why is None:
             with self._lock:
-                self._skip(progress)
+                self._skip(state)
             self._begun.notify(StepSkipped(run=self._begun.run, step=name))
             return
-        choice = choose(progress, self._states)
+        choice = choose(state, self._channels, until)
         self._begun.notify(StepStarted(run=self._begun.run, step=name, reason=_reason(choice, why)))
         began = time.monotonic()
         try:
             with self._begun.step(name), attribute_errors(name):
-                rows = self._task(progress, choice, why)
+                rows = self._task(state, choice, why)
         except KilonovaError as error:
             raise error.with_context(task=name) from error.__cause__
         self._begun.notify(StepEnded(run=self._begun.run, step=name, rows=rows, seconds=time.monotonic() - began))
 
-    def _has_input(self, progress: TaskState) -> bool:
-        return any(self._states[name].latest_distinct for name in progress.task.reads)
+    def _has_input(self, state: TaskState) -> bool:
+        ends = read_ends(state, self._channels, self._begun.plan.until)
+        return any(self._channels[name].settled(ends[name]) for name in state.task.reads)
 
     def _precedes(self, one: Task, other: Task) -> bool:
         """Return whether a task must end before another, which reads its output or writes a later point, begins."""
@@ -234,69 +238,69 @@ class _Execution:
 
     def _cancelled(self, channel: str, task: str) -> None:
         """Make visible to later tasks that a task has not written to a channel with several writers."""
-        if self._states[channel].channel.several_writers:
+        if self._channels[channel].channel.several_writers:
             point = self._points[channel, task]
-            self._states[channel] = self._states[channel].with_cancelled(point, self._begun.run)
+            self._channels[channel] = self._channels[channel].with_cancelled(point, self._begun.run)
 
-    def _skip(self, progress: TaskState) -> None:
-        for channel in progress.task.writes:
-            self._cancelled(channel, progress.task.name)
+    def _skip(self, state: TaskState) -> None:
+        for channel in state.task.writes:
+            self._cancelled(channel, state.task.name)
             self._outputs.append(
                 RunOutput(
                     channel=channel,
-                    point=self._points[channel, progress.task.name],
+                    point=self._points[channel, state.task.name],
                     block=None,
-                    version=self._states[channel].version(self._states[channel].latest_readable),
-                    task=progress.task.name,
+                    version=self._channels[channel].version(self._channels[channel].latest_readable),
+                    task=state.task.name,
                     reason="no new input",
                     seconds=0.0,
                 )
             )
 
-    def _task(self, progress: TaskState, choice: VariantChoice, why: str) -> int | None:
+    def _task(self, state: TaskState, choice: VariantChoice, why: str) -> int | None:
         """Execute a task as chosen; if incremental maintenance of a view fails, recompute the view."""
         try:
-            return self._done(progress, choice, why)
+            return self._done(state, choice, why)
         except Exception as error:
-            instead = full_refresh_choice(progress, choice) if may_succeed_in_full(error) else None
+            instead = full_refresh_choice(state, choice) if may_succeed_in_full(error) else None
             if instead is None or self._begun.stopped.is_set():
                 raise
             problem = (
                 summarize_error(error) if isinstance(error, PySparkException) else str(error) or type(error).__name__
             )
-        self._begun.notify(StepRecomputed(run=self._begun.run, step=progress.task.name, error=problem))
-        rows = self._done(progress, replace(instead, reason=f"the incremental refresh failed: {problem}"), why)
+        self._begun.notify(StepRecomputed(run=self._begun.run, step=state.task.name, error=problem))
+        rows = self._done(state, replace(instead, reason=f"the incremental refresh failed: {problem}"), why)
         with self._lock:
-            self._fallbacks.append(Fallback(progress.task.name, progress.task.writes, problem))
+            self._fallbacks.append(Fallback(state.task.name, state.task.writes, problem))
         return rows
 
-    def _done(self, progress: TaskState, choice: VariantChoice, why: str) -> int | None:
+    def _done(self, state: TaskState, choice: VariantChoice, why: str) -> int | None:
         began = time.monotonic()
-        check_rewritable(choice, progress, self._states)
-        fed = port_inputs(choice, progress, self._states)
-        unknown = [feed.port.channel for feed in fed if feed.reading.schema is None]
+        check_rewritable(choice, state, self._channels)
+        inputs = port_inputs(choice, state, self._channels)
+        unknown = [each.port.channel for each in inputs if each.reading.schema is None]
         if unknown:
             raise NotFound(
                 "the channel has no schema yet, because nothing was written to it",
                 channel=unknown[0],
                 hint="Declare its schema, or run the task that writes it first",
             )
-        blocks, shared = self._once(progress, choice, fed)
+        blocks, shared = self._once(state, choice, inputs)
         reason = _reason(choice, why)
         if shared:
             reason = f"{reason}; computed by another run of the batch"
         seconds = time.monotonic() - began
-        size = input_size(progress, self._states)
+        size = input_size(state, limit_channels(self._channels, choice.ends))
         with self._lock:
-            self._record(progress, choice, fed, blocks, reason, seconds, size)
+            self._record(state, choice, inputs, blocks, reason, seconds, size)
         written = [block for block in blocks.values() if block is not None]
         return sum(block.statistics.rows for block in written) if written else None
 
     def _record(
         self,
-        progress: TaskState,
+        state: TaskState,
         choice: VariantChoice,
-        fed: tuple[PortInput, ...],
+        inputs: tuple[PortInput, ...],
         blocks: dict[str, Block | None],
         reason: str,
         seconds: float,
@@ -304,14 +308,14 @@ class _Execution:
     ) -> None:
         """Record the inputs and outputs of a task, and make them visible to later tasks."""
         for channel, block in blocks.items():
-            version = output_version(choice, progress, fed, self._states, channel)
+            version = output_version(choice, state, inputs, self._channels, channel)
             self._outputs.append(
                 RunOutput(
                     channel=channel,
-                    point=self._points[channel, progress.task.name],
+                    point=self._points[channel, state.task.name],
                     block=block,
                     version=version,
-                    task=progress.task.name,
+                    task=state.task.name,
                     reason=reason,
                     seconds=seconds,
                     method=choice.method,
@@ -319,46 +323,46 @@ class _Execution:
                     estimates=choice.estimates,
                 )
             )
-        self._note_inputs(choice, progress, fed)
+        self._note_inputs(choice, state, inputs)
         for output in self._outputs[-len(blocks) :]:
-            before = self._states[output.channel]
+            before = self._channels[output.channel]
             if output.block is None:
-                self._cancelled(output.channel, progress.task.name)
+                self._cancelled(output.channel, state.task.name)
                 continue
             several = before.channel.several_writers
             version = before.committed.beside(output.version) if several else output.version
-            self._states[output.channel] = before.with_block(output.block, version, self._begun.run)
+            self._channels[output.channel] = before.with_block(output.block, version, self._begun.run)
 
-    def _note_inputs(self, choice: VariantChoice, progress: TaskState, fed: tuple[PortInput, ...]) -> None:
-        name = progress.task.name
-        for feed in fed:
+    def _note_inputs(self, choice: VariantChoice, state: TaskState, inputs: tuple[PortInput, ...]) -> None:
+        name = state.task.name
+        for each in inputs:
             self._inputs.append(
                 RunInput(
                     task=name,
-                    port=feed.port.name,
-                    channel=feed.port.channel,
-                    start=feed.start,
-                    end=feed.end,
-                    blocks=tuple(block.number for block in feed.reading.blocks),
+                    port=each.port.name,
+                    channel=each.port.channel,
+                    start=each.start,
+                    end=each.end,
+                    blocks=tuple(block.number for block in each.reading.blocks),
                 )
             )
-        points = advanced_cursors(choice, progress, self._states)
-        self._advances.append(Advance(task=name, logic=progress.logic, points=points))
+        points = advanced_cursors(choice, state.task)
+        self._advances.append(Advance(task=name, logic=state.logic, points=points))
 
     def _once(
-        self, progress: TaskState, choice: VariantChoice, fed: tuple[PortInput, ...]
+        self, state: TaskState, choice: VariantChoice, inputs: tuple[PortInput, ...]
     ) -> tuple[dict[str, Block | None], bool]:
         """Execute a task, unless a run merged with this one executes the same step: then share its blocks."""
-        task = progress.task
+        task = state.task
         if self._shared_steps is None:
-            return self._attempted(progress, choice, fed), False
+            return self._attempted(state, choice, inputs), False
         targets = [self._target(channel, choice, task) for channel in task.writes]
-        name = self._shared_steps.name(choice.variant, [feed.reading for feed in fed], targets)
+        name = self._shared_steps.name(choice.variant, [each.reading for each in inputs], targets)
         if name is None:
-            return self._attempted(progress, choice, fed), False
+            return self._attempted(state, choice, inputs), False
 
         def do() -> Blocks:
-            made = self._attempted(progress, choice, fed)
+            made = self._attempted(state, choice, inputs)
             return tuple(made[channel] for channel in task.writes)
 
         def share(blocks: Blocks) -> Blocks | None:
@@ -372,7 +376,7 @@ class _Execution:
         return dict(zip(task.writes, blocks, strict=True)), shared
 
     def _target(self, channel: str, choice: VariantChoice, task: Task) -> StepOutput:
-        state, point = self._states[channel], self._points[channel, task.name]
+        state, point = self._channels[channel], self._points[channel, task.name]
         empty = state.latest_readable == point - 1 and state.latest_distinct == 0
         rewritten = is_rewritten(choice, task, state.channel)
         return StepOutput(channel=self._channel(channel), rewritten=rewritten, empty=empty)
@@ -385,15 +389,15 @@ class _Execution:
         return replace(block, kind=Base(point) if isinstance(block.kind, Base) else Delta(point - 1, point))
 
     def _attempted(
-        self, progress: TaskState, choice: VariantChoice, fed: tuple[PortInput, ...]
+        self, state: TaskState, choice: VariantChoice, inputs: tuple[PortInput, ...]
     ) -> dict[str, Block | None]:
-        def retrying(state: RetryCallState) -> None:
-            error = state.outcome.exception() if state.outcome else None
+        def retrying(call: RetryCallState) -> None:
+            error = call.outcome.exception() if call.outcome else None
             self._begun.notify(
                 StepRetried(
                     run=self._begun.run,
-                    step=progress.task.name,
-                    attempt=state.attempt_number,
+                    step=state.task.name,
+                    attempt=call.attempt_number,
                     error=str(error),
                 )
             )
@@ -407,36 +411,34 @@ class _Execution:
             reraise=True,
         ):
             with attempt:
-                return self._attempt(progress, choice, fed)
+                return self._attempt(state, choice, inputs)
         raise AssertionError("unreachable")
 
     def _attempt(
-        self, progress: TaskState, choice: VariantChoice, fed: tuple[PortInput, ...]
+        self, state: TaskState, choice: VariantChoice, inputs: tuple[PortInput, ...]
     ) -> dict[str, Block | None]:
         check_running(self._begun.stopped, self._begun.run)
-        task = progress.task
+        task = state.task
         sizes, followed = self._warehouse.sizes, self._begun.plan.followed
         spelled = compile_variant(
-            progress, choice, fed, self._states, sizes, strong=not followed.isdisjoint(task.writes)
+            state, choice, inputs, self._channels, sizes, strong=not followed.isdisjoint(task.writes)
         )
         if spelled is None:
             return dict.fromkeys(task.writes)
         logic, reads = spelled
-        by_port = {feed.port.name: feed for feed in fed}
+        by_port = {each.port.name: each for each in inputs}
         frames = {name: self._frame(by_port[read.port], choice.variant, read.weighed) for name, read in reads.items()}
         results = invoke(self._warehouse, task, logic, frames)
         derived = isinstance(choice.variant.logic, Query)
-        declared = [self._channel(name) if derived else self._states[name].channel for name in task.writes]
+        declared = [self._channel(name) if derived else self._channels[name].channel for name in task.writes]
         schemas = [
             channel.schema
             if derived and channel.schema is not None
             else validate_output(self._warehouse.schema_of(frame), channel, production, task.name)
             for frame, channel, production in zip(results, declared, choice.variant.productions, strict=True)
         ]
-        notification = [f for f in fed if f.port.mode.advances and f.port.mode is not Mode.OLD] if derived else fed
-        expected = sum(
-            {block.number: block.statistics.bytes for f in notification for block in f.reading.blocks}.values()
-        )
+        new = [each for each in inputs if each.port.mode.advances] if derived else inputs
+        expected = sum({block.number: block.statistics.bytes for each in new for block in each.reading.blocks}.values())
         name_block = partial(self._begun.name_block, task.writes[0])
         with self._warehouse.evaluated_once(results, frames.values(), name_block) as agreeing:
             return {
@@ -458,7 +460,7 @@ class _Execution:
             }
 
     def _channel(self, name: str) -> Channel:
-        return with_current_schema(self._states[name])
+        return with_current_schema(self._channels[name])
 
     def _frame(self, feed: PortInput, variant: Variant, weighed: bool) -> Any:
         reading = feed.reading
@@ -477,7 +479,7 @@ class _Execution:
 
     def _write(self, task: Task, channel: str, output: Output[Any]) -> Block | None:
         target = OutputTarget(
-            state=self._states[channel],
+            state=self._channels[channel],
             point=self._points[channel, task.name],
             name=self._begun.name_block(channel),
             strong=channel in self._begun.plan.followed,

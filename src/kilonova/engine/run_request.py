@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from kilonova.catalog import bindings, firings, registry
@@ -20,8 +20,7 @@ from kilonova.model.channel import ChannelState
 from kilonova.model.read_plan import ReadPlan
 from kilonova.model.run import RunFailure, RunKind
 from kilonova.model.task import Query
-from kilonova.model.workflow import WorkflowDefinition
-from kilonova.schedule.planning import TaskState, choose, due_tasks, port_inputs
+from kilonova.schedule.planning import PlannerInput, TaskState, choose, due_tasks, port_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +29,24 @@ class RunDue:
 
     Attributes:
         among: the tasks to choose from; None for all.
+        until: the points up to which channels are read that the run does not write; others are read to the newest.
     """
 
     among: tuple[str, ...] | None = None
+    until: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RunTasks:
-    """Request to run these tasks, even without new input, regardless of their schedules."""
+    """Request to run these tasks, even without new input, regardless of their schedules.
+
+    Attributes:
+        tasks: the tasks.
+        until: the points up to which channels are read that the run does not write; others are read to the newest.
+    """
 
     tasks: tuple[str, ...]
+    until: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +58,12 @@ class RunFirings:
     Attributes:
         claimed: the binding and its firings.
         shared_steps: the steps shared with other runs of a merged batch; None if it runs alone.
+        until: the points up to which channels are read that the run does not write; others are read to the newest.
     """
 
     claimed: Claim
     shared_steps: SharedSteps | None = None
+    until: Mapping[str, int] = field(default_factory=dict)
 
 
 RunRequest = RunDue | RunTasks | RunFirings
@@ -71,10 +80,18 @@ class RunReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """The tasks to run, in order, the initial states of their channels, and the channels whose changes are read."""
+    """Plan of the tasks of a run.
+
+    Attributes:
+        steps: the tasks to run, in order.
+        channels: the states of their channels before the run.
+        until: the points up to which channels are read; others are read to the newest readable point.
+        followed: the channels that it writes whose changes are read.
+    """
 
     steps: tuple[tuple[TaskState, RunReason], ...]
-    states: Mapping[str, ChannelState]
+    channels: Mapping[str, ChannelState]
+    until: Mapping[str, int]
     followed: frozenset[str]
 
 
@@ -116,59 +133,75 @@ def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
 
     Raises:
         NotFound: there is no such task.
+        InvalidState: a channel is to be read up to a point before a task's cursor, or to one that is not readable.
     """
-    need = RunReason.NEWS
-    participants: tuple[Participant, ...] = ()
-    match request:
-        case RunDue(among):
-            workflow, progress, states = load_planner_input(tx, among)
-            chosen = due_tasks(workflow, progress, states)
-            binding = bindings.bindings_of_workflowette(tx, chosen, whole=False)
-        case RunTasks(tasks):
-            workflow, progress, states = load_planner_input(tx, tasks)
-            chosen, need = tasks, RunReason.ASKED
-            binding = bindings.bindings_of_workflowette(tx, chosen, whole=True)
-        case RunFirings():
-            binding = request.claimed.binding
-            participants = (ClaimedFirings(request.claimed, merged=request.shared_steps is not None),)
-            workflow, progress, states = load_planner_input(tx, tasks_of(tx, binding))
-            progress = _ignore_schedules(progress)
-            chosen, need = _started(tx, request.claimed, workflow, progress, states)
-        case _:
-            assert_never(request)
-    if not chosen:
+    known, needs, states = _requested(tx, request)
+    if not needs:
         return None
-    needs = dict.fromkeys(chosen, need)
-    while missing := _schema_producers(tx, needs, progress, states):
+    participants: tuple[Participant, ...] = ()
+    if isinstance(request, RunFirings):
+        binding: str | None = request.claimed.binding
+        participants = (ClaimedFirings(request.claimed, merged=request.shared_steps is not None),)
+    else:
+        binding = bindings.bindings_of_workflowette(tx, needs, whole=isinstance(request, RunTasks))
+    while missing := _schema_producers(tx, needs, states.values(), known.channels):
         needs |= dict.fromkeys(missing, RunReason.COLUMNS)
-        workflow, progress, states = load_planner_input(tx, needs)
-        progress = _ignore_schedules(progress)
-    order = [task.name for task in workflow.order() if task.name in needs]
-    pins = {
-        block.number
-        for name in order
-        for feed in port_inputs(choose(progress[name], states), progress[name], states)
-        for block in feed.reading.blocks
-    }
-    writes = tuple(channel for name in order for channel in progress[name].task.writes)
-    read = {channel for name in order for channel in progress[name].task.reads}  # whichever variant is run
-    for channel in (*writes, *sorted(read)):
-        pins |= {block.number for block in states[channel].snapshot(states[channel].latest_readable).blocks}
-    for name in order:
-        for channel in internal_inputs(progress[name], set(writes)):
-            pins |= {block.number for block in states[channel].blocks}
-    plan = TaskPlan(
-        tuple((progress[name], needs[name]) for name in order), states, registry.followed_channels(tx, writes)
-    )
+        known = load_planner_input(tx, needs).without_schedules()
+        states = known.newest | {name: replace(state, waits_until=None) for name, state in states.items()}
+    order = [states[task.name] for task in known.workflow.order() if task.name in needs]
+    names = tuple(state.task.name for state in order)
+    writes = tuple(channel for state in order for channel in state.task.writes)
+    until = {name: end for name, end in request.until.items() if name not in writes}
     return RunPlan(
         kind=RunKind.TASKS,
-        tasks=tuple(order),
+        tasks=names,
         writes=writes,
-        pins=tuple(sorted(pins)),
-        plan=plan,
+        pins=_pins(order, known.channels, until, writes),
+        plan=TaskPlan(
+            steps=tuple((state, needs[state.task.name]) for state in order),
+            channels=known.channels,
+            until=until,
+            followed=registry.followed_channels(tx, writes),
+        ),
         binding=binding,
         participants=participants,
     )
+
+
+def _requested(tx: Transaction, request: RunRequest) -> tuple[PlannerInput, dict[str, RunReason], dict[str, TaskState]]:
+    """Return the planner's input for a request, and the tasks that it runs: of each the reason and the logic version.
+
+    A binding runs all of its tasks if a trigger or a person starts it, else those that are due.
+    """
+    names: Iterable[str] | None
+    match request:
+        case RunDue():
+            names, asked = request.among, False
+        case RunTasks():
+            names, asked = request.tasks, True
+        case RunFirings(claimed=claimed):
+            names, asked = tasks_of(tx, claimed.binding), firings.explicit(tx, claimed)
+        case _:
+            assert_never(request)
+    known = load_planner_input(tx, names)
+    if isinstance(request, RunFirings):
+        known = known.without_schedules()
+    chosen = known.newest if asked else {state.task.name: state for state in due_tasks(known, request.until)}
+    return known, dict.fromkeys(chosen, RunReason.ASKED if asked else RunReason.NEWS), chosen
+
+
+def _pins(
+    order: Sequence[TaskState], channels: Mapping[str, ChannelState], until: Mapping[str, int], writes: Collection[str]
+) -> tuple[int, ...]:
+    """Return the blocks that a run reads, whichever variants it turns out to run."""
+    newest = {*writes, *(name for state in order for name in state.task.reads)}
+    pins = {block.number for name in newest for block in channels[name].snapshot(channels[name].latest_readable).blocks}
+    for state in order:
+        choice = choose(state, channels, until)
+        pins |= {block.number for each in port_inputs(choice, state, channels) for block in each.reading.blocks}
+        partial = {name for name in state.task.reads if name in writes or name in until}
+        pins |= {block.number for name in partial for block in channels[name].blocks}
+    return tuple(sorted(pins))
 
 
 def skip_firings(tx: Transaction, request: RunRequest) -> None:
@@ -177,7 +210,7 @@ def skip_firings(tx: Transaction, request: RunRequest) -> None:
         firings.skip(tx, request.claimed)
 
 
-def shared_reads(tx: Transaction, parts: Iterable[Claim]) -> tuple[ReadPlan, ...]:
+def shared_reads(tx: Transaction, claims: Iterable[Claim]) -> tuple[ReadPlan, ...]:
     """Return the read plans that several of the claimed bindings would use now (Nova, section 4.2).
 
     Inputs of views are left out: views read selected columns and rows directly from the files. So are inputs that only
@@ -185,17 +218,16 @@ def shared_reads(tx: Transaction, parts: Iterable[Claim]) -> tuple[ReadPlan, ...
     """
     counts: Counter[ReadPlan] = Counter()
     readers: dict[ReadPlan, set[str]] = {}
-    for part in parts:
-        workflow, progress, states = load_planner_input(tx, tasks_of(tx, part.binding))
-        progress = _ignore_schedules(progress)
+    for claimed in claims:
+        known, _, states = _requested(tx, RunFirings(claimed))
         found: set[ReadPlan] = set()
-        for name in _started(tx, part, workflow, progress, states)[0]:
-            choice = choose(progress[name], states)
+        for state in states.values():
+            choice = choose(state, known.channels)
             if not isinstance(choice.variant.logic, Query):
-                for feed in port_inputs(choice, progress[name], states):
-                    if feed.port.channel not in progress[name].task.writes:
-                        found.add(feed.reading)
-                        readers.setdefault(feed.reading, set()).add(choice.variant.fingerprint)
+                for each in port_inputs(choice, state, known.channels):
+                    if each.port.channel not in state.task.writes:
+                        found.add(each.reading)
+                        readers.setdefault(each.reading, set()).add(choice.variant.fingerprint)
         counts.update(found)
     return tuple(
         reading
@@ -204,37 +236,14 @@ def shared_reads(tx: Transaction, parts: Iterable[Claim]) -> tuple[ReadPlan, ...
     )
 
 
-def _started(
-    tx: Transaction,
-    claimed: Claim,
-    workflow: WorkflowDefinition,
-    progress: Mapping[str, TaskState],
-    states: Mapping[str, ChannelState],
-) -> tuple[tuple[str, ...], RunReason]:
-    """Return the tasks of a binding that its firings run, and why: all of them if a trigger or a person starts it."""
-    if firings.explicit(tx, claimed):
-        return tuple(progress), RunReason.ASKED
-    return due_tasks(workflow, progress, states), RunReason.NEWS
-
-
-def _ignore_schedules(progress: Mapping[str, TaskState]) -> dict[str, TaskState]:
-    """Return the task states without schedules that delay them."""
-    return {name: replace(item, waits_until=None) for name, item in progress.items()}
-
-
 def _schema_producers(
     tx: Transaction,
     needs: Mapping[str, RunReason],
-    progress: Mapping[str, TaskState],
-    states: Mapping[str, ChannelState],
+    states: Iterable[TaskState],
+    channels: Mapping[str, ChannelState],
 ) -> list[str]:
     """Return the tasks that determine the columns of inputs of chosen tasks to which nothing was written yet."""
-    read = dict.fromkeys(channel for name in needs for channel in progress[name].task.reads)
-    unknown = [name for name in read if states[name].schema_at(states[name].latest_readable) is None]
+    read = dict.fromkeys(channel for state in states for channel in state.task.reads)
+    unknown = [name for name in read if channels[name].schema_at(channels[name].latest_readable) is None]
     writers = registry.writers(tx, unknown)
     return [name for channel in unknown for name in writers[channel] if needs.get(name) is not RunReason.COLUMNS]
-
-
-def internal_inputs(progress: TaskState, written: set[str]) -> set[str]:
-    """Return the channels written in this run that the task reads."""
-    return {channel for channel in progress.task.reads if channel in written}

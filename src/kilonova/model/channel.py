@@ -255,6 +255,20 @@ class ChannelState:
         stored, wanted = ({c for c in schema.columns if c.name in key} for schema in (block.schema, declared))
         return stored == wanted
 
+    def up_to(self, number: int) -> ChannelState:
+        """Return this channel as a task sees it that reads it only up to a point, in its present declaration.
+
+        Raises:
+            NotFound: the point is not readable, or has been collected.
+        """
+        self._check(number)
+        if number >= self.latest_readable:
+            return self
+        points = self.points[: bisect_right(self.points, number, key=_number)]
+        if number and (not points or points[-1].number < number):  # a cancelled point may be left out
+            points += (Point(number=number, state=PointState.CANCELLED, version=Version(), time=None, run=0),)
+        return replace(self, points=points, blocks=tuple(b for b in self.blocks if self.settled(b.end) <= number))
+
     def with_block(self, block: Block, version: Version, run: int) -> ChannelState:
         """Return this channel as a later task of the same run sees it: the run's own point filled by `block`.
 

@@ -28,12 +28,12 @@ from kilonova.model.channel import ChannelState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumer:
-    """Task that reads a channel by cursor.
+    """Live logic version of a task that reads a channel by cursor.
 
     Attributes:
-        task: its name.
+        task: the task's name.
         cursor: the point up to which it has read.
-        started: whether its present logic has run; if not, it will start from a snapshot.
+        started: whether it has run; if not, it will start from a snapshot.
         beginning: whether its first run is in progress; its next run will need the deltas since then.
         needs_snapshot: whether it will read the snapshot at its cursor (OLD, or CHANGES of a weak delta).
     """

@@ -20,14 +20,14 @@ from kilonova.schedule.query_shape import shape_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskState:
-    """Progress of a task.
+    """State of a logic version of a task.
 
     Attributes:
-        task: the task at its newest logic version.
-        logic: that version.
-        started: whether that version has run.
+        task: the task at that logic version.
+        logic: the number of the version.
+        started: whether the version has run.
         cursors: the point up to which it has read each channel; absent ones are at 0.
-        taken: the costs of its last runs, newest first.
+        samples: the costs of the task's last runs, newest first.
         waits_until: the time until which its schedule delays it; None if it does not.
     """
 
@@ -35,12 +35,39 @@ class TaskState:
     logic: int
     started: bool
     cursors: Mapping[str, int]
-    taken: tuple[CostSample, ...] = ()
+    samples: tuple[CostSample, ...] = ()
     waits_until: datetime | None = None
 
     def cursor(self, channel: str) -> int:
-        """Return the point up to which the task has read a channel."""
+        """Return the point up to which this version has read a channel."""
         return self.cursors.get(channel, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerInput:
+    """Tasks and channels at one moment, from which the planner decides.
+
+    Attributes:
+        workflow: the tasks, at their newest live logic versions, and their channels.
+        versions: the states of the live logic versions of each task, newest first.
+        channels: the states of the channels that these versions read or write.
+    """
+
+    workflow: WorkflowDefinition
+    versions: Mapping[str, tuple[TaskState, ...]]
+    channels: Mapping[str, ChannelState]
+
+    @property
+    def newest(self) -> dict[str, TaskState]:
+        """The state of the newest live logic version of each task."""
+        return {name: states[0] for name, states in self.versions.items()}
+
+    def without_schedules(self) -> PlannerInput:
+        """Return the same without schedules that delay tasks."""
+        versions = {
+            name: tuple(replace(state, waits_until=None) for state in states) for name, states in self.versions.items()
+        }
+        return replace(self, versions=versions)
 
 
 def triggering_inputs(task: Task) -> tuple[str, ...]:
@@ -54,116 +81,183 @@ def triggering_inputs(task: Task) -> tuple[str, ...]:
     return tuple(dict.fromkeys(news or [port.channel for port in ports]))
 
 
-def due_reason(progress: TaskState, states: Mapping[str, ChannelState]) -> str | None:
-    """Return why a task is due; None if it is not, or if its schedule delays it."""
-    if progress.waits_until is not None:
+def read_ends(
+    state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Return the point up to which a task reads each channel: the given one, or the newest readable one.
+
+    Raises:
+        InvalidState: a given point is before the task's cursor, or not readable.
+    """
+    ports = (port.channel for variant in state.task.variants for port in variant.ports)
+    found = {name: channels[name].latest_readable for name in ports}
+    for name in found.keys() & (ends or {}).keys():
+        end, first, last = (ends or {})[name], state.cursor(name), found[name]
+        if not first <= end <= last:
+            raise InvalidState(
+                f"it can be read only up to a point from {first}, the cursor, to {last}, the newest readable one",
+                task=state.task.name,
+                channel=name,
+                point=end,
+            )
+        found[name] = end
+    return found
+
+
+def limit_channels(channels: Mapping[str, ChannelState], ends: Mapping[str, int]) -> dict[str, ChannelState]:
+    """Return the channels as a task sees them that reads them up to the given points.
+
+    Raises:
+        NotFound: one of the points has been collected.
+    """
+    return {**channels, **{name: channels[name].up_to(end) for name, end in ends.items()}}
+
+
+def due_reason(
+    state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
+) -> str | None:
+    """Return why a task is due; None if it is not, or if its schedule delays it.
+
+    Args:
+        state: the task.
+        channels: the channels.
+        ends: the points up to which channels would be read; those not given are read to the newest readable point.
+
+    Raises:
+        InvalidState: a given point is before the task's cursor, or not readable.
+    """
+    if state.waits_until is not None:
         return None
-    channels = triggering_inputs(progress.task)
-    if not progress.started:
-        if any(states[name].latest_distinct for name in channels):
-            return "its logic has not run yet"
-        return None
-    for name in channels:
-        state = states[name]
-        cursor = progress.cursor(name)
-        if not state.is_equivalent(cursor, state.latest_readable):
-            return f"{name} advanced from point {cursor} to {state.latest_distinct}"
+    ends = read_ends(state, channels, ends)
+    inputs = triggering_inputs(state.task)
+    if not state.started:
+        return "its logic has not run yet" if any(channels[name].settled(ends[name]) for name in inputs) else None
+    for name in inputs:
+        cursor, end = state.cursor(name), ends[name]
+        if not channels[name].is_equivalent(cursor, end):
+            return f"{name} advanced from point {cursor} to {channels[name].settled(end)}"
     return None
 
 
-def due_tasks(
-    workflow: WorkflowDefinition, progress: Mapping[str, TaskState], states: Mapping[str, ChannelState]
-) -> tuple[str, ...]:
-    """Return the tasks that are due and those that may become due after them, in the order to run them."""
-    chosen: dict[str, None] = {}
-    for task in workflow.order():
-        writers = {writer.name for channel in task.reads for writer in workflow.writers(channel)}
-        held = progress[task.name].waits_until is not None
-        if not held and (due_reason(progress[task.name], states) or not writers.isdisjoint(chosen)):
-            chosen[task.name] = None
-    return tuple(chosen)
+def due_version(
+    versions: Sequence[TaskState], channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
+) -> tuple[TaskState, str] | None:
+    """Return the first of the logic versions of a task that is due, and why; None if none is."""
+    reasons = ((state, due_reason(state, channels, ends)) for state in versions)
+    return next(((state, reason) for state, reason in reasons if reason is not None), None)
+
+
+def due_tasks(known: PlannerInput, until: Mapping[str, int] | None = None) -> tuple[TaskState, ...]:
+    """Return the tasks that are due and those that may become due after them, in the order to run them.
+
+    A run executes one logic version of a task: the newest live one that is due.
+
+    Args:
+        known: the tasks and channels.
+        until: the points up to which channels would be read; of those that a returned task writes, all is read.
+
+    Raises:
+        InvalidState: one of these points is before a task's cursor, or not readable.
+    """
+    chosen: dict[str, TaskState] = {}
+    ends = dict(until or {})
+    for task in known.workflow.order():
+        versions = [state for state in known.versions[task.name] if state.waits_until is None]
+        due = due_version(versions, known.channels, ends)
+        writers = {writer.name for channel in task.reads for writer in known.workflow.writers(channel)}
+        if due is not None or (versions and not writers.isdisjoint(chosen)):
+            chosen[task.name] = state = versions[0] if due is None else due[0]
+            ends = {name: end for name, end in ends.items() if name not in state.task.writes}
+    return tuple(chosen.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantChoice:
-    """Variant to run, its refresh method, and the reason.
+    """Variant to run, its refresh method, how far it reads, and the reason.
 
     Attributes:
         variant: the variant.
         method: the refresh method.
+        ends: the point up to which the run reads each channel that the task reads, whichever its variant.
         reason: the reason, as text for users.
-        estimates: the estimated seconds of that method and of the alternatives; empty for `FRESH`.
+        estimates: the estimated seconds of that method and of the alternatives; empty for `INITIAL`.
     """
 
     variant: Variant
     method: RefreshMethod
+    ends: Mapping[str, int]
     reason: str
     estimates: Mapping[RefreshMethod, float] = field(default_factory=dict)
 
 
-def choose(progress: TaskState, states: Mapping[str, ChannelState]) -> VariantChoice:
-    """Choose the variant of a task's newest logic version to run, and its refresh method.
+def choose(
+    state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
+) -> VariantChoice:
+    """Choose the variant of a task's logic version to run, its refresh method, and how far it reads.
 
     Choose the first incremental variant that can process the new input, in declared order; else one that recomputes the
     whole relation; else an incremental one from scratch. For a view choose the cheapest, unless the order of its
     variants prefers its change.
+
+    Args:
+        state: the task.
+        channels: the channels.
+        ends: the points up to which to read channels; those not given are read to the newest readable point.
+
+    Raises:
+        InvalidState: a given point is before the task's cursor, or not readable.
+        NotFound: a given point has been collected.
     """
-    variants = progress.task.variants
-    whole = next((variant for variant in variants if _makes_whole(variant, progress.task)), None)
-    declared = _as_declared(whole, progress, states)
-    if declared.method is RefreshMethod.INITIAL:
-        return declared
-    size, known = input_size(progress, states), fit(progress.taken, shape_of(progress.task))
-    costs = {method: known.seconds(method, size) for method in _methods(declared, whole, progress, states)}
-    choice = replace(declared, estimates=costs)
-    weighed = isinstance(declared.variant.logic, Query) and declared.variant is not variants[0]
-    return _cheapest(choice, whole) if weighed and whole is not None else choice
+    ends = read_ends(state, channels, ends)
+    channels = limit_channels(channels, ends)
+    variants = state.task.variants
+    whole = next((variant for variant in variants if _makes_whole(variant, state.task)), None)
+    variant, method, reason = _as_declared(whole, state, channels)
+    choice = VariantChoice(variant=variant, method=method, ends=ends, reason=reason)
+    if method is RefreshMethod.INITIAL:
+        return choice
+    size, costs = input_size(state, channels), fit(state.samples, shape_of(state.task))
+    estimates = {each: costs.seconds(each, size) for each in _methods(choice, whole, state, channels)}
+    choice = replace(choice, estimates=estimates)
+    compared = isinstance(variant.logic, Query) and variant is not variants[0]
+    return _cheapest(choice, whole) if compared and whole is not None else choice
 
 
-def full_refresh_choice(progress: TaskState, choice: VariantChoice) -> VariantChoice | None:
+def full_refresh_choice(state: TaskState, choice: VariantChoice) -> VariantChoice | None:
     """Return the choice that recomputes a view instead of maintaining it; None if it does so already, or cannot."""
-    whole = next((variant for variant in progress.task.variants if _makes_whole(variant, progress.task)), None)
+    whole = next((variant for variant in state.task.variants if _makes_whole(variant, state.task)), None)
     if whole is None or choice.method.renews or not isinstance(choice.variant.logic, Query):
         return None
     return replace(choice, variant=whole, method=RefreshMethod.FULL)
 
 
-def _as_declared(whole: Variant | None, progress: TaskState, states: Mapping[str, ChannelState]) -> VariantChoice:
-    """Return the choice regardless of costs."""
-    variants = progress.task.variants
-    if not progress.started:
-        reason = "first run" if progress.logic == 0 else f"logic version {progress.logic} is new"
-        if whole is not None:
-            return VariantChoice(variant=whole, method=RefreshMethod.FULL, reason=reason)
-        return VariantChoice(variant=variants[0], method=RefreshMethod.INITIAL, reason=reason)
-    obstacle = ""
-    for variant in variants:
-        if variant is whole:
-            continue
-        hindrance = _obstacle(variant, progress, states)
-        if hindrance is None:
-            return VariantChoice(
-                variant=variant,
-                method=RefreshMethod.INCREMENTAL,
-                reason=f"variant {variant.name} processes only the new input",
-            )
-        obstacle = f"{hindrance}, which {variant.name} does not support"
-    if whole is not None:
-        return VariantChoice(
-            variant=whole, method=RefreshMethod.FULL, reason=obstacle or "the task has no incremental variant"
-        )
-    return VariantChoice(variant=variants[0], method=RefreshMethod.INITIAL, reason=obstacle)
+def _as_declared(
+    whole: Variant | None, state: TaskState, channels: Mapping[str, ChannelState]
+) -> tuple[Variant, RefreshMethod, str]:
+    """Return the variant to run regardless of costs, its refresh method and the reason."""
+    variants = state.task.variants
+    reason = "the task has no incremental variant"
+    if state.started:
+        for variant in variants:
+            if variant is not whole:
+                obstacle = _obstacle(variant, state, channels)
+                if obstacle is None:
+                    return variant, RefreshMethod.INCREMENTAL, f"variant {variant.name} processes only the new input"
+                reason = f"{obstacle}, which {variant.name} does not support"
+    else:
+        reason = "first run" if state.logic == 0 else f"logic version {state.logic} is new"
+    return (variants[0], RefreshMethod.INITIAL, reason) if whole is None else (whole, RefreshMethod.FULL, reason)
 
 
-def _cheapest(news: VariantChoice, whole: Variant) -> VariantChoice:
+def _cheapest(incremental: VariantChoice, whole: Variant) -> VariantChoice:
     """Return the cheapest choice for a view that can process the new input."""
-    costs = news.estimates
+    costs = incremental.estimates
     best = min(costs, key=lambda method: costs[method])
     others = ", ".join(
         f"{_NAMES[method]} at {seconds:.1f} s" for method, seconds in costs.items() if method is not best
     )
-    variant = whole if best is RefreshMethod.FULL else news.variant
-    return replace(news, variant=variant, method=best, reason=f"estimated at {costs[best]:.1f} s, {others}")
+    variant = whole if best is RefreshMethod.FULL else incremental.variant
+    return replace(incremental, variant=variant, method=best, reason=f"estimated at {costs[best]:.1f} s, {others}")
 
 
 _NAMES = {
@@ -174,7 +268,7 @@ _NAMES = {
 
 
 def _methods(
-    declared: VariantChoice, whole: Variant | None, progress: TaskState, states: Mapping[str, ChannelState]
+    declared: VariantChoice, whole: Variant | None, state: TaskState, channels: Mapping[str, ChannelState]
 ) -> tuple[RefreshMethod, ...]:
     """Return the refresh methods that are possible for a task.
 
@@ -185,23 +279,24 @@ def _methods(
         return (declared.method,)
     if not isinstance(declared.variant.logic, Query):
         return (declared.method, RefreshMethod.FULL)
-    state = states[progress.task.name]
-    there = state.snapshot(state.latest_readable).complete
+    own = channels[state.task.name]
+    there = own.snapshot(own.latest_readable).complete
     several = sum(block.statistics.rows for block in there.blocks) > 1
     groups = several and there.schema is not None and there.schema.state_columns.columns
     return (RefreshMethod.INCREMENTAL, *((RefreshMethod.AFFECTED_GROUPS,) if groups else ()), RefreshMethod.FULL)
 
 
-def input_size(progress: TaskState, states: Mapping[str, ChannelState]) -> InputSize:
-    """Return the size of a task's input."""
+def input_size(state: TaskState, channels: Mapping[str, ChannelState]) -> InputSize:
+    """Return the size of a task's input, if it reads the channels to the newest readable point."""
     change = whole = moved = 0
-    for name in progress.task.reads:
-        state = states[name]
-        cursor = min(progress.cursor(name), state.latest_readable)
-        everything = state.size
-        path = state.path(cursor, state.latest_readable)
+    for name in state.task.reads:
+        channel = channels[name]
+        end = channel.latest_readable
+        start = min(state.cursor(name), end)
+        everything = channel.size
+        path = channel.path(start, end)
         whole += everything
-        moved += not state.is_equivalent(cursor, state.latest_readable)
+        moved += not channel.is_equivalent(start, end)
         change += everything if path is None else sum(block.statistics.bytes for block in path)
     return InputSize(change=change, whole=whole, moved=moved)
 
@@ -212,16 +307,16 @@ def _makes_whole(variant: Variant, task: Task) -> bool:
     )
 
 
-def _obstacle(variant: Variant, progress: TaskState, states: Mapping[str, ChannelState]) -> str | None:
+def _obstacle(variant: Variant, state: TaskState, channels: Mapping[str, ChannelState]) -> str | None:
     """Return why a variant cannot process the change of its inputs; None if it can."""
     for port in variant.ports:
-        state = states[port.channel]
-        start, end = progress.cursor(port.channel), state.latest_readable
+        channel = channels[port.channel]
+        start, end = state.cursor(port.channel), channel.latest_readable
         if start > end:
             continue
-        if port.mode is Mode.INSERTS and state.may_remove(start, end):
+        if port.mode is Mode.INSERTS and channel.may_remove(start, end):
             return f"rows of {port.channel} may have been removed"
-        if port.mode is Mode.NEW and not state.can_say(start, end):
+        if port.mode is Mode.NEW and not channel.can_say(start, end):
             return f"{port.channel} was rewritten since point {start}"
     return None
 
@@ -236,64 +331,56 @@ class PortInput:
     reading: ReadPlan
 
 
-def port_inputs(
-    choice: VariantChoice, progress: TaskState, states: Mapping[str, ChannelState]
-) -> tuple[PortInput, ...]:
+def port_inputs(choice: VariantChoice, state: TaskState, channels: Mapping[str, ChannelState]) -> tuple[PortInput, ...]:
     """Return the input of each port of the chosen variant, in the order of its parameters.
 
     Raises:
         NotFound: the input of a port has been garbage collected.
     """
-    return tuple(port_input(port, choice, progress, states) for port in choice.variant.ports)
+    return tuple(port_input(port, choice, state, channels) for port in choice.variant.ports)
 
 
-def port_input(port: Port, choice: VariantChoice, progress: TaskState, states: Mapping[str, ChannelState]) -> PortInput:
+def port_input(port: Port, choice: VariantChoice, state: TaskState, channels: Mapping[str, ChannelState]) -> PortInput:
     """Return the input of a port of the chosen variant; in a run from scratch the task's own outputs are empty.
 
     Raises:
         NotFound: it has been garbage collected.
     """
-    state = states[port.channel]
     fresh = choice.method is RefreshMethod.INITIAL
-    end = 0 if fresh and port.channel in progress.task.writes else state.latest_readable
-    start = 0 if fresh else min(progress.cursor(port.channel), end)
+    end = 0 if fresh and port.channel in state.task.writes else choice.ends[port.channel]
+    start = 0 if fresh else min(state.cursor(port.channel), end)
+    channel = channels[port.channel].up_to(choice.ends[port.channel])
+    encoding = channel.channel.encoding
     reading: ReadPlan
     match port.mode:
         case Mode.ALL | Mode.OLD if end == 0:
-            reading = _nothing(state)
+            reading = _nothing(channel)
         case Mode.ALL:
-            reading = state.snapshot(end)
+            reading = channel.snapshot(end)
         case Mode.OLD if start == 0:
-            reading = _nothing(state)
+            reading = _nothing(channel)
         case Mode.OLD:
-            reading = replace(state.snapshot(start), schema=state.schema_at(end))
+            reading = replace(channel.snapshot(start), schema=channel.schema_at(end))
         case Mode.NEW | Mode.CHANGES | Mode.INSERTS if end == 0:
-            encoding = state.channel.encoding if port.mode is Mode.NEW else Changes()
-            reading = DeltaRead(start=0, end=0, schema=_nothing(state).schema, encoding=encoding, deltas=())
-        case Mode.NEW if start == 0 and not isinstance(state.channel.encoding, Custom):
-            reading = DiffRead(old=_nothing(state), new=state.snapshot(end), encoding=state.channel.encoding)
+            stored = encoding if port.mode is Mode.NEW else Changes()
+            reading = DeltaRead(start=0, end=0, schema=_nothing(channel).schema, encoding=stored, deltas=())
+        case Mode.NEW if start == 0 and not isinstance(encoding, Custom):
+            reading = DiffRead(old=_nothing(channel), new=channel.snapshot(end), encoding=encoding)
         case Mode.NEW:
-            reading = state.delta(start, end)
+            reading = channel.delta(start, end)
         case Mode.CHANGES | Mode.INSERTS:
-            reading = state.changes(start, end)
+            reading = channel.changes(start, end)
     return PortInput(port=port, start=start, end=end, reading=reading)
 
 
-def advanced_cursors(
-    choice: VariantChoice, progress: TaskState, states: Mapping[str, ChannelState]
-) -> tuple[tuple[str, int], ...]:
+def advanced_cursors(choice: VariantChoice, task: Task) -> tuple[tuple[str, int], ...]:
     """Return the points up to which a task has read its channels after a run of the chosen variant.
 
     Of its own outputs it has read the points before the run: what the run itself writes is new input of the next run.
     If the run replaces the whole output, all of it is new input.
-
-    Args:
-        choice: the chosen variant.
-        progress: the task.
-        states: the channels as it read them, without its own writes.
     """
-    read = [(channel, states[channel].latest_readable) for channel in progress.task.reads]
-    own = [(channel, 0 if choice.method.renews else states[channel].latest_readable) for channel in progress.task.loops]
+    read = [(channel, choice.ends[channel]) for channel in task.reads]
+    own = [(channel, 0 if choice.method.renews else choice.ends[channel]) for channel in task.loops]
     return (*read, *own)
 
 
@@ -303,16 +390,16 @@ def is_rewritten(choice: VariantChoice, task: Task, channel: Channel) -> bool:
     return not channel.several_writers and (choice.method.renews or base)
 
 
-def check_rewritable(choice: VariantChoice, progress: TaskState, states: Mapping[str, ChannelState]) -> None:
+def check_rewritable(choice: VariantChoice, state: TaskState, channels: Mapping[str, ChannelState]) -> None:
     """Check that a task can be recomputed: not if it has written to a channel of several writers.
 
     Raises:
         InvalidState: the task must be recomputed from scratch, but has written to a channel of several writers.
     """
-    task = progress.task.name
-    for name in progress.task.writes:
-        state = states[name]
-        if choice.method.renews and state.channel.several_writers and state.committed.by(task).entries:
+    task = state.task.name
+    for name in state.task.writes:
+        own = channels[name]
+        if choice.method.renews and own.channel.several_writers and own.committed.by(task).entries:
             raise InvalidState(
                 f"the task would have to recompute its output, but the channel has other writers: {choice.reason}",
                 channel=name,
@@ -320,45 +407,45 @@ def check_rewritable(choice: VariantChoice, progress: TaskState, states: Mapping
             )
 
 
-def _nothing(state: ChannelState) -> SnapshotRead:
+def _nothing(channel: ChannelState) -> SnapshotRead:
     """Return the empty relation, with the newest schema."""
-    schema = state.schema_at(state.latest_readable)
-    return SnapshotRead(at=0, schema=schema, encoding=state.channel.encoding, base=None, deltas=())
+    schema = channel.schema_at(channel.latest_readable)
+    return SnapshotRead(at=0, schema=schema, encoding=channel.channel.encoding, base=None, deltas=())
 
 
 def output_version(
     choice: VariantChoice,
-    progress: TaskState,
-    fed: Sequence[PortInput],
-    states: Mapping[str, ChannelState],
-    channel: str,
+    state: TaskState,
+    inputs: Sequence[PortInput],
+    channels: Mapping[str, ChannelState],
+    output: str,
 ) -> Version:
     """Return the version of a task's output; with several writers, that of its own share: see `kilonova.model.version`.
 
     Args:
         choice: the chosen variant.
-        progress: the task.
-        fed: the inputs of its ports.
-        states: the channels before the run of the task.
-        channel: the output.
+        state: the task.
+        inputs: the inputs of its ports.
+        channels: the channels before the run of the task.
+        output: the channel that it writes.
 
     Raises:
         BrokenInvariant: it would be behind the channel's frontier (logic evolution, 4.1).
     """
-    task, logic = progress.task.name, progress.logic
-    own = states[channel]
+    task, logic = state.task.name, state.logic
+    own = channels[output]
     before = own.committed.by(task) if own.channel.several_writers else own.version(own.latest_readable)
-    renewed = is_rewritten(choice, progress.task, own.channel)
+    renewed = is_rewritten(choice, state.task, own.channel)
     version = Version() if renewed else before
-    for feed in fed:
-        if feed.port.channel in progress.task.writes or feed.port.mode is Mode.OLD:
+    for each in inputs:
+        if each.port.channel in state.task.writes or each.port.mode is Mode.OLD:
             continue
-        state = states[feed.port.channel]
-        end = state.version(feed.end).through(task, logic)
+        channel = channels[each.port.channel]
+        end = channel.version(each.end).through(task, logic)
         if renewed:
             version = version.joined(end)
         else:
-            start = state.version(feed.start).through(task, logic) if feed.port.mode.advances else end
+            start = channel.version(each.start).through(task, logic) if each.port.mode.advances else end
             version = version.advanced(start, end)
     if version.is_behind(before):
         raise BrokenInvariant(f"the output would go back from {before} to {version}").with_context(task=task)

@@ -33,7 +33,7 @@ class ConditionStatus:
     Attributes:
         trigger: the trigger.
         ready: whether its condition is met.
-        waits: its progress, as text.
+        text: its progress, as text.
         rows: how many rows have arrived, if it counts them and waits for more; None otherwise.
         since: the arrival time of the oldest new input on its channel, if it waits for more; None otherwise.
         next_check: the time at which it is met without new input; None if there is none.
@@ -41,7 +41,7 @@ class ConditionStatus:
 
     trigger: Condition
     ready: bool
-    waits: str
+    text: str
     rows: int | None
     since: datetime | None
     next_check: datetime | None
@@ -91,7 +91,7 @@ def trigger_status(trigger: Trigger, state: TriggerState, happened: TriggerInput
     return TriggerStatus(
         trigger=trigger,
         text=describe_trigger(trigger),
-        waits="; ".join(part.waits for part in parts),
+        waits="; ".join(part.text for part in parts),
         ready=looked.occurrence is not None,
         next_check=looked.next_check,
         parts=parts,
@@ -107,7 +107,7 @@ def _condition_status(item: Condition, one: ConditionState, happened: TriggerInp
     return ConditionStatus(
         trigger=item,
         ready=had is not None,
-        waits=_lacking(item, one, looked, rows, since) if had is None else _had(item, looked, had),
+        text=_lacking(item, one, looked, rows, since) if had is None else _had(item, looked, had),
         rows=rows,
         since=since,
         next_check=looked.next_check,

@@ -10,7 +10,7 @@ from kilonova.catalog import bindings, registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.planner_input import load_planner_input
-from kilonova.catalog.registry import RegisteredTask
+from kilonova.catalog.registry import TaskVersion
 from kilonova.engine.compilation import has_at_most_one_row, with_current_schema
 from kilonova.errors import NotFound, closest_name
 from kilonova.model.channel import Channel, ChannelState
@@ -80,12 +80,13 @@ def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[MaintainedRelati
     tasks = parts(tx, name)
     if _text(tasks[name]) is None:
         raise NotFound("the task is not a view", task=name, hint="Only views can be explained")
-    _, progress, states = load_planner_input(tx, tasks)
+    observed = load_planner_input(tx, tasks)
+    states, newest = observed.channels, observed.newest
     channels = {each: with_current_schema(state) for each, state in states.items()}
     return tuple(
         _kept(
             tasks[each],
-            progress[each],
+            newest[each],
             channels,
             states,
             tuple(records.last_outputs(tx, each, runs)),
@@ -94,7 +95,7 @@ def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[MaintainedRelati
     )
 
 
-def parts(tx: Transaction, name: str) -> dict[str, RegisteredTask]:
+def parts(tx: Transaction, name: str) -> dict[str, TaskVersion]:
     """Return a task, preceded, if it is a view, by the tasks that maintain the relations that it needs; by name.
 
     Raises:
@@ -122,12 +123,12 @@ def tasks_named(tx: Transaction, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _keeps(known: RegisteredTask, view: str) -> bool:
+def _keeps(known: TaskVersion, view: str) -> bool:
     """Return whether a task maintains a relation for a view: its query is derived, and named after the view."""
     return _text(known) is not None and not known.task.written and known.task.name.startswith(f"{view}__")
 
 
-def _text(known: RegisteredTask) -> str | None:
+def _text(known: TaskVersion) -> str | None:
     """Return the query of a view's relation; None for other tasks."""
     for variant in known.task.variants:
         if isinstance(variant.logic, Query):
@@ -137,8 +138,8 @@ def _text(known: RegisteredTask) -> str | None:
 
 
 def _kept(
-    known: RegisteredTask,
-    progress: TaskState,
+    known: TaskVersion,
+    state: TaskState,
     channels: dict[str, Channel],
     states: Mapping[str, ChannelState],
     made: tuple[records.OutputRecord, ...],
@@ -155,7 +156,7 @@ def _kept(
         sizes = {each: states[each].size for each in task.reads}
         delta = delta_of(text, channel, complete, facts, MaintenanceContext(moved=frozenset(task.reads), sizes=sizes))
         change = render_pretty(delta.sql.replace("{", "").replace("}", "")) if delta is not None else None
-    due, chosen = due_reason(progress, states), choose(progress, states)
+    due, chosen = due_reason(state, states), choose(state, states)
     choice = derived and isinstance(task.variants[0].logic, Sql)
     return MaintainedRelation(
         channel=task.name,
@@ -166,17 +167,17 @@ def _kept(
         change=change,
         runs=made,
         outlook=None if due is None else f"{chosen.method.value}: {due}; {chosen.reason}",
-        crossover=_crossover(progress, states) if choice else None,
+        crossover=_crossover(state, states) if choice else None,
         description=channel.description,
         checks=tuple(map(describe_check, channel.checks)),
         schedule=None if task.schedule is None else describe_schedule(task.schedule),
     )
 
 
-def _crossover(progress: TaskState, states: Mapping[str, ChannelState]) -> float | None:
+def _crossover(state: TaskState, states: Mapping[str, ChannelState]) -> float | None:
     """Return the share of new data, in as many relations as have some now (at least one), to recompute it instead."""
-    size = input_size(progress, states)
-    return fit(progress.taken, shape_of(progress.task)).crossover(replace(size, moved=max(1, size.moved)))
+    size = input_size(state, states)
+    return fit(state.samples, shape_of(state.task)).crossover(replace(size, moved=max(1, size.moved)))
 
 
 def _method(text: str, channel: Channel, facts: Known) -> str:

@@ -216,8 +216,8 @@ def _remedies(catalog: Catalog, damaged: Iterable[DamagedBlock]) -> tuple[Remedy
     for each in damaged:
         lost[each.block.channel] |= {each.block.written.name.number} if each.is_lost else set()
     with catalog.reading() as tx:
-        workflow, _, states = load_planner_input(tx)
-    return remedies(lost, states, workflow.order())
+        known = load_planner_input(tx)
+    return remedies(lost, known.channels, known.workflow.order())
 
 
 def mend(catalog: Catalog, storage: Storage, found: FsckReport) -> None:
@@ -270,9 +270,9 @@ def drop_blocks(catalog: Catalog, lost: Mapping[str, Sequence[int]]) -> None:
         for channel, numbers in lost.items():
             channel_store.remove_blocks(tx, channel, numbers)
         for channel, state in channel_store.channel_states(tx, lost).items():
-            for name, reader in registry.readers(tx, channel).items():
+            for reader in registry.readers(tx, channel):
                 if reader.started and not _goes_on(state, reader.cursor(channel), reader.task):
-                    registry.move_cursors(tx, name, 0, ())
+                    registry.move_cursors(tx, reader.task.name, reader.logic, ())
 
 
 def _goes_on(state: ChannelState, cursor: int, task: Task) -> bool:

@@ -18,7 +18,7 @@ from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan,
 from kilonova.model.run import RefreshMethod
 from kilonova.model.task import Mode, Port, Query
 from kilonova.schedule.layout import LayoutThresholds
-from kilonova.schedule.planning import PortInput, TaskState, VariantChoice, choose, due_reason, port_input
+from kilonova.schedule.planning import PortInput, TaskState, VariantChoice, choose, due_version, port_input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class TaskPreview:
         variant: the variant that would run.
         method: the refresh method.
         reason: the reason for it.
-        estimates: the estimated seconds of that method and of the alternatives; empty for `FRESH`.
+        estimates: the estimated seconds of that method and of the alternatives; empty for `INITIAL`.
         reads: the ports that it would read; of a view, those that its query reads, and those read by cursor.
     """
 
@@ -81,39 +81,40 @@ def task_preview(tx: Transaction, task: str) -> TaskPreview:
     Raises:
         NotFound: there is no such task.
     """
-    _, observed, states = load_planner_input(tx, [task])
-    progress = observed[task]
-    choice = choose(progress, states)
-    fed = [_fed(port, choice, progress, states) for port in choice.variant.ports]
-    read = _read(tx, choice, progress, [each for each in fed if isinstance(each, PortInput)], states)
+    known = load_planner_input(tx, [task])
+    channels, versions = known.channels, known.versions[task]
+    state, due = due_version(versions, channels) or (versions[0], None)
+    choice = choose(state, channels)
+    inputs = [_input(port, choice, state, channels) for port in choice.variant.ports]
+    read = _read_ports(tx, choice, state, [each for each in inputs if isinstance(each, PortInput)], channels)
     return TaskPreview(
-        due=due_reason(progress, states),
-        waits_until=progress.waits_until,
+        due=due,
+        waits_until=state.waits_until,
         variant=choice.variant.name,
         method=choice.method,
         reason=choice.reason,
         estimates=choice.estimates,
         reads=tuple(
-            each if isinstance(each, PortPreview) else _prospect(each)
-            for port, each in zip(choice.variant.ports, fed, strict=True)
+            each if isinstance(each, PortPreview) else _preview(each)
+            for port, each in zip(choice.variant.ports, inputs, strict=True)
             if port.name in read
         ),
     )
 
 
-def _fed(
-    port: Port, choice: VariantChoice, progress: TaskState, states: Mapping[str, ChannelState]
+def _input(
+    port: Port, choice: VariantChoice, state: TaskState, channels: Mapping[str, ChannelState]
 ) -> PortInput | PortPreview:
     """Return the input of a port; if it can no longer be read, its preview with the reason."""
     try:
-        return port_input(port, choice, progress, states)
+        return port_input(port, choice, state, channels)
     except NotFound as error:
         return PortPreview(
             port=port.name,
             channel=port.channel,
             mode=port.mode,
-            start=progress.cursor(port.channel),
-            end=states[port.channel].latest_readable,
+            start=state.cursor(port.channel),
+            end=choice.ends[port.channel],
             how=error.problem,
             blocks=(),
             rows=0,
@@ -121,33 +122,33 @@ def _fed(
         )
 
 
-def _read(
+def _read_ports(
     tx: Transaction,
     choice: VariantChoice,
-    progress: TaskState,
-    fed: Sequence[PortInput],
-    states: Mapping[str, ChannelState],
+    state: TaskState,
+    inputs: Sequence[PortInput],
+    channels: Mapping[str, ChannelState],
 ) -> set[str]:
     """Return the names of the ports to report: of a view's change, only those that it needs to read."""
     ports, logic = choice.variant.ports, choice.variant.logic
-    known = len(fed) == len(ports) and all(feed.reading.schema is not None for feed in fed)
+    known = len(inputs) == len(ports) and all(each.reading.schema is not None for each in inputs)
     if not isinstance(logic, Query) or not known:
         return {port.name for port in ports}
-    strong = bool(registry.followed_channels(tx, progress.task.writes))
-    spelled = compile_variant(progress, choice, tuple(fed), states, LayoutThresholds(), strong=strong)
-    looked_up = {read.port for read in spelled[1].values()} if spelled is not None else set()
+    strong = bool(registry.followed_channels(tx, state.task.writes))
+    compiled = compile_variant(state, choice, tuple(inputs), channels, LayoutThresholds(), strong=strong)
+    looked_up = {read.port for read in compiled[1].values()} if compiled is not None else set()
     return looked_up | {port.name for port in ports if port.mode.advances}
 
 
-def _prospect(feed: PortInput) -> PortPreview:
-    blocks = feed.reading.blocks
+def _preview(each: PortInput) -> PortPreview:
+    blocks = each.reading.blocks
     return PortPreview(
-        port=feed.port.name,
-        channel=feed.port.channel,
-        mode=feed.port.mode,
-        start=feed.start,
-        end=feed.end,
-        how=_how(feed.reading),
+        port=each.port.name,
+        channel=each.port.channel,
+        mode=each.port.mode,
+        start=each.start,
+        end=each.end,
+        how=_how(each.reading),
         blocks=blocks,
         rows=sum(block.statistics.rows for block in blocks),
         bytes=sum(block.statistics.bytes for block in blocks),

@@ -26,7 +26,7 @@ from kilonova.model.run import Run, RunInput, RunKind, RunState
 from kilonova.model.task import Task
 from kilonova.model.watched_file import FileState
 from kilonova.schedule.compaction import DeltaStack
-from kilonova.schedule.planning import due_reason
+from kilonova.schedule.planning import PlannerInput, due_version
 from kilonova.service.reports import (
     ChannelHistory,
     ChannelRead,
@@ -72,27 +72,21 @@ class ProjectReader:
         from kilonova.service.explain_view import tasks_named
 
         with self.catalog.reading() as tx:
-            _, progress, states = load_planner_input(tx, None if among is None else tasks_named(tx, among))
-        return {name: why for name, item in progress.items() if (why := due_reason(item, states))}
+            return _due(load_planner_input(tx, None if among is None else tasks_named(tx, among)))
 
     def status(self, limit: int = 5) -> Status:
         """Return channels, tasks, cursors, lags and the last runs."""
         with self.catalog.reading() as tx:
-            _, progress, states = load_planner_input(tx)
+            known = load_planner_input(tx)
             tasks = registry.tasks(tx)
             runs = _summaries(tx, run_queries.runs(tx, limit))
-        lags = tuple(
-            Lag(task=name, channel=channel, cursor=known.cursor(channel), newest=states[channel].latest_distinct)
-            for name, known in tasks.items()
-            for channel in known.task.reads
-        )
         return Status(
-            channels=states,
+            channels=known.channels,
             tasks=tasks,
-            due={name: why for name, item in progress.items() if (why := due_reason(item, states))},
-            lags=lags,
+            due=_due(known),
+            lags=tuple(lag for name in known.versions for lag in _lags(known, name)),
             runs=tuple(runs),
-            waits={name: item.waits_until for name, item in progress.items() if item.waits_until is not None},
+            waits={name: state.waits_until for name, state in known.newest.items() if state.waits_until is not None},
         )
 
     def channel(self, name: str) -> ChannelStatus:
@@ -159,7 +153,7 @@ class ProjectReader:
             return schema_history.schemas(tx, channel, limit)
 
     def readers(self, channel: str) -> tuple[Lag, ...]:
-        """Return the tasks that read a channel and do not write it, by name, with the lag of each.
+        """Return the lags of the live logic versions that read a channel and do not write it, by task.
 
         Raises:
             NotFound: there is no such channel.
@@ -167,8 +161,8 @@ class ProjectReader:
         with self.catalog.reading() as tx:
             newest = channel_store.newest(tx, channel)
             return tuple(
-                Lag(task=name, channel=channel, cursor=known.cursor(channel), newest=newest)
-                for name, known in registry.readers(tx, channel).items()
+                Lag(task=each.task.name, logic=each.logic, channel=channel, cursor=each.cursor(channel), newest=newest)
+                for each in registry.readers(tx, channel)
             )
 
     def snapshot_plan(self, channel: str, at: int | None = None) -> SnapshotPlan:
@@ -491,25 +485,38 @@ def _channels(tx: Transaction, names: Sequence[str]) -> list[ChannelStatus]:
 
 
 def _tasks(tx: Transaction, names: Sequence[str]) -> list[TaskStatus]:
-    _, progress, states = load_planner_input(tx, names)
-    known = registry.tasks(tx, names)
+    known, tasks = load_planner_input(tx, names), registry.tasks(tx, names)
+    due = _due(known)
     return [
         TaskStatus(
-            registered=known[name],
-            due=due_reason(progress[name], states),
-            lags=tuple(
-                Lag(
-                    task=name,
-                    channel=channel,
-                    cursor=known[name].cursor(channel),
-                    newest=states[channel].latest_distinct,
-                )
-                for channel in known[name].task.reads
-            ),
-            waits_until=progress[name].waits_until,
+            registered=tasks[name],
+            due=due.get(name),
+            lags=_lags(known, name),
+            waits_until=known.versions[name][0].waits_until,
         )
         for name in names
     ]
+
+
+def _due(known: PlannerInput) -> dict[str, str]:
+    """Return the tasks of which a live logic version is due, each with the reason."""
+    found = {name: due_version(versions, known.channels) for name, versions in known.versions.items()}
+    return {name: due[1] for name, due in found.items() if due is not None}
+
+
+def _lags(known: PlannerInput, task: str) -> tuple[Lag, ...]:
+    """Return the lags of the live logic versions of a task."""
+    return tuple(
+        Lag(
+            task=task,
+            logic=state.logic,
+            channel=channel,
+            cursor=state.cursor(channel),
+            newest=known.channels[channel].latest_distinct,
+        )
+        for state in known.versions[task]
+        for channel in state.task.reads
+    )
 
 
 def _step(

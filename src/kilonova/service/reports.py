@@ -172,16 +172,18 @@ def closing(run: Run) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """Lag of a task on a channel.
+    """Lag of a live logic version of a task on a channel.
 
     Attributes:
         task: the task.
+        logic: the number of the version.
         channel: the channel that it reads.
         cursor: the point up to which it has read.
         newest: the newest readable point.
     """
 
     task: str
+    logic: int
     channel: str
     cursor: int
     newest: int
@@ -213,13 +215,13 @@ class TaskStatus:
     """Status of a task.
 
     Attributes:
-        registered: the task, and its cursors.
+        registered: the task at its newest live logic version, and its cursors.
         due: why it is due; None if it is not.
-        lags: its lag on each channel that it reads.
+        lags: the lag of each live logic version on each channel that it reads, the newest version first.
         waits_until: the time until which its schedule delays it; None if it does not.
     """
 
-    registered: registry.RegisteredTask
+    registered: registry.TaskVersion
     due: str | None
     lags: tuple[Lag, ...]
     waits_until: datetime | None
@@ -231,15 +233,15 @@ class Status:
 
     Attributes:
         channels: the channels by name.
-        tasks: the tasks by name.
+        tasks: the tasks by name, at their newest live logic versions.
         due: the tasks that are due, and why.
-        lags: the lags of tasks.
+        lags: the lags of tasks, of each live logic version.
         runs: the last runs, newest first.
         waits: the tasks that are delayed by their schedules, and until when.
     """
 
     channels: Mapping[str, ChannelState]
-    tasks: Mapping[str, registry.RegisteredTask]
+    tasks: Mapping[str, registry.TaskVersion]
     due: Mapping[str, str]
     lags: tuple[Lag, ...]
     runs: tuple[RunSummary, ...]

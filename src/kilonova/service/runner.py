@@ -131,12 +131,12 @@ class Runner:
         from kilonova.engine.run_request import RunDue, RunTasks
 
         with self._catalog.reading() as tx:
-            workflow, progress, states = load_planner_input(tx, asked)
+            known = load_planner_input(tx, asked)
             owner = bindings.by_task(tx)
-        chosen = set(due_tasks(workflow, progress, states) if asked is None else asked)
-        order = [task for task in workflow.order() if task.name in chosen and owner[task.name] not in excluding]
+        chosen = {state.task.name for state in due_tasks(known)} if asked is None else set(asked)
+        order = [task for task in known.workflow.order() if task.name in chosen and owner[task.name] not in excluding]
         members: dict[str, list[str]] = {owner[task.name]: [] for task in order}
-        for task in workflow.order() if asked is None else order:
+        for task in known.workflow.order() if asked is None else order:
             if owner[task.name] in members:
                 members[owner[task.name]].append(task.name)
         kind = RunDue if asked is None else RunTasks

@@ -281,7 +281,7 @@ def others(tx: Transaction, workflow: str) -> tuple[Channel, ...]:
 
 def _refuse_cycles(
     workflow: WorkflowDefinition,
-    registered: Mapping[str, registry.RegisteredTask],
+    registered: Mapping[str, registry.TaskVersion],
     states: Mapping[str, ChannelState],
 ) -> None:
     """Check that all registered and declared tasks together form one valid workflow: a run sees all of them."""
@@ -296,7 +296,7 @@ def _refuse_cycles(
 
 def _refuse_bindings(
     workflow: WorkflowDefinition,
-    registered: Mapping[str, registry.RegisteredTask],
+    registered: Mapping[str, registry.TaskVersion],
     states: Mapping[str, ChannelState],
     known: Mapping[str, bindings.RegisteredBinding],
 ) -> None:
@@ -453,7 +453,7 @@ def _altered(old: Channel, new: Channel) -> str:
 def _task_change(
     task: Task,
     workflow: WorkflowDefinition,
-    registered: Mapping[str, registry.RegisteredTask],
+    registered: Mapping[str, registry.TaskVersion],
     states: Mapping[str, ChannelState],
     altered: set[str],
 ) -> TaskChange:
@@ -472,7 +472,7 @@ def _task_change(
     else:
         action, logic = Action.CHANGE, known.logic + 1
         detail = f"logic version {known.logic} → {logic}: {_difference(known.task, task, altered)}"
-        if known.has_run:
+        if any(states[name].latest > states[name].origin for name in known.task.writes):
             detail += "; recomputed at the next run"
         detail = "; ".join(filter(None, (detail, _retimed(known.task, task))))
     _refuse_mixture(task, workflow, states)

@@ -51,7 +51,8 @@ def recompute(project: Project) -> Iterator[Recomputed]:
         The channels; each is computed before it is yielded.
     """
     with project.catalog.reading() as tx:
-        workflow, progress, channel_states = load_planner_input(tx)
+        observed = load_planner_input(tx)
+        workflow, states, channel_states = observed.workflow, observed.newest, observed.channels
         past = run_queries.runs(tx)[::-1]
         inputs = runs.inputs(tx, [run.number for run in past])
         outputs = runs.outputs(tx, [run.number for run in past])
@@ -64,7 +65,7 @@ def recompute(project: Project) -> Iterator[Recomputed]:
     waiting = {name: {writer.name for writer in workflow.writers(name)} for name in shared}
     brought: dict[str, dict[int, DataFrame]] = {name: {} for name in shared}
     for task in workflow.order():
-        known = progress[task.name]
+        known = states[task.name]
         made: Mapping[str, DataFrame] = {}
         replayed = not _is_view(task) and (
             not shared.isdisjoint(task.writes) or not _in_one_step(known, channel_states)

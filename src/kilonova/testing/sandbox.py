@@ -61,7 +61,7 @@ class Sandbox:
         if isinstance(rows, DataFrame):
             return rows
         with self.project.catalog.reading() as tx:
-            _, _, states = load_planner_input(tx)
+            states = load_planner_input(tx).channels
         known = states.get(channel)
         if known is None or known.channel.schema is None:
             raise NotFound("there is no such channel", channel=channel, hint=closest_name(channel, list(states)))
@@ -139,7 +139,7 @@ def _batches(box: Sandbox, channel: str, rows: DataFrame, count: int, seed: int)
     """Return the blocks of a channel per batch; for keyed channels with rows that are deleted and added again."""
     generator = random.Random(f"{seed} {channel}")
     with box.project.catalog.reading() as tx:
-        _, _, states = load_planner_input(tx)
+        states = load_planner_input(tx).channels
     encoding = states[channel].channel.encoding
     order = F.pmod(F.xxhash64(F.lit(generator.getrandbits(40)), *map(column, rows.columns)), F.lit(count))
     dealt = rows.withColumn("_batch", order).localCheckpoint()
@@ -155,8 +155,8 @@ def _batches(box: Sandbox, channel: str, rows: DataFrame, count: int, seed: int)
 
 def _compare(project: Project, task: Task, batch: int) -> None:
     with project.catalog.reading() as tx:
-        _, progress, states = load_planner_input(tx)
-    known = progress[task.name]
+        observed = load_planner_input(tx)
+    known, states = observed.newest[task.name], observed.channels
     if not known.started:
         return
     relations = {

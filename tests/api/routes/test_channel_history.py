@@ -37,7 +37,7 @@ def test_a_channel_reports_its_sizes_schemas_readers_and_blocks(client: TestClie
         {"name": "id", "type": "bigint", "since": 0}, {"name": "note", "type": "string", "since": 0},
     ]  # fmt: skip
     assert client.get("/api/v1/channels/clicks/readers").json() == [
-        {"task": "per_user", "channel": "clicks", "cursor": 0, "newest": 2}
+        {"task": "per_user", "logic": 0, "channel": "clicks", "cursor": 0, "newest": 2}
     ]
     assembly = client.get("/api/v1/channels/clicks/snapshot-plan").json()
     assert (assembly["at"], assembly["base"]["kind"], assembly["ratio"]) == (2, "B1", 2.0)

@@ -27,7 +27,7 @@ class CursorResponse(ResponseModel):
 
 
 def _by_channel(lags: Sequence[Lag]) -> dict[str, Lag]:
-    return {lag.channel: lag for lag in lags}
+    return {lag.channel: lag for lag in reversed(lags)}  # the newest version is the first
 
 
 def _names(variants: Sequence[Variant]) -> list[str]:

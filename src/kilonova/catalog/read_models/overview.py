@@ -279,12 +279,12 @@ def _sizes(tx: Transaction) -> dict[int, tuple[int, int]]:
 def _tasks(
     tx: Transaction, channels: Mapping[str, ChannelSummary], running: Mapping[str, int], failed: Mapping[str, int]
 ) -> dict[str, TaskSummary]:
-    task, variant, logic, output = tables.task, tables.variant, tables.logic, tables.run_output
+    task, variant, output = tables.task, tables.variant, tables.run_output
+    logic = _current()
     ways: dict[int, list[tuple[list[list[str]], str, str]]] = {}
     for each in tx.connection.execute(
         select(variant.c.task_id, variant.c.ports, variant.c.production, variant.c.language)
-        .join(task, and_(task.c.id == variant.c.task_id, task.c.logic == variant.c.logic))
-        .where(task.c.active)
+        .join(logic, and_(logic.c.task_id == variant.c.task_id, logic.c.version == variant.c.logic))
         .order_by(variant.c.task_id, variant.c.position)
     ):
         ways.setdefault(each.task_id, []).append((each.ports, each.production, each.language))
@@ -293,10 +293,9 @@ def _tasks(
     found = {}
     for row in tx.connection.execute(
         select(
-            task.c.id, task.c.name, task.c.workflow, task.c.binding, task.c.logic, logic.c.writes, done.label("done")
+            task.c.id, task.c.name, task.c.workflow, task.c.binding, logic.c.version, logic.c.writes, done.label("done")
         )
-        .join(logic, and_(logic.c.task_id == task.c.id, logic.c.version == task.c.logic))
-        .where(task.c.active)
+        .join(logic, logic.c.task_id == task.c.id)
         .order_by(task.c.name)
     ):
         variants = ways[row.id]
@@ -313,7 +312,7 @@ def _tasks(
             workflow=row.workflow,
             binding=row.binding or row.name,
             view=any(language != "python" for _, _, language in variants),
-            logic=row.logic,
+            logic=row.version,
             started=row.id in cursors,
             reads=tuple(
                 InputSummary(
@@ -336,6 +335,13 @@ def _tasks(
     return found
 
 
+def _current() -> CTE:
+    """Return the newest live logic version of each task: `task_id`, `version` and `writes`."""
+    logic, newer = tables.logic.c, tables.logic.alias("newer").c
+    newest = select(func.max(newer.version)).where(newer.task_id == logic.task_id, newer.live).scalar_subquery()
+    return select(logic.task_id, logic.version, logic.writes).where(logic.version == newest).cte("current")
+
+
 def _behind(channel: ChannelSummary, cursor: int | None, lags: Mapping[tuple[str, int], int]) -> int:
     """Return the number of filled points to read; for a task that has not started, 1 if there is any."""
     if cursor is None:
@@ -344,20 +350,20 @@ def _behind(channel: ChannelSummary, cursor: int | None, lags: Mapping[tuple[str
 
 
 def _cursors(tx: Transaction) -> tuple[dict[int, dict[str, int]], dict[tuple[str, int], int]]:
-    """Return the cursors of each task's current logic version, and the number of filled points after each cursor."""
-    task, cursor, channel, point = tables.task, tables.cursor, tables.channel, tables.point
+    """Return the cursors of each task's newest live version, and the number of filled points after each cursor."""
+    cursor, channel, point, logic = tables.cursor, tables.channel, tables.point, _current()
     cursors: dict[int, dict[str, int]] = {}
-    present = and_(task.c.id == cursor.c.task_id, task.c.logic == cursor.c.logic, task.c.active)
+    present = and_(logic.c.task_id == cursor.c.task_id, logic.c.version == cursor.c.logic)
     for row in tx.connection.execute(
         select(cursor.c.task_id, channel.c.name, cursor.c.point)
-        .join(task, present)
+        .join(logic, present)
         .join(channel, channel.c.id == cursor.c.channel_id)
     ):
         cursors.setdefault(row.task_id, {})[row.name] = row.point
     newest = _newest()
     begun = (
         select(cursor.c.channel_id, cursor.c.point, newest.c.number)
-        .join(task, present)
+        .join(logic, present)
         .join(newest, and_(newest.c.id == cursor.c.channel_id, newest.c.number > cursor.c.point))
         .distinct()
         .subquery("begun")

@@ -136,7 +136,6 @@ def upgrade() -> None:
         sa.Column("id", number, autoincrement=True, nullable=False),
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("workflow", sa.String(), nullable=False),
-        sa.Column("logic", sa.Integer(), nullable=False),
         sa.Column("active", sa.Boolean(), nullable=False),
         sa.Column("schedule", optional_json, nullable=True),
         sa.Column("binding", sa.String(), nullable=True),
@@ -223,9 +222,9 @@ def upgrade() -> None:
     op.create_table(
         "cursor",
         sa.Column("task_id", number, nullable=False),
+        sa.Column("logic", sa.Integer(), nullable=False),
         sa.Column("channel_id", number, nullable=False),
         sa.Column("point", sa.Integer(), nullable=False),
-        sa.Column("logic", sa.Integer(), nullable=False),
         sa.ForeignKeyConstraint(
             ["channel_id"],
             ["channel.id"],
@@ -234,7 +233,7 @@ def upgrade() -> None:
             ["task_id"],
             ["task.id"],
         ),
-        sa.PrimaryKeyConstraint("task_id", "channel_id"),
+        sa.PrimaryKeyConstraint("task_id", "logic", "channel_id"),
     )
     op.create_index(op.f("ix_cursor_channel_id"), "cursor", ["channel_id"], unique=False)
     op.create_table(
@@ -287,6 +286,7 @@ def upgrade() -> None:
         sa.Column("writes", sa.JSON(), nullable=False),
         sa.Column("fingerprint", sa.Text(), nullable=False),
         sa.Column("registered", tables.UtcTime(timezone=True), nullable=False),
+        sa.Column("live", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(
             ["task_id"],
             ["task.id"],
