@@ -20,6 +20,7 @@ NOT_YET = {
     "views and tasks in SQL": "the warehouse in plain Python knows no SQL",
     "checks, watched directories": "nobody has written it",
     "workflowettes with ports, bound to channels": "nobody has written it",
+    "joined": "only `tests/engine/test_read_ends.py` runs it so far",
 }
 """What is not generated so far, and why. To be empty."""
 
@@ -44,7 +45,7 @@ class Proposer:
     def __init__(self, random: random.Random, expected: Expected, left_out: Sequence[str] = ()) -> None:
         self.random = random
         self.kinds = [kind for kind in KINDS if kind not in left_out]
-        self.ops = [op for op in OPS if op not in left_out]
+        self.ops = [op for op in OPS if op not in left_out and op not in NOT_YET]
         self.expected = expected
         self.spec = Spec((), ())
         self.earlier: list[Spec] = []
