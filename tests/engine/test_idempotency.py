@@ -163,7 +163,9 @@ def test_of_those_who_ask_at_once_one_inserts(url: str) -> None:
 def test_a_key_is_good_for_one_ingest_only(url: str) -> None:
     memory, catalog = begun_again(url), Catalog(url)
     done = asked(catalog, memory)
-    with pytest.raises(KeyReused, match=rf"channel source, run {done.run}: the idempotency key 'monday' stands for"):
+    with pytest.raises(
+        KeyReused, match=rf"channel source, run {done.run}: the idempotency key 'monday' belongs to another ingest"
+    ):
         asked(catalog, memory, IdempotencyKey("monday", "three"))
     assert not asked(catalog, memory, IdempotencyKey("tuesday", "three")).repeated
     assert points(catalog) == (1, 2)
