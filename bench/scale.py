@@ -18,7 +18,7 @@ from sqlalchemy import select, update
 import kilonova as kn
 from bench.report import Goal, Report, Scale
 from bench.scheduling import LEASE, NoFiles, arrive, nothing, project_on
-from kilonova.catalog import channel_store, codec, firings, tables
+from kilonova.catalog import channel_store, codec, scheduling, tables
 from kilonova.catalog.database import Transaction, insert_all
 from kilonova.engine.garbage import collect_garbage
 from kilonova.engine.ingest import ingest_target
@@ -29,6 +29,7 @@ from kilonova.model.block import Base, Delta
 from kilonova.model.run import RunKind, RunOutput
 from kilonova.model.task import Production
 from kilonova.model.version import Version
+from kilonova.schedule.scheduler import TriggerScheduler
 from kilonova.service.project import Project
 
 AT_MOST = 200.0
@@ -223,4 +224,6 @@ def _missed(project: Project) -> None:
 
 def _fire(project: Project) -> None:
     with project.catalog.writing() as tx:
-        firings.fire(tx, {each.number for each in firings.trigger_interests(tx)} | set(firings.triggers_due(tx)))
+        numbers = {each.number for each in scheduling.trigger_interests(tx)}
+        decision = TriggerScheduler().decide(scheduling.observe(tx, numbers, free_workers=0))
+        scheduling.store(tx, decision, "bench")

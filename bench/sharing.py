@@ -12,8 +12,9 @@ from bench.measure import spent
 from bench.report import Draw, Goal, Report, Scale
 from bench.sandbox import sandbox, write
 from examples.news import workflow as news
-from kilonova.catalog import firings
+from kilonova.catalog import scheduling
 from kilonova.catalog.firings import Claim
+from kilonova.schedule.scheduler import TriggerScheduler
 from kilonova.service.project import Project
 
 WAYS = ("one after the other", "at once", "merged")
@@ -100,7 +101,8 @@ def _claimed(project: Project, names: list[str]) -> list[Claim]:
     for name in names:
         project.fire(name)
     with project.catalog.writing() as tx:
-        batches, _ = firings.claim(tx, "bench", len(names), None)
+        decision = TriggerScheduler().decide(scheduling.observe(tx, (), free_workers=len(names)))
+        batches = scheduling.store(tx, decision, "bench")
     return [part for batch in batches for part in batch.claims]
 
 

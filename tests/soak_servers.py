@@ -31,13 +31,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import kilonova as kn
-from kilonova.catalog import channel_store, firings
+from kilonova.catalog import channel_store, firings, scheduling
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.read_models import run_queries
 from kilonova.errors import CatalogError, Conflict, KilonovaError, LeaseLost
 from kilonova.model.firing import FiringState
 from kilonova.model.run import RunState
 from kilonova.service.project import Project
+from tests.catalog.building import fire_triggers
 from tests.serving_workflow import SOURCES, serving
 from tests.soak import ROOT, connect_server, plain_environment
 
@@ -241,8 +242,8 @@ def _wait(project: Project, tally: Tally) -> int:
 
 def _arrivals_waiting(tx: Transaction) -> bool:
     """Whether a trigger has seen data and waits for more, or for its time: what is derived may be up to date before."""
-    on_data = {each.number for each in firings.trigger_interests(tx) if each.channels}
-    rows = tx.connection.execute(firings.active_triggers()).all()
+    on_data = {each.number for each in scheduling.trigger_interests(tx) if each.channels}
+    rows = tx.connection.execute(scheduling.active_triggers()).all()
     return any(row.id in on_data and row.next_check is not None for row in rows)
 
 
@@ -319,7 +320,7 @@ def _check_catalog(project: Project, last: int, tally: Tally) -> None:
         fired = firings.firings(tx, 1_000_000)
         past = run_queries.runs(tx)
     with project.catalog.writing() as tx:
-        unseen = firings.fire(tx, [each.number for each in firings.trigger_interests(tx) if each.channels])
+        unseen = fire_triggers(tx, [each.number for each in scheduling.trigger_interests(tx) if each.channels])
     tally.firings, tally.runs = len(fired), len(past)
     tally.abandoned = sum(run.state is RunState.ABANDONED for run in past)
     tally.taken_over = sum(firing.attempts > 0 for firing in fired)

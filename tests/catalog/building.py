@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Collection
+from datetime import datetime, timedelta
 
-from kilonova.catalog import channel_store, registry, runs
+from kilonova.catalog import channel_store, registry, runs, scheduling
 from kilonova.catalog.database import Catalog, Transaction
+from kilonova.catalog.firings import Batch
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Encoding
@@ -13,6 +15,7 @@ from kilonova.model.run import CommitResult, RunKind, RunOutput
 from kilonova.model.schema import Schema
 from kilonova.model.task import Function, Mode, Port, Production, Sql, Task, Variant
 from kilonova.model.version import Version
+from kilonova.schedule.scheduler import TriggerScheduler
 
 SCHEMA = Schema.of(("id", "bigint"), ("note", "string"))
 LEASE = timedelta(seconds=10)
@@ -74,6 +77,23 @@ def an_output(channel: str, point: int, block: Block | None, task: str | None = 
         reason="because",
         seconds=0.5,
     )
+
+
+def fire_triggers(tx: Transaction, triggers: Collection[int] | None = None) -> list[str]:
+    """The bindings that triggers fire, of the given triggers or of all."""
+    every = [each.number for each in scheduling.trigger_interests(tx)] if triggers is None else triggers
+    decision = TriggerScheduler().decide(scheduling.observe(tx, every, free_workers=0))
+    assert scheduling.store(tx, decision, "") == []
+    return [each.binding for each in decision.queued]
+
+
+def claim_batches(
+    tx: Transaction, server: str, free_workers: int, limit: int | None = None
+) -> tuple[list[Batch], datetime | None]:
+    """The batches that a server claims, and when more can start."""
+    observation = scheduling.observe(tx, (), free_workers=free_workers, workflow_limit=limit)
+    decision = TriggerScheduler().decide(observation)
+    return scheduling.store(tx, decision, server), decision.next_check
 
 
 def begin(

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from kilonova.catalog import bindings, channel_store, events, firings, registry, runs, servers
+from kilonova.catalog import bindings, channel_store, events, firings, registry, runs, scheduling, servers
 from kilonova.catalog.change_notifier import ChangeNotifier
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.firings import Claim
@@ -17,7 +17,7 @@ from kilonova.model.run import RunFailure, RunKind
 from kilonova.model.schedule import Every
 from kilonova.model.task import Mode
 from kilonova.model.trigger import ArrivalTrigger, RunOutcome, RunTrigger, TimeTrigger, Trigger
-from tests.catalog.building import LEASE, a_task, commit, ingested, with_channels
+from tests.catalog.building import LEASE, a_task, claim_batches, commit, fire_triggers, ingested, with_channels
 from tests.databases import Clock as Time
 
 
@@ -45,12 +45,12 @@ def clicks(catalog: Catalog) -> Catalog:
 
 def look(catalog: Catalog) -> list[str]:
     with catalog.writing() as tx:
-        return firings.fire(tx, [each.number for each in firings.trigger_interests(tx)])
+        return fire_triggers(tx)
 
 
 def claim(catalog: Catalog, server: str = "one", room: int = 9, limit: int | None = None) -> list[Claim]:
     with catalog.writing() as tx:
-        batches, _ = firings.claim(tx, server, room, limit)
+        batches, _ = claim_batches(tx, server, room, limit)
     return [part for batch in batches for part in batch.claims]
 
 
@@ -258,11 +258,11 @@ def test_what_reads_the_same_waits_and_is_merged_and_tried_again_alone(clicks: C
     ingested(clicks, "clicks")
     look(clicks)
     with clicks.writing() as tx:
-        batches, next_check = firings.claim(tx, "one", 9, None)
+        batches, next_check = claim_batches(tx, "one", 9)
         assert (batches, next_check) == ([], tx.now + timedelta(seconds=30))
     clock.forward(31)
     with clicks.writing() as tx:
-        [batch], next_check = firings.claim(tx, "one", 1, None)
+        [batch], next_check = claim_batches(tx, "one", 1)
         assert next_check is None
     assert sorted(part.binding for part in batch.claims) == ["a", "b", "c"]
     one, other, third = batch.claims
@@ -272,7 +272,7 @@ def test_what_reads_the_same_waits_and_is_merged_and_tried_again_alone(clicks: C
         run, _ = start(clicks, part)
         fail(clicks, run, RunFailure.TRANSIENT)
     with clicks.writing() as tx:
-        batches, next_check = firings.claim(tx, "one", 9, None)
+        batches, next_check = claim_batches(tx, "one", 9)
     assert sorted(len(batch.claims) for batch in batches) == [1, 1]
     assert next_check is None
 
@@ -285,7 +285,7 @@ def test_what_is_paused_fires_afterwards(clicks: Catalog) -> None:
     assert look(clicks) == []
     with clicks.writing() as tx:
         bindings.pause(tx, "a", False, "me")
-        assert firings.triggers_due(tx)
+        assert scheduling.triggers_due(tx)
     assert look(clicks) == ["a"]
 
 
@@ -331,11 +331,11 @@ def test_times_come_without_anything_happening(clicks: Catalog, clock: Time) -> 
     register(clicks, a=(TimeTrigger(schedule=Every(60)),))
     assert look(clicks) == ["a"]
     with clicks.reading() as tx:
-        assert firings.triggers_due(tx) == []
-        assert firings.next_check(tx) == tx.now + timedelta(seconds=60)
+        assert scheduling.triggers_due(tx) == []
+        assert scheduling.next_check(tx) == tx.now + timedelta(seconds=60)
     clock.forward(150)
     with clicks.reading() as tx:
-        assert len(firings.triggers_due(tx)) == 1
+        assert len(scheduling.triggers_due(tx)) == 1
     assert look(clicks) == ["a"]
 
 

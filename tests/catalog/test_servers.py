@@ -10,7 +10,7 @@ from kilonova.model.firing import FiringState
 from kilonova.model.run import RunKind
 from kilonova.model.subscription import Webhook
 from kilonova.model.task import Mode
-from tests.catalog.building import LEASE, a_task, commit, with_channels
+from tests.catalog.building import LEASE, a_task, claim_batches, commit, with_channels
 from tests.databases import Clock
 
 
@@ -28,8 +28,8 @@ def test_a_server_says_what_it_has_taken_on(catalog: Catalog, clock: Clock) -> N
     with catalog.writing() as tx:
         for name in "abc":
             firings.fire_manually(tx, name, "me")
-        first = firings.claim(tx, "one", 2, None)[0][0]
-        firings.claim(tx, "two", 1, None)
+        first = claim_batches(tx, "one", 2)[0][0]
+        claim_batches(tx, "two", 1)
         run, points = runs.start(
             tx,
             kind=RunKind.TASKS,

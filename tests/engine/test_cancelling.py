@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import kilonova as kn
-from kilonova.catalog import firings
 from kilonova.engine.run_events import no_listener
 from kilonova.errors import Cancelled, InvalidState, StorageFailed
 from kilonova.model.firing import FiringState
@@ -21,6 +20,7 @@ from kilonova.model.run import Run, RunState
 from kilonova.service.project import Project
 from kilonova.service.resources import ProjectResources
 from kilonova.warehouse.job_tracking import track_jobs
+from tests.catalog.building import claim_batches
 
 SOON = 6.0
 """Seconds after which a cancelled run has stopped, on a machine with other things to do."""
@@ -216,7 +216,7 @@ def test_of_merged_runs_only_the_one_that_is_cancelled_stops(project: Project, t
     for name in ("one", "two"):
         project.fire(name)
     with project.catalog.writing() as tx:
-        batches, _ = firings.claim(tx, "server", 2, None)
+        batches, _ = claim_batches(tx, "server", 2)
     parts = {part.binding: part for batch in batches for part in batch.claims}
     with project.runner.shared_batch(list(parts.values())) as shared_steps, ThreadPoolExecutor(2) as pool:
         launch = partial(project.runner.run_claim, shared_steps=shared_steps)

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 import kilonova as kn
-from kilonova.catalog import channel_store, firings
+from kilonova.catalog import channel_store
 from kilonova.catalog.firings import Claim
 from kilonova.engine.run_request import shared_reads
 from kilonova.engine.shared_steps import Blocks, SharedSteps, StepOutput
@@ -24,6 +24,7 @@ from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production, Query, Sql, Variant
 from kilonova.service.project import Project
 from kilonova.testing import count_differences, recompute
+from tests.catalog.building import claim_batches
 
 SCHEMA = Schema.of(("id", "bigint"))
 VARIANT = Variant(
@@ -171,7 +172,7 @@ def launched(project: Project, *names: str) -> None:
     for name in names:
         project.fire(name)
     with project.catalog.writing() as tx:
-        batches, _ = firings.claim(tx, "server", len(names), None)
+        batches, _ = claim_batches(tx, "server", len(names))
     parts: list[Claim] = [part for batch in batches for part in batch.claims]
     with project.runner.shared_batch(parts) as shared_steps, ThreadPoolExecutor(len(parts)) as pool:
         list(pool.map(partial(project.runner.run_claim, shared_steps=shared_steps), parts))

@@ -10,9 +10,10 @@ import pytest
 from pyspark.sql import functions as F
 
 import kilonova as kn
-from kilonova.catalog import firings, servers
+from kilonova.catalog import servers
 from kilonova.errors import TaskFailed
 from kilonova.service.project import Project, RunReport
+from tests.catalog.building import claim_batches, fire_triggers
 from tests.seeds import SEED
 
 
@@ -27,8 +28,8 @@ class Server:
     def turn(self) -> dict[str, RunReport | None]:
         """Fire the triggers that fire, and carry out what that starts."""
         with self.project.catalog.writing() as tx:
-            firings.fire(tx, {each.number for each in firings.trigger_interests(tx)})
-            batches, _ = firings.claim(tx, "one", 10, None)
+            fire_triggers(tx)
+            batches, _ = claim_batches(tx, "one", 10)
         done: dict[str, RunReport | None] = {}
         for part in (part for batch in batches for part in batch.claims):
             done[part.binding] = None

@@ -31,6 +31,7 @@ from kilonova.model.task import Mode
 from kilonova.service.reports import BindingsFailed
 from kilonova.testing import reference
 from kilonova.testing.reference import ReferenceChannel
+from tests.catalog.building import claim_batches, fire_triggers
 from tests.databases import Clock
 from tests.generator.declared import BindingSpec
 from tests.generator.expected import Expected, Pending
@@ -199,8 +200,8 @@ class History:
     def _claimed(self, server: str) -> list[firings.Batch]:
         with self.project.catalog.writing() as tx:
             servers.register(tx, server, "tests", timedelta(hours=1))
-            firings.fire(tx, {each.number for each in firings.trigger_interests(tx)} | set(firings.triggers_due(tx)))
-            batches, _ = firings.claim(tx, server, 10, None)
+            fire_triggers(tx)
+            batches, _ = claim_batches(tx, server, 10)
             return batches
 
     def _launch(self, step: Turn, part: firings.Claim, shared_steps: Any) -> None:

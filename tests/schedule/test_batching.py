@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilonova.schedule.batching import batch_firings
-from kilonova.schedule.queueing import Waiting
+from kilonova.schedule.batching import batch_bindings
+from kilonova.schedule.queueing import ObservedBinding
+from tests.schedule.queues import queued
 
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
@@ -19,25 +20,21 @@ def test_what_shares_readings_is_one_batch_that_waits_as_long_as_the_least_patie
     some: list[tuple[int, int | None, frozenset[tuple[str, int]]]],
 ) -> None:
     waiting = [
-        Waiting(
-            binding=f"b{number}",
-            workflow="w",
-            priority=0,
-            since=NOW - timedelta(seconds=age),
-            merge_window=queue,
-            reads=reads,
+        queued(
+            ObservedBinding(name=f"b{number}", workflow="w", merge_window=window, reads=reads),
+            NOW - timedelta(seconds=age),
         )
-        for number, (age, queue, reads) in enumerate(some)
+        for number, (age, window, reads) in enumerate(some)
     ]
-    ready, next_check = batch_firings(waiting, NOW)
-    merged = {one.binding: one for one in waiting if one.merge_window is not None}
+    ready, next_check = batch_bindings(waiting, NOW)
+    merged = {one.binding.name: one for one in waiting if one.merge_window is not None}
     group = {name: {name} for name in merged}  # by definition: what can be reached over shared readings
     for _ in waiting:
         for name, one in merged.items():
             for other, two in merged.items():
-                if one.reads & two.reads:
+                if one.binding.reads & two.binding.reads:
                     group[name] = group[other] = group[name] | group[other]
-    wanted = {frozenset({one.binding}) for one in waiting if one.merge_window is None}
+    wanted = {frozenset({one.binding.name}) for one in waiting if one.merge_window is None}
     times = []
     for names in {frozenset(names) for names in group.values()}:
         up = min(merged[name].since + timedelta(seconds=merged[name].merge_window or 0) for name in names)
@@ -45,5 +42,5 @@ def test_what_shares_readings_is_one_batch_that_waits_as_long_as_the_least_patie
             wanted.add(names)
         else:
             times.append(up)
-    assert {frozenset(one.binding for one in batch) for batch in ready} == wanted
+    assert {frozenset(one.binding.name for one in batch) for batch in ready} == wanted
     assert next_check == min(times, default=None)

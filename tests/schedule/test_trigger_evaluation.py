@@ -7,18 +7,15 @@ from hypothesis import strategies as st
 
 from kilonova.model.schedule import Cron, Every
 from kilonova.model.trigger import (
-    ArrivalTrigger,
-    Condition,
     MisfirePolicy,
-    RunTrigger,
     TimeTrigger,
     Trigger,
     TriggerState,
 )
-from kilonova.model.trigger import conditions_of as parts
-from kilonova.schedule.queueing import Waiting, select_bindings
+from kilonova.schedule.queueing import ObservedBinding, select_bindings
 from kilonova.schedule.trigger_evaluation import Evaluation, TriggerInputs, evaluate, initial_state
-from tests.schedule.trigger_histories import START, Arrives, Ends, History, after, histories, seen_at, triggers
+from tests.schedule.queues import queued
+from tests.schedule.trigger_histories import START, History, after, fired_by_definition, histories, seen_at, triggers
 
 
 def looked_at(trigger: Trigger, state: TriggerState, history: History, second: int, now: int) -> Evaluation:
@@ -27,37 +24,6 @@ def looked_at(trigger: Trigger, state: TriggerState, history: History, second: i
 
 
 looks = st.lists(st.integers(0, 70), min_size=1, max_size=8).map(sorted)
-
-
-def fired_by_definition(item: Condition, history: History, seconds: list[int]) -> list[int]:
-    """At which of the looks a simple trigger fires: a slow and separate statement of what it waits for."""
-    fired: list[int] = []
-    done = 0  # how many of the things that it waits for have been used up
-    last = -1  # the last time of a clock that has been used up
-    for second in seconds:
-        past = [each for each in history if each.second <= second]
-        match item:
-            case ArrivalTrigger(channel=channel, rows=rows, seconds=age):
-                came = [each for each in past if isinstance(each, Arrives) and each.channel == channel]
-                new = came[done:]
-                enough = rows is None and age is None
-                enough = enough or (rows is not None and sum(each.rows for each in new) >= rows)
-                enough = enough or (age is not None and any(second - each.second >= age for each in new))
-                if new and enough:
-                    fired.append(second)
-                    done = len(came)
-            case TimeTrigger(schedule=Every(interval)):
-                times = [time for time in range(0, second + 1, interval) if time > last]
-                if times:
-                    fired.append(second)
-                    last = times[-1]
-            case RunTrigger(binding=binding, reached=reached):
-                runs = [each for each in past if isinstance(each, Ends)]
-                came = [each for each in runs if (each.binding, each.reached) == (binding, reached)]
-                if len(came) > done:
-                    fired.append(second)
-                    done = len(came)
-    return fired
 
 
 @given(triggers, histories, looks)
@@ -72,14 +38,7 @@ def test_a_trigger_fires_when_all_that_it_waits_for_has_come(
         if looked.occurrence is not None:
             fired.append(second)
             names.append(looked.occurrence.name)
-    offers = [fired_by_definition(item, history, seconds) for item in parts(trigger)]
-    wanted, pending = [], [False] * len(offers)
-    for second in dict.fromkeys(seconds):
-        pending = [had or second in own for had, own in zip(pending, offers, strict=True)]
-        if all(pending):
-            wanted.append(second)
-            pending = [False] * len(offers)
-    assert fired == wanted
+    assert fired == fired_by_definition(trigger, history, seconds)
     assert len(set(names)) == len(names)
 
 
@@ -140,15 +99,16 @@ def test_what_starts_next_keeps_to_priorities_and_limits(
     items: list[tuple[str, int, int]], running: dict[str, int], room: int, limit: int | None
 ) -> None:
     waiting = [
-        Waiting(binding=f"b{number}", workflow=workflow, priority=priority, since=after(second))
+        queued(ObservedBinding(name=f"b{number}", workflow=workflow, priority=priority), after(second))
         for number, (workflow, priority, second) in enumerate(items)
     ]
     found = [batch[0] for batch in select_bindings([(each,) for each in waiting], running, room, limit)]
     assert len(set(found)) == len(found) <= room
     for workflow in "uvw":
-        own = sum(each.workflow == workflow for each in found)
+        own = sum(each.binding.workflow == workflow for each in found)
         assert limit is None or own == 0 or own + running.get(workflow, 0) <= limit
     left = [each for each in waiting if each not in found]
     if limit is None:
         assert len(found) == min(room, len(waiting))
-        assert not found or not left or min(each.priority for each in found) >= max(each.priority for each in left)
+        priorities = [each.binding.priority for each in found]
+        assert not found or not left or min(priorities) >= max(each.binding.priority for each in left)

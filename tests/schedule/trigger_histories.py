@@ -11,6 +11,7 @@ from kilonova.model.schedule import Every
 from kilonova.model.trigger import (
     AllOf,
     ArrivalTrigger,
+    Condition,
     MisfirePolicy,
     RunOutcome,
     RunTrigger,
@@ -74,6 +75,49 @@ def seen_at(history: History, second: int, trigger: Trigger, state: TriggerState
                     ):
                         reached[binding, where, one.seen] = number, after(each.second)
     return TriggerInputs(arrived=arrived, reached=reached)
+
+
+def _met_by_definition(item: Condition, history: History, seconds: list[int]) -> list[int]:
+    """At which of the looks a simple trigger is met: a slow and separate statement of what it waits for."""
+    fired: list[int] = []
+    done = 0  # how many of the things that it waits for have been used up
+    last = -1  # the last time of a clock that has been used up
+    for second in seconds:
+        past = [each for each in history if each.second <= second]
+        match item:
+            case ArrivalTrigger(channel=channel, rows=rows, seconds=age):
+                came = [each for each in past if isinstance(each, Arrives) and each.channel == channel]
+                new = came[done:]
+                enough = rows is None and age is None
+                enough = enough or (rows is not None and sum(each.rows for each in new) >= rows)
+                enough = enough or (age is not None and any(second - each.second >= age for each in new))
+                if new and enough:
+                    fired.append(second)
+                    done = len(came)
+            case TimeTrigger(schedule=Every(interval)):
+                times = [time for time in range(0, second + 1, interval) if time > last]
+                if times:
+                    fired.append(second)
+                    last = times[-1]
+            case RunTrigger(binding=binding, reached=reached):
+                runs = [each for each in past if isinstance(each, Ends)]
+                came = [each for each in runs if (each.binding, each.reached) == (binding, reached)]
+                if len(came) > done:
+                    fired.append(second)
+                    done = len(came)
+    return fired
+
+
+def fired_by_definition(trigger: Trigger, history: History, seconds: list[int]) -> list[int]:
+    """At which of the looks a trigger fires: when all that it waits for has come since it last fired."""
+    offers = [_met_by_definition(item, history, seconds) for item in parts(trigger)]
+    fired, pending = [], [False] * len(offers)
+    for second in dict.fromkeys(seconds):
+        pending = [had or second in own for had, own in zip(pending, offers, strict=True)]
+        if all(pending):
+            fired.append(second)
+            pending = [False] * len(offers)
+    return fired
 
 
 simple = st.one_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kilonova.catalog import bindings, channel_store, files, firings, registry, runs, servers, tables
+from kilonova.catalog import bindings, channel_store, files, firings, registry, runs, scheduling, servers, tables
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.firings import Batch, Claim
 from kilonova.errors import CatalogUnavailable
@@ -26,6 +26,7 @@ from kilonova.model.run import RunInput, RunKind
 from kilonova.model.task import Mode
 from kilonova.model.trigger import ArrivalTrigger
 from kilonova.model.watched_directory import WatchedDirectory
+from kilonova.schedule.scheduler import Decision, Observation, Scheduler, TriggerScheduler
 from kilonova.scheduler import loop
 from kilonova.scheduler.loop import Server
 from kilonova.scheduler.messages import (
@@ -42,7 +43,7 @@ from kilonova.scheduler.workers import Worker
 from kilonova.service.project import Project, open_project
 from kilonova.service.spark_operations import OperationFailed
 from kilonova.service.watched_directories import WatchedDirectories
-from tests.catalog.building import LEASE, a_channel, a_task, begin, commit, ingested
+from tests.catalog.building import LEASE, a_channel, a_task, begin, claim_batches, commit, ingested
 
 
 class Player(Worker):
@@ -74,11 +75,17 @@ class Player(Worker):
 class Stage:
     """A server over a project, and its workers."""
 
-    def __init__(self, project: Project, **settings: Any) -> None:
+    def __init__(self, project: Project, scheduler: Scheduler | None = None, **settings: Any) -> None:
         self.project = project
         self.players: list[Player] = []
         given = {"serve": {"workers": 1, "lease": 1.5, "shutdown_grace": 0.0, "maintenance_interval": 0.0, **settings}}
-        self.server = Server(project.directory, given, lambda text, event: None, hire=self._hired)
+        self.server = Server(
+            project.directory,
+            given,
+            lambda text, event: None,
+            hire=self._hired,
+            scheduler=scheduler or TriggerScheduler(),
+        )
 
     def _hired(self, directory: Path, settings: Any, heard: Callable[[Worker, Message | None], None]) -> Worker:
         self.players.append(Player(heard))
@@ -100,8 +107,8 @@ class Stage:
 
 
 @contextmanager
-def playing(project: Project, **settings: Any) -> Iterator[Stage]:
-    stage = Stage(project, **settings)
+def playing(project: Project, scheduler: Scheduler | None = None, **settings: Any) -> Iterator[Stage]:
+    stage = Stage(project, scheduler, **settings)
     thread = threading.Thread(target=stage.server.run)
     thread.start()
     try:
@@ -163,28 +170,53 @@ def test_what_was_claimed_without_the_server_knowing_is_claimed_again(project: P
         until(lambda: bool(stage.server.name))
         with project.catalog.writing() as tx:
             firings.fire_manually(tx, "a", "me")
-            [[batch], _] = firings.claim(tx, stage.server.name, 9, None)
+            [[batch], _] = claim_batches(tx, stage.server.name, 9)
         assert stage.until_claimed(1) == batch.claims[0]
 
 
 def test_pending_evaluations_are_made_when_the_database_is_back(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, failures = firings.fire, []
+    real, failures = scheduling.store, []
 
-    def fire(tx: Transaction, numbers: Collection[int]) -> list[str]:
-        if numbers and len(failures) < 2:
-            failures.append(set(numbers))
+    def store(tx: Transaction, decision: Decision, server: str) -> list[Batch]:
+        if decision.queued and len(failures) < 2:
+            failures.append(decision.queued)
             raise CatalogUnavailable("the connection was lost")
-        return real(tx, numbers)
+        return real(tx, decision, server)
 
     with playing(project, workers=2) as stage:
         until(lambda: len(stage.players) == 2)
         time.sleep(0.2)
-        monkeypatch.setattr(firings, "fire", fire)
+        monkeypatch.setattr(scheduling, "store", store)
         ingested(project.catalog, "clicks")
         assert {stage.until_claimed(number).binding for number in (1, 2)} == {"a", "b"}
     assert len(failures) == 2
+
+
+class Hoarder:
+    """A scheduler that starts nothing before some firings wait."""
+
+    def __init__(self, firings: int) -> None:
+        self._firings = firings
+
+    def decide(self, observation: Observation) -> Decision:
+        decision = TriggerScheduler().decide(observation)
+        if len(observation.queued) + len(decision.queued) < self._firings:
+            return replace(decision, batches=(), next_check=None)
+        return decision
+
+
+def test_a_server_starts_what_its_scheduler_decides(project: Project) -> None:
+    project.pause("b")
+    with playing(project, Hoarder(10), workers=1) as stage:
+        for number in range(1, 11):
+            time.sleep(0.1)
+            assert stage.given() == []
+            ingested(project.catalog, "clicks")
+            until(lambda number=number: len(states(project)) == number)
+        claimed = stage.until_claimed(1)
+        assert (claimed.binding, len(claimed.firings)) == ("a", 10)
 
 
 def test_a_server_that_cannot_write_the_catalog_is_not_ready(project: Project) -> None:
@@ -324,7 +356,7 @@ def test_what_cannot_be_begun_fails_and_what_may_pass_is_tried_again(project: Pr
 
 
 def test_a_worker_that_takes_too_long_is_ended_and_replaced(project: Project) -> None:
-    with playing(project, seconds=0.3) as stage:
+    with playing(project, run_timeout=0.3) as stage:
         ingested(project.catalog, "clicks")
         claimed = stage.until_claimed(1)
         with project.catalog.writing() as tx:

@@ -27,7 +27,7 @@ from kilonova.web.overview_cache import (
     select_part,
     task_status,
 )
-from tests.catalog.building import LEASE, a_task, begin, commit, ingested
+from tests.catalog.building import LEASE, a_task, begin, claim_batches, commit, ingested
 from tests.web.overviews import an_overview, channel_glance, task_glance
 
 
@@ -92,7 +92,7 @@ def claimed_and(end: Callable[[Transaction, Claim], object]) -> Callable[[Projec
     def change(shop: Project) -> None:
         shop.fire("per_user")
         with shop.catalog.writing() as tx:
-            [batch], _ = firings.claim(tx, "gauss", 1, None)
+            [batch], _ = claim_batches(tx, "gauss", 1)
         moved(shop, lambda tx: end(tx, batch.claims[0]))
 
     return change
@@ -102,7 +102,7 @@ def tried_in_vain(shop: Project) -> None:
     shop.fire("per_user")
     for _ in range(firings.ATTEMPTS):
         with shop.catalog.writing() as tx:
-            [batch], _ = firings.claim(tx, "gauss", 1, None)
+            [batch], _ = claim_batches(tx, "gauss", 1)
             firings.requeue(tx, batch.claims[0], counted=True)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, Table, Text, bindparam, cast, exists, insert, select, update
+from sqlalchemy import Select, Text, cast, exists, insert, select, update
 
 from kilonova.catalog import codec, events, tables
-from kilonova.catalog.database import Transaction, insert_all, is_among
+from kilonova.catalog.database import Transaction, insert_all, is_among, update_all
 from kilonova.errors import NotFound, closest_name
 from kilonova.model.binding import Binding
 from kilonova.model.event import EventKind
@@ -167,22 +167,16 @@ def put(tx: Transaction, workflow: str, bindings: Iterable[Binding]) -> None:
         elif any(row._mapping[column] != value for column, value in columns.items()):
             changed.append({"key": row.id, **columns})
     insert_all(tx, table, new)
-    _update_each(tx, table, changed)
-    _update_each(tx, table, [{"key": known[name].id, "active": False} for name in gone])
+    update_all(tx, table, changed)
+    update_all(tx, table, [{"key": known[name].id, "active": False} for name in gone])
     owner = {task: binding.name for binding in wanted.values() for task in binding.tasks}
     tasks = tx.connection.execute(select(tables.task).where(tables.task.c.workflow == workflow))
     moved = [row for row in tasks if row.binding != owner.get(row.name)]
-    _update_each(tx, tables.task, [{"key": row.id, "binding": owner.get(row.name)} for row in moved])
+    update_all(tx, tables.task, [{"key": row.id, "binding": owner.get(row.name)} for row in moved])
     numbers = tx.connection.execute(select(table.c.name, table.c.id).where(table.c.workflow == workflow))
     triggers = {row.id: wanted[row.name].triggers if row.name in wanted else () for row in numbers}
     _put_triggers(tx, workflow, triggers)
     events.record(tx, EventKind.APPLIED, text=workflow)
-
-
-def _update_each(tx: Transaction, table: Table, rows: list[dict[str, Any]]) -> None:
-    """Update rows, each given by its `id` as `key` and the columns to change."""
-    if rows:
-        tx.connection.execute(update(table).where(table.c.id == bindparam("key")), rows)
 
 
 def _put_triggers(tx: Transaction, workflow: str, wanted: Mapping[int, Sequence[Trigger]]) -> None:
@@ -213,7 +207,7 @@ def _put_triggers(tx: Transaction, workflow: str, wanted: Mapping[int, Sequence[
                     }
                 )
     insert_all(tx, table, new)
-    _update_each(tx, table, [{"key": number, "active": False, "next_check": None} for number in known.values()])
+    update_all(tx, table, [{"key": number, "active": False, "next_check": None} for number in known.values()])
 
 
 def forget(tx: Transaction, channel: str) -> None:

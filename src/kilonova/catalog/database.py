@@ -28,6 +28,7 @@ from sqlalchemy import (
     Table,
     Text,
     any_,
+    bindparam,
     cast,
     create_engine,
     event,
@@ -36,6 +37,7 @@ from sqlalchemy import (
     literal,
     select,
     text,
+    update,
 )
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
@@ -124,6 +126,12 @@ def insert_all(tx: Transaction, table: Table, rows: list[dict[str, Any]]) -> Non
     """Insert rows, which all have the same columns; do nothing if there are none."""
     if rows:
         tx.connection.execute(insert(table), rows)
+
+
+def update_all(tx: Transaction, table: Table, rows: list[dict[str, Any]]) -> None:
+    """Update rows, each given by its `id` as `key` and the same columns to change; do nothing if there are none."""
+    if rows:
+        tx.connection.execute(update(table).where(table.c.id == bindparam("key")), rows)
 
 
 def is_among(tx: Transaction, column: ColumnElement[_Value], values: Iterable[_Value]) -> ColumnElement[bool]:

@@ -1,9 +1,4 @@
-"""Firings of triggers and their states; see `kilonova.model.firing`.
-
-The state of a trigger and its firing are written in one transaction, and writing transactions are serialized: a
-trigger fires exactly once per occurrence, however many servers evaluate it. A constraint of the table enforces the
-same.
-"""
+"""Firings and the transitions between their states; see `kilonova.model.firing`."""
 
 from __future__ import annotations
 
@@ -14,19 +9,15 @@ from typing import assert_never
 
 from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, insert, or_, select, update
 
-from kilonova.catalog import codec, events, registry, tables
-from kilonova.catalog.bindings import binding_id, tasks_of
+from kilonova.catalog import codec, events, tables
+from kilonova.catalog.bindings import binding_id
 from kilonova.catalog.database import Transaction, is_among
-from kilonova.catalog.trigger_inputs import trigger_inputs
 from kilonova.errors import LeaseLost
 from kilonova.model.event import EventKind
 from kilonova.model.firing import Firing, FiringEvent, FiringState, before, next_firing_state
 from kilonova.model.run import RunFailure
-from kilonova.model.task import Mode
-from kilonova.model.trigger import ArrivalTrigger, RunTrigger, conditions_of, describe_trigger
-from kilonova.schedule.batching import batch_firings
-from kilonova.schedule.queueing import Waiting, select_bindings
-from kilonova.schedule.trigger_evaluation import evaluate
+from kilonova.model.trigger import Occurrence, describe_trigger
+from kilonova.schedule.queueing import QueuedFiring
 
 ATTEMPTS = 3
 """Maximum number of attempts of a firing whose runs crash their processes or meet transient errors.
@@ -38,121 +29,46 @@ LOSSES = 20
 """Maximum number of attempts of a firing whose runs are lost with their servers, which the firing may be crashing."""
 
 
-@dataclass(frozen=True, slots=True)
-class TriggerInterest:
-    """Channels and bindings that a trigger depends on.
-
-    Attributes:
-        number: the trigger's number.
-        channels: the channels on which it waits for data.
-        bindings: the bindings for whose runs it waits.
-    """
-
-    number: int
-    channels: frozenset[str]
-    bindings: frozenset[str]
-
-
-def trigger_interests(tx: Transaction) -> list[TriggerInterest]:
-    """Return the interests of all active triggers, which determine the triggers to evaluate after an event."""
-    rows = tx.connection.execute(
-        select(tables.trigger.c.id, tables.trigger.c.definition).where(tables.trigger.c.active)
-    )
-    found = []
-    for row in rows:
-        items = conditions_of(codec.trigger_from_json(row.definition))
-        found.append(
-            TriggerInterest(
-                row.id,
-                frozenset(item.channel for item in items if isinstance(item, ArrivalTrigger)),
-                frozenset(item.binding for item in items if isinstance(item, RunTrigger)),
-            )
-        )
-    return found
-
-
-def triggers_due(tx: Transaction) -> list[int]:
-    """Return the triggers whose next check is due."""
-    query = active_triggers().where(tables.trigger.c.next_check <= tx.now)
-    return list(tx.connection.execute(query.with_only_columns(tables.trigger.c.id)).scalars())
-
-
-def next_check(tx: Transaction) -> datetime | None:
-    """Return the time of the next check of a trigger; None if no trigger waits for a time."""
-    waits = active_triggers().where(tables.trigger.c.next_check.is_not(None))  # first by the index, no minimum over all
-    query = waits.with_only_columns(tables.trigger.c.next_check).order_by(tables.trigger.c.next_check).limit(1)
-    return tx.connection.execute(query).scalar()
-
-
-def active_triggers() -> Select[tuple[int, str, object, object, datetime]]:
-    """Return a query for the triggers that servers evaluate."""
-    return (
-        select(
-            tables.trigger.c.id,
-            tables.binding.c.name,
-            tables.trigger.c.definition,
-            tables.trigger.c.state,
-            tables.trigger.c.next_check,
-        )
-        .join(tables.binding, tables.binding.c.id == tables.trigger.c.binding_id)
-        .where(tables.trigger.c.active, tables.binding.c.active, ~tables.binding.c.paused)
-    )
-
-
-def fire(tx: Transaction, numbers: Collection[int]) -> list[str]:
-    """Evaluate triggers, and record the firings of those that fire.
-
-    Args:
-        tx: a writing transaction.
-        numbers: the triggers.
-
-    Returns:
-        The bindings that were fired.
-    """
-    rows = tx.connection.execute(active_triggers().where(is_among(tx, tables.trigger.c.id, numbers))).all()
-    found = [(row, codec.trigger_from_json(row.definition), codec.state_from_json(row.state)) for row in rows]
-    news = trigger_inputs(tx, [(trigger, state) for _, trigger, state in found])
-    due = []
-    for row, trigger, state in found:
-        number, binding = row.id, row.name
-        looked = evaluate(trigger, state, news, tx.now)
-        if (looked.state, looked.next_check) != (state, row.next_check):
-            values = {"state": codec.state_to_json(looked.state), "next_check": looked.next_check}
-            tx.connection.execute(update(tables.trigger).where(tables.trigger.c.id == number).values(**values))
-        if looked.occurrence is not None:
-            _insert(tx, binding, number, looked.occurrence.name, looked.occurrence.time)
-            due.append(binding)
-    return due
-
-
 def fire_manually(tx: Transaction, binding: str, who: str) -> None:
     """Fire a binding manually.
 
     Raises:
         NotFound: there is no such binding.
     """
-    _insert(tx, binding, None, who, tx.now)
+    binding_id(tx, binding)
+    queue(tx, [QueuedFiring(binding=binding, trigger=None, occurrence=Occurrence(who, tx.now))])
 
 
-def _insert(tx: Transaction, binding: str, trigger: int | None, occurrence: str, time: datetime) -> None:
-    tx.connection.execute(
-        insert(tables.firing).values(
-            binding_id=binding_id(tx, binding),
-            trigger_id=trigger,
-            occurrence=occurrence,
-            time=time,
-            state=FiringState.QUEUED.value,
-            since=tx.now,
-            stuck=False,
-            attempts=0,
-        )
-    )
-    events.record(tx, EventKind.FIRED, binding=binding, text=occurrence)
+def queue(tx: Transaction, queued: Sequence[QueuedFiring]) -> list[int]:
+    """Queue firings of active bindings, and return their numbers."""
+    if not queued:
+        return []
+    binding, table = tables.binding, tables.firing
+    names = is_among(tx, binding.c.name, {each.binding for each in queued})
+    ids = {row.name: row.id for row in tx.connection.execute(select(binding.c.name, binding.c.id).where(names))}
+    rows = [
+        {
+            "binding_id": ids[each.binding],
+            "trigger_id": each.trigger,
+            "occurrence": each.occurrence.name,
+            "time": each.occurrence.time,
+            "state": FiringState.QUEUED.value,
+            "since": tx.now,
+            "stuck": False,
+            "attempts": 0,
+        }
+        for each in queued
+    ]
+    numbers = tx.connection.execute(insert(table).returning(table.c.id, sort_by_parameter_order=True), rows).scalars()
+    found = list(numbers)
+    for each in queued:
+        events.record(tx, EventKind.FIRED, binding=each.binding, text=each.occurrence.name)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Claim of a server on a binding and all its firings that were queued.
+    """Claim of a server on queued firings of a binding.
 
     Attributes:
         binding: its name.
@@ -176,85 +92,9 @@ class Batch:
     claims: tuple[Claim, ...]
 
 
-def claim(tx: Transaction, server: str, room: int, limit: int | None) -> tuple[list[Batch], datetime | None]:
-    """Claim queued firings, up to the capacity of the server.
-
-    A binding that is running, or one of whose tasks another run has claimed, waits; its firings are later claimed
-    together.
-
-    Args:
-        tx: a writing transaction.
-        server: the server.
-        room: the maximum number of batches that the server can start.
-        limit: the maximum number of concurrent runs of a workflow; None for any number.
-
-    Returns:
-        The claimed batches, and the time when more becomes ready without further events; None if nothing does.
-    """
-    if room <= 0:
-        return [], None
-    firing, binding = tables.firing, tables.binding
-    busy = set(
-        tx.connection.execute(
-            select(binding.c.name)
-            .join(firing, firing.c.binding_id == binding.c.id)
-            .where(firing.c.state.in_([FiringState.CLAIMED.value, FiringState.RUNNING.value]))
-        ).scalars()
-    )
-    held = select(tables.task.c.binding).join(tables.claim, tables.claim.c.task_id == tables.task.c.id)
-    busy |= set(tx.connection.execute(held).scalars())
-    running: dict[str, int] = {}
-    for row in tx.connection.execute(select(binding.c.workflow).where(binding.c.name.in_(busy))):
-        running[row.workflow] = running.get(row.workflow, 0) + 1
-    columns = (binding.c.name, binding.c.workflow, binding.c.priority, binding.c.merge_window)
-    waiting = [
-        Waiting(
-            binding=row.name,
-            workflow=row.workflow,
-            priority=row.priority,
-            since=row.since,
-            merge_window=None
-            if row.attempts
-            else row.merge_window,  # after a failed merged run, retried without merging
-            reads=frozenset() if row.merge_window is None or row.attempts else _reads(tx, row.name),
-        )
-        for row in tx.connection.execute(
-            select(*columns, func.min(firing.c.time).label("since"), func.max(firing.c.attempts).label("attempts"))
-            .join(firing, firing.c.binding_id == binding.c.id)
-            .where(firing.c.state == FiringState.QUEUED.value, binding.c.active)
-            .group_by(*columns)
-        )
-        if row.name not in busy
-    ]
-    ready, next_check = batch_firings(waiting, tx.now)
-    batches = []
-    for batch in select_bindings(ready, running, room, limit):
-        parts = []
-        for one in batch:
-            due = select(firing.c.id).where(firing.c.state == FiringState.QUEUED.value).order_by(firing.c.id)
-            numbers = tuple(
-                tx.connection.execute(due.where(firing.c.binding_id == binding_id(tx, one.binding))).scalars()
-            )
-            _move(tx, numbers, FiringEvent.CLAIM, server=server)
-            parts.append(Claim(binding=one.binding, firings=numbers, server=server))
-        batches.append(Batch(tuple(parts)))
-    return batches, next_check
-
-
-def _reads(tx: Transaction, binding: str) -> frozenset[tuple[str, int]]:
-    """Return the channels that a binding would read and does not write, with their cursors, or `_NOW` for snapshots."""
-    found = set()
-    known = registry.tasks(tx, tasks_of(tx, binding))
-    written = {channel for each in known.values() for channel in each.task.writes}
-    for each in known.values():
-        for port in each.task.variants[0].ports:
-            if port.channel not in written:
-                found.add((port.channel, _NOW if port.mode is Mode.ALL else each.cursor(port.channel)))
-    return frozenset(found)
-
-
-_NOW = -1
-"""Placeholder for the newest point, for reads that do not depend on a cursor."""
+def claim(tx: Transaction, claimed: Claim) -> None:
+    """Record that a server has claimed queued firings."""
+    _move(tx, claimed.firings, FiringEvent.CLAIM, server=claimed.server)
 
 
 def any_unended(tx: Transaction) -> bool:
@@ -289,7 +129,7 @@ def launch(tx: Transaction, claimed: Claim, run: int) -> None:
     Raises:
         LeaseLost: another server has taken over some of the firings.
     """
-    if len(_still(tx, claimed)) < len(claimed.firings):
+    if len(_held_claims(tx, claimed)) < len(claimed.firings):
         raise LeaseLost("another server has taken over the firing", binding=claimed.binding, hint="Wait for its run")
     _move(tx, claimed.firings, FiringEvent.LAUNCH, run=run)
 
@@ -311,14 +151,14 @@ def explicit(tx: Transaction, claimed: Claim) -> bool:
 
 def skip(tx: Transaction, claimed: Claim) -> None:
     """Record claimed firings as skipped, as there was nothing to do, if the server still holds the claim."""
-    if mine := _still(tx, claimed):
+    if mine := _held_claims(tx, claimed):
         _move(tx, mine, FiringEvent.SKIP)
         events.record(tx, EventKind.SKIPPED, binding=claimed.binding)
 
 
 def fail(tx: Transaction, claimed: Claim, error: str) -> None:
     """Record claimed firings as failed, as no run can be started, if the server still holds the claim."""
-    if mine := _still(tx, claimed):
+    if mine := _held_claims(tx, claimed):
         _move(tx, mine, FiringEvent.FAIL)
         events.record(tx, EventKind.FAILED, binding=claimed.binding, text=error)
 
@@ -331,7 +171,7 @@ def requeue(tx: Transaction, claimed: Claim, *, counted: bool) -> None:
         claimed: the claim of the server.
         counted: whether this counts as an attempt, of which there is a maximum.
     """
-    for number in _still(tx, claimed):
+    for number in _held_claims(tx, claimed):
         _requeue(tx, number, tried=counted, lost=False)
 
 
@@ -370,7 +210,7 @@ def _report_stuck(tx: Transaction, which: ColumnElement[bool], why: str) -> None
         events.record(tx, EventKind.STUCK, binding=row.name, text=f"firing {row.id}, for {row.occurrence}: {why}")
 
 
-def _still(tx: Transaction, claimed: Claim) -> list[int]:
+def _held_claims(tx: Transaction, claimed: Claim) -> list[int]:
     """Return the claimed firings that their server still holds and has not started."""
     table = tables.firing
     return list(
@@ -464,7 +304,7 @@ def firings(
     Raises:
         NotFound: there is no such binding.
     """
-    query = _told().limit(limit)
+    query = _query().limit(limit)
     if binding is not None:
         query = query.where(tables.firing.c.binding_id == binding_id(tx, binding))
     if before is not None:
@@ -476,7 +316,7 @@ def firings(
 
 def of_run(tx: Transaction, run: int) -> list[Firing]:
     """Return the firings of a run, newest first."""
-    return [_firing(row) for row in tx.connection.execute(_told().where(tables.firing.c.run_id == run))]
+    return [_firing(row) for row in tx.connection.execute(_query().where(tables.firing.c.run_id == run))]
 
 
 def last(tx: Transaction, names: Iterable[str]) -> dict[str, Firing]:
@@ -484,7 +324,7 @@ def last(tx: Transaction, names: Iterable[str]) -> dict[str, Firing]:
     binding, table = tables.binding, tables.firing
     newest = select(func.max(table.c.id)).where(table.c.binding_id == binding.c.id).correlate(binding)
     these = select(newest.scalar_subquery()).where(binding.c.name.in_(names))
-    rows = tx.connection.execute(_told().where(table.c.id.in_(these)))
+    rows = tx.connection.execute(_query().where(table.c.id.in_(these)))
     return {row.name: _firing(row) for row in rows}
 
 
@@ -492,10 +332,10 @@ def held(tx: Transaction, names: Collection[str]) -> list[Firing]:
     """Return the firings that the given servers have claimed or are running, newest first."""
     states = [FiringState.CLAIMED.value, FiringState.RUNNING.value]
     mine = tables.firing.c.state.in_(states), tables.firing.c.server.in_(names)
-    return [_firing(row) for row in tx.connection.execute(_told().where(*mine))]
+    return [_firing(row) for row in tx.connection.execute(_query().where(*mine))]
 
 
-def _told() -> Select[tuple[object, ...]]:
+def _query() -> Select[tuple[object, ...]]:
     table = tables.firing
     return (
         select(table, tables.binding.c.name, tables.trigger.c.definition)

@@ -40,13 +40,13 @@ def trigger_inputs(tx: Transaction, triggers: Iterable[tuple[Trigger, TriggerSta
     channels: dict[tuple[str, int], bool] = {}
     runs: set[tuple[str, RunOutcome, int]] = set()
     for trigger, state in triggers:
-        for item, one in zip(conditions_of(trigger), state, strict=True):
-            match item:
+        for condition, each in zip(conditions_of(trigger), state, strict=True):
+            match condition:
                 case ArrivalTrigger(channel=channel, rows=rows):
-                    place = channel, one.seen
+                    place = channel, each.seen
                     channels[place] = channels.get(place, False) or rows is not None
                 case RunTrigger(binding=binding, reached=reached):
-                    runs.add((binding, reached, one.seen))
+                    runs.add((binding, reached, each.seen))
     return TriggerInputs(arrived=_arrived(tx, channels), reached=_reached(tx, runs))
 
 
@@ -139,14 +139,13 @@ def _rows(dialect: str) -> Select[Any]:
 def _newest_events(dialect: str) -> Select[Any]:
     """Return a query for the newest events of a kind of bindings after given events."""
     item = _given(dialect, binding=String(), kind=String(), seen=BigInteger())
-    told, event = tables.event.alias("told"), tables.event
+    last, event = tables.event.alias("last"), tables.event
     newest = (
         select(func.max(event.c.id))
         .where(event.c.binding == item.c.binding, event.c.kind == item.c.kind, event.c.id > item.c.seen)
         .correlate(item)
     )
-    last = item.join(told, told.c.id == newest.scalar_subquery())
-    return select(item, told.c.id, told.c.time).select_from(last)
+    return select(item, last.c.id, last.c.time).select_from(item.join(last, last.c.id == newest.scalar_subquery()))
 
 
 def _given(dialect: str, **columns: TypeEngine[Any]) -> CTE:

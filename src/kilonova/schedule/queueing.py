@@ -1,4 +1,4 @@
-"""Selection of the due bindings that a server starts next."""
+"""Queued bindings, and the selection of those that a server starts next."""
 
 from __future__ import annotations
 
@@ -7,65 +7,110 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from kilonova.model.trigger import Occurrence
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """Binding that is due.
+class QueuedFiring:
+    """Firing that waits for its run.
 
     Attributes:
-        binding: its name.
-        workflow: the workflow that it belongs to.
-        priority: the priority; higher ones start first.
-        since: the time of its oldest firing.
-        merge_window: for how many seconds it waits for others to be merged with; None if it is not to be merged.
-        reads: the inputs that it would read now, to find others that read the same.
+        binding: the binding to run.
+        trigger: the number of the trigger that fired; None if it was fired manually.
+        occurrence: the occurrence.
+        attempts: the number of its runs that were abandoned.
+        number: its number; None until it is stored.
     """
 
     binding: str
+    trigger: int | None
+    occurrence: Occurrence
+    attempts: int = 0
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedBinding:
+    """Properties of a binding that decide when it runs.
+
+    Attributes:
+        name: its name.
+        workflow: the workflow that it belongs to.
+        priority: the priority; higher ones start first.
+        merge_window: for how many seconds it waits for others to be merged with; None if it is not to be merged.
+        reads: the inputs that it would read now, to find others that read the same; empty if it is not to be merged.
+    """
+
+    name: str
     workflow: str
-    priority: int
-    since: datetime
+    priority: int = 0
     merge_window: float | None = None
     reads: frozenset[tuple[str, int]] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class QueuedBinding:
+    """Binding with its queued firings, which one run completes.
+
+    Attributes:
+        binding: the binding.
+        firings: the firings; at least one.
+    """
+
+    binding: ObservedBinding
+    firings: tuple[QueuedFiring, ...]
+
+    @property
+    def since(self) -> datetime:
+        """Return the time of the oldest firing."""
+        return min(each.occurrence.time for each in self.firings)
+
+    @property
+    def merge_window(self) -> float | None:
+        """Return the merge window; None after an abandoned run, which is retried without merging."""
+        return None if any(each.attempts for each in self.firings) else self.binding.merge_window
+
+
 def select_bindings(
-    batches: Iterable[tuple[Waiting, ...]], running: Mapping[str, int], room: int, limit: int | None
-) -> tuple[tuple[Waiting, ...], ...]:
+    batches: Iterable[tuple[QueuedBinding, ...]], running: Mapping[str, int], capacity: int, limit: int | None
+) -> tuple[tuple[QueuedBinding, ...], ...]:
     """Select the batches to start: by highest priority, then fewest runs of the workflow, then longest wait.
 
     Args:
         batches: the bindings that are due and not running; a batch starts together and takes one slot.
         running: the number of runs of each workflow.
-        room: the number of free slots.
+        capacity: the number of free slots.
         limit: how many runs a workflow may have at once; None for any number. A batch counts as one run of each of its
             workflows.
 
-    >>> from datetime import datetime
-    >>> a = Waiting(binding="a", workflow="w", priority=0, since=datetime(2024, 1, 2))
-    >>> b = Waiting(binding="b", workflow="w", priority=0, since=datetime(2024, 1, 1))
-    >>> [[each.binding for each in batch] for batch in select_bindings([(a,), (b,)], {}, room=2, limit=1)]
+    >>> def queued(name, day):
+    ...     firing = QueuedFiring(binding=name, trigger=None, occurrence=Occurrence("", datetime(2024, 1, day)))
+    ...     return QueuedBinding(ObservedBinding(name=name, workflow="w"), (firing,))
+    >>> found = select_bindings([(queued("a", 2),), (queued("b", 1),)], {}, capacity=2, limit=1)
+    >>> [[each.binding.name for each in batch] for batch in found]
     [['b']]
     """
     counts = Counter(running)
     left = list(batches)
-    found: list[tuple[Waiting, ...]] = []
-    while len(found) < room:
-        able = [batch for batch in left if limit is None or all(counts[each.workflow] < limit for each in batch)]
+    found: list[tuple[QueuedBinding, ...]] = []
+    while len(found) < capacity:
+        able = [
+            batch for batch in left if limit is None or all(counts[each.binding.workflow] < limit for each in batch)
+        ]
         if not able:
             break
         best = min(able, key=lambda batch: _urgency(batch, counts))
         left.remove(best)
-        counts.update({each.workflow for each in best})
+        counts.update({each.binding.workflow for each in best})
         found.append(best)
     return tuple(found)
 
 
-def _urgency(batch: tuple[Waiting, ...], counts: Mapping[str, int]) -> tuple[int, int, datetime, str]:
+def _urgency(batch: tuple[QueuedBinding, ...], counts: Mapping[str, int]) -> tuple[int, int, datetime, str]:
     """Return the sort key of a batch; the smallest starts first."""
     return (
-        -max(each.priority for each in batch),
-        min(counts.get(each.workflow, 0) for each in batch),
+        -max(each.binding.priority for each in batch),
+        min(counts.get(each.binding.workflow, 0) for each in batch),
         min(each.since for each in batch),
-        min(each.binding for each in batch),
+        min(each.binding.name for each in batch),
     )

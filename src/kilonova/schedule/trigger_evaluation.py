@@ -1,6 +1,6 @@
 """Evaluation of triggers, see `kilonova.model.trigger`.
 
-`evaluate(trigger, state, happened, now)` is a pure function, so that every server gets the same result; the catalog
+`evaluate(trigger, state, inputs, now)` is a pure function, so that every server gets the same result; the catalog
 records state and occurrences in one transaction, so that each occurrence fires exactly once. Evaluating more often, or
 later, loses nothing: all inputs since the last evaluation are one occurrence, because one run reads all of them.
 """
@@ -14,7 +14,6 @@ from typing import assert_never
 
 from kilonova.model.schedule import Every
 from kilonova.model.trigger import (
-    AllOf,
     ArrivalTrigger,
     Condition,
     ConditionState,
@@ -64,6 +63,21 @@ class TriggerInputs:
     reached: Mapping[tuple[str, RunOutcome, int], tuple[int, datetime]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ConditionEvaluation:
+    """Result of evaluating a simple trigger.
+
+    Attributes:
+        state: its new state, as if the whole trigger fired.
+        occurrence: the occurrence that meets it, now or since the whole trigger last fired; None if it is not met.
+        next_check: the time of the next evaluation if there is no new input; None if none is needed.
+    """
+
+    state: ConditionState
+    occurrence: Occurrence | None
+    next_check: datetime | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """Result of evaluating a trigger.
@@ -72,11 +86,13 @@ class Evaluation:
         state: the trigger's new state.
         occurrence: the occurrence for which it fires; None if it does not fire.
         next_check: the time of the next evaluation if there is no new input; None if none is needed.
+        conditions: the results for the simple triggers that it consists of.
     """
 
     state: TriggerState
     occurrence: Occurrence | None
     next_check: datetime | None
+    conditions: tuple[ConditionEvaluation, ...]
 
 
 def initial_state(trigger: Trigger, now: datetime, event: int) -> TriggerState:
@@ -87,11 +103,11 @@ def initial_state(trigger: Trigger, now: datetime, event: int) -> TriggerState:
         now: the current time.
         event: the number of the last event; earlier events do not fire the trigger.
     """
-    return tuple(_initial_state(item, now, event) for item in conditions_of(trigger))
+    return tuple(_initial_state(each, now, event) for each in conditions_of(trigger))
 
 
-def _initial_state(item: Condition, now: datetime, event: int) -> ConditionState:
-    match item:
+def _initial_state(condition: Condition, now: datetime, event: int) -> ConditionState:
+    match condition:
         case ArrivalTrigger():  # existing data has not been processed for this trigger
             return ConditionState()
         case TimeTrigger(schedule=schedule):
@@ -99,60 +115,53 @@ def _initial_state(item: Condition, now: datetime, event: int) -> ConditionState
         case RunTrigger():
             return ConditionState(seen=event)
         case _:
-            assert_never(item)
+            assert_never(condition)
 
 
-def evaluate(trigger: Trigger, state: TriggerState, happened: TriggerInputs, now: datetime) -> Evaluation:
+def evaluate(trigger: Trigger, state: TriggerState, inputs: TriggerInputs, now: datetime) -> Evaluation:
     """Evaluate a trigger: return its new state and the occurrence for which it fires, if any."""
-    looks = [_evaluate(item, one, happened, now) for item, one in zip(conditions_of(trigger), state, strict=True)]
-    found = [each.occurrence or one.fired for each, one in zip(looks, state, strict=True)]
-    waits = [each.next_check for each in looks if each.next_check is not None]
-    next_check = min(waits) if waits else None
-    whole = [occurrence for occurrence in found if occurrence is not None]
-    states = tuple(each.state[0] for each in looks)
-    if len(whole) < len(found):
-        offers = isinstance(trigger, AllOf)
-        kept = tuple(
-            replace(one, fired=occurrence if offers else None) for one, occurrence in zip(states, found, strict=True)
-        )
-        return Evaluation(state=kept, occurrence=None, next_check=next_check)
-    occurrence = Occurrence(" + ".join(each.name for each in whole), max(each.time for each in whole))
-    return Evaluation(state=states, occurrence=occurrence, next_check=next_check)
+    pairs = zip(conditions_of(trigger), state, strict=True)
+    conditions = tuple(_evaluate(condition, each, inputs, now) for condition, each in pairs)
+    met = [each.occurrence for each in conditions if each.occurrence is not None]
+    fires = len(met) == len(conditions)
+    return Evaluation(
+        state=tuple(each.state if fires else replace(each.state, fired=each.occurrence) for each in conditions),
+        occurrence=Occurrence(" + ".join(each.name for each in met), max(each.time for each in met)) if fires else None,
+        next_check=min((each.next_check for each in conditions if each.next_check is not None), default=None),
+        conditions=conditions,
+    )
 
 
-def _evaluate(item: Condition, one: ConditionState, happened: TriggerInputs, now: datetime) -> Evaluation:
-    match item:
+def _evaluate(condition: Condition, state: ConditionState, inputs: TriggerInputs, now: datetime) -> ConditionEvaluation:
+    match condition:
         case ArrivalTrigger(channel=channel, rows=rows, seconds=seconds):
-            new = happened.arrived.get((channel, one.seen))
+            new = inputs.arrived.get((channel, state.seen))
             if new is None:
-                return _waits(one, None)
+                return _unchanged(state, None)
             ripe = None if seconds is None else new.first + timedelta(seconds=seconds)
             many = rows is not None and new.rows >= rows
             if (rows is None and ripe is None) or many or (ripe is not None and ripe <= now):
-                return _fires(ConditionState(seen=new.point), Occurrence(f"{channel}@{new.point}", new.time), None)
-            return _waits(one, ripe)
+                arrival = Occurrence(f"{channel}@{new.point}", new.time)
+                return ConditionEvaluation(ConditionState(seen=new.point), arrival, None)
+            return _unchanged(state, ripe)
         case TimeTrigger(schedule=schedule, missed=missed):
-            assert one.time is not None
-            if one.time > now:
-                return _waits(one, one.time)
-            time = latest(schedule, one.time, now)
+            assert state.time is not None
+            if state.time > now:
+                return _unchanged(state, state.time)
+            time = latest(schedule, state.time, now)
             following = next_after(schedule, time)
-            if missed is MisfirePolicy.SKIP and now - time > GRACE:
-                return _waits(ConditionState(time=following), following)
-            return _fires(ConditionState(time=following), Occurrence(time.isoformat(), time), following)
+            skipped = missed is MisfirePolicy.SKIP and now - time > GRACE
+            occurrence = state.fired if skipped else Occurrence(time.isoformat(), time)
+            return ConditionEvaluation(ConditionState(time=following), occurrence, following)
         case RunTrigger(binding=binding, reached=reached):
-            event = happened.reached.get((binding, reached, one.seen))
+            event = inputs.reached.get((binding, reached, state.seen))
             if event is None:
-                return _waits(one, None)
+                return _unchanged(state, None)
             number, time = event
-            return _fires(ConditionState(seen=number), Occurrence(f"event {number}", time), None)
+            return ConditionEvaluation(ConditionState(seen=number), Occurrence(f"event {number}", time), None)
         case _:
-            assert_never(item)
+            assert_never(condition)
 
 
-def _waits(state: ConditionState, next_check: datetime | None) -> Evaluation:
-    return Evaluation(state=(replace(state, fired=None),), occurrence=None, next_check=next_check)
-
-
-def _fires(state: ConditionState, occurrence: Occurrence, next_check: datetime | None) -> Evaluation:
-    return Evaluation(state=(state,), occurrence=occurrence, next_check=next_check)
+def _unchanged(state: ConditionState, next_check: datetime | None) -> ConditionEvaluation:
+    return ConditionEvaluation(replace(state, fired=None), state.fired, next_check)

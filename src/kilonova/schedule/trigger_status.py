@@ -1,12 +1,12 @@
 """Status of triggers: the conditions that a trigger waits for and their progress, without recording an evaluation.
 
-`trigger_status(trigger, state, happened, now).ready` is true iff `evaluate(trigger, state, happened, now)` returns an
+`trigger_status(trigger, state, inputs, now).ready` is true iff `evaluate(trigger, state, inputs, now)` returns an
 occurrence: a trigger that is not paused fires when a server evaluates it next.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
@@ -23,7 +23,7 @@ from kilonova.model.trigger import (
     conditions_of,
     describe_trigger,
 )
-from kilonova.schedule.trigger_evaluation import Evaluation, TriggerInputs, evaluate
+from kilonova.schedule.trigger_evaluation import ConditionEvaluation, TriggerInputs, evaluate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +68,13 @@ class TriggerStatus:
     parts: tuple[ConditionStatus, ...]
 
 
-def trigger_status(trigger: Trigger, state: TriggerState, happened: TriggerInputs, now: datetime) -> TriggerStatus:
+def trigger_status(trigger: Trigger, state: TriggerState, inputs: TriggerInputs, now: datetime) -> TriggerStatus:
     """Return the status of a trigger.
 
     Args:
         trigger: the trigger.
         state: its state.
-        happened: the inputs of its evaluation.
+        inputs: the inputs of its evaluation.
         now: the current time.
 
     >>> from datetime import UTC
@@ -84,73 +84,77 @@ def trigger_status(trigger: Trigger, state: TriggerState, happened: TriggerInput
     >>> trigger_status(ArrivalTrigger(channel="clicks", rows=1000), (ConditionState(seen=4),), some, noon).waits
     'clicks: 300 of 1,000 rows have arrived'
     """
-    looked = evaluate(trigger, state, happened, now)
-    parts = tuple(
-        _condition_status(item, one, happened, now) for item, one in zip(conditions_of(trigger), state, strict=True)
-    )
+    evaluation = evaluate(trigger, state, inputs, now)
+    every = zip(conditions_of(trigger), state, evaluation.conditions, strict=True)
+    parts = tuple(_condition_status(condition, before, found, inputs) for condition, before, found in every)
     return TriggerStatus(
         trigger=trigger,
         text=describe_trigger(trigger),
         waits="; ".join(part.text for part in parts),
-        ready=looked.occurrence is not None,
-        next_check=looked.next_check,
+        ready=evaluation.occurrence is not None,
+        next_check=evaluation.next_check,
         parts=parts,
     )
 
 
-def _condition_status(item: Condition, one: ConditionState, happened: TriggerInputs, now: datetime) -> ConditionStatus:
-    looked = evaluate(item, (replace(one, fired=None),), happened, now)
-    had = looked.occurrence or one.fired
+def _condition_status(
+    condition: Condition, before: ConditionState, found: ConditionEvaluation, inputs: TriggerInputs
+) -> ConditionStatus:
     rows = since = None
-    if isinstance(item, ArrivalTrigger) and had is None and (new := happened.arrived.get((item.channel, one.seen))):
-        rows, since = None if item.rows is None else new.rows, new.first
+    unmet = found.occurrence is None
+    if (
+        isinstance(condition, ArrivalTrigger)
+        and unmet
+        and (new := inputs.arrived.get((condition.channel, before.seen)))
+    ):
+        rows, since = None if condition.rows is None else new.rows, new.first
     return ConditionStatus(
-        trigger=item,
-        ready=had is not None,
-        text=_lacking(item, one, looked, rows, since) if had is None else _had(item, looked, had),
+        trigger=condition,
+        ready=found.occurrence is not None,
+        text=_unmet_text(condition, before, found, rows, since)
+        if found.occurrence is None
+        else _met_text(condition, found.state, found.occurrence),
         rows=rows,
         since=since,
-        next_check=looked.next_check,
+        next_check=found.next_check,
     )
 
 
-def _had(item: Condition, looked: Evaluation, occurrence: Occurrence) -> str:
-    match item:
+def _met_text(condition: Condition, state: ConditionState, occurrence: Occurrence) -> str:
+    match condition:
         case ArrivalTrigger(channel=channel):
-            return f"point {looked.state[0].seen} of {channel} was reached"
+            return f"point {state.seen} of {channel} was reached"
         case TimeTrigger():
-            return f"{_moment(occurrence.time)} has passed"
+            return f"{_time_text(occurrence.time)} has passed"
         case RunTrigger(binding=binding, reached=reached):
             return f"{binding} has {_VERBS[reached]}"
         case _:
-            assert_never(item)
+            assert_never(condition)
 
 
-def _lacking(item: Condition, one: ConditionState, looked: Evaluation, rows: int | None, since: datetime | None) -> str:
-    match item:
+def _unmet_text(
+    condition: Condition, before: ConditionState, found: ConditionEvaluation, rows: int | None, since: datetime | None
+) -> str:
+    check = _time_text(found.next_check)
+    match condition:
         case ArrivalTrigger(channel=channel) if since is None:
-            return f"nothing new on {channel}" + (f" since point {one.seen}" if one.seen else "")
+            return f"nothing new on {channel}" + (f" since point {before.seen}" if before.seen else "")
         case ArrivalTrigger(channel=channel, rows=int(wanted)):
-            ripe = (
-                ""
-                if looked.next_check is None
-                else f", the oldest at {_moment(since)}, old enough at {_moment(looked.next_check)}"
-            )
+            ripe = f", the oldest at {_time_text(since)}, old enough at {check}" if check else ""
             return f"{channel}: {rows:,} of {wanted:,} rows have arrived{ripe}"
         case ArrivalTrigger(channel=channel):
-            ripe = _moment(looked.next_check)
-            return f"the oldest new row of {channel} arrived at {_moment(since)} and is old enough at {ripe}"
+            return f"the oldest new row of {channel} arrived at {_time_text(since)} and is old enough at {check}"
         case TimeTrigger():
-            missed = "" if looked.state[0].time == one.time else f"{_moment(one.time)} was missed; "
-            return f"{missed}the next time is {_moment(looked.next_check)}"
+            missed = "" if found.state.time == before.time else f"{_time_text(before.time)} was missed; "
+            return f"{missed}the next time is {check}"
         case RunTrigger(binding=binding, reached=reached):
             return f"no run of {binding} has {_VERBS[reached]} since"
         case _:
-            assert_never(item)
+            assert_never(condition)
 
 
 _VERBS = {RunOutcome.LAUNCHED: "been launched", RunOutcome.SUCCEEDED: "succeeded", RunOutcome.FAILED: "failed"}
 
 
-def _moment(time: datetime | None) -> str:
+def _time_text(time: datetime | None) -> str:
     return "" if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC"

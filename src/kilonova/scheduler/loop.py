@@ -4,7 +4,7 @@ Any number of servers can share one catalog. All of their state is in it, apart 
 after events: evaluating one too many does no harm, and at the start all are evaluated.
 
 Each step sends a heartbeat, handles the workers' messages, reads new events, and in one transaction fires the triggers
-that they affect and claims as many firings as workers are free. A step that fails because the database is unavailable
+that they affect and claims what the scheduler decides to start. A step that fails because the database is unavailable
 is retried.
 """
 
@@ -22,14 +22,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, assert_never
 
-from kilonova.catalog import events, files, firings, runs, servers
+from kilonova.catalog import events, files, firings, runs, scheduling, servers
 from kilonova.catalog.change_notifier import ChangeNotifier
 from kilonova.catalog.compaction_stats import delta_stacks
-from kilonova.catalog.firings import Batch, Claim, TriggerInterest
+from kilonova.catalog.firings import Batch, Claim
+from kilonova.catalog.scheduling import TriggerInterest
 from kilonova.errors import Cancelled, CatalogUnavailable, Conflict, SparkUnavailable
 from kilonova.model.event import Event, EventKind
 from kilonova.model.run import RunFailure
 from kilonova.schedule.compaction import channels_to_merge, select_for_compaction
+from kilonova.schedule.scheduler import Scheduler, TriggerScheduler
 from kilonova.scheduler.directory_watcher import DirectoryWatcher
 from kilonova.scheduler.messages import (
     BatchEnded,
@@ -57,6 +59,9 @@ _RESTART = 1.0
 _OBEY = 10.0
 """Seconds within which a cancelled run has to end before its process is killed."""
 
+_SCHEDULER = TriggerScheduler()
+"""Scheduler of servers that are not given another one."""
+
 log = logging.getLogger(__name__)
 
 Log = Callable[[str, Event | None], None]
@@ -72,6 +77,7 @@ class Server:
         log: called with log messages.
         until_idle: stop once nothing is due and nothing runs, instead of waiting for more.
         hire: starts a worker.
+        scheduler: decides what runs.
     """
 
     def __init__(
@@ -82,6 +88,7 @@ class Server:
         *,
         until_idle: bool = False,
         hire: Callable[[Path, Mapping[str, Any], Heard], Worker] = Worker,
+        scheduler: Scheduler = _SCHEDULER,
     ) -> None:
         self._directory = directory
         self._given = settings
@@ -92,6 +99,7 @@ class Server:
         self._log = log
         self._until_idle = until_idle
         self._hire = hire
+        self._scheduler = scheduler
         self._watch = ChangeNotifier(self._catalog)
         self._first = _new_name()
         self._deliverer = Notifier(self._project, self._lease, self._first)
@@ -214,15 +222,17 @@ class Server:
                 free.pop().give(operation, answer)
         room = len(free)
         with self._catalog.reading() as tx:
-            self._look_at.update(firings.triggers_due(tx))
+            self._look_at.update(scheduling.triggers_due(tx))
             unended = firings.any_unended(tx)
             directories = files.due_for_scan(tx) if self._stopping is None else []
             settling = self._until_idle and files.any_settling(tx)
         self._lookout.look(directories)
         if self._look_at or (room and unended):
             with self._catalog.writing() as tx:
-                firings.fire(tx, self._look_at)
-                batches, self._queued = firings.claim(tx, self._name, room, self._settings.per_workflow)
+                limit = self._settings.per_workflow
+                observation = scheduling.observe(tx, self._look_at, free_workers=room, workflow_limit=limit)
+                decision = self._scheduler.decide(observation)
+                batches, self._queued = scheduling.store(tx, decision, self._name), decision.next_check
             self._look_at.clear()  # not before all of it is recorded
             for batch in batches:
                 free.pop().give(batch)
@@ -285,7 +295,7 @@ class Server:
         """Return the triggers that new events may cause to fire."""
         with self._catalog.reading() as tx:
             if self._all:
-                self._watched = firings.trigger_interests(tx)
+                self._watched = scheduling.trigger_interests(tx)
                 self._all = False
                 return {each.number for each in self._watched}
             happened = events.since(tx, self._event)
@@ -438,7 +448,7 @@ class Server:
         longest = self._settings.lease / 3
         with self._catalog.reading() as tx:
             times = (
-                firings.next_check(tx),
+                scheduling.next_check(tx),
                 self._queued,
                 None if self._lookout.full or self._stopping is not None else files.next_scan(tx, self._lookout.busy),
             )

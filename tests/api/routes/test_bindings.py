@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from fastapi.testclient import TestClient
 
-from kilonova.catalog import firings, servers
+from kilonova.catalog import servers
 from kilonova.service.project import Project
-from tests.catalog.building import LEASE, ingested
+from tests.catalog.building import LEASE, claim_batches, ingested
 
 
 def test_a_binding_is_shown_with_what_starts_it(client: TestClient) -> None:
@@ -80,7 +80,7 @@ def test_servers_say_what_they_have_taken_on(client: TestClient, shop: Project) 
     client.post("/api/v1/bindings/per_user/fire")
     with shop.catalog.writing() as tx:
         servers.register(tx, "one", "1", LEASE)
-        firings.claim(tx, "one", 1, None)
+        claim_batches(tx, "one", 1)
     [told] = client.get("/api/v1/servers").json()
     assert (told["name"], told["state"], told["runs"], told["subscriptions"]) == ("one", "alive", [], [])
     assert [firing["state"] for firing in told["firings"]] == ["claimed"]

@@ -16,7 +16,7 @@ from kilonova.model.run import RunKind
 from kilonova.model.schedule import Every
 from kilonova.model.task import Mode
 from kilonova.model.trigger import AllOf, ArrivalTrigger, RunTrigger, TimeTrigger, Trigger
-from tests.catalog.building import LEASE, a_task, begin, commit, ingested, with_channels
+from tests.catalog.building import LEASE, a_task, begin, claim_batches, commit, fire_triggers, ingested, with_channels
 from tests.databases import NOON
 from tests.databases import Clock as Time
 
@@ -42,7 +42,7 @@ def pending(catalog: Catalog) -> dict[str, BindingStatus]:
 
 def look(catalog: Catalog) -> list[str]:
     with catalog.writing() as tx:
-        return sorted(firings.fire(tx, [each.number for each in firings.trigger_interests(tx)]))
+        return sorted(fire_triggers(tx))
 
 
 def test_exactly_the_ready_triggers_fire_at_the_next_evaluation(catalog: Catalog, clock: Time) -> None:
@@ -62,7 +62,7 @@ def test_exactly_the_ready_triggers_fire_at_the_next_evaluation(catalog: Catalog
         clock.forward(500)
         if step == "run":
             with catalog.writing() as tx:
-                claimed = [part for batch in firings.claim(tx, "one", 99, None)[0] for part in batch.claims]
+                claimed = [part for batch in claim_batches(tx, "one", 99)[0] for part in batch.claims]
                 for part in claimed:
                     firings.skip(tx, part)
         elif step:
@@ -108,7 +108,7 @@ def test_a_binding_says_how_far_its_triggers_are_and_what_has_become_of_it(catal
     assert a.last.occurrence == "me"
     assert (b.last, b.due, b.next) == (None, 0, None)
     with catalog.writing() as tx:
-        [batch], _ = firings.claim(tx, "one", 9, None)
+        [batch], _ = claim_batches(tx, "one", 9)
         run, points = runs.start(
             tx,
             kind=RunKind.TASKS,

@@ -33,6 +33,7 @@ from tests.catalog.building import (
     a_task,
     an_output,
     begin,
+    claim_batches,
     commit,
     ingested,
     with_channels,
@@ -311,7 +312,7 @@ def test_bindings_tell_of_firings_that_have_not_ended(catalog: Catalog) -> None:
     )
     assert glanced(catalog).tasks["cleaned"].binding == "often"
     with catalog.writing() as tx:
-        [batch], _ = firings.claim(tx, "gauss", 1, None)
+        [batch], _ = claim_batches(tx, "gauss", 1)
         firings.fail(tx, batch.claims[0], "no luck")
         bindings.pause(tx, "often", True, "ann")
     [each] = glanced(catalog).bindings.values()

@@ -15,7 +15,17 @@ from kilonova.model.binding import Binding
 from kilonova.model.block import Base
 from kilonova.model.run import Run, RunKind, RunState
 from kilonova.model.task import Mode
-from tests.catalog.building import LEASE, a_block, a_task, an_output, begin, commit, ingested, with_channels
+from tests.catalog.building import (
+    LEASE,
+    a_block,
+    a_task,
+    an_output,
+    begin,
+    claim_batches,
+    commit,
+    ingested,
+    with_channels,
+)
 from tests.databases import NOON, Clock
 
 
@@ -31,7 +41,7 @@ def fired(catalog: Catalog, binding: str, *, fails: bool) -> int:
     """A run of a binding that somebody fires."""
     with catalog.writing() as tx:
         firings.fire_manually(tx, binding, "me")
-        [batch], _ = firings.claim(tx, "server", 1, None)
+        [batch], _ = claim_batches(tx, "server", 1)
         run, points = runs.start(
             tx,
             kind=RunKind.TASKS,

@@ -16,7 +16,7 @@ from kilonova.model.run import RunInput, RunKind
 from kilonova.model.schema import Schema
 from kilonova.service.project import open_project
 from kilonova.warehouse.storage import Storage
-from tests.catalog.building import LEASE, an_output
+from tests.catalog.building import LEASE, an_output, claim_batches
 from tests.service.writing import Writing, declare, wrote
 from tests.web.browser.browser import Visitor
 from tests.web.browser.sites import Site, answering
@@ -67,7 +67,7 @@ def history(catalog: Catalog) -> dict[str, int]:
         runs.commit(tx, found["read"], inputs=[read], outputs=[unchanged], advances=())
         servers.register(tx, "gone", "0.1", PAST)
         firings.fire_manually(tx, "by_hand", "ann")
-        [batch], _ = firings.claim(tx, "gone", 1, None)
+        [batch], _ = claim_batches(tx, "gone", 1)
         found["lost"], _ = runs.start(
             tx,
             kind=RunKind.TASKS,
@@ -82,10 +82,10 @@ def history(catalog: Catalog) -> dict[str, int]:
         runs.expire(tx)
         firings.release(tx, servers.expire(tx))
         servers.register(tx, "here", "0.1", PRESENT)
-        [batch], _ = firings.claim(tx, "here", 1, None)
+        [batch], _ = claim_batches(tx, "here", 1)
         firings.requeue(tx, batch.claims[0], counted=True)
     with catalog.writing() as tx:
-        firings.claim(tx, "here", 1, None)
+        claim_batches(tx, "here", 1)
     return found
 
 

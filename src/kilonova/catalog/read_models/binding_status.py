@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import select
-
-from kilonova.catalog import codec, firings, tables
+from kilonova.catalog import codec, firings, scheduling, tables
 from kilonova.catalog.bindings import RegisteredBinding, bindings
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.trigger_inputs import trigger_inputs
@@ -59,22 +57,17 @@ def binding_statuses(tx: Transaction, names: Iterable[str]) -> list[BindingStatu
     """
     bound = bindings(tx, names)
     binding, trigger = tables.binding, tables.trigger
-    rows = tx.connection.execute(
-        select(binding.c.name, trigger.c.definition, trigger.c.state)
-        .join(trigger, trigger.c.binding_id == binding.c.id)
-        .where(trigger.c.active, binding.c.name.in_(bound))
-        .order_by(trigger.c.id)
-    ).all()
-    armed = [(row.name, codec.trigger_from_json(row.definition), codec.state_from_json(row.state)) for row in rows]
-    news = trigger_inputs(tx, [(one, state) for _, one, state in armed])
-    armaments: dict[str, list[TriggerStatus]] = {}
-    for name, one, state in armed:
-        armaments.setdefault(name, []).append(trigger_status(one, state, news, tx.now))
+    query = scheduling.triggers().where(binding.c.name.in_(bound)).order_by(trigger.c.id)
+    found = [scheduling.observed_trigger(row) for row in tx.connection.execute(query).all()]
+    inputs = trigger_inputs(tx, [(each.trigger, each.state) for each in found])
+    statuses: dict[str, list[TriggerStatus]] = {}
+    for one in found:
+        statuses.setdefault(one.binding, []).append(trigger_status(one.trigger, one.state, inputs, tx.now))
     last, due = firings.last(tx, bound), firings.unended(tx)
     return [
         BindingStatus(
             bound=each,
-            triggers=(own := tuple(armaments.get(name, ()))),
+            triggers=(own := tuple(statuses.get(name, ()))),
             next=None
             if each.paused
             else min((one.next_check for one in own if one.next_check is not None), default=None),
@@ -89,7 +82,7 @@ def upcoming_triggers(tx: Transaction, limit: int) -> list[UpcomingTrigger]:
     """Return the triggers with the next checks, soonest first."""
     table = tables.trigger
     rows = tx.connection.execute(
-        firings.active_triggers()
+        scheduling.active_triggers()
         .where(table.c.next_check.is_not(None))
         .order_by(table.c.next_check, table.c.id)
         .limit(limit)

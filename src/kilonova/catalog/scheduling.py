@@ -1,0 +1,234 @@
+"""Observations of a scheduler, and its decisions as they are stored: see `kilonova.schedule.scheduler`.
+
+The state of a trigger and its firing are written in one transaction, and writing transactions are serialized: a
+trigger fires exactly once per occurrence, however many servers evaluate it. A constraint of the table enforces the
+same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, Select, select, union
+
+from kilonova.catalog import codec, firings, registry, tables
+from kilonova.catalog.database import Transaction, is_among, update_all
+from kilonova.catalog.firings import Batch, Claim
+from kilonova.catalog.trigger_inputs import trigger_inputs
+from kilonova.model.firing import FiringState
+from kilonova.model.task import Mode
+from kilonova.model.trigger import ArrivalTrigger, Occurrence, RunTrigger, conditions_of
+from kilonova.schedule.queueing import ObservedBinding, QueuedFiring
+from kilonova.schedule.scheduler import Decision, Observation, ObservedTrigger
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerInterest:
+    """Channels and bindings that a trigger depends on.
+
+    Attributes:
+        number: the trigger's number.
+        channels: the channels on which it waits for data.
+        bindings: the bindings for whose runs it waits.
+    """
+
+    number: int
+    channels: frozenset[str]
+    bindings: frozenset[str]
+
+
+def trigger_interests(tx: Transaction) -> list[TriggerInterest]:
+    """Return the interests of all active triggers, which determine the triggers to evaluate after an event."""
+    rows = tx.connection.execute(
+        select(tables.trigger.c.id, tables.trigger.c.definition).where(tables.trigger.c.active)
+    )
+    found = []
+    for row in rows:
+        items = conditions_of(codec.trigger_from_json(row.definition))
+        found.append(
+            TriggerInterest(
+                row.id,
+                frozenset(item.channel for item in items if isinstance(item, ArrivalTrigger)),
+                frozenset(item.binding for item in items if isinstance(item, RunTrigger)),
+            )
+        )
+    return found
+
+
+def triggers_due(tx: Transaction) -> list[int]:
+    """Return the triggers whose next check is due."""
+    query = active_triggers().where(tables.trigger.c.next_check <= tx.now)
+    return list(tx.connection.execute(query.with_only_columns(tables.trigger.c.id)).scalars())
+
+
+def next_check(tx: Transaction) -> datetime | None:
+    """Return the time of the next check of a trigger; None if no trigger waits for a time."""
+    waits = active_triggers().where(tables.trigger.c.next_check.is_not(None))  # first by the index, no minimum over all
+    query = waits.with_only_columns(tables.trigger.c.next_check).order_by(tables.trigger.c.next_check).limit(1)
+    return tx.connection.execute(query).scalar()
+
+
+def triggers() -> Select[Any]:
+    """Return a query for the triggers of bindings, of which `observed_trigger` makes values."""
+    trigger, binding = tables.trigger, tables.binding
+    return (
+        select(trigger.c.id, trigger.c.definition, trigger.c.state, trigger.c.next_check, *_BINDING)
+        .join(binding, binding.c.id == trigger.c.binding_id)
+        .where(trigger.c.active, binding.c.active)
+    )
+
+
+def active_triggers() -> Select[Any]:
+    """Return a query for the triggers that servers evaluate."""
+    return triggers().where(~tables.binding.c.paused)
+
+
+def observed_trigger(row: Row[Any]) -> ObservedTrigger:
+    """Return the trigger of a row of `triggers`."""
+    return ObservedTrigger(
+        number=row.id,
+        binding=row.name,
+        trigger=codec.trigger_from_json(row.definition),
+        state=codec.state_from_json(row.state),
+        next_check=row.next_check,
+    )
+
+
+_BINDING = tuple(tables.binding.c[name] for name in ("name", "workflow", "priority", "merge_window"))
+"""Columns of a binding that decide when it runs."""
+
+
+def observe(
+    tx: Transaction, numbers: Collection[int], *, free_workers: int, workflow_limit: int | None = None
+) -> Observation:
+    """Return the observation from which a scheduler decides.
+
+    Args:
+        tx: a writing transaction, in which the decision is stored.
+        numbers: the triggers that may fire.
+        free_workers: the number of batches that the server can start.
+        workflow_limit: the maximum number of concurrent runs of a workflow; None for any number.
+    """
+    query = active_triggers().where(is_among(tx, tables.trigger.c.id, numbers)).order_by(tables.trigger.c.id)
+    rows = tx.connection.execute(query).all() if numbers else []
+    observed = tuple(observed_trigger(row) for row in rows)
+    running = _running(tx) if free_workers > 0 else {}
+    waiting = _queued(tx, running) if free_workers > 0 else []
+    mergeable = {row.name for row in (*rows, *waiting) if row.merge_window is not None and free_workers > 0}
+    reads = _reads(tx, mergeable - running.keys())
+    bindings = {
+        row.name: ObservedBinding(
+            name=row.name,
+            workflow=row.workflow,
+            priority=row.priority,
+            merge_window=row.merge_window,
+            reads=reads.get(row.name, frozenset()),
+        )
+        for row in {row.name: row for row in (*rows, *waiting)}.values()
+    }
+    return Observation(
+        now=tx.now,
+        triggers=observed,
+        inputs=trigger_inputs(tx, [(each.trigger, each.state) for each in observed]),
+        bindings=bindings,
+        queued=tuple(
+            QueuedFiring(
+                binding=row.name,
+                trigger=row.trigger_id,
+                occurrence=Occurrence(row.occurrence, row.time),
+                attempts=row.attempts,
+                number=row.id,
+            )
+            for row in waiting
+        ),
+        running=running,
+        free_workers=free_workers,
+        workflow_limit=workflow_limit,
+    )
+
+
+def _running(tx: Transaction) -> dict[str, str]:
+    """Return the bindings with claimed or running firings or tasks, each with its workflow."""
+    binding, firing, task = tables.binding, tables.firing, tables.task
+    begun = [FiringState.CLAIMED.value, FiringState.RUNNING.value]
+    columns = binding.c.name, binding.c.workflow
+    fired = select(*columns).join(firing, firing.c.binding_id == binding.c.id).where(firing.c.state.in_(begun))
+    claims = task.join(tables.claim, tables.claim.c.task_id == task.c.id)
+    rows = tx.connection.execute(union(fired, select(*columns).join(claims, task.c.binding == binding.c.name)))
+    return {row.name: row.workflow for row in rows}
+
+
+def _queued(tx: Transaction, running: Collection[str]) -> list[Row[Any]]:
+    """Return the queued firings of bindings that do not run, in their order, with the bindings."""
+    binding, firing = tables.binding, tables.firing
+    query = (
+        select(firing.c.id, firing.c.trigger_id, firing.c.occurrence, firing.c.time, firing.c.attempts, *_BINDING)
+        .join(binding, binding.c.id == firing.c.binding_id)
+        .where(firing.c.state == FiringState.QUEUED.value, binding.c.active)
+        .where(~is_among(tx, binding.c.name, running))
+        .order_by(firing.c.id)
+    )
+    return list(tx.connection.execute(query))
+
+
+def _reads(tx: Transaction, bindings: Collection[str]) -> dict[str, frozenset[tuple[str, int]]]:
+    """Return the channels that bindings would read and do not write, with their cursors, or `_NOW` for snapshots."""
+    if not bindings:
+        return {}
+    table = tables.task
+    query = select(table.c.binding, table.c.name).where(is_among(tx, table.c.binding, bindings), table.c.active)
+    members = tx.connection.execute(query).all()
+    known = registry.tasks(tx, [row.name for row in members])
+    read: dict[str, set[tuple[str, int]]] = {name: set() for name in bindings}
+    written: dict[str, set[str]] = {name: set() for name in bindings}
+    for row in members:
+        task = known[row.name]
+        written[row.binding].update(task.task.writes)
+        read[row.binding].update(
+            (port.channel, _NOW if port.mode is Mode.ALL else task.cursor(port.channel))
+            for port in task.task.variants[0].ports
+        )
+    return {
+        name: frozenset((channel, cursor) for channel, cursor in own if channel not in written[name])
+        for name, own in read.items()
+    }
+
+
+_NOW = -1
+"""Placeholder for the newest point, for reads that do not depend on a cursor."""
+
+
+def store(tx: Transaction, decision: Decision, server: str) -> list[Batch]:
+    """Store the decision on an observation of the same transaction: triggers, queued firings and claims.
+
+    Args:
+        tx: a writing transaction.
+        decision: the decision.
+        server: the server that starts the runs.
+
+    Returns:
+        The batches to start.
+    """
+    changed = [
+        {"key": each.number, "state": codec.state_to_json(each.state), "next_check": each.next_check}
+        for each in decision.triggers
+    ]
+    update_all(tx, tables.trigger, changed)
+    numbers = dict(zip(decision.queued, firings.queue(tx, decision.queued), strict=True))
+    batches = []
+    for batch in decision.batches:
+        claims = [
+            Claim(
+                binding=run.binding,
+                firings=tuple(each.number or numbers[each] for each in run.firings),
+                server=server,
+            )
+            for run in batch
+        ]
+        for each in claims:
+            firings.claim(tx, each)
+        batches.append(Batch(tuple(claims)))
+    return batches

@@ -1,0 +1,143 @@
+"""Decisions on what a server runs next.
+
+`Scheduler.decide(observation)` is a pure function. `kilonova.catalog.scheduling` loads the observation and stores the
+decision in one writing transaction, and writing transactions are serialized: no observation is outdated when its
+decision is stored, whichever server made it. Every policy must keep to this:
+
+- an occurrence for which a trigger fires is queued, in the decision that has the trigger's state after it;
+- a binding that is running does not start, and a firing starts in one run only;
+- it starts no more batches than there are free workers.
+
+`TriggerScheduler` implements Nova's triggers (section 2.3). A policy that has to know more than it extends the
+observation; one that starts fewer runs returns fewer batches, and its firings stay queued.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Protocol
+
+from kilonova.model.trigger import Trigger, TriggerState
+from kilonova.schedule.batching import batch_bindings
+from kilonova.schedule.queueing import ObservedBinding, QueuedBinding, QueuedFiring, select_bindings
+from kilonova.schedule.trigger_evaluation import TriggerInputs, evaluate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedTrigger:
+    """Trigger that may fire.
+
+    Attributes:
+        number: its number.
+        binding: the binding that it starts.
+        trigger: its definition.
+        state: its state.
+        next_check: the time of its next evaluation if there is no new input; None if none is needed.
+    """
+
+    number: int
+    binding: str
+    trigger: Trigger
+    state: TriggerState
+    next_check: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """State of the catalog and of a server from which a scheduler decides.
+
+    Attributes:
+        now: the current time.
+        triggers: the triggers that may fire: those that are due, or that new events concern.
+        inputs: the inputs for evaluating these triggers.
+        bindings: the bindings of the triggers and of the queued firings, by name.
+        queued: the queued firings of bindings that do not run; none if the server has no free worker.
+        running: the bindings that run or are about to run, each with its workflow.
+        free_workers: the number of batches that the server can start.
+        workflow_limit: the maximum number of concurrent runs of a workflow; None for any number.
+    """
+
+    now: datetime
+    triggers: tuple[ObservedTrigger, ...] = ()
+    inputs: TriggerInputs = field(default_factory=TriggerInputs)
+    bindings: Mapping[str, ObservedBinding] = field(default_factory=dict)
+    queued: tuple[QueuedFiring, ...] = ()
+    running: Mapping[str, str] = field(default_factory=dict)
+    free_workers: int = 0
+    workflow_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledRun:
+    """Run to start.
+
+    Attributes:
+        binding: the binding.
+        firings: its firings that the run completes; it reads all input that is there when it starts.
+    """
+
+    binding: str
+    firings: tuple[QueuedFiring, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Decision of a scheduler.
+
+    Attributes:
+        triggers: the triggers whose state or next check changes, as they are from now on.
+        queued: the firings to queue, without numbers.
+        batches: the runs to start, from queued firings of the observation and of this decision; those of one batch
+            read a common input once, in one worker.
+        next_check: the time at which queued firings can start without further events; None if there is none.
+    """
+
+    triggers: tuple[ObservedTrigger, ...] = ()
+    queued: tuple[QueuedFiring, ...] = ()
+    batches: tuple[tuple[ScheduledRun, ...], ...] = ()
+    next_check: datetime | None = None
+
+
+class Scheduler(Protocol):
+    """Policy that decides what runs."""
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return the decision for an observation; the same one for the same observation."""
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerScheduler:
+    """Scheduler that starts bindings as their triggers fire, as many at once as possible, merging where wanted."""
+
+    def decide(self, observation: Observation) -> Decision:
+        """Evaluate the triggers, and start the most urgent of the queued bindings."""
+        changed: list[ObservedTrigger] = []
+        fired: list[QueuedFiring] = []
+        for each in observation.triggers:
+            found = evaluate(each.trigger, each.state, observation.inputs, observation.now)
+            if (found.state, found.next_check) != (each.state, each.next_check):
+                changed.append(replace(each, state=found.state, next_check=found.next_check))
+            if found.occurrence is not None:
+                fired.append(QueuedFiring(binding=each.binding, trigger=each.number, occurrence=found.occurrence))
+        batches, next_check = _start(observation, fired) if observation.free_workers > 0 else ((), None)
+        return Decision(triggers=tuple(changed), queued=tuple(fired), batches=batches, next_check=next_check)
+
+
+def _start(
+    observation: Observation, fired: Iterable[QueuedFiring]
+) -> tuple[tuple[tuple[ScheduledRun, ...], ...], datetime | None]:
+    """Return the batches to start now, and the end of the first merge window among the other bindings."""
+    firings: dict[str, list[QueuedFiring]] = {}
+    for each in (*observation.queued, *fired):
+        if each.binding not in observation.running:
+            firings.setdefault(each.binding, []).append(each)
+    queued = (QueuedBinding(observation.bindings[name], tuple(own)) for name, own in firings.items())
+    ready, next_check = batch_bindings(queued, observation.now)
+    running = Counter(observation.running.values())
+    selected = select_bindings(ready, running, observation.free_workers, observation.workflow_limit)
+    return tuple(
+        tuple(ScheduledRun(binding=one.binding.name, firings=one.firings) for one in each) for each in selected
+    ), next_check
