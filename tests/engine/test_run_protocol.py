@@ -20,6 +20,7 @@ from kilonova.model.event import EventKind
 from kilonova.model.firing import FiringState
 from kilonova.model.run import RunKind, RunOutput, RunState
 from kilonova.model.version import Version
+from tests.catalog.building import claim_batches
 from tests.databases import Clock, empty_database
 from tests.engine.plain import LEASE, Fuse, Process, declare
 
@@ -210,7 +211,7 @@ def claimed(stage: Stage) -> Claim:
     with stage.process.catalog.writing() as tx:
         bindings.put(tx, "w", [Binding(name="all", tasks=("copied", "counted"), triggers=())])
         firings.fire_manually(tx, "all", "ann")
-        ((batch,), _) = firings.claim(tx, "one", 1, None)
+        ((batch,), _) = claim_batches(tx, "one", 1)
     return batch.claims[0]
 
 
@@ -248,7 +249,7 @@ def test_a_run_of_firings_that_another_server_has_taken_over_does_not_start(stag
     claim = claimed(stage)
     with stage.process.catalog.writing() as tx:
         firings.release(tx, ["one"])
-        firings.claim(tx, "two", 1, None)
+        claim_batches(tx, "two", 1)
     with pytest.raises(LeaseLost):
         stage.execute(ClaimedFirings(claim, merged=False))
     with pytest.raises(NotFound):
