@@ -331,6 +331,15 @@ def test_when_a_channel_is_compacted_can_be_said(kilonova: Command, tmp_path: Pa
         assert "Error" in kilonova("compaction-policy", *wrong, code=1).stderr
 
 
+def test_a_binding_is_fired_by_either_name_of_the_command(kilonova: Command, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(WORKFLOW)
+    kilonova("init")
+    kilonova("apply", "shop.py")
+    for name in ("fire", "trigger"):
+        assert "known is due" in kilonova(name, "known").stdout
+        assert "Error" in kilonova(name, "x", code=1).stderr
+
+
 def test_settings_that_cannot_be_are_named(kilonova: Command, tmp_path: Path) -> None:
     (tmp_path / "kilonova.toml").write_text("run_leese = 3\n")
     assert "no setting run_leese. Did you mean run_lease?" in kilonova("status", code=1).stderr

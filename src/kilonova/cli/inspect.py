@@ -18,7 +18,7 @@ from kilonova.errors import SettingsError
 from kilonova.model.block import Base
 from kilonova.model.encoding import describe_encoding, name_of
 from kilonova.model.run import Run, RunState
-from kilonova.service.reports import RunSummary
+from kilonova.service.reports import RunSummary, Status
 
 commands = typer.Typer()
 
@@ -122,35 +122,7 @@ def status(json: JsonFlag = False) -> None:
     with project() as opened:
         found = opened.status()
     if json or common.json:
-        render.as_json(
-            {
-                "channels": [
-                    {
-                        "channel": name,
-                        "point": item.latest_distinct,
-                        "reserved": item.latest - item.latest_readable,
-                        "encoding": describe_encoding(item.channel.encoding),
-                        "bases": sum(isinstance(block.kind, Base) for block in item.blocks),
-                        "deltas": sum(not isinstance(block.kind, Base) for block in item.blocks),
-                        "bytes": sum(block.statistics.bytes for block in item.blocks),
-                        "version": str(item.version(item.latest_readable)),
-                    }
-                    for name, item in found.channels.items()
-                ],
-                "tasks": [
-                    {
-                        "task": name,
-                        "workflow": item.workflow,
-                        "logic": item.logic,
-                        "due": found.due.get(name),
-                        "waits_until": found.waits.get(name),
-                    }
-                    for name, item in found.tasks.items()
-                ],
-                "lags": found.lags,
-                "runs": [each.run for each in found.runs],
-            }
-        )
+        render.as_json(_status_json(found))
         return
     writers = {
         name: [task for task, item in found.tasks.items() if name in item.task.writes] for name in found.channels
@@ -189,6 +161,36 @@ def status(json: JsonFlag = False) -> None:
     )
     render.out.print()
     _show_runs(found.runs, "Last runs")
+
+
+def _status_json(found: Status) -> dict[str, object]:
+    return {
+        "channels": [
+            {
+                "channel": name,
+                "point": item.latest_distinct,
+                "reserved": item.latest - item.latest_readable,
+                "encoding": describe_encoding(item.channel.encoding),
+                "bases": sum(isinstance(block.kind, Base) for block in item.blocks),
+                "deltas": sum(not isinstance(block.kind, Base) for block in item.blocks),
+                "bytes": sum(block.statistics.bytes for block in item.blocks),
+                "version": str(item.version(item.latest_readable)),
+            }
+            for name, item in found.channels.items()
+        ],
+        "tasks": [
+            {
+                "task": name,
+                "workflow": item.workflow,
+                "logic": item.logic,
+                "due": found.due.get(name),
+                "waits_until": found.waits.get(name),
+            }
+            for name, item in found.tasks.items()
+        ],
+        "lags": found.lags,
+        "runs": [each.run for each in found.runs],
+    }
 
 
 def _show_runs(runs: Iterable[RunSummary], title: str) -> None:

@@ -364,11 +364,7 @@ def _show_verified(found: FsckReport) -> None:
 def gc(
     channels: Annotated[list[str] | None, typer.Argument(help="The channels; all if omitted.")] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Show what would be deleted, and why the rest is kept.",
-        ),
+        bool, typer.Option("--dry-run", help="Show what would be deleted, and why the rest is kept.")
     ] = False,
     provenance: Annotated[str | None, typer.Option(help="Provenance that retains blocks: logical or physical.")] = None,
     json: JsonFlag = False,

@@ -62,6 +62,7 @@ def serve(
 BindingName = Annotated[str, typer.Argument(help="The binding: a workflowette, or a task or view outside of any.")]
 
 
+@commands.command("trigger", hidden=True)
 @commands.command()
 def fire(binding: BindingName) -> None:
     """Request a run of a binding from a server."""

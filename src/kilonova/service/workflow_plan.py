@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, assert_never
 
 from kilonova.catalog import bindings, channel_store, events, registry
@@ -126,30 +126,21 @@ class WorkflowPlan:
     @property
     def told(self) -> dict[str, Any]:
         """Plan as a dictionary for serialization."""
+
+        def action(item: ChannelChange | TaskChange | BindingChange) -> dict[str, str]:
+            return {"action": item.action.value, "detail": item.detail}
+
+        costs = ("logic", "rows", "bytes", "downstream")
         return {
             "workflow": self.workflow,
             "empty": self.empty,
-            "channels": [
-                {"channel": item.channel.name, "action": item.action.value, "detail": item.detail}
-                for item in self.channels
-            ],
+            "channels": [{"channel": item.channel.name, **action(item)} for item in self.channels],
             "tasks": [
-                {
-                    "task": item.task.name,
-                    "action": item.action.value,
-                    "logic": item.logic,
-                    "detail": item.detail,
-                    "rows": item.rows,
-                    "bytes": item.bytes,
-                    "downstream": list(item.downstream),
-                }
+                {"task": item.task.name, **action(item), **{name: getattr(item, name) for name in costs}}
                 for item in self.tasks
             ],
-            "bindings": [
-                {"binding": item.binding.name, "action": item.action.value, "detail": item.detail}
-                for item in self.bindings
-            ],
-            "unseen": [{"kind": item.kind, "name": item.name, "what": item.what} for item in self.unseen],
+            "bindings": [{"binding": item.binding.name, **action(item)} for item in self.bindings],
+            "unseen": [asdict(item) for item in self.unseen],
         }
 
 
@@ -170,22 +161,7 @@ def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mappi
         name: workflow.name if owner == registry.RECOVERED else owner
         for name, owner in registry.channel_owners(tx).items()
     }
-    for name, known in registered.items():
-        for channel in known.task.writes:
-            writers = workflow.writers(channel)
-            if writers and known.workflow != workflow.name and not workflow.channel(channel).several_writers:
-                raise DeclarationError(
-                    f"the channel is written by the task {name} of the workflow {known.workflow}",
-                    channel=channel,
-                    task=writers[0].name,
-                    hint="A channel is written by one task, unless it is declared with several_writers=True",
-                )
-    for task in workflow.tasks:
-        owner = registered[task.name].workflow if task.name in registered else workflow.name
-        if owner != workflow.name:
-            raise DeclarationError(
-                f"the workflow {owner} already has a task of this name", task=task.name, hint="Choose another name"
-            )
+    _refuse_other_owners(workflow, registered)
     _refuse_cycles(workflow, registered, states)
     bound = bindings.bindings(tx)
     _refuse_bindings(workflow, registered, states, bound)
@@ -203,19 +179,8 @@ def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mappi
     altered = {change.channel.name for change in channels if change.reshaped and not change.channel.several_writers}
     tasks = [_task_change(task, workflow, registered, states, altered) for task in workflow.tasks]
     kept = {task.name for task in workflow.tasks}
-    for name, known in registered.items():
-        if known.workflow == workflow.name and name not in kept:
-            tasks.append(
-                TaskChange(
-                    task=known.task,
-                    action=Action.DROP,
-                    logic=known.logic,
-                    detail="no longer declared; its output is kept",
-                    rows=0,
-                    bytes=0,
-                    downstream=(),
-                )
-            )
+    elsewhere = (known for name, known in registered.items() if name not in kept)
+    tasks += [_dropped(known) for known in elsewhere if known.workflow == workflow.name]
     anew = {name for item in tasks if item.anew for name in item.task.writes}
     channels = tuple(replace(item, unseen=()) if item.channel.name in anew else item for item in channels)
     return WorkflowPlan(
@@ -225,6 +190,34 @@ def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mappi
         bindings=tuple(_binding_changes(workflow, bound)),
         functions=functions,
         unseen=tuple(_unseen(workflow, functions)),
+    )
+
+
+def _refuse_other_owners(workflow: WorkflowDefinition, registered: Mapping[str, registry.RegisteredTask]) -> None:
+    """Check that no other workflow has a task of the same name, or a task that writes a channel of one writer."""
+    for name, known in registered.items():
+        for channel in known.task.writes:
+            writers = workflow.writers(channel)
+            if writers and known.workflow != workflow.name and not workflow.channel(channel).several_writers:
+                raise DeclarationError(
+                    f"the channel is written by the task {name} of the workflow {known.workflow}",
+                    channel=channel,
+                    task=writers[0].name,
+                    hint="A channel is written by one task, unless it is declared with several_writers=True",
+                )
+    for task in workflow.tasks:
+        owner = registered[task.name].workflow if task.name in registered else workflow.name
+        if owner != workflow.name:
+            raise DeclarationError(
+                f"the workflow {owner} already has a task of this name", task=task.name, hint="Choose another name"
+            )
+
+
+def _dropped(known: registry.RegisteredTask) -> TaskChange:
+    """Return the change of a task that its workflow no longer declares."""
+    detail = "no longer declared; its output is kept"
+    return TaskChange(
+        task=known.task, action=Action.DROP, logic=known.logic, detail=detail, rows=0, bytes=0, downstream=()
     )
 
 
@@ -333,30 +326,8 @@ def _channel_change(
     old = state.channel
     if channel.schema is not None:
         channel = replace(channel, schema=identified(channel.schema, old.schema, state.latest))
-    if owner != workflow.name and (channel.schema, channel.encoding) != (old.schema, old.encoding):
-        raise DeclarationError(
-            f"the workflow {owner} declares the channel differently: {_shown(old)}",
-            channel=channel.name,
-            hint="Declare it in the same way, or choose another name",
-        )
-    if owner != workflow.name and channel.checks not in ((), old.checks):
-        raise DeclarationError(
-            f"the channel belongs to the workflow {owner}, which declares its checks",
-            channel=channel.name,
-            hint="Declare the checks there, or on a view of it",
-        )
-    if owner != workflow.name and (channel.watch not in (None, old.watch) or (derived and old.watch is not None)):
-        raise DeclarationError(
-            f"the channel belongs to the workflow {owner}, which declares its watched directory",
-            channel=channel.name,
-            hint="Change it there",
-        )
-    if owner != workflow.name and channel.several_writers != old.several_writers:
-        raise DeclarationError(
-            f"the channel belongs to the workflow {owner}, which declares whether it has several writers",
-            channel=channel.name,
-            hint="Declare it in the same way",
-        )
+    if owner != workflow.name:
+        _refuse_differences(channel, old, owner, derived)
     if old.several_writers and not channel.several_writers and state.latest_distinct:
         raise DeclarationError(
             "the channel contains rows of several writers, which a single writer would erase",
@@ -374,6 +345,23 @@ def _channel_change(
     detail = ", ".join([*([_altered(old, channel)] if reshaped else []), *found])
     unseen = tuple(check for check in channel.checks if check not in old.checks)
     return ChannelChange(channel=channel, action=Action.CHANGE, detail=detail, reshaped=reshaped, unseen=unseen)
+
+
+def _refuse_differences(channel: Channel, old: Channel, owner: str | None, derived: bool) -> None:
+    """Check that a channel of another workflow is declared as there."""
+    belongs = f"the channel belongs to the workflow {owner}, which declares"
+    if (channel.schema, channel.encoding) != (old.schema, old.encoding):
+        problem = f"the workflow {owner} declares the channel differently: {_shown(old)}"
+        hint = "Declare it in the same way, or choose another name"
+    elif channel.checks not in ((), old.checks):
+        problem, hint = f"{belongs} its checks", "Declare the checks there, or on a view of it"
+    elif channel.watch not in (None, old.watch) or (derived and old.watch is not None):
+        problem, hint = f"{belongs} its watched directory", "Change it there"
+    elif channel.several_writers != old.several_writers:
+        problem, hint = f"{belongs} whether it has several writers", "Declare it in the same way"
+    else:
+        return
+    raise DeclarationError(problem, channel=channel.name, hint=hint)
 
 
 def _retold(old: Channel, new: Channel) -> list[str]:
