@@ -193,7 +193,7 @@ def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mappi
     )
 
 
-def _refuse_other_owners(workflow: WorkflowDefinition, registered: Mapping[str, registry.RegisteredTask]) -> None:
+def _refuse_other_owners(workflow: WorkflowDefinition, registered: Mapping[str, registry.TaskVersion]) -> None:
     """Check that no other workflow has a task of the same name, or a task that writes a channel of one writer."""
     for name, known in registered.items():
         for channel in known.task.writes:
@@ -213,7 +213,7 @@ def _refuse_other_owners(workflow: WorkflowDefinition, registered: Mapping[str, 
             )
 
 
-def _dropped(known: registry.RegisteredTask) -> TaskChange:
+def _dropped(known: registry.TaskVersion) -> TaskChange:
     """Return the change of a task that its workflow no longer declares."""
     detail = "no longer declared; its output is kept"
     return TaskChange(
