@@ -452,7 +452,7 @@ def test_a_defect_is_an_error_page(shop: Project, pages: TestClient, monkeypatch
     def broken(*_arguments: object) -> None:
         raise RuntimeError("<oh>")
 
-    monkeypatch.setattr(shop, "servers", broken)
+    monkeypatch.setattr(type(shop.reader), "servers", broken)
     answer = pages.get("/servers")
     read(answer, 500)
     assert "RuntimeError: &lt;oh&gt;" in answer.text
