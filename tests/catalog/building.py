@@ -11,9 +11,10 @@ from kilonova.catalog.firings import Batch
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Encoding
+from kilonova.model.logic import Function, Sql
 from kilonova.model.run import CommitResult, RunKind, RunOutput
 from kilonova.model.schema import Schema
-from kilonova.model.task import Function, Mode, Port, Production, Sql, Task, Variant
+from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.model.version import Version
 from kilonova.schedule.scheduler import TriggerScheduler
 

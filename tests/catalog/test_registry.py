@@ -11,8 +11,9 @@ from kilonova.catalog import channel_store, registry
 from kilonova.catalog.database import Catalog
 from kilonova.errors import NotFound
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
+from kilonova.model.logic import Function
 from kilonova.model.schema import Schema
-from kilonova.model.task import Function, Mode, Production, Task
+from kilonova.model.task import Mode, Production, Task
 from kilonova.model.version import Reflection, Version
 from tests.catalog.building import SCHEMA, a_channel, a_function_variant, a_task, begin, with_channels
 from tests.databases import contents, rows

@@ -32,10 +32,11 @@ from kilonova.errors import InputError, StorageFailed
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
 from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.encoding import Append
+from kilonova.model.logic import Sql
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.run import RunInput, RunKind, RunOutput
 from kilonova.model.schema import Schema
-from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
+from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.model.version import Version
 from kilonova.model.watched_directory import WatchedDirectory
 from kilonova.schedule.planning import choose, due_reason, due_tasks, output_version, port_inputs

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import kilonova as kn
-from kilonova.engine import compilation
 from kilonova.engine.run_events import RunNotification, StepRecomputed
 from kilonova.errors import DeclarationError, KilonovaError, QueryError, SparkUnavailable, TaskFailed
 from kilonova.model.event import EventKind
 from kilonova.model.run import RefreshMethod
+from kilonova.query import view_tasks
 from kilonova.query.view_tasks import DeltaQuery
 from kilonova.service.project import Project, open_project
 from kilonova.service.resources import ProjectResources
@@ -70,13 +70,13 @@ def test_a_view_over_views_that_have_not_run_is_analysed(project: Project) -> No
 
 
 def breaking(monkeypatch: pytest.MonkeyPatch, broken: Callable[[DeltaQuery], DeltaQuery]) -> None:
-    derive = compilation.delta_of
+    derive = view_tasks.delta_of
 
     def derived(*given: Any) -> DeltaQuery | None:
         delta = derive(*given)
         return None if delta is None else broken(delta)
 
-    monkeypatch.setattr(compilation, "delta_of", derived)
+    monkeypatch.setattr(view_tasks, "delta_of", derived)
 
 
 def fail(_delta: DeltaQuery) -> DeltaQuery:

@@ -19,9 +19,11 @@ from kilonova.model.block import Base, Block, Delta, Statistics
 from kilonova.model.channel import Channel
 from kilonova.model.check import Unique
 from kilonova.model.encoding import Append, Upsert
+from kilonova.model.logic import Sql
 from kilonova.model.read_plan import DeltaRead, SnapshotRead
 from kilonova.model.schema import Schema
-from kilonova.model.task import Mode, Port, Production, Query, Sql, Variant
+from kilonova.model.task import Mode, Port, Production, Variant
+from kilonova.query.view_tasks import ViewChange
 from kilonova.service.project import Project
 from kilonova.testing import count_differences, recompute
 from tests.catalog.building import claim_batches
@@ -83,7 +85,7 @@ def test_steps_are_the_same_if_they_do_the_same_to_the_same() -> None:
     ]
     assert name not in other
     assert len(set(other)) == len(other)
-    assert shared_steps.name(replace(VARIANT, logic=Query(text="SELECT 1")), [a_snapshot(1, 2)], [TARGET]) is None
+    assert shared_steps.name(replace(VARIANT, logic=ViewChange(text="SELECT 1")), [a_snapshot(1, 2)], [TARGET]) is None
 
 
 def keyed(*checks: Unique) -> Channel:

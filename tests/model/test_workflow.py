@@ -5,9 +5,10 @@ import pytest
 from kilonova.errors import BrokenInvariant, DeclarationError
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append
+from kilonova.model.logic import Sql
 from kilonova.model.run import RunEvent, RunState, next_state
 from kilonova.model.schema import Schema
-from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
+from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.model.workflow import WorkflowDefinition
 
 

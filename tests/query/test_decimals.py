@@ -14,6 +14,7 @@ from pyspark.errors import ArithmeticException
 from pyspark.sql import SparkSession
 
 from kilonova.model.channel import Channel
+from kilonova.model.logic import RunScale
 from kilonova.model.schema import Schema
 from kilonova.query.maintenance import MaintenanceContext
 from kilonova.query.materialization import plan_materializations
@@ -133,7 +134,10 @@ class View:
         item = next(each for each in self._items if each.channel == channel)
         own = Channel(name=channel, schema=self._schemas[channel].user_columns, encoding=item.encoding)
         found = MaintenanceContext(
-            moved=frozenset(item.reads), sizes=dict.fromkeys(item.reads, 1), strong=True, alone=True
+            moved=frozenset(item.reads),
+            sizes=dict.fromkeys(item.reads, 1),
+            strong=True,
+            scale=RunScale.SINGLE_PARTITION,
         )
         delta = delta_of(tree_text, own, self._schemas[channel], self._known, found)
         assert delta is not None

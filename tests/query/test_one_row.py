@@ -9,9 +9,8 @@ import pytest
 
 import kilonova as kn
 from kilonova.model.schema import Schema
-from kilonova.model.task import Query
 from kilonova.query.maintenance import MaintenanceContext
-from kilonova.query.view_tasks import delta_of, has_one_row, known_of
+from kilonova.query.view_tasks import change_of, delta_of, has_one_row, known_of
 
 
 def change_of_subqueries(count: int, source: str = "") -> str:
@@ -23,7 +22,9 @@ def change_of_subqueries(count: int, source: str = "") -> str:
     workflow.view("v", f"SELECT {'id, ' if source else ''}{sums}{f' FROM {source}' if source else ''}")
     declared = workflow.declared().workflow
     task = next(task for task in declared.tasks if task.name == "v")
-    text = next(each.logic.text for each in task.variants if isinstance(each.logic, Query))
+    logic = change_of(task)
+    assert logic is not None
+    text = logic.text
     channels = {channel.name: channel for channel in declared.channels}
     for name, channel in channels.items():
         if channel.schema is None and name != "v":

@@ -6,13 +6,12 @@ import pytest
 
 import kilonova as kn
 from kilonova.model.schema import Schema
-from kilonova.model.task import Query
 from kilonova.query.maintenance import MaintenanceContext
 from kilonova.query.parsing import parse_query
 from kilonova.query.properties import RelationFacts
 from kilonova.query.redundant_equalities import drop_redundant_equalities
 from kilonova.query.rendering import render
-from kilonova.query.view_tasks import delta_of, known_of
+from kilonova.query.view_tasks import change_of, delta_of, known_of
 from tests.query.histories import lived
 from tests.seeds import SEED
 
@@ -63,7 +62,9 @@ def test_strings_that_equal_one_number_are_not_taken_as_equal() -> None:
     workflow.view("v", "SELECT s, n, t FROM a JOIN b ON s = n JOIN c ON n = t")
     declared = workflow.declared().workflow
     channels = {channel.name: channel for channel in declared.channels}
-    text = next(each.logic.text for each in declared.tasks[-1].variants if isinstance(each.logic, Query))
+    logic = change_of(declared.tasks[-1])
+    assert logic is not None
+    text = logic.text
     columns = Schema.of(("s", "string"), ("n", "bigint"), ("t", "string"))
     for moved in "abc":
         found = MaintenanceContext(moved=frozenset({moved}), sizes={})

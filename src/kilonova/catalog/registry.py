@@ -15,18 +15,9 @@ from kilonova.catalog.database import Transaction, insert_all
 from kilonova.catalog.files import set_watched_directory
 from kilonova.errors import NotFound, closest_name
 from kilonova.model.channel import Channel
-from kilonova.model.task import (
-    Function,
-    Logic,
-    Mode,
-    Port,
-    Query,
-    Sql,
-    Task,
-    Variant,
-    productions_from_text,
-    productions_to_text,
-)
+from kilonova.model.logic import Function, Logic, Sql
+from kilonova.model.task import Mode, Port, Task, Variant, productions_from_text, productions_to_text
+from kilonova.query.view_tasks import ViewChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +144,7 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
             active=True,
             workflow=workflow,
             schedule=codec.schedule_to_json(task.schedule),
+            view=task.view,
             written=task.written or None,
         )
     )
@@ -243,6 +235,7 @@ def _add_tasks(tx: Transaction, tasks: Sequence[Task], workflow: str) -> None:
             "workflow": workflow,
             "active": True,
             "schedule": codec.schedule_to_json(task.schedule),
+            "view": task.view,
             "written": task.written or None,
         }
         for task in tasks
@@ -293,10 +286,12 @@ def _logic_columns(logic: Logic) -> dict[str, Any]:
     match logic:
         case Sql(text=text):
             return {"language": "sql", "source": text, "pickled": None}
-        case Query(text=text):
+        case ViewChange(text=text):
             return {"language": "query", "source": text, "pickled": None}
         case Function(pickled=pickled, source=source):
             return {"language": "python", "source": source, "pickled": pickled}
+        case _:
+            raise TypeError(f"the catalog cannot store logic of {type(logic)}")
 
 
 def _variant(row: Row[Any], outputs: int) -> Variant:
@@ -305,7 +300,7 @@ def _variant(row: Row[Any], outputs: int) -> Variant:
         case "sql":
             logic = Sql(text=row.source)
         case "query":
-            logic = Query(text=row.source)
+            logic = ViewChange(text=row.source)
         case _:
             logic = Function(pickled=row.pickled, source=row.source)
     return Variant(
@@ -367,6 +362,7 @@ def live_versions(tx: Transaction, names: Iterable[str] | None = None) -> dict[s
                 writes=tuple(row.writes),
                 variants=tuple(variants[row.id, row.version]),
                 schedule=codec.schedule_from_json(row.schedule),
+                view=row.view,
                 written=row.written or "",
             ),
             workflow=row.workflow,
@@ -444,6 +440,12 @@ def logic_version(tx: Transaction, name: str, version: int) -> Task:
         .order_by(tables.variant.c.position)
     )
     return Task(name=name, writes=tuple(row.writes), variants=tuple(_variant(item, len(row.writes)) for item in found))
+
+
+def view_tasks(tx: Transaction, view: str) -> list[str]:
+    """Return the active tasks that maintain a view or its materialized relations; none if there is no such view."""
+    these = select(tables.task.c.name).where(tables.task.c.view == view, tables.task.c.active)
+    return list(tx.connection.execute(these.order_by(tables.task.c.id)).scalars())
 
 
 def task_names(tx: Transaction, after: str = "", limit: int | None = None) -> list[str]:

@@ -97,6 +97,7 @@ task = Table(
     Column("active", Boolean, nullable=False),
     Column("schedule", JSON(none_as_null=True)),
     Column("binding", String, index=True),
+    Column("view", String, index=True),
     Column("written", Text),
 )
 

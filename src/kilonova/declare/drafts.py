@@ -16,7 +16,8 @@ from kilonova.errors import DeclarationError, KilonovaError, closest_name
 from kilonova.model.binding import validate_attachment
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Custom
-from kilonova.model.task import Function, Mode, Port, Production, Sql, Variant
+from kilonova.model.logic import Function, Sql
+from kilonova.model.task import Mode, Port, Production, Variant
 from kilonova.query.syntax import channels_of, reading
 
 

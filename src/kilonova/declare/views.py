@@ -15,8 +15,9 @@ from kilonova.errors import DeclarationError, KilonovaError, QueryError, closest
 from kilonova.model.channel import Channel
 from kilonova.model.check import Check
 from kilonova.model.encoding import Changes, Encoding, Upsert
+from kilonova.model.logic import Sql
 from kilonova.model.schedule import Schedule
-from kilonova.model.task import Mode, Port, Production, Sql, Task, Variant
+from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.query.materialization import MaterializedRelation, kept_whole, plan_materializations
 from kilonova.query.parsing import parse_query
 from kilonova.query.properties import RelationFacts
@@ -186,7 +187,7 @@ def _refused(construct: str, advice: str) -> DeclarationError:
 
 
 def _kept(item: MaterializedRelation, draft: ViewDraft) -> tuple[Channel, Task, RelationFacts]:
-    task = task_of(item, always=draft.refresh == "incremental")
+    task = task_of(item, draft.name, always=draft.refresh == "incremental")
     channel = Channel(name=item.channel, schema=None, encoding=item.encoding)
     if item.channel == draft.name:
         check_known_columns(draft.checks, item.facts.types)
@@ -207,7 +208,7 @@ def _opaque(
         fingerprint=draft.query,
     )
     note = f"fully recomputed in each run, because of {why.construct}" + (f" ({why.advice})" if why.advice else "")
-    task = Task(name=draft.name, writes=(draft.name,), variants=(variant,), note=note)
+    task = Task(name=draft.name, writes=(draft.name,), variants=(variant,), view=draft.name, note=note)
     if columns := selected_names(draft.query):
         check_known_columns(draft.checks, columns)
     channel = Channel(

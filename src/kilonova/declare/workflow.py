@@ -12,8 +12,9 @@ from kilonova.declare.workflowette import DeclaredTask, Workflowette
 from kilonova.errors import DeclarationError, KilonovaError, closest_name
 from kilonova.model.binding import Binding
 from kilonova.model.channel import Channel
+from kilonova.model.logic import Function
 from kilonova.model.schedule import Schedule
-from kilonova.model.task import Function, Task
+from kilonova.model.task import Task
 from kilonova.model.trigger import ArrivalTrigger, TimeTrigger, Trigger
 from kilonova.model.workflow import WorkflowDefinition as WorkflowValue
 from kilonova.schedule.planning import triggering_inputs

@@ -25,8 +25,9 @@ from kilonova.declare.views import Refresh, ViewDraft
 from kilonova.errors import DeclarationError, KilonovaError
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
+from kilonova.model.logic import Sql
 from kilonova.model.schema import Schema
-from kilonova.model.task import Mode, Port, Production, Sql
+from kilonova.model.task import Mode, Port, Production
 from kilonova.model.watched_directory import WatchedDirectory
 
 Arguments = ParamSpec("Arguments")

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 
-from kilonova.model.channel import Channel, ChannelState
-from kilonova.model.encoding import Append, Changes
-from kilonova.model.read_plan import ReadPlan, SnapshotRead
-from kilonova.model.run import RefreshMethod
-from kilonova.model.task import Logic, Mode, Query, Sql
-from kilonova.query.maintenance import MaintenanceContext
-from kilonova.query.view_tasks import ColumnRead, delta_of, known_of
+from kilonova.model.channel import ChannelState
+from kilonova.model.logic import Compilation, Compiled, LogicInput, RunScale
 from kilonova.schedule.layout import LayoutThresholds
 from kilonova.schedule.planning import PortInput, TaskState, VariantChoice, input_size, limit_channels
-
-_MANY = 4
-"""Ratio of a view's rows to a change's rows above which the view is restricted to the change's keys before merging."""
 
 
 def compile_variant(
@@ -27,8 +18,8 @@ def compile_variant(
     sizes: LayoutThresholds,
     *,
     strong: bool,
-) -> tuple[Logic, Mapping[str, ColumnRead]] | None:
-    """Compile a variant to the logic to execute and its inputs, by name.
+) -> Compiled | None:
+    """Compile a variant to what is executed.
 
     Args:
         state: the state of the task.
@@ -39,65 +30,30 @@ def compile_variant(
         strong: whether the changes of its output are read.
 
     Returns:
-        The logic and the inputs; None if it is a query whose channels have not changed.
+        What is executed, with its inputs; None if nothing changes.
     """
-    task, logic = state.task, choice.variant.logic
-    if not isinstance(logic, Query):
-        return logic, {each.port.name: ColumnRead(each.port.name) for each in inputs}
     channels = limit_channels(channels, choice.ends)
-    moved = frozenset(
-        each.port.channel
+    reads = tuple(
+        LogicInput(
+            port=each.port.name,
+            channel=each.port.channel,
+            reading=each.reading,
+            changed=each.port.mode.advances and not channels[each.port.channel].is_equivalent(each.start, each.end),
+        )
         for each in inputs
-        if each.port.mode.advances and not channels[each.port.channel].is_equivalent(each.start, each.end)
     )
-    (writes,) = task.writes
-    declared = {name: with_current_schema(channels[name]) for name in (*task.reads, writes)}
-    own = channels[writes]
-    complete = own.stored_schema
-    assert complete is not None
-    changed = sum(_rows(each.reading) for each in inputs if each.port.mode in (Mode.CHANGES, Mode.INSERTS))
-    snapshots = [(each.port.channel, each.reading) for each in inputs if isinstance(each.reading, SnapshotRead)]
-    single = [
-        name for name in declared if has_at_most_one_row([each for channel, each in snapshots if channel == name])
-    ]
-    large = {name: channels[name].size for name in declared}
-    found = MaintenanceContext(
-        moved=moved,
-        sizes=large,
-        layered=frozenset(
-            name for name in declared if channels[name].has_weighted_deltas and (name == writes or name not in single)
-        ),
-        few=input_size(state, channels).change <= sizes.broadcast_max,
-        alone=sum(large.values()) <= sizes.single_task_max,
-        large=_rows(own.snapshot(own.latest_readable)) > _MANY * changed,
+    run = Compilation(
+        writes=state.task.writes,
+        reads=reads,
+        states=channels,
+        method=choice.method,
+        scale=_scale(state, channels, sizes),
         strong=strong,
-        again=choice.method is RefreshMethod.AFFECTED_GROUPS,
     )
-    delta = delta_of(logic.text, declared[writes], complete, known_of(declared, single), found)
-    return None if delta is None else (Sql(text=delta.sql), delta.reads)
+    return choice.variant.logic.compile(run)
 
 
-def with_current_schema(state: ChannelState) -> Channel:
-    """Return a channel with its current schema."""
-    return replace(state.channel, schema=state.schema_at(state.latest_readable))
-
-
-def has_at_most_one_row(snapshots: Sequence[SnapshotRead]) -> bool:
-    """Return whether a channel has at most one row in snapshots, as far as its blocks' statistics show.
-
-    Statistics do not contain the weights of the rows of a strong delta.
-    """
-    return bool(snapshots) and all(map(_has_one_row, snapshots))
-
-
-def _has_one_row(snapshot: SnapshotRead) -> bool:
-    count = 0 if snapshot.base is None else snapshot.base.statistics.rows
-    for block in snapshot.deltas:
-        if not isinstance(block.encoding, Append | Changes) or block.statistics.removals is None:
-            return False
-        count += block.statistics.rows - 2 * block.statistics.removals
-    return count <= 1
-
-
-def _rows(reading: ReadPlan) -> int:
-    return sum(block.statistics.rows for block in reading.blocks)
+def _scale(state: TaskState, channels: Mapping[str, ChannelState], sizes: LayoutThresholds) -> RunScale:
+    if sum(channels[name].size for name in {*state.task.reads, *state.task.writes}) <= sizes.single_task_max:
+        return RunScale.SINGLE_PARTITION
+    return RunScale.BROADCAST if input_size(state, channels).change <= sizes.broadcast_max else RunScale.SHUFFLE

@@ -23,7 +23,7 @@ from tenacity import (
 from kilonova.catalog import events
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.runs import Advance
-from kilonova.engine.compilation import compile_variant, with_current_schema
+from kilonova.engine.compilation import compile_variant
 from kilonova.engine.interfaces import WarehouseInterface
 from kilonova.engine.invocation import attribute_errors, invoke, may_succeed_in_full, summarize_error, validate_output
 from kilonova.engine.output import Output, OutputTarget, write_output
@@ -44,9 +44,10 @@ from kilonova.errors import BlockDamaged, KilonovaError, NotFound, SparkUnavaila
 from kilonova.model.block import Base, Block, Delta
 from kilonova.model.channel import Channel
 from kilonova.model.event import EventKind
+from kilonova.model.logic import InputRead
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.run import InputSize, RunInput, RunOutput
-from kilonova.model.task import Mode, Query, Task, Variant
+from kilonova.model.task import Mode, Task
 from kilonova.schedule.planning import (
     PortInput,
     TaskState,
@@ -420,16 +421,15 @@ class _Execution:
         check_running(self._begun.stopped, self._begun.run)
         task = state.task
         sizes, followed = self._warehouse.sizes, self._begun.plan.followed
-        spelled = compile_variant(
+        compiled = compile_variant(
             state, choice, inputs, self._channels, sizes, strong=not followed.isdisjoint(task.writes)
         )
-        if spelled is None:
+        if compiled is None:
             return dict.fromkeys(task.writes)
-        logic, reads = spelled
         by_port = {each.port.name: each for each in inputs}
-        frames = {name: self._frame(by_port[read.port], choice.variant, read.weighed) for name, read in reads.items()}
-        results = invoke(self._warehouse, task, logic, frames)
-        derived = isinstance(choice.variant.logic, Query)
+        frames = {name: self._frame(by_port[read.port], read) for name, read in compiled.inputs.items()}
+        results = invoke(self._warehouse, task, compiled.executable, frames)
+        derived = choice.variant.logic.derived
         declared = [self._channel(name) if derived else self._channels[name].channel for name in task.writes]
         schemas = [
             channel.schema
@@ -460,14 +460,14 @@ class _Execution:
             }
 
     def _channel(self, name: str) -> Channel:
-        return with_current_schema(self._channels[name])
+        return self._channels[name].current
 
-    def _frame(self, feed: PortInput, variant: Variant, weighed: bool) -> Any:
+    def _frame(self, feed: PortInput, read: InputRead) -> Any:
         reading = feed.reading
         try:
-            if isinstance(variant.logic, Query):
+            if read.stored:
                 return self._warehouse.shared(
-                    reading.complete if isinstance(reading, SnapshotRead) else reading, weighed
+                    reading.complete if isinstance(reading, SnapshotRead) else reading, read.weighed
                 )
             frame = self._warehouse.open(reading)
         except BlockDamaged as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import pickle
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -23,8 +24,9 @@ from kilonova.errors import (
 )
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import delta_schema, optional_columns
+from kilonova.model.logic import Executable
 from kilonova.model.schema import RESERVED, Schema, check_names
-from kilonova.model.task import Function, Logic, Production, Query, Sql, Task
+from kilonova.model.task import Production, Task
 from kilonova.warehouse.jobs import is_of_data, translate_errors
 
 
@@ -44,16 +46,22 @@ def load_function(pickled: bytes) -> Any:
         ) from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Runtime:
+    sql: Callable[[str, Mapping[str, Any]], Any]
+    function: Callable[[bytes], Callable[..., Any]]
+
+
 def invoke(
-    warehouse: WarehouseInterface[Frame], task: Task, logic: Logic, frames: Mapping[str, Frame]
+    warehouse: WarehouseInterface[Frame], task: Task, logic: Executable, frames: Mapping[str, Frame]
 ) -> tuple[Frame, ...]:
-    """Call the logic of a variant with the inputs of its ports.
+    """Call the compiled logic of a variant with its inputs.
 
     Args:
         warehouse: executes SQL, and recognises DataFrames.
         task: the task.
-        logic: the logic of its variant.
-        frames: a DataFrame per port.
+        logic: the compiled logic of its variant.
+        frames: a DataFrame per input.
 
     Returns:
         A DataFrame per channel that the task writes, in that order.
@@ -63,13 +71,7 @@ def invoke(
     """
     try:
         with translate_errors(None):
-            match logic:
-                case Sql(text=text):
-                    result: Any = warehouse.sql(text, frames)
-                case Query():
-                    raise BrokenInvariant("the delta query of a view was not derived before it was invoked")
-                case Function(pickled=pickled):
-                    result = load_function(pickled)(**frames)
+            result = logic.call(_Runtime(warehouse.sql, load_function), frames)
     except KilonovaError as error:
         raise error.with_context(task=task.name) from error.__cause__
     except PySparkException as error:

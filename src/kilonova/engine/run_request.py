@@ -19,7 +19,6 @@ from kilonova.errors import is_transient
 from kilonova.model.channel import ChannelState
 from kilonova.model.read_plan import ReadPlan
 from kilonova.model.run import RunFailure, RunKind
-from kilonova.model.task import Query
 from kilonova.schedule.planning import PlannerInput, TaskState, choose, due_tasks, port_inputs
 
 
@@ -223,7 +222,7 @@ def shared_reads(tx: Transaction, claims: Iterable[Claim]) -> tuple[ReadPlan, ..
         found: set[ReadPlan] = set()
         for state in states.values():
             choice = choose(state, known.channels)
-            if not isinstance(choice.variant.logic, Query):
+            if choice.variant.logic.shareable:
                 for each in port_inputs(choice, state, known.channels):
                     if each.port.channel not in state.task.writes:
                         found.add(each.reading)

@@ -24,7 +24,7 @@ from kilonova.model.channel import Channel
 from kilonova.model.check import Unique
 from kilonova.model.encoding import Append, key_of
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
-from kilonova.model.task import Query, Variant
+from kilonova.model.task import Variant
 
 Blocks = tuple[Block | None, ...]
 """Blocks that a step has written, per output; None where nothing changed."""
@@ -72,8 +72,8 @@ class SharedSteps:
             readings: the read plans of its ports, in order.
             targets: its outputs, in order.
         """
-        if isinstance(variant.logic, Query) or not all(target.free for target in targets):
-            return None  # queries of views are compiled for their own channels
+        if not variant.logic.shareable or not all(target.free for target in targets):
+            return None
         ports = [
             (port.name, port.mode, _identity(reading)) for port, reading in zip(variant.ports, readings, strict=True)
         ]

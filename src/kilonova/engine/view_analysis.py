@@ -20,22 +20,13 @@ from kilonova.model.channel import Channel
 from kilonova.model.encoding import Changes, delta_schema
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.schema import Schema
-from kilonova.model.task import Mode, Query, Sql, Task, Variant
+from kilonova.model.task import Mode, Task, Variant
 from kilonova.query.maintenance import MaintenanceContext
-from kilonova.query.view_tasks import FULL, delta_of, has_one_row, known_of
+from kilonova.query.view_tasks import change_of, delta_of, has_one_row, known_of
 from kilonova.warehouse.jobs import translate_errors
 
 _MOVED = 3
 """Maximum number of a view's inputs that are assumed to have changed: the analysed query has a term for each."""
-
-
-def is_view(task: Task) -> bool:
-    """Return whether a task maintains a view, or a relation that a view needs."""
-    return _whole(task) is not None
-
-
-def _whole(task: Task) -> Variant | None:
-    return next((each for each in task.variants if each.name == FULL and isinstance(each.logic, Sql)), None)
 
 
 def analyse_views(
@@ -63,7 +54,7 @@ def analyse_views(
     found: dict[str, str] = {}
     analysis = _Analysis(warehouse, channels, complete)
     for task in tasks:
-        if is_view(task) and (task.name in anew or task.name not in analysis.complete):
+        if task.view is not None and (task.name in anew or task.name not in analysis.complete):
             try:
                 problem = analysis.problem(task)
             except KilonovaError as error:
@@ -88,14 +79,12 @@ class _Analysis(Generic[Frame]):
         """Analyse a view; return why it cannot be maintained incrementally, or None."""
         (name,) = task.writes
         self.complete.pop(name, None)
-        whole = _whole(task)
-        assert whole is not None
+        whole = next(each for each in task.variants if not each.logic.derived)
         if any(port.channel not in self.complete for port in whole.ports):
             return None
         frames = {port.name: self._frame(self.complete[port.channel].user_columns) for port in whole.ports}
-        assert isinstance(whole.logic, Sql)
         self.complete[name] = self._columns(whole.logic.text, frames)
-        change = next((each for each in task.variants if isinstance(each.logic, Query)), None)
+        change = next((each for each in task.variants if each.logic.derived), None)
         if change is None:
             return None
         try:
@@ -116,12 +105,13 @@ class _Analysis(Generic[Frame]):
             sizes={},
             layered=frozenset(each for each, channel in channels.items() if isinstance(channel.encoding, Changes)),
         )
-        assert isinstance(change.logic, Query)
+        logic = change_of(task)
+        assert logic is not None
         known = known_of(channels, self._single)
-        if has_one_row(change.logic.text, known):
+        if has_one_row(logic.text, known):
             self._single.add(name)
         for situation in (found, replace(found, again=True)) if complete.state_columns.columns else (found,):
-            delta = delta_of(change.logic.text, channels[name], complete, known, situation)
+            delta = delta_of(logic.text, channels[name], complete, known, situation)
             if delta is None:
                 continue
             frames = {}

@@ -175,6 +175,11 @@ class ChannelState:
         return settled
 
     @property
+    def current(self) -> Channel:
+        """The channel with its current schema."""
+        return replace(self.channel, schema=self.schema_at(self.latest_readable))
+
+    @property
     def committed(self) -> Version:
         """The version of the newest filled point, readable or not: all that has been written."""
         filled = (point for point in reversed(self.points) if point.state is PointState.FILLED)

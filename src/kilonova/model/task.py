@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kilonova.errors import DeclarationError
+from kilonova.model.logic import Logic
 from kilonova.model.schedule import Schedule
 
 
@@ -45,38 +46,6 @@ class Port:
     name: str
     channel: str
     mode: Mode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sql:
-    """Logic of a variant, as one Spark SQL query over its ports."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
-    """Python function of a variant, or object of a custom encoding, stored by value together with its source.
-
-    Attributes:
-        pickled: the function or object.
-        source: its source code, for display.
-        unseen: definitions that its fingerprint does not cover, for display in a plan; not stored in the catalog.
-    """
-
-    pickled: bytes
-    source: str
-    unseen: tuple[str, ...] = field(default=(), compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """Logic of a variant, as the change of one Spark SQL query over channels; see `kilonova.query`."""
-
-    text: str
-
-
-Logic = Sql | Query | Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +104,7 @@ class Task:
         variants: its variants, the preferred one first.
         schedule: the times at which it may run automatically; None for whenever there is new input.
         note: how it is kept up to date, for display in a plan; not stored in the catalog.
+        view: the view that it maintains, or for which it maintains a materialized relation; None for other tasks.
         written: a view's query as its author wrote it, for display; empty for other tasks.
 
     Raises:
@@ -146,6 +116,7 @@ class Task:
     writes: tuple[str, ...]
     variants: tuple[Variant, ...]
     schedule: Schedule | None = None
+    view: str | None = None
     note: str = field(default="", compare=False)
     written: str = field(default="", compare=False)
 

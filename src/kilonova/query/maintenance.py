@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from kilonova.model.encoding import Append, Changes, Upsert
+from kilonova.model.logic import RunScale
 from kilonova.query.decimals import digits
 from kilonova.query.delta_rules import delta_of_tree, touched
 from kilonova.query.expression import Scalar, and_, column, null_safe_eq, or_, parse
@@ -50,8 +51,7 @@ class MaintenanceContext:
         moved: the channels that have changed.
         sizes: sizes of the channels, in bytes.
         layered: the channels, including the relation's own, that have strong deltas after their base.
-        few: whether the changes are small enough for a broadcast join.
-        alone: whether everything is small enough to be computed in one partition.
+        scale: the scale of the run.
         large: whether the relation has so many more rows than the changes that it is restricted to the touched keys.
         strong: whether the delta must include the rows it replaces, for readers of changes, whatever the encoding.
         again: whether groups that the change touches are recomputed, even where it could be added to their sums.
@@ -60,8 +60,7 @@ class MaintenanceContext:
     moved: frozenset[str]
     sizes: Mapping[str, int]
     layered: frozenset[str] = frozenset()
-    few: bool = True
-    alone: bool = False
+    scale: RunScale = RunScale.BROADCAST
     large: bool = False
     strong: bool = False
     again: bool = False

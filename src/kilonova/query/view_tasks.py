@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Changes, Custom, delta_schema
+from kilonova.model.logic import Compilation, Compiled, InputRead, RunScale, Sql
+from kilonova.model.read_plan import ReadPlan, SnapshotRead
+from kilonova.model.run import RefreshMethod
 from kilonova.model.schema import Schema, quoted
-from kilonova.model.task import Mode, Port, Production, Query, Sql, Task, Variant
+from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.query.column_pruning import narrow_to
 from kilonova.query.join_ordering import order_joins, without_hints
 from kilonova.query.maintenance import MaintenanceContext, maintenance_delta, refresh_method_of_tree
@@ -31,11 +35,12 @@ def facts(channel: Channel) -> RelationFacts:
     return RelationFacts(types=types, key=key, grows=isinstance(channel.encoding, Append))
 
 
-def task_of(item: MaterializedRelation, *, always: bool = False) -> Task:
+def task_of(item: MaterializedRelation, view: str, *, always: bool = False) -> Task:
     """Return the task that maintains a stored relation.
 
     Args:
         item: the relation.
+        view: the view that it belongs to.
         always: whether the incremental variant is preferred even where full recomputation is cheaper; it is then first.
     """
     text = render(item.tree, lambda scan: quoted(scan.channel))
@@ -46,8 +51,13 @@ def task_of(item: MaterializedRelation, *, always: bool = False) -> Task:
         logic=Sql(text=_with_ports(item.tree, lambda scan: scan.channel)),
         fingerprint=text,
     )
-    if item.whole is not None:
-        return Task(name=item.channel, writes=(item.channel,), variants=(whole,), note=refresh_method_of_tree(item))
+    variants = (whole,) if item.whole is not None else _with_change(item, text, whole, always)
+    return Task(
+        name=item.channel, writes=(item.channel,), variants=variants, view=view, note=refresh_method_of_tree(item)
+    )
+
+
+def _with_change(item: MaterializedRelation, text: str, whole: Variant, always: bool) -> tuple[Variant, ...]:
     change = Mode.INSERTS if isinstance(item.encoding, Append) else Mode.CHANGES
     ports = [
         Port(_port(name, at), name, mode)
@@ -58,11 +68,85 @@ def task_of(item: MaterializedRelation, *, always: bool = False) -> Task:
         name=INCREMENTAL,
         ports=(*ports, Port(_port(item.channel, At.OLD), item.channel, Mode.ALL)),
         productions=(Production.DELTA,),
-        logic=Query(text=text),
+        logic=ViewChange(text=text),
         fingerprint=text,
     )
-    variants = (incremental, whole) if always else (whole, incremental)
-    return Task(name=item.channel, writes=(item.channel,), variants=variants, note=refresh_method_of_tree(item))
+    return (incremental, whole) if always else (whole, incremental)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewChange:
+    """Logic of a variant that updates a relation of a view by the change of its query.
+
+    Attributes:
+        text: the query, over channels.
+    """
+
+    text: str
+    language: ClassVar[str] = "sql"
+    unseen: ClassVar[tuple[str, ...]] = ()
+    methods: ClassVar[tuple[RefreshMethod, ...]] = (RefreshMethod.INCREMENTAL, RefreshMethod.AFFECTED_GROUPS)
+    derived: ClassVar[bool] = True
+    shareable: ClassVar[bool] = False
+
+    def compile(self, run: Compilation) -> Compiled | None:
+        """Return the query that updates the relation in a run, with the inputs that it reads."""
+        (name,) = run.writes
+        own = run.states[name]
+        complete = own.stored_schema
+        assert complete is not None
+        channels = {each: run.states[each].current for each in dict.fromkeys(read.channel for read in run.reads)}
+        snapshots = {
+            each: [r.reading for r in run.reads if r.channel == each and isinstance(r.reading, SnapshotRead)]
+            for each in channels
+        }
+        single = [each for each in channels if has_at_most_one_row(snapshots[each])]
+        changed = sum(_rows(read.reading) for read in run.reads if read.changed)
+        context = MaintenanceContext(
+            moved=frozenset(read.channel for read in run.reads if read.changed),
+            sizes={each: run.states[each].size for each in channels},
+            layered=frozenset(
+                each
+                for each in channels
+                if run.states[each].has_weighted_deltas and (each == name or each not in single)
+            ),
+            scale=run.scale,
+            large=_rows(own.snapshot(own.latest_readable)) > _MANY * changed,
+            strong=run.strong,
+            again=run.method is RefreshMethod.AFFECTED_GROUPS,
+        )
+        delta = delta_of(self.text, channels[name], complete, known_of(channels, single), context)
+        return None if delta is None else Compiled(Sql(text=delta.sql), delta.reads)
+
+
+_MANY = 4
+"""Ratio of a view's rows to a change's rows above which the view is restricted to the change's keys before merging."""
+
+
+def has_at_most_one_row(snapshots: Sequence[SnapshotRead]) -> bool:
+    """Return whether a channel has at most one row in snapshots, as far as its blocks' statistics show.
+
+    Statistics do not contain the weights of the rows of a strong delta.
+    """
+    return bool(snapshots) and all(map(_has_one_row, snapshots))
+
+
+def _has_one_row(snapshot: SnapshotRead) -> bool:
+    count = 0 if snapshot.base is None else snapshot.base.statistics.rows
+    for block in snapshot.deltas:
+        if not isinstance(block.encoding, Append | Changes) or block.statistics.removals is None:
+            return False
+        count += block.statistics.rows - 2 * block.statistics.removals
+    return count <= 1
+
+
+def _rows(reading: ReadPlan) -> int:
+    return sum(block.statistics.rows for block in reading.blocks)
+
+
+def change_of(task: Task) -> ViewChange | None:
+    """Return the logic by which a task maintains a relation of a view; None if it can only recompute it."""
+    return next((each.logic for each in task.variants if isinstance(each.logic, ViewChange)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +159,7 @@ class DeltaQuery:
     """
 
     sql: str
-    reads: Mapping[str, ColumnRead]
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnRead:
-    """Port as read by a query.
-
-    Attributes:
-        port: the port.
-        weighed: whether weighted rows are read, which add up to the port's rows.
-    """
-
-    port: str
-    weighed: bool = False
+    reads: Mapping[str, InputRead]
 
 
 def delta_of(
@@ -112,9 +183,13 @@ def delta_of(
     if tree is None:
         return None
     tree = drop_redundant_equalities(read_with_weights(tree, found.layered), known)
-    sql = _with_ports(tree if found.few else without_hints(tree), _name, alone=found.alone)
+    sql = _with_ports(
+        without_hints(tree) if found.scale is RunScale.SHUFFLE else tree,
+        _name,
+        alone=found.scale is RunScale.SINGLE_PARTITION,
+    )
     wanted = delta_schema(Changes() if WEIGHT in names(tree) else channel.encoding, complete)
-    reads = {_name(scan): ColumnRead(_port(scan.channel, scan.at), scan.weighed) for scan in scans(tree)}
+    reads = {_name(scan): InputRead(_port(scan.channel, scan.at), True, scan.weighed) for scan in scans(tree)}
     return DeltaQuery(_cast(sql, wanted), reads)
 
 

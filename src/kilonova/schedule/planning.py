@@ -11,7 +11,7 @@ from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.encoding import Changes, Custom
 from kilonova.model.read_plan import DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.run import CostSample, InputSize, RefreshMethod
-from kilonova.model.task import Mode, Port, Production, Query, Task, Variant
+from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.model.version import Version
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.schedule.costs import fit
@@ -219,14 +219,14 @@ def choose(
     size, costs = input_size(state, channels), fit(state.samples, shape_of(state.task))
     estimates = {each: costs.seconds(each, size) for each in _methods(choice, whole, state, channels)}
     choice = replace(choice, estimates=estimates)
-    compared = isinstance(variant.logic, Query) and variant is not variants[0]
+    compared = variant.logic.derived and variant is not variants[0]
     return _cheapest(choice, whole) if compared and whole is not None else choice
 
 
 def full_refresh_choice(state: TaskState, choice: VariantChoice) -> VariantChoice | None:
     """Return the choice that recomputes a view instead of maintaining it; None if it does so already, or cannot."""
     whole = next((variant for variant in state.task.variants if _makes_whole(variant, state.task)), None)
-    if whole is None or choice.method.renews or not isinstance(choice.variant.logic, Query):
+    if whole is None or choice.method.renews or not choice.variant.logic.derived:
         return None
     return replace(choice, variant=whole, method=RefreshMethod.FULL)
 
@@ -277,13 +277,14 @@ def _methods(
     """
     if declared.method is RefreshMethod.FULL or whole is None:
         return (declared.method,)
-    if not isinstance(declared.variant.logic, Query):
-        return (declared.method, RefreshMethod.FULL)
-    own = channels[state.task.name]
+    methods = declared.variant.logic.methods
+    if RefreshMethod.AFFECTED_GROUPS not in methods:
+        return (*methods, RefreshMethod.FULL)
+    own = channels[state.task.writes[0]]
     there = own.snapshot(own.latest_readable).complete
     several = sum(block.statistics.rows for block in there.blocks) > 1
     groups = several and there.schema is not None and there.schema.state_columns.columns
-    return (RefreshMethod.INCREMENTAL, *((RefreshMethod.AFFECTED_GROUPS,) if groups else ()), RefreshMethod.FULL)
+    return (*(each for each in methods if each is not RefreshMethod.AFFECTED_GROUPS or groups), RefreshMethod.FULL)
 
 
 def input_size(state: TaskState, channels: Mapping[str, ChannelState]) -> InputSize:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from kilonova.model.run import RefreshMethod
-from kilonova.model.task import Function, Task
+from kilonova.model.task import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def shape_of(task: Task) -> QueryShape:
     """Return the shape of a task's SQL; that of a function counts only its reads."""
     relations = max(1, len(task.reads))
     logic = task.variants[0].logic
-    if isinstance(logic, Function):
+    if logic.language != "sql":
         return QueryShape(relations=relations, scans=relations)
     words = [word.upper() for word in _WORDS.findall(logic.text)]
     joins, unions = words.count("JOIN"), sum(map(words.count, ("UNION", "INTERSECT", "EXCEPT")))

@@ -11,18 +11,16 @@ from kilonova.catalog import runs as records
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.catalog.registry import TaskVersion
-from kilonova.engine.compilation import has_at_most_one_row, with_current_schema
 from kilonova.errors import NotFound, closest_name
 from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.check import describe_check
 from kilonova.model.encoding import describe_encoding
 from kilonova.model.schedule import describe_schedule
-from kilonova.model.task import Query, Sql
 from kilonova.query.maintenance import MaintenanceContext
 from kilonova.query.properties import Known
 from kilonova.query.rendering import render_pretty
 from kilonova.query.syntax import UnsupportedSql
-from kilonova.query.view_tasks import delta_of, known_of, refresh_method_of
+from kilonova.query.view_tasks import ViewChange, change_of, delta_of, has_at_most_one_row, known_of, refresh_method_of
 from kilonova.schedule.costs import fit
 from kilonova.schedule.planning import TaskState, choose, due_reason, input_size
 from kilonova.schedule.query_shape import shape_of
@@ -78,11 +76,11 @@ def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[MaintainedRelati
     if name not in names:
         raise NotFound("there is no such view", task=name, hint=closest_name(name, names))
     tasks = parts(tx, name)
-    if _text(tasks[name]) is None:
+    if tasks[name].task.view is None:
         raise NotFound("the task is not a view", task=name, hint="Only views can be explained")
     observed = load_planner_input(tx, tasks)
     states, newest = observed.channels, observed.newest
-    channels = {each: with_current_schema(state) for each, state in states.items()}
+    channels = {each: state.current for each, state in states.items()}
     return tuple(
         _kept(
             tasks[each],
@@ -101,14 +99,7 @@ def parts(tx: Transaction, name: str) -> dict[str, TaskVersion]:
     Raises:
         NotFound: there is no such task.
     """
-    found = registry.tasks(tx, [name])
-    active = set(registry.task_names(tx)) if found[name].task.written else set()
-    wanted = [name]
-    while wanted:
-        read = {each for one in wanted for each in found[one].task.reads} & active - found.keys()
-        kept = {each: known for each, known in registry.tasks(tx, read).items() if _keeps(known, name)}
-        found |= kept
-        wanted = list(kept)
+    found = registry.tasks(tx, registry.view_tasks(tx, name) or [name])
     order = TopologicalSorter({each: (set(known.task.reads) & found.keys()) - {each} for each, known in found.items()})
     return {each: found[each] for each in order.static_order()}
 
@@ -123,20 +114,6 @@ def tasks_named(tx: Transaction, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _keeps(known: TaskVersion, view: str) -> bool:
-    """Return whether a task maintains a relation for a view: its query is derived, and named after the view."""
-    return _text(known) is not None and not known.task.written and known.task.name.startswith(f"{view}__")
-
-
-def _text(known: TaskVersion) -> str | None:
-    """Return the query of a view's relation; None for other tasks."""
-    for variant in known.task.variants:
-        if isinstance(variant.logic, Query):
-            return variant.logic.text
-    only = known.task.variants[0]
-    return only.fingerprint if isinstance(only.logic, Sql) and only.name == "full" else None
-
-
 def _kept(
     known: TaskVersion,
     state: TaskState,
@@ -144,26 +121,25 @@ def _kept(
     states: Mapping[str, ChannelState],
     made: tuple[records.OutputRecord, ...],
 ) -> MaintainedRelation:
-    task, text = known.task, _text(known)
-    assert text is not None
+    task, logic = known.task, change_of(known.task)
     channel = channels[task.name]
-    derived = any(isinstance(variant.logic, Query) for variant in task.variants)
     single = [each for each in task.reads if has_at_most_one_row([states[each].snapshot(states[each].latest_readable)])]
     facts = known_of({each: channels[each] for each in (*task.reads, task.name)}, single)
     change = None
     complete = states[task.name].stored_schema
-    if derived and complete is not None:
+    if logic is not None and complete is not None:
         sizes = {each: states[each].size for each in task.reads}
-        delta = delta_of(text, channel, complete, facts, MaintenanceContext(moved=frozenset(task.reads), sizes=sizes))
+        context = MaintenanceContext(moved=frozenset(task.reads), sizes=sizes)
+        delta = delta_of(logic.text, channel, complete, facts, context)
         change = render_pretty(delta.sql.replace("{", "").replace("}", "")) if delta is not None else None
     due, chosen = due_reason(state, states), choose(state, states)
-    choice = derived and isinstance(task.variants[0].logic, Sql)
+    choice = logic is not None and not task.variants[0].logic.derived
     return MaintainedRelation(
         channel=task.name,
         encoding=describe_encoding(channel.encoding),
         reads=task.reads,
-        method=_method(text, channel, facts) if derived else "fully recomputed in each run",
-        query=render_pretty(text),
+        method="fully recomputed in each run" if logic is None else _method(logic, channel, facts),
+        query=render_pretty(task.variants[0].fingerprint),
         change=change,
         runs=made,
         outlook=None if due is None else f"{chosen.method.value}: {due}; {chosen.reason}",
@@ -180,9 +156,9 @@ def _crossover(state: TaskState, states: Mapping[str, ChannelState]) -> float | 
     return fit(state.samples, shape_of(state.task)).crossover(replace(size, moved=max(1, size.moved)))
 
 
-def _method(text: str, channel: Channel, facts: Known) -> str:
+def _method(logic: ViewChange, channel: Channel, facts: Known) -> str:
     """Return the refresh method of a relation, as text, as far as it is known before its inputs have run."""
     try:
-        return refresh_method_of(text, channel, facts)
+        return refresh_method_of(logic.text, channel, facts)
     except UnsupportedSql as error:
         return f"not known yet: it reads {error}"

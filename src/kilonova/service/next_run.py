@@ -16,7 +16,7 @@ from kilonova.model.block import Block
 from kilonova.model.channel import ChannelState
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.run import RefreshMethod
-from kilonova.model.task import Mode, Port, Query
+from kilonova.model.task import Mode, Port
 from kilonova.schedule.layout import LayoutThresholds
 from kilonova.schedule.planning import PortInput, TaskState, VariantChoice, choose, due_version, port_input
 
@@ -132,11 +132,11 @@ def _read_ports(
     """Return the names of the ports to report: of a view's change, only those that it needs to read."""
     ports, logic = choice.variant.ports, choice.variant.logic
     known = len(inputs) == len(ports) and all(each.reading.schema is not None for each in inputs)
-    if not isinstance(logic, Query) or not known:
+    if not logic.derived or not known:
         return {port.name for port in ports}
     strong = bool(registry.followed_channels(tx, state.task.writes))
     compiled = compile_variant(state, choice, tuple(inputs), channels, LayoutThresholds(), strong=strong)
-    looked_up = {read.port for read in compiled[1].values()} if compiled is not None else set()
+    looked_up = {read.port for read in compiled.inputs.values()} if compiled is not None else set()
     return looked_up | {port.name for port in ports if port.mode.advances}
 
 

@@ -105,9 +105,9 @@ class Registration:
         Raises:
             QueryError: Spark rejects a view.
         """
-        from kilonova.engine.view_analysis import analyse_views, is_view
+        from kilonova.engine.view_analysis import analyse_views
 
-        anew = {item.task.name for item in plan.tasks if item.anew and is_view(item.task)}
+        anew = {item.task.name for item in plan.tasks if item.anew and item.task.view is not None}
         if not anew or not self._resources.settings.spark.analyse:
             return {}
         channels = {name: each.channel for name, each in known.items()}

@@ -15,9 +15,10 @@ from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.check import Check, describe_check
 from kilonova.model.encoding import Custom, Encoding, describe_encoding
 from kilonova.model.event import EventKind
+from kilonova.model.logic import Function
 from kilonova.model.schedule import Cron, Every, Schedule, describe_schedule
 from kilonova.model.schema import identified
-from kilonova.model.task import Function, Task
+from kilonova.model.task import Task
 from kilonova.model.trigger import describe_trigger
 from kilonova.model.watched_directory import describe_directory
 from kilonova.model.workflow import WorkflowDefinition
@@ -224,9 +225,8 @@ def _dropped(known: registry.TaskVersion) -> TaskChange:
 def _unseen(workflow: WorkflowDefinition, functions: Mapping[str, Function]) -> Iterable[Unseen]:
     for task in workflow.tasks:
         for variant in task.variants:
-            if isinstance(variant.logic, Function):
-                for what in variant.logic.unseen:
-                    yield Unseen(kind="task", name=task.name, what=what)
+            for what in variant.logic.unseen:
+                yield Unseen(kind="task", name=task.name, what=what)
     for channel in workflow.channels:
         if isinstance(channel.encoding, Custom) and channel.encoding.function in functions:
             for what in functions[channel.encoding.function].unseen:

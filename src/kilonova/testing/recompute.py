@@ -20,9 +20,10 @@ from kilonova.catalog.read_models import run_queries
 from kilonova.engine.invocation import invoke, validate_output
 from kilonova.model.channel import ChannelState
 from kilonova.model.encoding import Changes, delta_schema
-from kilonova.model.run import RunInput
+from kilonova.model.logic import Compilation
+from kilonova.model.run import RefreshMethod, RunInput
 from kilonova.model.schema import Schema
-from kilonova.model.task import Mode, Production, Query, Task, Variant
+from kilonova.model.task import Mode, Production, Task, Variant
 from kilonova.model.version import Version
 from kilonova.schedule.layout import Strategy
 from kilonova.schedule.planning import TaskState
@@ -71,7 +72,7 @@ def recompute(project: Project) -> Iterator[Recomputed]:
             not shared.isdisjoint(task.writes) or not _in_one_step(known, channel_states)
         )
         if known.started and not replayed:
-            variant = next(item for item in task.variants if not isinstance(item.logic, Query))
+            variant = next(item for item in task.variants if not item.logic.derived)
             made = dict(zip(task.writes, from_nothing(project, known, variant, channel_states, relations), strict=True))
         elif known.started:
             read = [(run, item) for run, item in inputs if item.task == task.name]
@@ -132,10 +133,24 @@ def from_nothing(
         for channel, production, frame in zip(
             known.task.writes,
             variant.productions,
-            invoke(warehouse, known.task, variant.logic, frames),
+            _call(project, known.task, variant, channel_states, frames),
             strict=True,
         )
     ]
+
+
+def _call(
+    project: Project,
+    task: Task,
+    variant: Variant,
+    channel_states: Mapping[str, ChannelState],
+    frames: Mapping[str, DataFrame],
+) -> tuple[DataFrame, ...]:
+    """Return what a variant makes of its inputs, per channel written."""
+    compilation = Compilation(writes=task.writes, reads=(), states=channel_states, method=RefreshMethod.FULL)
+    compiled = variant.logic.compile(compilation)
+    assert compiled is not None
+    return invoke(project.warehouse, task, compiled.executable, frames)
 
 
 def _relation(project: Project, frame: DataFrame, channel_state: ChannelState, production: Production) -> DataFrame:
@@ -147,7 +162,7 @@ def _relation(project: Project, frame: DataFrame, channel_state: ChannelState, p
 
 def _is_view(task: Task) -> bool:
     """Return whether the output depends on the present inputs only, not on the history of runs."""
-    return any(isinstance(variant.logic, Query) for variant in task.variants)
+    return any(variant.logic.derived for variant in task.variants)
 
 
 def _in_one_step(known: TaskState, channel_states: Mapping[str, ChannelState]) -> bool:
@@ -193,7 +208,7 @@ def _replay(
                 case Mode.ALL:
                     reading = channel_state.snapshot(item.end)
             frames[port.name] = warehouse.open(reading)
-        made = invoke(warehouse, task, variant.logic, frames)
+        made = _call(project, task, variant, channel_states, frames)
         deltas[number] = {}
         for channel, production, frame in zip(task.writes, variant.productions, made, strict=True):
             channel_state = channel_states[channel]

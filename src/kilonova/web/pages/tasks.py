@@ -11,7 +11,7 @@ from fastapi import APIRouter, Response
 from kilonova.api.routes.context import Before, Number
 from kilonova.catalog.read_models.task_runs import TaskRun
 from kilonova.errors import KilonovaError, NotFound
-from kilonova.model.task import Function, Variant
+from kilonova.model.task import Variant
 from kilonova.web.charts import Scale, Tick, steps
 from kilonova.web.formatting import seconds
 from kilonova.web.graph.picture import graph_picture
@@ -96,8 +96,7 @@ def task(page: CurrentPage, name: str, before: Before = None) -> Response:
 
 def _source(variant: Variant) -> tuple[Variant, str, str]:
     """Return a variant with its source and the language of that."""
-    logic = variant.logic
-    return (variant, logic.source, "python") if isinstance(logic, Function) else (variant, logic.text, "sql")
+    return variant, variant.logic.text, variant.logic.language
 
 
 def _chart(past: Sequence[TaskRun]) -> dict[str, Any] | None:

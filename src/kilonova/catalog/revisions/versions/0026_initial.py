@@ -139,11 +139,13 @@ def upgrade() -> None:
         sa.Column("active", sa.Boolean(), nullable=False),
         sa.Column("schedule", optional_json, nullable=True),
         sa.Column("binding", sa.String(), nullable=True),
+        sa.Column("view", sa.String(), nullable=True),
         sa.Column("written", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("name"),
     )
     op.create_index(op.f("ix_task_binding"), "task", ["binding"], unique=False)
+    op.create_index(op.f("ix_task_view"), "task", ["view"], unique=False)
     op.create_table(
         "token",
         sa.Column("name", sa.String(), nullable=False),

@@ -1,0 +1,194 @@
+"""Logic of a variant: how its outputs are computed, as a protocol.
+
+Functions and SQL over whole ports are defined here; `kilonova.query.view_tasks` adds the changes of views. The planner
+asks a logic for its refresh methods, the engine compiles it for each run and calls the result; neither distinguishes
+its classes.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from kilonova.model.channel import ChannelState
+from kilonova.model.read_plan import ReadPlan
+from kilonova.model.run import RefreshMethod
+
+
+class Runtime(Protocol):
+    """Executes compiled logic."""
+
+    def sql(self, text: str, inputs: Mapping[str, Any]) -> Any:
+        """Return the result of a query, with its inputs by the names that it has in braces."""
+
+    def function(self, pickled: bytes) -> Callable[..., Any]:
+        """Return a function that was stored by value."""
+
+
+class Executable(Protocol):
+    """Compiled logic."""
+
+    def call(self, runtime: Runtime, inputs: Mapping[str, Any]) -> Any:
+        """Return the outputs for the given inputs, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputRead:
+    """Input of an executable.
+
+    Attributes:
+        port: the port that it reads.
+        stored: whether it reads selected columns, state columns among them, directly from the files.
+        weighed: whether weighted rows are read, which add up to the port's rows.
+    """
+
+    port: str
+    stored: bool = False
+    weighed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Result of a compilation: what is called, and its inputs by name."""
+
+    executable: Executable
+    inputs: Mapping[str, InputRead]
+
+
+class RunScale(enum.Enum):
+    """RunScale of a run: everything fits into one partition, the changes can be broadcast, or neither."""
+
+    SINGLE_PARTITION = "single partition"
+    BROADCAST = "broadcast"
+    SHUFFLE = "shuffle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogicInput:
+    """Read plan of a port.
+
+    Attributes:
+        port: the name of the port.
+        channel: its channel.
+        reading: the read plan.
+        changed: whether it is the change of a channel, and not an empty one.
+    """
+
+    port: str
+    channel: str
+    reading: ReadPlan
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compilation:
+    """Circumstances of one execution, for which a logic is compiled.
+
+    Attributes:
+        writes: the channels that the task writes.
+        reads: the read plans of the variant's ports, in their order.
+        states: the channels that the task reads or writes, before the run.
+        method: the refresh method.
+        scale: the scale of the run.
+        strong: whether readers of its outputs read their changes.
+    """
+
+    writes: tuple[str, ...]
+    reads: tuple[LogicInput, ...]
+    states: Mapping[str, ChannelState]
+    method: RefreshMethod
+    scale: RunScale = RunScale.BROADCAST
+    strong: bool = False
+
+
+class Logic(Protocol):
+    """How a variant computes its outputs.
+
+    Logic that is *derived* follows from the task's definition, as does the variant that recomputes it. So either may
+    run in place of the other; its output has the columns of its channels, each key once, and no rows without effect.
+    """
+
+    @property
+    def language(self) -> str:
+        """Language of the text: `sql` or `python`."""
+
+    @property
+    def text(self) -> str:
+        """Definition, for display."""
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Definitions that its fingerprint does not cover, for display in a plan."""
+
+    @property
+    def methods(self) -> tuple[RefreshMethod, ...]:
+        """Refresh methods by which it applies a change to existing outputs."""
+
+    @property
+    def derived(self) -> bool:
+        """Return whether it is derived; see the class."""
+
+    @property
+    def shareable(self) -> bool:
+        """Return whether steps of equal logic and inputs have equal outputs, whatever their channels are called."""
+
+    def compile(self, run: Compilation) -> Compiled | None:
+        """Return what is executed in a run; None if nothing changes."""
+
+
+def _unchanged(logic: Executable, run: Compilation) -> Compiled:
+    return Compiled(logic, {read.port: InputRead(read.port) for read in run.reads})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sql:
+    """One Spark SQL query over the ports of a variant, whose names are in braces."""
+
+    text: str
+    language: ClassVar[str] = "sql"
+    unseen: ClassVar[tuple[str, ...]] = ()
+    methods: ClassVar[tuple[RefreshMethod, ...]] = (RefreshMethod.INCREMENTAL,)
+    derived: ClassVar[bool] = False
+    shareable: ClassVar[bool] = True
+
+    def compile(self, run: Compilation) -> Compiled:
+        """Return the query, which reads every port."""
+        return _unchanged(self, run)
+
+    def call(self, runtime: Runtime, inputs: Mapping[str, Any]) -> Any:
+        """Return the result of the query."""
+        return runtime.sql(self.text, inputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """Python function over the ports of a variant, or object of a custom encoding, stored by value with its source.
+
+    Attributes:
+        pickled: the function or object.
+        source: its source code, for display.
+        unseen: definitions that its fingerprint does not cover, for display in a plan; not stored in the catalog.
+    """
+
+    pickled: bytes
+    source: str
+    unseen: tuple[str, ...] = field(default=(), compare=False)
+    language: ClassVar[str] = "python"
+    methods: ClassVar[tuple[RefreshMethod, ...]] = (RefreshMethod.INCREMENTAL,)
+    derived: ClassVar[bool] = False
+    shareable: ClassVar[bool] = True
+
+    @property
+    def text(self) -> str:
+        """Source code."""
+        return self.source
+
+    def compile(self, run: Compilation) -> Compiled:
+        """Return the function, which reads every port."""
+        return _unchanged(self, run)
+
+    def call(self, runtime: Runtime, inputs: Mapping[str, Any]) -> Any:
+        """Return what the function returns."""
+        return runtime.function(self.pickled)(**inputs)
