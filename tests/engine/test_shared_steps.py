@@ -85,7 +85,12 @@ def test_steps_are_the_same_if_they_do_the_same_to_the_same() -> None:
     ]
     assert name not in other
     assert len(set(other)) == len(other)
-    assert shared_steps.name(replace(VARIANT, logic=ViewChange(text="SELECT 1")), [a_snapshot(1, 2)], [TARGET]) is None
+    assert (
+        shared_steps.name(
+            replace(VARIANT, logic=ViewChange(text="SELECT 1", stored="{}")), [a_snapshot(1, 2)], [TARGET]
+        )
+        is None
+    )
 
 
 def keyed(*checks: Unique) -> Channel:

@@ -20,13 +20,14 @@ from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.query.column_pruning import narrow_to
 from kilonova.query.join_ordering import order_joins, without_hints
 from kilonova.query.maintenance import MaintenanceContext, maintenance_delta
-from kilonova.query.materialization import MaterializedRelation, load_relation, plan_materializations
+from kilonova.query.materialization import MaterializedRelation, plan_materializations
 from kilonova.query.parsing import parse_query
 from kilonova.query.properties import RelationFacts
 from kilonova.query.redundant_equalities import drop_redundant_equalities
 from kilonova.query.rendering import render
 from kilonova.query.syntax import with_ports
 from kilonova.query.tree import WEIGHT, names
+from kilonova.query.tree_json import tree_from_json, tree_to_json
 from kilonova.query.weighted_reads import read_with_weights
 
 Row = tuple[Any, ...]
@@ -180,11 +181,7 @@ class View:
         known = dict(KNOWN)
         self.items = []
         for item in plan_materializations("v", parse_query(text, KNOWN), KNOWN, key):
-            written = render(item.tree, lambda scan: scan.channel)
-            again = (
-                load_relation(item.channel, written, item.encoding, known, item.facts) if item.whole is None else item
-            )
-            self.items.append(again)
+            self.items.append(replace(item, tree=tree_from_json(tree_to_json(item.tree))))
             known[item.channel] = item.facts
         self.known = known
         self.rows: dict[str, Bag] = {item.channel: Counter() for item in self.items}

@@ -21,7 +21,7 @@ from kilonova.query.materialization import plan_materializations
 from kilonova.query.parsing import parse_query
 from kilonova.query.properties import RelationFacts
 from kilonova.query.rendering import render
-from kilonova.query.tree import WEIGHT
+from kilonova.query.tree import WEIGHT, Node
 from kilonova.query.view_tasks import delta_of
 
 Row = tuple[Any, ...]
@@ -122,14 +122,14 @@ class View:
                 self._known[item.channel] = item.facts
                 self._put(item.channel, Counter(map(tuple, made.collect())))
             else:
-                self._put(item.channel, self._changed(item.channel, tree_text=render(item.tree, lambda s: s.channel)))
+                self._put(item.channel, self._changed(item.channel, item.tree))
         visible = self._schemas["v"].user_columns
         assert visible == Schema.of(*((each.name, each.dataType.simpleString()) for each in written.schema))
         places = [place for place, name in enumerate(self._schemas["v"].names) if name in visible.names]
         got = Counter(tuple(row[place] for place in places) for row in self._rows["v"].elements())
         assert got == expected, f"{got - expected} too many, {expected - got} too few"
 
-    def _changed(self, channel: str, tree_text: str) -> Counter[Row]:
+    def _changed(self, channel: str, tree: Node) -> Counter[Row]:
         """The rows of a kept relation after its delta."""
         item = next(each for each in self._items if each.channel == channel)
         own = Channel(name=channel, schema=self._schemas[channel].user_columns, encoding=item.encoding)
@@ -139,7 +139,7 @@ class View:
             strong=True,
             scale=RunScale.SINGLE_PARTITION,
         )
-        delta = delta_of(tree_text, own, self._schemas[channel], self._known, found)
+        delta = delta_of(tree, own, self._schemas[channel], self._known, found)
         assert delta is not None
         ports = {name: read.port for name, read in delta.reads.items()}
         after = self._rows[channel].copy()

@@ -10,7 +10,7 @@ import pytest
 import kilonova as kn
 from kilonova.model.schema import Schema
 from kilonova.query.maintenance import MaintenanceContext
-from kilonova.query.view_tasks import change_of, delta_of, has_one_row, known_of
+from kilonova.query.view_tasks import change_of, delta_of, known_of
 
 
 def change_of_subqueries(count: int, source: str = "") -> str:
@@ -35,9 +35,9 @@ def change_of_subqueries(count: int, source: str = "") -> str:
     channels["v"] = replace(channels["v"], schema=Schema.of(*columns))
     single = [name for name in channels if name.startswith("v__")]
     known = known_of(channels, single)
-    assert has_one_row(text, known) == (not source)
+    assert single(logic.tree, known) == (not source)
     found_as = MaintenanceContext(moved=frozenset(task.reads), sizes=dict.fromkeys(task.reads, 1) | {"big": 10**9})
-    delta = delta_of(text, channels["v"], Schema.of(*columns), known, found_as)
+    delta = delta_of(logic.tree, channels["v"], Schema.of(*columns), known, found_as)
     assert delta is not None
     return delta.sql
 

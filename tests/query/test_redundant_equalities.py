@@ -64,11 +64,10 @@ def test_strings_that_equal_one_number_are_not_taken_as_equal() -> None:
     channels = {channel.name: channel for channel in declared.channels}
     logic = change_of(declared.tasks[-1])
     assert logic is not None
-    text = logic.text
     columns = Schema.of(("s", "string"), ("n", "bigint"), ("t", "string"))
     for moved in "abc":
         found = MaintenanceContext(moved=frozenset({moved}), sizes={})
-        delta = delta_of(text, channels["v"], columns, known_of(channels), found)
+        delta = delta_of(logic.tree, channels["v"], columns, known_of(channels), found)
         assert delta is not None
         assert delta.sql.count(" JOIN ") == delta.sql.count(" = ") == 2, delta.sql
         assert "`s_2` = `t_2`" not in delta.sql

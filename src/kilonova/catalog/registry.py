@@ -283,31 +283,30 @@ def _add_logics(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> Non
 
 
 def _logic_columns(logic: Logic) -> dict[str, Any]:
+    columns = {"language": logic.language, "source": logic.text, "tree": None, "pickled": None}
     match logic:
-        case Sql(text=text):
-            return {"language": "sql", "source": text, "pickled": None}
-        case ViewChange(text=text):
-            return {"language": "query", "source": text, "pickled": None}
-        case Function(pickled=pickled, source=source):
-            return {"language": "python", "source": source, "pickled": pickled}
+        case Sql():
+            return columns
+        case ViewChange(stored=stored):
+            return columns | {"tree": stored}
+        case Function(pickled=pickled):
+            return columns | {"pickled": pickled}
         case _:
             raise TypeError(f"the catalog cannot store logic of {type(logic)}")
 
 
+def _logic(row: Row[Any]) -> Logic:
+    if row.tree is not None:
+        return ViewChange(text=row.source, stored=row.tree)
+    return Sql(text=row.source) if row.pickled is None else Function(pickled=row.pickled, source=row.source)
+
+
 def _variant(row: Row[Any], outputs: int) -> Variant:
-    logic: Logic
-    match row.language:
-        case "sql":
-            logic = Sql(text=row.source)
-        case "query":
-            logic = ViewChange(text=row.source)
-        case _:
-            logic = Function(pickled=row.pickled, source=row.source)
     return Variant(
         name=row.name,
         ports=tuple(Port(name, channel, Mode(mode)) for name, channel, mode in row.ports),
         productions=productions_from_text(row.production, outputs),
-        logic=logic,
+        logic=_logic(row),
         fingerprint=row.fingerprint,
     )
 

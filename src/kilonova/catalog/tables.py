@@ -123,6 +123,7 @@ variant = Table(
     Column("production", String, nullable=False),
     Column("language", String, nullable=False),
     Column("source", Text, nullable=False),
+    Column("tree", Text),
     Column("pickled", LargeBinary),
     Column("fingerprint", String, nullable=False),
 )

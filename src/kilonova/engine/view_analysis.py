@@ -22,7 +22,8 @@ from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Task, Variant
 from kilonova.query.maintenance import MaintenanceContext
-from kilonova.query.view_tasks import change_of, delta_of, has_one_row, known_of
+from kilonova.query.properties import single
+from kilonova.query.view_tasks import change_of, delta_of, known_of
 from kilonova.warehouse.jobs import translate_errors
 
 _MOVED = 3
@@ -108,10 +109,10 @@ class _Analysis(Generic[Frame]):
         logic = change_of(task)
         assert logic is not None
         known = known_of(channels, self._single)
-        if has_one_row(logic.text, known):
+        if single(logic.tree, known):
             self._single.add(name)
         for situation in (found, replace(found, again=True)) if complete.state_columns.columns else (found,):
-            delta = delta_of(logic.text, channels[name], complete, known, situation)
+            delta = delta_of(logic.tree, channels[name], complete, known, situation)
             if delta is None:
                 continue
             frames = {}

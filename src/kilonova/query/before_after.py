@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
-from kilonova.query.expression import Scalar, and_, column, eq, parse
+from kilonova.query.expression import Op, and_, column, compose, eq
 from kilonova.query.key_restriction import KeySet
 from kilonova.query.tree import (
     WEIGHT,
@@ -48,7 +48,7 @@ def diff_by_key(node: Node, moved: frozenset[str], to: KeySet) -> Node | None:
         made, after = _Comparing(moved, to).of(node)
     except _TwoPasses:
         return None
-    weight = parse(f"CASE WHEN {column(after).sql} THEN CAST(1 AS BIGINT) ELSE CAST(-1 AS BIGINT) END")
+    weight = compose("CASE WHEN {} THEN CAST(1 AS BIGINT) ELSE CAST(-1 AS BIGINT) END", column(after), op=Op.CALL)
     return Projection(made, (*kept(names(node)), Item(WEIGHT, weight)))
 
 
@@ -56,7 +56,8 @@ class _TwoPasses(Exception):
     """Signal that the states before and after cannot be computed in one pass."""
 
 
-_BOTH = Scalar("EXPLODE(ARRAY(TRUE, FALSE))")
+_TRUE = compose("TRUE", op=Op.BOOLEAN)
+_BOTH = compose("EXPLODE(ARRAY(TRUE, FALSE))")
 
 
 class _Comparing:
@@ -122,7 +123,7 @@ class _Comparing:
         columns = names(node)
         every = (*columns, after, WEIGHT)
         before = Projection(Explode(with_weight(self._at(node, At.OLD), 1), _BOTH, False, (after,)), kept(every))
-        change = Projection(self._at(node, At.CHANGE), (*kept(columns), Item(after, Scalar("TRUE")), *kept((WEIGHT,))))
+        change = Projection(self._at(node, At.CHANGE), (*kept(columns), Item(after, _TRUE), *kept((WEIGHT,))))
         return to_rows(Union((before, change), every), (*columns, after)), after
 
     def _at(self, node: Node, when: At) -> Node:
@@ -167,5 +168,5 @@ class _Comparing:
         made = replace(node, left=left, right=right, condition=and_((*own, eq(column(after), column(other)))))
         if node.kind is not Kind.FULL:
             return made, after
-        either = Item(next(self._after), parse(f"COALESCE({column(after).sql}, {column(other).sql})"))
+        either = Item(next(self._after), compose("COALESCE({}, {})", column(after), column(other), op=Op.COALESCE))
         return Projection(made, (*kept(names(node)), either)), either.name

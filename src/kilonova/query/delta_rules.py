@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from kilonova.query.before_after import diff_by_key
-from kilonova.query.expression import Scalar, column, eq, parse
+from kilonova.query.expression import Op, Scalar, column, compose, eq
 from kilonova.query.join_ordering import flatten_joins, join_in_order
 from kilonova.query.key_restriction import KeySet, restrict_to_keys
 from kilonova.query.properties import Known, equi_pairs, non_null, single, unique
@@ -239,13 +239,14 @@ class _DeltaRules:
         if node.kind is Kind.LEFT:
             name = self._name()
             padded = column(name)
-            rows = Explode(rows, Scalar("EXPLODE(ARRAY(FALSE, TRUE))"), False, (name,))
-            weight = parse(f"CASE WHEN {padded.sql} THEN -{weight.sql} ELSE {weight.sql} END")
+            rows = Explode(rows, compose("EXPLODE(ARRAY(FALSE, TRUE))"), False, (name,))
+            weight = compose("CASE WHEN {} THEN -{} ELSE {} END", padded, weight, weight, op=Op.CALL)
             columns = tuple(
-                Item(n, parse(f"CASE WHEN NOT {padded.sql} THEN {column(n).sql} END")) for n in names(node.right)
+                Item(n, compose("CASE WHEN NOT {} THEN {} END", padded, column(n), op=Op.CALL))
+                for n in names(node.right)
             )
         elif node.kind is Kind.ANTI:
-            weight = parse(f"-{weight.sql}")
+            weight = compose("-{}", weight, op=Op.NEG)
         rows = Projection(rows, (*met, *columns, Item(WEIGHT, weight)))
         on = tuple(eq(one, column(item.name)) for (one, _), item in zip(pairs, met, strict=True))
         others, conditions = flatten_joins(self._old(node.left))

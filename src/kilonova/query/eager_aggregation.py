@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from kilonova.query.expression import Scalar, and_, column, eq, parse
+from kilonova.query.expression import Scalar, and_, column, eq
+from kilonova.query.expression_syntax import node_of, parse, scalar_of
 from kilonova.query.properties import Known, equi_pairs, unique
 from kilonova.query.tree import Aggregate, Filter, Item, Join, Kind, Node, Projection, inputs, names
 
@@ -29,13 +30,13 @@ def _distinct_first(node: Aggregate) -> Aggregate:
     inner = f"{node.calls[0].name}__each"
     below = Aggregate(node.input, (*node.keys, Item(inner, argument)), ())
     keys_ = tuple(Item(key.name, column(key.name)) for key in node.keys)
-    return Aggregate(below, keys_, tuple(Item(c.name, Scalar(f"COUNT({column(inner).sql})")) for c in node.calls))
+    return Aggregate(below, keys_, tuple(Item(c.name, parse(f"COUNT({column(inner).sql})")) for c in node.calls))
 
 
 def _distinct_argument(value: Scalar) -> Scalar | None:
-    node = value.node
+    node = node_of(value)
     if isinstance(node, exp.Count) and isinstance(node.this, exp.Distinct) and len(node.this.expressions) == 1:
-        return Scalar.of(node.this.expressions[0])
+        return scalar_of(node.this.expressions[0])
     return None
 
 
@@ -107,7 +108,7 @@ def _not_null(value: Scalar) -> Scalar:
 
 def _padded(call: Item) -> Item | None:
     """Return an aggregate over early groups, valid also for a left row without match; None if that is impossible."""
-    node = call.value.node
+    node = node_of(call.value)
     if not call.value.columns or not all(isinstance(each, _STRICT) for each in node.this.walk()):
         return None
     if isinstance(node, exp.Count) and not node.expressions:

@@ -1,83 +1,137 @@
 """Scalar expressions over named columns, as values.
 
-They are written in Spark SQL with every column quoted; two expressions are equal if their text is.
+An expression is an operator between fixed texts and operands, and is written in Spark SQL with every column quoted.
+So it can be written, taken apart and changed without a parser; `kilonova.query.expression_syntax` reads it from SQL.
+Two expressions are equal if their text is.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeVar, cast
+from dataclasses import dataclass, field
+from itertools import zip_longest
 
-import sqlglot
-from sqlglot import exp
+from kilonova.model.schema import quoted
 
-Syntax = TypeVar("Syntax", bound=exp.Expr)
 
-UNSTEADY = frozenset(
-    """
-    rand randn random uniform randstr uuid shuffle monotonically_increasing_id spark_partition_id
-    input_file_name input_file_block_start input_file_block_length reflect java_method try_reflect
-    current_timestamp current_date current_time now localtimestamp unix_timestamp curdate current_timezone
-    user current_user session_user current_catalog current_database current_schema version
-    """.split()  # noqa: SIM905
+class Op(enum.Enum):
+    """Operator of an expression, as far as its properties depend on it."""
+
+    COLUMN = "column"
+    NUMBER = "number"
+    STRING = "string"
+    BOOLEAN = "boolean"
+    NULL = "null"
+    STAR = "star"
+    TYPE = "type"
+    PAREN = "paren"
+    NEG = "neg"
+    AND = "and"
+    OR = "or"
+    NOT = "not"
+    EQ = "eq"
+    NULL_SAFE_EQ = "null_safe_eq"
+    COMPARISON = "comparison"
+    RANGE = "range"
+    IS = "is"
+    PREDICATE = "predicate"
+    ADD = "add"
+    SUB = "sub"
+    MUL = "mul"
+    DIV = "div"
+    ABS = "abs"
+    CAST = "cast"
+    COUNT = "count"
+    SUM = "sum"
+    AVG = "avg"
+    MIN_MAX = "min_max"
+    COALESCE = "coalesce"
+    CASE = "case"
+    DATE_PART = "date_part"
+    TEXT = "text"
+    CALL = "call"
+    OTHER = "other"
+    UNSTEADY = "unsteady"
+
+
+_DELIMITED = frozenset(
+    {Op.COLUMN, Op.NUMBER, Op.STRING, Op.PAREN, Op.ABS, Op.CAST, Op.COUNT, Op.SUM, Op.AVG, Op.MIN_MAX, Op.COALESCE}
+    | {Op.CASE, Op.DATE_PART, Op.TEXT, Op.CALL}
 )
-"""Nondeterministic functions, and those whose result depends on the session."""
+"""Operators whose expressions need no parentheses as operands."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Scalar:
-    """Scalar expression.
+    """Scalar expression; create it with `compose`, or one of the functions below.
 
     Attributes:
-        sql: its text; create it with `Scalar.of` or `column`, which normalize it.
+        sql: its text.
+        op: its operator: COMPARISON and RANGE (`BETWEEN`, `IN`) are null if their first operand is, UNSTEADY is not
+            deterministic, OTHER is none that matters.
+        texts: the texts before, between and after the operands.
+        operands: the operands, in the order of the text.
     """
 
     sql: str
-
-    @staticmethod
-    def of(node: exp.Expr) -> Scalar:
-        """Return the expression that a syntax tree represents."""
-        return Scalar(node.sql("spark"))
-
-    @property
-    def node(self) -> exp.Expr:
-        """Copy of its syntax tree, which the caller may modify."""
-        return _parsed(self.sql).copy()
+    op: Op = field(compare=False, repr=False)
+    texts: tuple[str, ...] = field(compare=False, repr=False)
+    operands: tuple[Scalar, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def columns(self) -> frozenset[str]:
         """Columns that it refers to."""
-        return _columns(self.sql)
+        return _columns(self)
 
     @property
     def name(self) -> str | None:
         """Name of the column if the expression is a plain column reference; otherwise None."""
-        found = _parsed(self.sql)
-        return found.name if isinstance(found, exp.Column) else None
+        return self.sql[1:-1].replace("``", "`") if self.op is Op.COLUMN else None
 
     @property
     def steady(self) -> bool:
         """Return whether the expression is deterministic: the same result for the same columns each time."""
-        return _steady(self.sql)
+        return self.op is not Op.UNSTEADY and all(operand.steady for operand in self.operands)
+
+    @property
+    def bare(self) -> Scalar:
+        """The expression without parentheses around it."""
+        return self.operands[0].bare if self.op is Op.PAREN else self
 
     def with_columns(self, instead: Mapping[str, Scalar]) -> Scalar:
         """Return the expression with some columns replaced by other expressions."""
         if not self.columns & instead.keys():
             return self
-
-        def replaced(node: exp.Expr) -> exp.Expr:
-            if isinstance(node, exp.Column) and node.name in instead:
-                value = instead[node.name].node
-                return value if isinstance(value, exp.Column | exp.Literal | exp.Func) else exp.paren(value, copy=False)
-            return node
-
-        return Scalar.of(self.node.transform(replaced))
+        operands = tuple(
+            delimited(instead[operand.name])
+            if operand.name is not None and operand.name in instead
+            else operand.with_columns(instead)
+            for operand in self.operands
+        )
+        return instead[self.name] if self.name is not None else interleave(self.op, self.texts, operands)
 
     def conjuncts(self) -> tuple[Scalar, ...]:
         """Return the conditions of which it is the conjunction."""
-        return _conjuncts(self.sql)
+        return tuple(part.bare for part in _flat(self.bare)) if self.bare.op is Op.AND else (self,)
+
+
+def interleave(op: Op, texts: tuple[str, ...], operands: tuple[Scalar, ...] = ()) -> Scalar:
+    """Return an expression from its operator, its operands, and the texts before, between and after them."""
+    parts = (operand.sql for operand in operands)
+    return Scalar(
+        "".join(part for pair in zip_longest(texts, parts, fillvalue="") for part in pair), op, texts, operands
+    )
+
+
+def compose(text: str, *operands: Scalar, op: Op = Op.OTHER) -> Scalar:
+    """Return an expression from its text, with `{}` for each operand.
+
+    >>> compose("{} > 0", column("a b")).sql
+    '`a b` > 0'
+    """
+    return interleave(op, tuple(text.split("{}")), operands)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -87,72 +141,48 @@ def column(name: str) -> Scalar:
     >>> column("a b").sql
     '`a b`'
     """
-    return Scalar.of(exp.column(exp.to_identifier(name, quoted=True)))
+    return compose(quoted(name), op=Op.COLUMN) if "{}" not in name else interleave(Op.COLUMN, (quoted(name),))
 
 
-def parse(text: str) -> Scalar:
-    """Return an expression from Spark SQL whose columns are quoted."""
-    return Scalar.of(_parsed(text))
-
-
-def as_called(syntax: Syntax) -> Syntax:
-    """Return a syntax tree in which functions stay calls that the parser, unlike Spark, writes without parentheses."""
-
-    def called(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Localtimestamp | exp.CurrentCatalog):
-            return exp.Anonymous(this=node.sql_name())
-        return node
-
-    return cast(Syntax, syntax.transform(called, copy=False))
+def delimited(expression: Scalar) -> Scalar:
+    """Return an expression in parentheses, where it needs them as an operand."""
+    return expression if expression.op in _DELIMITED else compose("({})", expression, op=Op.PAREN)
 
 
 def and_(conditions: tuple[Scalar, ...]) -> Scalar | None:
     """Return the conjunction of conditions; None for none."""
-    if not conditions:
-        return None
-    return Scalar.of(exp.and_(*(condition.node for condition in conditions), copy=False))
+    return _joined(Op.AND, conditions) if conditions else None
 
 
 def or_(conditions: tuple[Scalar, ...]) -> Scalar:
     """Return the disjunction of conditions; there must be at least one."""
-    return Scalar.of(exp.or_(*(condition.node for condition in conditions), copy=False))
+    return _joined(Op.OR, conditions)
 
 
 def null_safe_eq(one: Scalar, other: Scalar) -> Scalar:
-    """Return the null-safe equality `one <=> other`: nulls are equal to each other."""
-    return Scalar.of(exp.NullSafeEQ(this=_wrapped(one), expression=_wrapped(other)))
+    """Return the null-safe equality of two expressions: nulls are equal to each other."""
+    return compose("{} IS NOT DISTINCT FROM {}", delimited(one), delimited(other), op=Op.NULL_SAFE_EQ)
 
 
 def eq(one: Scalar, other: Scalar) -> Scalar:
     """Return the SQL equality `one = other`, which is null if either side is."""
-    return Scalar.of(exp.EQ(this=_wrapped(one), expression=_wrapped(other)))
+    return compose("{} = {}", delimited(one), delimited(other), op=Op.EQ)
 
 
-def _wrapped(expression: Scalar) -> exp.Expr:
-    node = expression.node
-    return node if isinstance(node, exp.Column | exp.Literal | exp.Func) else exp.paren(node, copy=False)
+def _joined(op: Op, conditions: tuple[Scalar, ...]) -> Scalar:
+    if len(conditions) == 1:
+        return conditions[0]
+    parts = tuple(delimited(part) if part.op in (Op.AND, Op.OR) else part for part in conditions)
+    return compose(f" {op.name} ".join(["{}"] * len(parts)), *parts, op=op)
 
 
-@functools.lru_cache(maxsize=4096)
-def _parsed(sql: str) -> exp.Expr:
-    return as_called(sqlglot.parse_one(sql, dialect="spark"))
-
-
-@functools.lru_cache(maxsize=4096)
-def _columns(sql: str) -> frozenset[str]:
-    return frozenset(column.name for column in _parsed(sql).find_all(exp.Column))
-
-
-@functools.lru_cache(maxsize=4096)
-def _conjuncts(sql: str) -> tuple[Scalar, ...]:
-    found = _parsed(sql).unnest()
-    return tuple(Scalar.of(part.unnest()) for part in found.flatten()) if isinstance(found, exp.And) else (Scalar(sql),)
+def _flat(expression: Scalar) -> tuple[Scalar, ...]:
+    if expression.op is not Op.AND:
+        return (expression,)
+    return tuple(part for operand in expression.operands for part in _flat(operand))
 
 
 @functools.lru_cache(maxsize=4096)
-def _steady(sql: str) -> bool:
-    return not any(
-        name.lower() in UNSTEADY
-        for call in _parsed(sql).find_all(exp.Func)
-        for name in ([call.name] if isinstance(call, exp.Anonymous) else call.sql_names())
-    )
+def _columns(expression: Scalar) -> frozenset[str]:
+    own = frozenset() if expression.name is None else frozenset({expression.name})
+    return own.union(*(operand.columns for operand in expression.operands))

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlglot import exp
-
 from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.model.logic import RunScale
 from kilonova.query.decimals import digits
 from kilonova.query.delta_rules import delta_of_tree, touched
-from kilonova.query.expression import Scalar, and_, column, null_safe_eq, or_, parse
+from kilonova.query.expression import Op, Scalar, and_, column, compose, null_safe_eq, or_
 from kilonova.query.key_restriction import restrict_to_keys
 from kilonova.query.materialization import ROWS, MaterializedRelation, grouping, shown
 from kilonova.query.properties import Known, single, types
@@ -100,9 +98,9 @@ def _summed(item: MaterializedRelation, known: Known, found: MaintenanceContext)
         keys, wanted = touched(group.input, tuple(key.value for key in group.keys), found.moved, known)
         own = tuple((column(name), key) for name, (_, key) in zip(keys_, wanted, strict=True))
         there = restrict_to_keys(scanned, own, keys)
-    weight = column(WEIGHT).sql
-    signed = {n: Scalar(f"CASE WHEN {weight} > 0 THEN {column(n).sql} ELSE -{column(n).sql} END") for n in sums}
-    nothing, one, none = Scalar("NULL"), Scalar("1L"), Scalar("0L")
+    weight = column(WEIGHT)
+    signed = {n: compose("CASE WHEN {} > 0 THEN {} ELSE -{} END", weight, column(n), column(n)) for n in sums}
+    nothing, one, none = compose("NULL", op=Op.NULL), compose("1L", op=Op.CALL), compose("0L", op=Op.CALL)
     adding = Projection(
         coming,
         (
@@ -130,14 +128,17 @@ def _summed(item: MaterializedRelation, known: Known, found: MaintenanceContext)
         *(Item(name, _total(name, kinds[source])) for name, source in typed),
         *(Item(name, _total(name, None)) for name in ("_was", "_touched")),
     )
-    differs = or_(tuple(Scalar(f"NOT ({column(a).sql} <=> {column(b).sql})") for a, b in zip(old, new, strict=True)))
-    met_groups = Filter(Aggregate(both_, kept(keys_), totals), Scalar(f"`_touched` > 0 AND ({differs.sql})"))
+    pairs = zip(map(column, old), map(column, new), strict=True)
+    differs = or_(tuple(compose("NOT ({})", null_safe_eq(a, b), op=Op.NOT) for a, b in pairs))
+    condition = and_((compose("{} > 0", column("_touched")), differs))
+    assert condition is not None
+    met_groups = Filter(Aggregate(both_, kept(keys_), totals), condition)
     rows = next(name for name in sums if ROWS in shown(name, above))
-    is_there = f"{column(f'{rows}__new').sql} > 0" if keys_ else "TRUE"
-    each = Explode(met_groups, Scalar("EXPLODE(ARRAY(-1L, 1L))"), False, (WEIGHT,))
-    pair = Filter(each, Scalar(f"CASE WHEN {weight} < 0 THEN `_was` > 0 ELSE {is_there} END"))
+    is_there = compose("{} > 0", column(f"{rows}__new")) if keys_ else compose("TRUE", op=Op.BOOLEAN)
+    each = Explode(met_groups, compose("EXPLODE(ARRAY(-1L, 1L))"), False, (WEIGHT,))
+    pair = Filter(each, compose("CASE WHEN {} < 0 THEN {} > 0 ELSE {} END", weight, column("_was"), is_there))
     chosen = tuple(
-        Item(n, Scalar(f"CASE WHEN {weight} < 0 THEN {column(before).sql} ELSE {column(after).sql} END"))
+        Item(n, compose("CASE WHEN {} < 0 THEN {} ELSE {} END", weight, column(before), column(after), op=Op.CALL))
         for n, before, after in zip(sums, old, new, strict=True)
     )
     made: Node = Projection(pair, (*kept(keys_), *chosen, *kept((WEIGHT,))))
@@ -148,30 +149,33 @@ def _summed(item: MaterializedRelation, known: Known, found: MaintenanceContext)
 
 def _total(name: str, kind: str | None) -> Scalar:
     """Return the sum of amounts, cast to the type of the sum that they change: a sum of sums has a wider one."""
-    total = f"SUM({column(name).sql})"
-    return Scalar(total if kind is None or digits(kind) is None else f"CAST({total} AS {kind.upper()})")
+    total = compose("SUM({})", column(name), op=Op.SUM)
+    return (
+        total if kind is None or digits(kind) is None else compose(f"CAST({{}} AS {kind.upper()})", total, op=Op.CALL)
+    )
 
 
 def _amounts(group: Aggregate, columns: tuple[str, ...], changed: Node) -> Node:
     """Return the amounts that each row of a change adds to sums, each row repeated and signed by its weight."""
-    weight = column(WEIGHT).sql
-    each = Explode(changed, Scalar(f"EXPLODE(SEQUENCE(1, CAST(ABS({weight}) AS INT)))"), False, ("_each",))
+    often = compose("EXPLODE(SEQUENCE(1, CAST(ABS({}) AS INT)))", column(WEIGHT))
+    each = Explode(changed, often, False, ("_each",))
     amounts = tuple(Item(name, _signed(call.value)) for name, call in zip(columns, group.calls, strict=True))
     return Projection(each, (*group.keys, *amounts))
 
 
 def _signed(call: Scalar) -> Scalar:
     """Return the amount that a row adds to `COUNT(x)` or `COALESCE(SUM(x), zero)`, negative if it is removed."""
-    weight = column(WEIGHT).sql
-    node = call.node
-    if isinstance(node, exp.Count):
-        counted = node.this.sql("spark")
-        if isinstance(node.this, exp.Star) or counted == "1":
-            return parse(f"CASE WHEN {weight} > 0 THEN 1L ELSE -1L END")
-        return parse(f"CASE WHEN ({counted}) IS NULL THEN 0L WHEN {weight} > 0 THEN 1L ELSE -1L END")
-    value = node.this.this.sql("spark")
-    zero = node.expressions[0].sql("spark")
-    return parse(f"COALESCE(CASE WHEN {weight} > 0 THEN {value} ELSE -({value}) END, {zero})")
+    weight = column(WEIGHT)
+    if call.op is Op.COUNT:
+        (counted,) = call.operands
+        if counted.op is Op.STAR or counted.sql == "1":
+            return compose("CASE WHEN {} > 0 THEN 1L ELSE -1L END", weight, op=Op.CALL)
+        text = "CASE WHEN ({}) IS NULL THEN 0L WHEN {} > 0 THEN 1L ELSE -1L END"
+        return compose(text, counted, weight, op=Op.CALL)
+    total, zero = call.operands
+    (value,) = total.operands
+    text = "COALESCE(CASE WHEN {} > 0 THEN {} ELSE -({}) END, {})"
+    return compose(text, weight, value, value, zero, op=Op.COALESCE)
 
 
 def _own_groups(item: MaterializedRelation, moved: frozenset[str], known: Known) -> Node | None:
@@ -228,18 +232,19 @@ def _outside(node: Node, values: tuple[Scalar, ...]) -> tuple[Scalar, ...] | Non
 def _encoded(item: MaterializedRelation, changed: Node, known: Known) -> Node:
     """Return a weighted change in the relation's encoding."""
     columns = names(item.tree)
-    weight = column(WEIGHT).sql
+    weight = column(WEIGHT)
     match item.encoding:
         case Append():
             changed = changed if _only_adds(item.tree, known) else consolidate(changed)
-            rows = Explode(changed, Scalar(f"EXPLODE(SEQUENCE(1, CAST({weight} AS INT)))"), False, ("_each",))
+            rows = Explode(changed, compose("EXPLODE(SEQUENCE(1, CAST({} AS INT)))", weight), False, ("_each",))
             return Projection(rows, kept(columns))
         case Upsert(key):
             effective = consolidate(changed)
-            best = Scalar(f"MAX({weight}) OVER (PARTITION BY {', '.join(column(name).sql for name in key)})")
+            partition = ", ".join(["{}"] * len(key))
+            best = compose(f"MAX({{}}) OVER (PARTITION BY {partition})", weight, *map(column, key))
             ranked = Window(effective, tuple(map(column, key)), (Item("_best", best),))
-            chosen = Filter(ranked, Scalar(f"{weight} > 0 OR `_best` < 0"))
-            gone = Item("_deleted", Scalar(f"{weight} < 0"))
+            chosen = Filter(ranked, or_((compose("{} > 0", weight), compose("{} < 0", column("_best")))))
+            gone = Item("_deleted", compose("{} < 0", weight))
             return Projection(chosen, (*kept(columns), gone))
         case Changes():
             return consolidate(changed)

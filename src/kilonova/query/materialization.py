@@ -22,8 +22,8 @@ from kilonova.model.schema import KEPT
 from kilonova.query.column_pruning import prune_columns
 from kilonova.query.decimals import averaged, digits
 from kilonova.query.eager_aggregation import aggregate_early, met_early
-from kilonova.query.expression import Scalar, column, parse
-from kilonova.query.parsing import parse_query
+from kilonova.query.expression import Scalar, column
+from kilonova.query.expression_syntax import node_of, parse
 from kilonova.query.projection_merging import merge_projections
 from kilonova.query.properties import (
     FLOATING,
@@ -111,38 +111,6 @@ def kept_whole(name: str, tree: Node, known: Known, key: tuple[str, ...] = ()) -
     return _Keeping(name, known).made(name, tree, key)
 
 
-def load_relation(
-    channel: str, text: str, encoding: Encoding, known: Known, facts: RelationFacts
-) -> MaterializedRelation:
-    """Return a stored relation from its query.
-
-    Args:
-        channel: the channel that holds it.
-        text: its query, as `kilonova.query.rendering` wrote it.
-        encoding: the encoding of its deltas.
-        known: the channels that it reads.
-        facts: the known properties of its own channel.
-    """
-    tree = _as_sums(merge_projections(prune_columns(parse_query(text, known))))
-    return MaterializedRelation(channel=channel, tree=tree, encoding=encoding, facts=facts)
-
-
-def _as_sums(tree: Node) -> Node:
-    """Restore each stored sum to one call: parsing takes `SUM(x)` out of `COALESCE(SUM(x), zero)`."""
-    if not isinstance(tree, Projection):
-        return tree
-    if not isinstance(tree.input, Aggregate) or not all(item.name.startswith(KEPT) for item in tree.items):
-        return replace(tree, input=_as_sums(tree.input))
-    group = tree.input
-    keys_ = {item.name: item.value for item in group.keys}
-    calls = {item.name: item.value for item in group.calls}
-    return Aggregate(
-        group.input,
-        tuple(Item(item.name, keys_[item.value.name]) for item in tree.items if item.value.name in keys_),
-        tuple(Item(i.name, i.value.with_columns(calls)) for i in tree.items if i.value.name not in keys_),
-    )
-
-
 class _Keeping:
     """Extraction of the relations to store from a tree, bottom-up."""
 
@@ -223,7 +191,7 @@ class _Keeping:
         if all(
             name.startswith(KEPT) for name in names(node)
         ):  # only the number of rows matters; a channel must have columns
-            node = Projection(node, (Item(f"_there{len(self.found) + 1}", Scalar("TRUE")), *kept(names(node))))
+            node = Projection(node, (Item(f"_there{len(self.found) + 1}", parse("TRUE")), *kept(names(node))))
         text = _text(node) if is_deterministic(node) else str(len(self.found))
         if text not in self._by_text:
             item = self.made(f"{self._name}__{len(self.found) + 1}", node)
@@ -260,7 +228,7 @@ ROWS = f"{KEPT}rows"
 def summed(node: Aggregate, known: Known) -> Projection | None:
     """Return groups computed from sums that are stored with them; None where an aggregate is no exact sum."""
     kinds = types(node.input, known)
-    sums: dict[str, Scalar] = {ROWS: Scalar("COUNT(*)")}
+    sums: dict[str, Scalar] = {ROWS: parse("COUNT(*)")}
     calls: list[Item] = []
     for call in node.calls:
         value = _call_over_sums(call, kinds, sums)
@@ -302,7 +270,7 @@ def _without_visible_keys(tree: Node) -> Node:
 
 def _call_over_sums(call: Item, kinds: Mapping[str, str | None], sums: dict[str, Scalar]) -> str | None:
     """Return an aggregate as an expression over sums, adding missing ones to `sums`; None if it is no exact sum."""
-    node = call.value.node
+    node = node_of(call.value)
     condition = None
     if isinstance(node, exp.Filter):
         condition, node = node.expression.this.sql("spark"), node.this

@@ -16,7 +16,8 @@ from sqlglot.optimizer.qualify import qualify
 
 from kilonova.errors import QueryError, closest_name
 from kilonova.query.column_names import name_columns
-from kilonova.query.expression import Scalar, and_, column, eq, null_safe_eq, parse
+from kilonova.query.expression import Scalar, and_, column, eq, null_safe_eq
+from kilonova.query.expression_syntax import node_of, parse, scalar_of
 from kilonova.query.predicate_pushdown import push_predicates
 from kilonova.query.properties import Known, equi_pairs, non_null, present, single, unique
 from kilonova.query.syntax import (
@@ -367,7 +368,7 @@ class _Reader:
         value = self._called(item.copy(), body.scope, {}, calls)
         below, pairs = self._correlated(node, body)
         keys = tuple(Item(self.name("_key"), one) for one, _ in pairs)
-        named, mark = Item(self.name("_value"), value), Item(self.name("_found"), Scalar("1"))
+        named, mark = Item(self.name("_value"), value), Item(self.name("_found"), parse("1"))
         grouped = Aggregate(below, keys, tuple(calls))
         empty = value.with_columns({call.name: _of_nothing(call.value) for call in calls})
         alike = null_safe_eq if below is not body.node else eq
@@ -375,7 +376,7 @@ class _Reader:
         inner = Projection(grouped, (*kept(tuple(key.name for key in keys)), named, mark))
         if _null_of_null(empty):
             return Join(node, inner, Kind.INNER if refuses else Kind.LEFT, on), _internal(named.name)
-        chosen = exp.Case().when(f"{column(mark.name).sql} IS NULL", empty.node, dialect="spark")
+        chosen = exp.Case().when(f"{column(mark.name).sql} IS NULL", node_of(empty), dialect="spark")
         return Join(node, inner, Kind.LEFT, on), chosen.else_(_internal(named.name))
 
     def _looked_up(
@@ -415,8 +416,8 @@ class _Reader:
         inside = frozenset(names(body.node))
         pairs: list[tuple[Scalar, Scalar]] = []
         for condition in body.free:
-            found = condition.node.unnest()
-            sides = (Scalar.of(found.this), Scalar.of(found.expression)) if isinstance(found, exp.EQ) else None
+            found = node_of(condition).unnest()
+            sides = (scalar_of(found.this), scalar_of(found.expression)) if isinstance(found, exp.EQ) else None
             if sides and sides[0].columns <= inside and not sides[1].columns & inside:
                 pairs.append(sides)
             elif sides and sides[1].columns <= inside and not sides[0].columns & inside:
@@ -508,7 +509,7 @@ class _Reader:
         around = _Scope(None, {place: key_of[own] for place, own in scope.columns.items() if own in key_of})
         for placeholder, subquery in scalars:
             node, found = self._scalar(node, subquery, around, ctes, False)
-            marks[placeholder.name] = Scalar.of(found)
+            marks[placeholder.name] = scalar_of(found)
         for condition in conditions:
             node = Filter(node, condition.with_columns(marks))
         node, expressions = self._windows(node, [value.with_columns(marks) for value in (*values, *extra, *order)])
@@ -530,7 +531,7 @@ class _Reader:
             return Aggregate(node, tuple(keys), tuple(calls))
         number = self.name("_number")
         numbers = ", ".join(map(str, range(len(sets))))
-        node = Explode(node, Scalar(f"EXPLODE(ARRAY({numbers}))"), False, (number,))
+        node = Explode(node, parse(f"EXPLODE(ARRAY({numbers}))"), False, (number,))
         grouped = []
         for key in keys:
             holding = ", ".join(str(place) for place, chosen in enumerate(sets) if key.value.sql in chosen) or "NULL"
@@ -553,7 +554,7 @@ class _Reader:
             bits = ["".join(str(int(key not in chosen)) for key in asked or keys) for chosen in sets]
             kind = "TINYINT" if isinstance(call, exp.Grouping) else "BIGINT"
             told = " ".join(f"WHEN {place} THEN {int(each, 2)}" for place, each in enumerate(bits))
-            case = parse(f"CAST(CASE {column(which).sql} {told} END AS {kind})").node
+            case = node_of(parse(f"CAST(CASE {column(which).sql} {told} END AS {kind})"))
             for each in case.find_all(exp.Column):
                 each.set("marked", True)
             call.replace(case)
@@ -582,13 +583,13 @@ class _Reader:
             scalars.append((placeholder, subquery.copy()))
             subquery.replace(placeholder)
         self._replace(holder, scope, keys, calls)
-        return Scalar.of(holder.this)
+        return scalar_of(holder.this)
 
     def _replace(self, parent: exp.Expr, scope: _Scope, keys: Mapping[str, str], calls: list[Item]) -> None:
         for child in list(parent.iter_expressions()):
             if isinstance(child, exp.Column) and child.args.get("marked"):
                 continue
-            if not isinstance(child, exp.Identifier | exp.DataType | exp.Var):
+            if isinstance(child, exp.Condition):
                 try:
                     text = self._expression(child, scope).sql
                 except (QueryError, UnsupportedSql):
@@ -619,15 +620,15 @@ class _Reader:
         replaced = []
         known: dict[str, str] = {}
         for expression in expressions:
-            syntax = exp.Paren(this=expression.node)
+            syntax = exp.Paren(this=node_of(expression))
             for window in [item for item in syntax.find_all(exp.Window) if not item.find_ancestor(exp.Window)]:
                 text = window.sql("spark")
                 if text not in known:
                     known[text] = self.name("_window")
-                    partition = tuple(Scalar.of(item) for item in window.args.get("partition_by") or ())
-                    by_partition.setdefault(partition, []).append(Item(known[text], Scalar(text)))
+                    partition = tuple(scalar_of(item) for item in window.args.get("partition_by") or ())
+                    by_partition.setdefault(partition, []).append(Item(known[text], parse(text)))
                 window.replace(_internal(known[text]))
-            replaced.append(Scalar.of(syntax.this))
+            replaced.append(scalar_of(syntax.this))
         for partition, items in by_partition.items():
             node = Window(node, partition, tuple(items))
         return node, replaced
@@ -704,7 +705,7 @@ class _Reader:
             return self._counted(syntax, left, right, columns), outputs
         keys = tuple(Item(name, column(own)) for name, own in zip(columns, names(left), strict=True))
         alike = tuple(
-            Scalar(f"{column(name).sql} <=> {column(own).sql}") for name, own in zip(columns, names(right), strict=True)
+            parse(f"{column(name).sql} <=> {column(own).sql}") for name, own in zip(columns, names(right), strict=True)
         )
         kind = Kind.ANTI if isinstance(syntax, exp.Except) else Kind.SEMI
         return Join(Aggregate(left, keys, ()), right, kind, and_(alike)), outputs
@@ -713,17 +714,17 @@ class _Reader:
         """Return `EXCEPT ALL` or `INTERSECT ALL`: each row with the difference or the minimum of its counts."""
         sides = tuple(self.name(side) for side in ("_left", "_right"))
         parts = tuple(
-            Projection(part, (*kept(names(part)), *(Item(side, Scalar(str(int(side == own)))) for side in sides)))
+            Projection(part, (*kept(names(part)), *(Item(side, parse(str(int(side == own)))) for side in sides)))
             for part, own in ((left, sides[0]), (right, sides[1]))
         )
         rows = tuple(self.name(name) for name in columns)
         counts = tuple(self.name(side) for side in sides)
-        sums = tuple(Item(n, Scalar(f"SUM({column(side).sql})")) for n, side in zip(counts, sides, strict=True))
+        sums = tuple(Item(n, parse(f"SUM({column(side).sql})")) for n, side in zip(counts, sides, strict=True))
         keys = tuple(Item(name, column(row)) for name, row in zip(columns, rows, strict=True))
         groups = Aggregate(Union(parts, (*rows, *sides)), keys, sums)
         one, other = (column(name).sql for name in counts)
         often = f"{one} - {other}" if isinstance(syntax, exp.Except) else f"LEAST({one}, {other})"
-        each = Scalar(f"EXPLODE(SEQUENCE(1, CAST({often} AS INT)))")
+        each = parse(f"EXPLODE(SEQUENCE(1, CAST({often} AS INT)))")
         there = Filter(groups, parse(f"{often} > 0"))
         return Projection(Explode(there, each, False, (self.name("_each"),)), kept(columns))
 
@@ -742,7 +743,7 @@ class _Reader:
 
         if syntax.find(exp.Query):
             raise UnsupportedSql("a subquery in this place", "Write it as a join")
-        return Scalar.of(exp.Paren(this=syntax.copy()).transform(resolved).this)
+        return scalar_of(exp.Paren(this=syntax.copy()).transform(resolved).this)
 
 
 def _internal(name: str) -> exp.Column:
@@ -784,15 +785,15 @@ def _unnamed(value: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
 
 def _of_nothing(call: Scalar) -> Scalar:
     """Return the result of an aggregate function over no rows."""
-    match unfiltered(call.node):
+    match unfiltered(node_of(call)):
         case exp.Count() | exp.CountIf() | exp.ApproxDistinct() | exp.RegrCount():
-            return Scalar("0")
+            return parse("0")
         case exp.ArrayAgg() | exp.ArrayUniqueAgg():
-            return Scalar("ARRAY()")
+            return parse("ARRAY()")
         case exp.Anonymous() as other:
             raise UnsupportedSql(f"{other.name} in a correlated scalar subquery", "Write it as a join")
         case _:
-            return Scalar("NULL")
+            return parse("NULL")
 
 
 def _null_of_null(value: Scalar) -> bool:
@@ -800,11 +801,11 @@ def _null_of_null(value: Scalar) -> bool:
     parts = (
         exp.Null | exp.Literal | exp.Mul | exp.Add | exp.Sub | exp.Div | exp.Neg | exp.Paren | exp.Cast | exp.DataType
     )
-    return value.node.find(exp.Null) is not None and all(isinstance(part, parts) for part in value.node.walk())
+    return (node := node_of(value)).find(exp.Null) is not None and all(isinstance(part, parts) for part in node.walk())
 
 
 def _perhaps(condition: Scalar) -> Scalar:
-    return Scalar(f"COALESCE({condition.sql}, TRUE)")
+    return parse(f"COALESCE({condition.sql}, TRUE)")
 
 
 def _ordering(value: Scalar, item: exp.Expr) -> Order:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
-
-from sqlglot import exp
+from functools import reduce
+from typing import assert_never
 
 from kilonova.query.decimals import LONGEST, bounded, digits
-from kilonova.query.expression import Scalar
+from kilonova.query.expression import Op, Scalar
 from kilonova.query.tree import (
     Aggregate,
     Explode,
@@ -91,50 +90,48 @@ def types(node: Node, known: Known) -> dict[str, str | None]:
 def type_of(expression: Scalar, of: Mapping[str, str | None]) -> str | None:
     """Return the type of an expression by Spark's rules, None where unknown.
 
-    >>> type_of(Scalar("`a` * (1 - `b`)"), {"a": "decimal(15,2)", "b": "decimal(15,2)"})
-    'decimal(32,4)'
+    >>> from kilonova.query.expression import column, compose
+    >>> type_of(compose("{} * {}", column("a"), column("b"), op=Op.MUL), {"a": "decimal(15,2)", "b": "int"})
+    'decimal(26,2)'
     """
-    return _type(expression.node, of)
-
-
-def _type(node: exp.Expr, of: Mapping[str, str | None]) -> str | None:
-    match node:
-        case exp.Paren() | exp.Neg() | exp.Abs():
-            return _type(node.this, of)
-        case exp.Column():
-            return of.get(node.name)
-        case exp.Literal():
-            return _literal(node)
-        case exp.Boolean() | exp.Predicate() | exp.Not() | exp.Connector():
+    operands = expression.operands
+    match expression.op:
+        case Op.PAREN | Op.NEG | Op.ABS | Op.MIN_MAX:
+            return type_of(operands[0], of)
+        case Op.COLUMN:
+            return of.get(expression.name or "")
+        case Op.NUMBER:
+            return _number(expression.sql)
+        case Op.BOOLEAN | Op.AND | Op.OR | Op.NOT | Op.EQ | Op.NULL_SAFE_EQ | Op.COMPARISON | Op.RANGE | Op.IS:
             return "boolean"
-        case exp.Cast():
-            return _cast(node.to.sql("spark").lower().replace(", ", ","))
-        case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
-            return _arithmetic(node, _operand(node.left, of), _operand(node.right, of))
-        case exp.Count():
+        case Op.PREDICATE:
+            return "boolean"
+        case Op.CAST:
+            return _cast(operands[-1].sql.lower().replace(", ", ","))
+        case Op.ADD | Op.SUB | Op.MUL | Op.DIV:
+            return _arithmetic(expression.op, *(_operand(operand, of) for operand in operands))
+        case Op.COUNT:
             return "bigint"
-        case exp.Sum():
-            return _summed(_type(node.this, of))
-        case exp.Coalesce():
-            return _common([node.this, *node.expressions], of)
-        case exp.Case():
-            branches = [branch.args["true"] for branch in node.args["ifs"]]
-            default = node.args.get("default")
-            return _common([*branches, *([] if default is None else [default])], of)
-        case exp.Min() | exp.Max():
-            return _type(node.this, of)
-        case exp.Extract() | exp.Year() | exp.Month() | exp.Day():
+        case Op.SUM:
+            return _summed(type_of(operands[0], of))
+        case Op.COALESCE:
+            return _common(operands, of)
+        case Op.CASE:
+            pairs = zip(expression.texts, operands, strict=False)
+            return _common([operand for text, operand in pairs if text.rstrip().endswith(("THEN", "ELSE"))], of)
+        case Op.DATE_PART:
             return "int"
-        case exp.Substring() | exp.Upper() | exp.Lower() | exp.Concat() | exp.Trim():
+        case Op.STRING | Op.TEXT:
             return "string"
-        case _:
+        case Op.NULL | Op.STAR | Op.TYPE | Op.AVG | Op.CALL | Op.OTHER | Op.UNSTEADY:
             return None
+        case _:
+            assert_never(expression.op)
 
 
-def _common(parts: list[exp.Expr], of: Mapping[str, str | None]) -> str | None:
+def _common(parts: Sequence[Scalar], of: Mapping[str, str | None]) -> str | None:
     """Return the common type of alternative expressions; NULL literals fit any type."""
-    rest = [part for part in parts if not isinstance(part.unnest(), exp.Null)]
-    found = dict.fromkeys(_type(part, of) for part in rest)
+    found = dict.fromkeys(type_of(part, of) for part in parts if part.bare.op is not Op.NULL)
     return reduce(_wider, found) if found else None
 
 
@@ -156,27 +153,25 @@ def _cast(kind: str) -> str:
     return {"decimal": "decimal(10,0)"}.get(kind, re.sub(r"^decimal\((\d+)\)$", r"decimal(\1,0)", kind))
 
 
-def _literal(node: exp.Literal) -> str | None:
-    if node.is_string:
-        return "string"
-    if node.name.isdigit():
-        return "int" if int(node.name) < 1 << 31 else "bigint"
-    if match := re.fullmatch(r"(\d*)\.(\d*)", node.name):
+def _number(text: str) -> str | None:
+    if text.isdigit():
+        return "int" if int(text) < 1 << 31 else "bigint"
+    if match := re.fullmatch(r"(\d*)\.(\d*)", text):
         scale = len(match[2])
         return f"decimal({max(len(match[1].lstrip('0')) + scale, scale, 1)},{scale})"
     return "double"
 
 
-def _operand(node: exp.Expr, of: Mapping[str, str | None]) -> str | None:
+def _operand(expression: Scalar, of: Mapping[str, str | None]) -> str | None:
     """Return the type of an operand; an integer literal is as narrow as its digits."""
-    bare = node.unnest()
-    bare = bare.this if isinstance(bare, exp.Neg) else bare
-    if isinstance(bare, exp.Literal) and not bare.is_string and bare.name.isdigit():
-        return f"literal({len(bare.name)})"
-    return _type(node, of)
+    bare = expression.bare
+    bare = bare.operands[0] if bare.op is Op.NEG else bare
+    if bare.op is Op.NUMBER and bare.sql.isdigit():
+        return f"literal({len(bare.sql)})"
+    return type_of(expression, of)
 
 
-def _arithmetic(node: exp.Expr, left: str | None, right: str | None) -> str | None:
+def _arithmetic(op: Op, left: str | None, right: str | None) -> str | None:
     if left is None or right is None:
         return None
     if left in FLOATING or right in FLOATING:
@@ -185,7 +180,7 @@ def _arithmetic(node: exp.Expr, left: str | None, right: str | None) -> str | No
         widths = [_WHOLE.get("int" if kind.startswith("literal") else kind) for kind in (left, right)]
         if None in widths:
             return None
-        if isinstance(node, exp.Div):
+        if op is Op.DIV:
             return "double"
         kinds = ["int" if kind.startswith("literal") else kind for kind in (left, right)]
         return max(kinds, key=lambda kind: _WHOLE[kind])
@@ -193,10 +188,10 @@ def _arithmetic(node: exp.Expr, left: str | None, right: str | None) -> str | No
     if sides[0] is None or sides[1] is None:
         return None
     (p1, s1), (p2, s2) = sides[0], sides[1]
-    match node:
-        case exp.Mul():
+    match op:
+        case Op.MUL:
             return bounded(p1 + p2 + 1, s1 + s2)
-        case exp.Div():
+        case Op.DIV:
             scale = max(6, s1 + p2 + 1)
             return bounded(p1 - s1 + s2 + scale, scale)
         case _:
@@ -249,7 +244,7 @@ def non_null(node: Node, known: Known) -> frozenset[str]:
         case Aggregate():
             below = non_null(node.input, known)
             keys = frozenset(item.name for item in node.keys if _never_null(item.value, below))
-            return keys | frozenset(item.name for item in node.calls if isinstance(item.value.node, exp.Count))
+            return keys | frozenset(item.name for item in node.calls if item.value.op is Op.COUNT)
         case Union():
             each = [
                 frozenset(
@@ -263,43 +258,40 @@ def non_null(node: Node, known: Known) -> frozenset[str]:
 
 
 def _never_null(expression: Scalar, below: frozenset[str]) -> bool:
-    node = expression.node
-    if isinstance(node, exp.Column):
-        return node.name in below
-    if isinstance(node, exp.Literal | exp.Boolean | exp.Is | exp.NullSafeEQ):
-        return True
-    if isinstance(node, exp.Coalesce):
-        return any(_never_null(Scalar.of(part), below) for part in (node.this, *node.expressions))
-    return False
-
-
-_REFUSE_NULLS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.Between, exp.In)
+    match expression.op:
+        case Op.COLUMN:
+            return expression.name in below
+        case Op.NUMBER | Op.STRING | Op.BOOLEAN | Op.IS | Op.NULL_SAFE_EQ:
+            return True
+        case Op.COALESCE:
+            return any(_never_null(part, below) for part in expression.operands)
+        case _:
+            return False
 
 
 def _implied(condition: Scalar) -> frozenset[str]:
     """Return the columns that cannot be null where the condition is true."""
-    found: set[str] = set()
+    found: set[str | None] = set()
     for part in condition.conjuncts():
-        node = part.node.unnest()
-        if isinstance(node, _REFUSE_NULLS):
-            sides = (node.this,) if isinstance(node, exp.In | exp.Between) else (node.this, node.args.get("expression"))
-            found.update(side.name for side in sides if isinstance(side, exp.Column))
-        elif isinstance(node, exp.Not) and isinstance(node.this.unnest(), exp.Is):
-            inner = node.this.unnest()
-            if isinstance(inner.this, exp.Column) and isinstance(inner.expression, exp.Null):
-                found.add(inner.this.name)
-    return frozenset(found)
+        bare = part.bare
+        if bare.op in (Op.EQ, Op.COMPARISON):
+            found.update(side.name for side in bare.operands)
+        elif bare.op is Op.RANGE:
+            found.add(bare.operands[0].name)
+        elif bare.op is Op.NOT and (inner := bare.operands[0].bare).op is Op.IS:
+            value, what = inner.operands
+            found.add(value.name if what.op is Op.NULL else None)
+    return frozenset(name for name in found if name is not None)
 
 
 def _fixed(condition: Scalar) -> frozenset[str]:
     """Return the columns that a condition requires to equal constants."""
     found = set()
     for part in condition.conjuncts():
-        node = part.node.unnest()
-        if isinstance(node, exp.EQ):
-            one, other = Scalar.of(node.this), Scalar.of(node.expression)
+        if part.bare.op is Op.EQ:
+            one, other = part.bare.operands
             sides = ((one, other), (other, one))
-            found |= {side.name for side, value in sides if side.name and isinstance(value.node, exp.Literal)}
+            found |= {side.name for side, value in sides if side.name and value.op in (Op.NUMBER, Op.STRING)}
     return frozenset(found)
 
 
@@ -318,13 +310,12 @@ def equi_pairs(
     return tuple(pairs)
 
 
-@lru_cache(maxsize=4096)
 def _sides(condition: Scalar) -> tuple[Scalar, Scalar] | None:
     """Return the two sides of an equality if both have columns; otherwise None."""
-    node = condition.node.unnest()
-    if not isinstance(node, exp.EQ):
+    bare = condition.bare
+    if bare.op is not Op.EQ:
         return None
-    one, other = Scalar.of(node.this), Scalar.of(node.expression)
+    one, other = bare.operands
     return (one, other) if one.columns and other.columns else None
 
 

@@ -12,7 +12,7 @@ from sqlglot.errors import ParseError
 
 from kilonova.errors import QueryError, closest_name
 from kilonova.query.column_names import name_columns
-from kilonova.query.expression import as_called
+from kilonova.query.expression_syntax import as_called
 from kilonova.query.properties import Known
 
 AGGREGATES = frozenset(

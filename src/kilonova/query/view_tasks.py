@@ -16,12 +16,12 @@ from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.query.column_pruning import narrow_to
 from kilonova.query.join_ordering import order_joins, without_hints
 from kilonova.query.maintenance import MaintenanceContext, maintenance_delta, refresh_method_of_tree
-from kilonova.query.materialization import MaterializedRelation, load_relation
-from kilonova.query.parsing import parse_query
-from kilonova.query.properties import Known, RelationFacts, single
+from kilonova.query.materialization import MaterializedRelation
+from kilonova.query.properties import Known, RelationFacts
 from kilonova.query.redundant_equalities import drop_redundant_equalities
 from kilonova.query.rendering import render
 from kilonova.query.tree import WEIGHT, At, Node, Scan, names, scans
+from kilonova.query.tree_json import tree_from_json, tree_to_json
 from kilonova.query.weighted_reads import read_with_weights
 
 FULL, INCREMENTAL = "full", "incremental"
@@ -68,7 +68,7 @@ def _with_change(item: MaterializedRelation, text: str, whole: Variant, always: 
         name=INCREMENTAL,
         ports=(*ports, Port(_port(item.channel, At.OLD), item.channel, Mode.ALL)),
         productions=(Production.DELTA,),
-        logic=ViewChange(text=text),
+        logic=ViewChange(text=text, stored=tree_to_json(item.tree)),
         fingerprint=text,
     )
     return (incremental, whole) if always else (whole, incremental)
@@ -79,15 +79,22 @@ class ViewChange:
     """Logic of a variant that updates a relation of a view by the change of its query.
 
     Attributes:
-        text: the query, over channels.
+        text: the query as SQL over channels, for display.
+        stored: its tree as JSON; see `kilonova.query.tree_json`.
     """
 
     text: str
+    stored: str
     language: ClassVar[str] = "sql"
     unseen: ClassVar[tuple[str, ...]] = ()
     methods: ClassVar[tuple[RefreshMethod, ...]] = (RefreshMethod.INCREMENTAL, RefreshMethod.AFFECTED_GROUPS)
     derived: ClassVar[bool] = True
     shareable: ClassVar[bool] = False
+
+    @property
+    def tree(self) -> Node:
+        """Tree of the query."""
+        return tree_from_json(self.stored)
 
     def compile(self, run: Compilation) -> Compiled | None:
         """Return the query that updates the relation in a run, with the inputs that it reads."""
@@ -115,7 +122,7 @@ class ViewChange:
             strong=run.strong,
             again=run.method is RefreshMethod.AFFECTED_GROUPS,
         )
-        delta = delta_of(self.text, channels[name], complete, known_of(channels, single), context)
+        delta = delta_of(self.tree, channels[name], complete, known_of(channels, single), context)
         return None if delta is None else Compiled(Sql(text=delta.sql), delta.reads)
 
 
@@ -163,12 +170,12 @@ class DeltaQuery:
 
 
 def delta_of(
-    text: str, channel: Channel, complete: Schema, known: Known, found: MaintenanceContext
+    tree: Node, channel: Channel, complete: Schema, known: Known, found: MaintenanceContext
 ) -> DeltaQuery | None:
     """Return the query that updates a stored relation.
 
     Args:
-        text: the relation's query.
+        tree: the relation's query.
         channel: the channel that holds it.
         complete: its columns, including those stored in addition.
         known: the channels that it reads.
@@ -177,12 +184,11 @@ def delta_of(
     Returns:
         The query; None if nothing changes.
     """
-    item = load_relation(channel.name, text, channel.encoding, known, facts(channel))
-    item = replace(item, tree=narrow_to(order_joins(item.tree, found.moved, found.sizes, known)))
-    tree = maintenance_delta(item, known, found)
-    if tree is None:
+    ordered = narrow_to(order_joins(tree, found.moved, found.sizes, known))
+    change = maintenance_delta(relation_of(ordered, channel), known, found)
+    if change is None:
         return None
-    tree = drop_redundant_equalities(read_with_weights(tree, found.layered), known)
+    tree = drop_redundant_equalities(read_with_weights(change, found.layered), known)
     sql = _with_ports(
         without_hints(tree) if found.scale is RunScale.SHUFFLE else tree,
         _name,
@@ -193,14 +199,9 @@ def delta_of(
     return DeltaQuery(_cast(sql, wanted), reads)
 
 
-def has_one_row(text: str, known: Known) -> bool:
-    """Return whether a query is known to give at most one row; for the parameters see `delta_of`."""
-    return single(parse_query(text, known), known)
-
-
-def refresh_method_of(text: str, channel: Channel, known: Known) -> str:
-    """Return a text that says how a stored relation is updated; for the parameters see `delta_of`."""
-    return refresh_method_of_tree(load_relation(channel.name, text, channel.encoding, known, facts(channel)))
+def relation_of(tree: Node, channel: Channel) -> MaterializedRelation:
+    """Return a stored relation from its query and the channel that holds it."""
+    return MaterializedRelation(channel=channel.name, tree=tree, encoding=channel.encoding, facts=facts(channel))
 
 
 def _cast(sql: str, wanted: Schema) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kilonova.query.expression import Scalar, column, parse
+from kilonova.query.expression import Op, column, compose
 from kilonova.query.tree import (
     WEIGHT,
     At,
@@ -81,7 +81,7 @@ class _Weighing:
         if WEIGHT not in names(below) or WEIGHT in names(node.input):
             return replace(node, input=below)
         own = next((item.value for item in node.items if item.name == WEIGHT), None)
-        weight = column(WEIGHT) if own is None else parse(f"{column(WEIGHT).sql} * ({own.sql})")
+        weight = column(WEIGHT) if own is None else compose("{} * ({})", column(WEIGHT), own, op=Op.MUL)
         return Projection(below, (*(item for item in node.items if item.name != WEIGHT), Item(WEIGHT, weight)))
 
     def _exploded(self, node: Explode) -> Node:
@@ -102,7 +102,7 @@ class _Weighing:
         self._count += 1
         other = f"_w{self._count}"
         renamed = Projection(right, tuple(Item(other if n == WEIGHT else n, column(n)) for n in names(right)))
-        product = Item(WEIGHT, Scalar(f"{column(WEIGHT).sql} * {column(other).sql}"))
+        product = Item(WEIGHT, compose("{} * {}", column(WEIGHT), column(other), op=Op.MUL))
         columns = tuple(name for name in (*names(left), *names(right)) if name != WEIGHT)
         return Projection(replace(node, left=left, right=renamed), (*kept(columns), product))
 
@@ -130,7 +130,7 @@ def _restricted(node: Node) -> bool:
 def _counted(node: Node) -> Node:
     if WEIGHT in names(node):
         return node
-    return Projection(node, (*kept(names(node)), Item(WEIGHT, Scalar("CAST(1 AS BIGINT)"))))
+    return Projection(node, (*kept(names(node)), Item(WEIGHT, compose("CAST(1 AS BIGINT)", op=Op.CALL))))
 
 
 def _last(node: Node) -> Node:

@@ -16,11 +16,9 @@ from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.check import describe_check
 from kilonova.model.encoding import describe_encoding
 from kilonova.model.schedule import describe_schedule
-from kilonova.query.maintenance import MaintenanceContext
-from kilonova.query.properties import Known
+from kilonova.query.maintenance import MaintenanceContext, refresh_method_of_tree
 from kilonova.query.rendering import render_pretty
-from kilonova.query.syntax import UnsupportedSql
-from kilonova.query.view_tasks import ViewChange, change_of, delta_of, has_at_most_one_row, known_of, refresh_method_of
+from kilonova.query.view_tasks import change_of, delta_of, has_at_most_one_row, known_of, relation_of
 from kilonova.schedule.costs import fit
 from kilonova.schedule.planning import TaskState, choose, due_reason, input_size
 from kilonova.schedule.query_shape import shape_of
@@ -130,7 +128,7 @@ def _kept(
     if logic is not None and complete is not None:
         sizes = {each: states[each].size for each in task.reads}
         context = MaintenanceContext(moved=frozenset(task.reads), sizes=sizes)
-        delta = delta_of(logic.text, channel, complete, facts, context)
+        delta = delta_of(logic.tree, channel, complete, facts, context)
         change = render_pretty(delta.sql.replace("{", "").replace("}", "")) if delta is not None else None
     due, chosen = due_reason(state, states), choose(state, states)
     choice = logic is not None and not task.variants[0].logic.derived
@@ -138,7 +136,9 @@ def _kept(
         channel=task.name,
         encoding=describe_encoding(channel.encoding),
         reads=task.reads,
-        method="fully recomputed in each run" if logic is None else _method(logic, channel, facts),
+        method="fully recomputed in each run"
+        if logic is None
+        else refresh_method_of_tree(relation_of(logic.tree, channel)),
         query=render_pretty(task.variants[0].fingerprint),
         change=change,
         runs=made,
@@ -154,11 +154,3 @@ def _crossover(state: TaskState, states: Mapping[str, ChannelState]) -> float | 
     """Return the share of new data, in as many relations as have some now (at least one), to recompute it instead."""
     size = input_size(state, states)
     return fit(state.samples, shape_of(state.task)).crossover(replace(size, moved=max(1, size.moved)))
-
-
-def _method(logic: ViewChange, channel: Channel, facts: Known) -> str:
-    """Return the refresh method of a relation, as text, as far as it is known before its inputs have run."""
-    try:
-        return refresh_method_of(logic.text, channel, facts)
-    except UnsupportedSql as error:
-        return f"not known yet: it reads {error}"

@@ -360,6 +360,7 @@ def upgrade() -> None:
         sa.Column("production", sa.String(), nullable=False),
         sa.Column("language", sa.String(), nullable=False),
         sa.Column("source", sa.Text(), nullable=False),
+        sa.Column("tree", sa.Text(), nullable=True),
         sa.Column("pickled", sa.LargeBinary(), nullable=True),
         sa.Column("fingerprint", sa.String(), nullable=False),
         sa.ForeignKeyConstraint(
