@@ -10,6 +10,7 @@ import pytest
 import kilonova as kn
 from kilonova.model.schema import Schema
 from kilonova.query.maintenance import MaintenanceContext
+from kilonova.query.properties import single
 from kilonova.query.view_tasks import change_of, delta_of, known_of
 
 
@@ -33,8 +34,8 @@ def change_of_subqueries(count: int, source: str = "") -> str:
             channels[name] = replace(channel, schema=Schema.of((found[1], "bigint")))
     columns = [*([("id", "int")] if source else []), *((f"s{n}", "bigint") for n in range(count))]
     channels["v"] = replace(channels["v"], schema=Schema.of(*columns))
-    single = [name for name in channels if name.startswith("v__")]
-    known = known_of(channels, single)
+    few = [name for name in channels if name.startswith("v__")]
+    known = known_of(channels, few)
     assert single(logic.tree, known) == (not source)
     found_as = MaintenanceContext(moved=frozenset(task.reads), sizes=dict.fromkeys(task.reads, 1) | {"big": 10**9})
     delta = delta_of(logic.tree, channels["v"], Schema.of(*columns), known, found_as)

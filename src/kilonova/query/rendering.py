@@ -46,12 +46,7 @@ def render(node: Node, tables: Tables, *, alone: bool = False) -> str:
 
     match node:
         case Scan():
-            weight = [column(WEIGHT).sql] if node.weighs else []
-            listed = [
-                column(source).sql if source == name else f"{column(source).sql} AS {column(name).sql}"
-                for source, name in node.columns
-            ]
-            return f"SELECT {one}{', '.join([*listed, *weight]) or '1'} FROM {tables(node)}"
+            return f"SELECT {one}{_scanned(node)} FROM {tables(node)}"
         case Unit():
             return "SELECT 1"
         case Projection():
@@ -59,27 +54,13 @@ def render(node: Node, tables: Tables, *, alone: bool = False) -> str:
         case Filter():
             return f"SELECT * FROM {nested(node.input)} WHERE {node.condition.sql}"
         case Join():
-            kind = f"{node.kind.value} JOIN" if node.condition is not None else "CROSS JOIN"
-            if node.condition is None and node.kind.value != "INNER":
-                kind = f"{node.kind.value} JOIN"
-            on = f" ON {node.condition.sql}" if node.condition is not None else ""
-            on = on or ("" if kind == "CROSS JOIN" else " ON TRUE")
-            few = Side.RIGHT if alone else node.few
-            # Spark moves a semi-join below the operator that coalesces its left side to one partition.
-            stays = alone and node.kind not in (Kind.SEMI, Kind.ANTI)
-            hint = f"/*+ {'SHUFFLE_HASH' if stays else 'BROADCAST'}(_few) */ " if few is not None else ""
-            left = nested(node.left) + (" AS _few" if few is Side.LEFT else "")
-            right = nested(node.right) + (" AS _few" if few is Side.RIGHT else "")
-            return f"SELECT {hint}* FROM {left} {kind} {right}{on}"
+            return _join(node, nested(node.left), nested(node.right), alone)
         case Aggregate():
             grouped = f" GROUP BY {', '.join(item.value.sql for item in node.keys)}" if node.keys else ""
             return f"SELECT {_listed((*node.keys, *node.calls))} FROM {nested(node.input)}{grouped}"
         case Union():
-            parts = []
-            for below in node.inputs:
-                own = names(below)
-                items = tuple(Item(name, column(source)) for name, source in zip(node.columns, own, strict=True))
-                parts.append(f"SELECT {_listed(items)} FROM {nested(below)}")
+            columns = [_renamed(names(below), node.columns) for below in node.inputs]
+            parts = (f"SELECT {each} FROM {nested(below)}" for each, below in zip(columns, node.inputs, strict=True))
             whole = " UNION ALL ".join(parts)
             return f"SELECT {one}* FROM ({whole})" if alone else whole
         case Window():
@@ -95,6 +76,33 @@ def render(node: Node, tables: Tables, *, alone: bool = False) -> str:
             return f"SELECT * FROM {nested(node.input)}{order}{limit}{offset}"
         case _:
             assert_never(node)
+
+
+def _join(node: Join, left: str, right: str, alone: bool) -> str:
+    if node.condition is not None:
+        join, on = f"{node.kind.value} JOIN", f" ON {node.condition.sql}"
+    elif node.kind is Kind.INNER:
+        join, on = "CROSS JOIN", ""
+    else:
+        join, on = f"{node.kind.value} JOIN", " ON TRUE"
+    few = Side.RIGHT if alone else node.few
+    # Spark moves a semi-join below the operator that coalesces its left side to one partition.
+    stays = alone and node.kind not in (Kind.SEMI, Kind.ANTI)
+    hint = f"/*+ {'SHUFFLE_HASH' if stays else 'BROADCAST'}(_few) */ " if few is not None else ""
+    left += " AS _few" if few is Side.LEFT else ""
+    right += " AS _few" if few is Side.RIGHT else ""
+    return f"SELECT {hint}* FROM {left} {join} {right}{on}"
+
+
+def _scanned(scan: Scan) -> str:
+    sources, columns = (tuple(each) for each in zip(*scan.columns, strict=True)) if scan.columns else ((), ())
+    weight = (WEIGHT,) if scan.weighs else ()
+    return _renamed((*sources, *weight), (*columns, *weight))
+
+
+def _renamed(sources: tuple[str, ...], columns: tuple[str, ...]) -> str:
+    pairs = zip(columns, sources, strict=True)
+    return _listed(tuple(Item(name, column(source)) for name, source in pairs))
 
 
 def render_pretty(sql: str) -> str:

@@ -150,6 +150,9 @@ def _kept(
     )
 
 
+_FULL = "fully recomputed in each run"
+
+
 def _crossover(state: TaskState, states: Mapping[str, ChannelState]) -> float | None:
     """Return the share of new data, in as many relations as have some now (at least one), to recompute it instead."""
     size = input_size(state, states)
