@@ -17,18 +17,17 @@ import duckdb
 import sqlglot
 
 from kilonova.model.encoding import Append, Changes, Upsert
-from kilonova.query.column_pruning import narrow_to
-from kilonova.query.join_ordering import order_joins, without_hints
-from kilonova.query.maintenance import MaintenanceContext, maintenance_delta
+from kilonova.query.join_ordering import without_hints
+from kilonova.query.maintenance import maintenance_delta
+from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.materialization import MaterializedRelation, plan_materializations
 from kilonova.query.parsing import parse_query
 from kilonova.query.properties import RelationFacts
-from kilonova.query.redundant_equalities import drop_redundant_equalities
 from kilonova.query.rendering import render
+from kilonova.query.rules import OF_CHANGE, OF_RUN, adapt
 from kilonova.query.syntax import with_ports
 from kilonova.query.tree import WEIGHT, names
 from kilonova.query.tree_json import tree_from_json, tree_to_json
-from kilonova.query.weighted_reads import read_with_weights
 
 Row = tuple[Any, ...]
 Bag = Counter[Row]
@@ -216,11 +215,10 @@ class View:
         )
         single = {name for name in item.reads if len(self.rows.get(name, name)) <= self.draw.choice((0, 1, 100))}
         known = {name: replace(each, single=name in single) for name, each in self.known.items()}
-        item = replace(item, tree=narrow_to(order_joins(item.tree, moved, found.sizes, known)))
-        tree = maintenance_delta(item, known, found)
-        if tree is None:
+        change = maintenance_delta(replace(item, tree=adapt(OF_RUN, item.tree, known, found)), known, found)
+        if change is None:
             return Counter(old)
-        tree = drop_redundant_equalities(read_with_weights(tree, found.layered), known)
+        tree = adapt(OF_CHANGE, change, known, found)
         if WEIGHT in names(tree):
             item = replace(item, encoding=Changes())
         self.world.put(item.channel, old, old)

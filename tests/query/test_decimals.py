@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from kilonova.model.channel import Channel
 from kilonova.model.logic import RunScale
 from kilonova.model.schema import Schema
-from kilonova.query.maintenance import MaintenanceContext
+from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.materialization import plan_materializations
 from kilonova.query.parsing import parse_query
 from kilonova.query.properties import RelationFacts

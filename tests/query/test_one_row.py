@@ -9,7 +9,7 @@ import pytest
 
 import kilonova as kn
 from kilonova.model.schema import Schema
-from kilonova.query.maintenance import MaintenanceContext
+from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.properties import single
 from kilonova.query.view_tasks import change_of, delta_of, known_of
 

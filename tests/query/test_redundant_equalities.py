@@ -6,7 +6,7 @@ import pytest
 
 import kilonova as kn
 from kilonova.model.schema import Schema
-from kilonova.query.maintenance import MaintenanceContext
+from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.parsing import parse_query
 from kilonova.query.properties import RelationFacts
 from kilonova.query.redundant_equalities import drop_redundant_equalities

@@ -10,7 +10,8 @@ from examples.tpch.workflow import QUERIES, TABLES, maintenance
 from kilonova.declare.ddl import parse_schema
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Upsert
-from kilonova.query.maintenance import MaintenanceContext, maintenance_delta, refresh_method_of_tree
+from kilonova.query.maintenance import maintenance_delta, refresh_method_of_tree
+from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.materialization import plan_materializations
 from kilonova.query.parsing import parse_query
 from kilonova.query.view_tasks import known_of

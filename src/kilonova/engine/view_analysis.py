@@ -21,7 +21,7 @@ from kilonova.model.encoding import Changes, delta_schema
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Task, Variant
-from kilonova.query.maintenance import MaintenanceContext
+from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.properties import single
 from kilonova.query.view_tasks import change_of, delta_of, known_of
 from kilonova.warehouse.jobs import translate_errors

@@ -6,15 +6,12 @@ relation's own rows of those groups, to find those that really differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from kilonova.model.encoding import Append, Changes, Upsert
-from kilonova.model.logic import RunScale
 from kilonova.query.decimals import digits
 from kilonova.query.delta_rules import delta_of_tree, touched
 from kilonova.query.expression import Op, Scalar, and_, column, compose, null_safe_eq, or_
 from kilonova.query.key_restriction import restrict_to_keys
+from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.materialization import ROWS, MaterializedRelation, grouping, shown
 from kilonova.query.properties import Known, single, types
 from kilonova.query.tree import (
@@ -39,29 +36,6 @@ from kilonova.query.tree import (
     names,
 )
 from kilonova.query.zset import consolidate, union_changes, with_weight
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceContext:
-    """State of a materialized relation and its inputs at the start of a run.
-
-    Attributes:
-        moved: the channels that have changed.
-        sizes: sizes of the channels, in bytes.
-        layered: the channels, including the relation's own, that have strong deltas after their base.
-        scale: the scale of the run.
-        large: whether the relation has so many more rows than the changes that it is restricted to the touched keys.
-        strong: whether the delta must include the rows it replaces, for readers of changes, whatever the encoding.
-        again: whether groups that the change touches are recomputed, even where it could be added to their sums.
-    """
-
-    moved: frozenset[str]
-    sizes: Mapping[str, int]
-    layered: frozenset[str] = frozenset()
-    scale: RunScale = RunScale.BROADCAST
-    large: bool = False
-    strong: bool = False
-    again: bool = False
 
 
 def maintenance_delta(item: MaterializedRelation, known: Known, found: MaintenanceContext) -> Node | None:

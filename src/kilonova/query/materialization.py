@@ -19,12 +19,10 @@ from sqlglot import exp
 
 from kilonova.model.encoding import Append, Changes, Encoding, Upsert
 from kilonova.model.schema import KEPT
-from kilonova.query.column_pruning import prune_columns
 from kilonova.query.decimals import averaged, digits
 from kilonova.query.eager_aggregation import aggregate_early, met_early
 from kilonova.query.expression import Scalar, column
 from kilonova.query.expression_syntax import node_of, parse
-from kilonova.query.projection_merging import merge_projections
 from kilonova.query.properties import (
     FLOATING,
     Known,
@@ -38,6 +36,7 @@ from kilonova.query.properties import (
     types,
 )
 from kilonova.query.rendering import render
+from kilonova.query.rules import OF_STORED, simplify
 from kilonova.query.tree import (
     Aggregate,
     Filter,
@@ -96,7 +95,7 @@ def plan_materializations(
         known: the channels that it reads.
         key: the key that the user declares; empty to derive one.
     """
-    plain = merge_projections(prune_columns(tree))
+    plain = simplify(OF_STORED, tree)
     if key and not tells_apart(plain, frozenset(key), known):
         # Rows of one key from different runs would replace each other; a full recomputation detects and rejects them.
         why = f"the query and the keys of its inputs do not imply that {', '.join(key)} identifies its rows"
@@ -122,7 +121,7 @@ class _Keeping:
 
     def made(self, channel: str, tree: Node, key: tuple[str, ...] = ()) -> MaterializedRelation:
         """Return a relation with the encoding that follows from its tree."""
-        tree = merge_projections(prune_columns(_without_visible_keys(tree)))
+        tree = simplify(OF_STORED, _without_visible_keys(tree))
         visible = frozenset(name for name in names(tree) if not name.startswith(KEPT))
         key = key or min((own for own in keys(tree, self.known) if visible.issuperset(own)), key=len, default=())
         whole = _why_whole(tree, self.known)

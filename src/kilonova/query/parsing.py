@@ -18,8 +18,8 @@ from kilonova.errors import QueryError, closest_name
 from kilonova.query.column_names import name_columns
 from kilonova.query.expression import Scalar, and_, column, eq, null_safe_eq
 from kilonova.query.expression_syntax import node_of, parse, scalar_of
-from kilonova.query.predicate_pushdown import push_predicates
 from kilonova.query.properties import Known, equi_pairs, non_null, present, single, unique
+from kilonova.query.rules import OF_PARSED, simplify
 from kilonova.query.syntax import (
     UnsupportedSql,
     bare,
@@ -99,7 +99,7 @@ def parse_query(text: str, known: Known) -> Node:
         twice = next(name for name in visible if sum(name.lower() == other.lower() for other in visible) > 1)
         raise QueryError(f"two columns of the result are called {twice}", column=twice, hint="Give one an alias")
     items = tuple(Item(name, column(internal)) for name, (_, internal) in zip(visible, outputs, strict=True))
-    return push_predicates(Projection(node, items))
+    return simplify(OF_PARSED, Projection(node, items))
 
 
 def _unknown_column(message: str, known: Known, tables: tuple[str, ...]) -> QueryError:
@@ -205,7 +205,7 @@ class _Reader:
         free: list[Scalar] = []
         if where is not None:
             node, free = self._filtered(node, where.this, scope, ctes)
-        return _Body(push_predicates(node), scope, tuple(free))
+        return _Body(simplify(OF_PARSED, node), scope, tuple(free))
 
     def _source(self, syntax: exp.Expr, scope: _Scope, ctes: Ctes) -> Node:
         alias = syntax.alias_or_name

@@ -13,16 +13,14 @@ from kilonova.model.read_plan import ReadPlan, SnapshotRead
 from kilonova.model.run import RefreshMethod
 from kilonova.model.schema import Schema, quoted
 from kilonova.model.task import Mode, Port, Production, Task, Variant
-from kilonova.query.column_pruning import narrow_to
-from kilonova.query.join_ordering import order_joins, without_hints
-from kilonova.query.maintenance import MaintenanceContext, maintenance_delta, refresh_method_of_tree
+from kilonova.query.maintenance import maintenance_delta, refresh_method_of_tree
+from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.materialization import MaterializedRelation
 from kilonova.query.properties import Known, RelationFacts
-from kilonova.query.redundant_equalities import drop_redundant_equalities
 from kilonova.query.rendering import render
+from kilonova.query.rules import OF_CHANGE, OF_RUN, adapt
 from kilonova.query.tree import WEIGHT, At, Node, Scan, names, scans
 from kilonova.query.tree_json import tree_from_json, tree_to_json
-from kilonova.query.weighted_reads import read_with_weights
 
 FULL, INCREMENTAL = "full", "incremental"
 """Names of the variants of a stored relation's task."""
@@ -184,16 +182,11 @@ def delta_of(
     Returns:
         The query; None if nothing changes.
     """
-    ordered = narrow_to(order_joins(tree, found.moved, found.sizes, known))
-    change = maintenance_delta(relation_of(ordered, channel), known, found)
+    change = maintenance_delta(relation_of(adapt(OF_RUN, tree, known, found), channel), known, found)
     if change is None:
         return None
-    tree = drop_redundant_equalities(read_with_weights(change, found.layered), known)
-    sql = _with_ports(
-        without_hints(tree) if found.scale is RunScale.SHUFFLE else tree,
-        _name,
-        alone=found.scale is RunScale.SINGLE_PARTITION,
-    )
+    tree = adapt(OF_CHANGE, change, known, found)
+    sql = _with_ports(tree, _name, alone=found.scale is RunScale.SINGLE_PARTITION)
     wanted = delta_schema(Changes() if WEIGHT in names(tree) else channel.encoding, complete)
     reads = {_name(scan): InputRead(_port(scan.channel, scan.at), True, scan.weighed) for scan in scans(tree)}
     return DeltaQuery(_cast(sql, wanted), reads)

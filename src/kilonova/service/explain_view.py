@@ -16,7 +16,8 @@ from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.check import describe_check
 from kilonova.model.encoding import describe_encoding
 from kilonova.model.schedule import describe_schedule
-from kilonova.query.maintenance import MaintenanceContext, refresh_method_of_tree
+from kilonova.query.maintenance import refresh_method_of_tree
+from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.rendering import render_pretty
 from kilonova.query.view_tasks import change_of, delta_of, has_at_most_one_row, known_of, relation_of
 from kilonova.schedule.costs import fit
