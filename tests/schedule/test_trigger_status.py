@@ -108,6 +108,6 @@ def test_of_a_compound_trigger_each_condition_is_described() -> None:
         (False, None, None),
         (True, None, None),
     ]
-    assert found.parts[2].text == "b has succeeded"
-    assert found.waits == "; ".join(part.text for part in found.parts)
+    assert found.parts[2].waits == "b has succeeded"
+    assert found.waits == "; ".join(part.waits for part in found.parts)
     assert (found.ready, found.next_check) == (False, after(5) + timedelta(minutes=1))

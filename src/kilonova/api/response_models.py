@@ -34,10 +34,10 @@ def response_model(value: type, **changed: Any) -> Any:
 
     Args:
         value: the dataclass.
-        changed: the types of fields that a response has in another form.
+        changed: the types of fields that a response has in another form, or besides; None for those that it has not.
     """
     kinds = get_type_hints(value, include_extras=True) | changed
-    fields: dict[str, Any] = {name: (kind, ...) for name, kind in kinds.items()}
+    fields: dict[str, Any] = {name: (kind, ...) for name, kind in kinds.items() if kind is not None}
     return create_model(f"{value.__name__}Response", __base__=ResponseModel, __doc__=getdoc(value), **fields)
 
 

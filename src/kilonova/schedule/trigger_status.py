@@ -33,7 +33,7 @@ class ConditionStatus:
     Attributes:
         trigger: the trigger.
         ready: whether its condition is met.
-        text: its progress, as text.
+        waits: its progress, as text.
         rows: how many rows have arrived, if it counts them and waits for more; None otherwise.
         since: the arrival time of the oldest new input on its channel, if it waits for more; None otherwise.
         next_check: the time at which it is met without new input; None if there is none.
@@ -41,7 +41,7 @@ class ConditionStatus:
 
     trigger: Condition
     ready: bool
-    text: str
+    waits: str
     rows: int | None
     since: datetime | None
     next_check: datetime | None
@@ -90,7 +90,7 @@ def trigger_status(trigger: Trigger, state: TriggerState, inputs: TriggerInputs,
     return TriggerStatus(
         trigger=trigger,
         text=describe_trigger(trigger),
-        waits="; ".join(part.text for part in parts),
+        waits="; ".join(part.waits for part in parts),
         ready=evaluation.occurrence is not None,
         next_check=evaluation.next_check,
         parts=parts,
@@ -111,7 +111,7 @@ def _condition_status(
     return ConditionStatus(
         trigger=condition,
         ready=found.occurrence is not None,
-        text=_unmet_text(condition, before, found, rows, since)
+        waits=_unmet_text(condition, before, found, rows, since)
         if found.occurrence is None
         else _met_text(condition, found.state, found.occurrence),
         rows=rows,

@@ -6,7 +6,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kilonova.catalog.firings import Batch, Claim
+from pydantic import TypeAdapter
+
+from kilonova.catalog.firings import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,8 @@ Work = Batch | OperationRequest
 """Work that can be assigned to a worker."""
 
 Message = Work | WorkerReady | WorkerAlive | OperationDone | OperationFailure | BatchEnded
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
+_KINDS = {
+    kind.__name__: TypeAdapter[Message](kind)
     for kind in (Batch, OperationRequest, WorkerReady, WorkerAlive, OperationDone, OperationFailure, BatchEnded)
 }
 
@@ -100,11 +102,4 @@ def decode(line: str) -> Message:
     BatchEnded(outcomes=(FiringOutcome(error=None, passing=False, begun=True),))
     """
     fields = json.loads(line)
-    kind = _KINDS[fields.pop("message")]
-    if kind is Batch:
-        claims = fields["claims"]
-        fields["claims"] = tuple(Claim(**{**claim, "firings": tuple(claim["firings"])}) for claim in claims)
-    elif kind is BatchEnded:
-        fields["outcomes"] = tuple(FiringOutcome(**outcome) for outcome in fields["outcomes"])
-    message: Message = kind(**fields)
-    return message
+    return _KINDS[fields.pop("message")].validate_python(fields)

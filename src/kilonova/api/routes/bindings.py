@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BeforeValidator
 
-from kilonova.api.response_models import ResponseModel, attribute
+from kilonova.api.response_models import ResponseModel, attribute, list_of, response_model
 from kilonova.api.routes.context import OPERATE, READ, After, Before, CurrentProject, Limit, Paged, Who
 from kilonova.catalog.bindings import RegisteredBinding
 from kilonova.catalog.read_models.binding_status import BindingStatus
@@ -17,6 +17,7 @@ from kilonova.catalog.servers import ServerStatus
 from kilonova.model.firing import Firing, FiringState
 from kilonova.model.run import Run
 from kilonova.model.trigger import describe_trigger
+from kilonova.schedule.trigger_status import ConditionStatus, TriggerStatus
 
 _TriggerText = Annotated[str, BeforeValidator(describe_trigger)]
 
@@ -47,62 +48,17 @@ class BindingResponse(ResponseModel):
     paused: bool
 
 
-class ConditionResponse(ResponseModel):
-    """State of a trigger's condition.
-
-    Attributes:
-        trigger: the condition, as text.
-        ready: whether it is met.
-        waits: its progress, as text.
-        rows: number of rows that have arrived, where it counts them and there are not enough yet.
-        since: arrival time of the oldest new input on its channel, where there is not enough yet.
-        next_check: when it is met without further events.
-    """
-
-    trigger: _TriggerText
-    ready: bool
-    waits: str = attribute("text")
-    rows: int | None
-    since: datetime | None
-    next_check: datetime | None
+_ConditionResponse = response_model(ConditionStatus, trigger=_TriggerText)
+_TriggerResponse = response_model(TriggerStatus, text=None, trigger=_TriggerText, parts=list_of(_ConditionResponse))
 
 
-class TriggerResponse(ResponseModel):
-    """State of a trigger and its conditions.
-
-    Attributes:
-        trigger: the trigger, as text.
-        ready: whether it fires when a server evaluates it next.
-        waits: its progress, as text.
-        next_check: when a server evaluates it without further events.
-        parts: the states of its conditions.
-    """
-
-    trigger: str = attribute("text")
-    ready: bool
-    waits: str
-    next_check: datetime | None
-    parts: list[ConditionResponse]
-
-
-class BindingStatusResponse(ResponseModel):
-    """State of a binding's triggers.
-
-    Attributes:
-        binding: its name.
-        paused: whether its triggers are paused.
-        triggers: the states of its triggers.
-        next: when a server evaluates the first of them without further events.
-        last: its last firing.
-        due: number of its firings that have not ended.
-    """
-
-    binding: str = attribute("bound", "binding", "name")
-    paused: bool = attribute("bound", "paused")
-    triggers: list[TriggerResponse]
-    next: datetime | None
-    last: Firing | None
-    due: int
+_BindingStatusResponse = response_model(
+    BindingStatus,
+    bound=None,
+    binding=Annotated[str, attribute("bound", "binding", "name")],
+    paused=Annotated[bool, attribute("bound", "paused")],
+    triggers=list_of(_TriggerResponse),
+)
 
 
 class ServerResponse(ResponseModel):
@@ -144,7 +100,7 @@ def binding(project: CurrentProject, name: str) -> RegisteredBinding:
     return project.reader.binding(name)
 
 
-@router.get("/triggers", dependencies=READ, response_model=list[BindingStatusResponse])
+@router.get("/triggers", dependencies=READ, response_model=list_of(_BindingStatusResponse))
 def triggers(
     project: CurrentProject,
     paging: Paged,
