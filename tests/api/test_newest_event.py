@@ -18,7 +18,10 @@ def test_the_newest_event_is_queried_once_for_all_listeners(shop: Project) -> No
             looks.append(shop.reader.newest_event())
             return looks[-1]
 
-    newest = NewestEvent(Counted())  # type: ignore[arg-type]
+    class Counting:
+        reader = Counted()
+
+    newest = NewestEvent(Counting())  # type: ignore[arg-type]
 
     async def listeners() -> list[int]:
         return await asyncio.gather(*(newest() for _ in range(20)))

@@ -47,7 +47,7 @@ def test_only_so_many_wait_and_so_many_are_kept(monkeypatch: pytest.MonkeyPatch)
     discarded: list[str] = []
     first = asked.ask("run", lambda: discarded.append("first"))
     second = asked.ask("run")
-    with pytest.raises(Conflict, match="2 operations wait"):
+    with pytest.raises(Conflict, match="2 operations are already waiting"):
         asked.ask("run", lambda: discarded.append("third"))
     assert discarded == ["third"]
     for outcome in slow.waiting:

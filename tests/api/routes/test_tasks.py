@@ -73,4 +73,4 @@ def test_a_view_over_one_that_has_not_run_is_explained(client: TestClient, shop:
     shop.apply(more)
     answer = client.get("/api/v1/views/busy")
     assert answer.status_code == 200
-    assert answer.json()[0]["method"] == "not known yet: it reads known, whose columns are not known before it has run"
+    assert answer.json()[0]["method"] == "the changes are passed through"
