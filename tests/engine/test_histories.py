@@ -21,7 +21,8 @@ from kilonova.declare.ddl import parse_schema
 from kilonova.errors import NotFound
 from kilonova.model.encoding import Append, Changes, Encoding, Increment, Upsert, delta_schema
 from kilonova.model.task import Mode, Port, Production
-from kilonova.service.project import Project, RunReport, open_project
+from kilonova.service.project import Project, open_project
+from kilonova.service.reports import RunReport
 from kilonova.testing import reference
 from kilonova.testing.reference import Bag, ReferenceChannel, ReferenceTask, ReferenceWorkflow
 from tests.frames import frame_of

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 import kilonova as kn
 from kilonova.catalog import servers
 from kilonova.errors import TaskFailed
-from kilonova.service.project import Project, RunReport
+from kilonova.service.project import Project
+from kilonova.service.reports import RunReport
 from tests.catalog.building import claim_batches, fire_triggers
 from tests.seeds import SEED
 

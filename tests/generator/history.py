@@ -92,7 +92,7 @@ class History:
     _compared: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.project.listener = self._heard
+        self.project.resources.listener = self._heard
 
     def _heard(self, notification: RunNotification) -> None:
         """Note how a task is done."""
