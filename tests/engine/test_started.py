@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -88,6 +89,29 @@ def test_what_is_started_is_executed_with_what_is_new_or_nothing(project: Projec
         if started:
             assert read(project, "counted") == [(new, there)], kind
             new = 0
+
+
+def test_a_run_reads_as_far_as_its_claim_says_and_the_next_one_the_rest(project: Project) -> None:
+    wf = kn.Workflow("held_back")
+    wf.channel("a", "id int")
+
+    @wf.task(schema="id int")
+    def copied(a: kn.New) -> kn.Delta:
+        return a
+
+    project.apply(wf)
+    server = Server(project)
+    insert(project, "a", 1)
+    insert(project, "a", 2)
+    with project.catalog.writing() as tx:
+        fire_triggers(tx)
+        [batch], _ = claim_batches(tx, "one", 10)
+    [claim] = batch.claims
+    project.runner.run_claim(replace(claim, until={"a": 1}))
+    assert read(project, "copied") == [(1,)]
+    insert(project, "a", 3)
+    assert set(server.turn()) == {"copied"}
+    assert read(project, "copied") == [(1,), (2,), (3,)]
 
 
 def test_cascades_see_runs_by_hand(project: Project) -> None:

@@ -38,6 +38,8 @@ from kilonova.scheduler.messages import (
     OperationRequest,
     Work,
     WorkerReady,
+    decode,
+    encode,
 )
 from kilonova.scheduler.workers import Worker
 from kilonova.service.project import Project, open_project
@@ -195,7 +197,7 @@ def test_pending_evaluations_are_made_when_the_database_is_back(
 
 
 class Hoarder:
-    """A scheduler that starts nothing before some firings wait."""
+    """A scheduler that starts nothing before some firings wait, and then leaves later input for later."""
 
     def __init__(self, firings: int) -> None:
         self._firings = firings
@@ -204,7 +206,8 @@ class Hoarder:
         decision = TriggerScheduler().decide(observation)
         if len(observation.queued) + len(decision.queued) < self._firings:
             return replace(decision, batches=(), next_check=None)
-        return decision
+        held_back = tuple(tuple(replace(run, until={"clicks": 3}) for run in batch) for batch in decision.batches)
+        return replace(decision, batches=held_back)
 
 
 def test_a_server_starts_what_its_scheduler_decides(project: Project) -> None:
@@ -216,7 +219,8 @@ def test_a_server_starts_what_its_scheduler_decides(project: Project) -> None:
             ingested(project.catalog, "clicks")
             until(lambda number=number: len(states(project)) == number)
         claimed = stage.until_claimed(1)
-        assert (claimed.binding, len(claimed.firings)) == ("a", 10)
+        assert (claimed.binding, len(claimed.firings), claimed.until) == ("a", 10, {"clicks": 3})
+        assert decode(encode(Batch((claimed,)))) == Batch((claimed,))
 
 
 def test_a_server_that_cannot_write_the_catalog_is_not_ready(project: Project) -> None:

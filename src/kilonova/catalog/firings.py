@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -74,11 +74,13 @@ class Claim:
         binding: its name.
         firings: the firings, which one run completes.
         server: the server.
+        until: the points up to which the run reads channels that it does not write; others are read to the newest.
     """
 
     binding: str
     firings: tuple[int, ...]
     server: str
+    until: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,6 +225,7 @@ def store(tx: Transaction, decision: Decision, server: str) -> list[Batch]:
                 binding=run.binding,
                 firings=tuple(each.number or numbers[each] for each in run.firings),
                 server=server,
+                until=run.until,
             )
             for run in batch
         ]

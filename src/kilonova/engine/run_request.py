@@ -57,12 +57,15 @@ class RunFirings:
     Attributes:
         claimed: the binding and its firings.
         shared_steps: the steps shared with other runs of a merged batch; None if it runs alone.
-        until: the points up to which channels are read that the run does not write; others are read to the newest.
     """
 
     claimed: Claim
     shared_steps: SharedSteps | None = None
-    until: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def until(self) -> Mapping[str, int]:
+        """The points up to which channels are read that the run does not write; others are read to the newest."""
+        return self.claimed.until
 
 
 RunRequest = RunDue | RunTasks | RunFirings
@@ -221,7 +224,7 @@ def shared_reads(tx: Transaction, claims: Iterable[Claim]) -> tuple[ReadPlan, ..
         known, _, states = _requested(tx, RunFirings(claimed))
         found: set[ReadPlan] = set()
         for state in states.values():
-            choice = choose(state, known.channels)
+            choice = choose(state, known.channels, claimed.until)
             if choice.variant.logic.shareable:
                 for each in port_inputs(choice, state, known.channels):
                     if each.port.channel not in state.task.writes:

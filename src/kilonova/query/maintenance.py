@@ -66,12 +66,9 @@ def _summed(item: MaterializedRelation, known: Known, found: MaintenanceContext)
     keys_, sums = (tuple(each.name for each in items) for items in (group.keys, group.calls))
     old, new = (tuple(f"{name}__{when}" for name in sums) for when in ("old", "new"))
     coming = _amounts(group, new, changed)
-    scanned = Scan(item.channel, tuple((shown(name, above)[0], name) for name in (*keys_, *sums)), At.OLD)
-    there: Node = scanned
+    there: Node = Scan(item.channel, tuple((shown(name, above)[0], name) for name in (*keys_, *sums)), At.OLD)
     if found.large and keys_:
-        keys, wanted = touched(group.input, tuple(key.value for key in group.keys), found.moved, known)
-        own = tuple((column(name), key) for name, (_, key) in zip(keys_, wanted, strict=True))
-        there = restrict_to_keys(scanned, own, keys)
+        there = _touched_groups(there, group, known, found)
     weight = column(WEIGHT)
     signed = {n: compose("CASE WHEN {} > 0 THEN {} ELSE -{} END", weight, column(n), column(n)) for n in sums}
     nothing, one, none = compose("NULL", op=Op.NULL), compose("1L", op=Op.CALL), compose("0L", op=Op.CALL)
@@ -119,6 +116,13 @@ def _summed(item: MaterializedRelation, known: Known, found: MaintenanceContext)
     for project in reversed(above):
         made = Projection(made, (*project.items, *kept((WEIGHT,))))
     return made
+
+
+def _touched_groups(stored: Node, group: Aggregate, known: Known, found: MaintenanceContext) -> Node:
+    """Return those of the stored groups of an aggregate that a change touches."""
+    keys, wanted = touched(group.input, tuple(key.value for key in group.keys), found.moved, known)
+    own = tuple((column(item.name), key) for item, (_, key) in zip(group.keys, wanted, strict=True))
+    return restrict_to_keys(stored, own, keys)
 
 
 def _total(name: str, kind: str | None) -> Scalar:

@@ -76,11 +76,13 @@ class ScheduledRun:
 
     Attributes:
         binding: the binding.
-        firings: its firings that the run completes; it reads all input that is there when it starts.
+        firings: its firings that the run completes.
+        until: the points up to which it reads channels that it does not write; it reads the others to the newest point.
     """
 
     binding: str
     firings: tuple[QueuedFiring, ...]
+    until: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,10 +51,6 @@ def runs(
         NotFound: there is no such binding, task or channel.
     """
 
-    def between(number: ColumnElement[int]) -> list[ColumnElement[bool]]:
-        later = [] if after is None else [number > after]
-        return later if before is None else [*later, number < before]
-
     def placed(number: Column[int]) -> ColumnElement[int]:
         return number.desc() if after is None else number.asc()
 
@@ -74,11 +70,11 @@ def runs(
     elif task is not None:
         places = [(tables.point, number) for number in _first_outputs(tx, task)]
     if task is None and channel is None:
-        wanted += between(_RUN.c.id)
+        wanted += _between(_RUN.c.id, before, after)
     else:
         found = [
             (select(table.c.run_id).join(_RUN, _RUN.c.id == table.c.run_id) if wanted else select(table.c.run_id))
-            .where(table.c.channel_id == number, *wanted, *between(table.c.run_id))
+            .where(table.c.channel_id == number, *wanted, *_between(table.c.run_id, before, after))
             .order_by(placed(table.c.run_id))
             .limit(limit)
             .subquery()
@@ -88,6 +84,12 @@ def runs(
     query = select(_RUN).where(*wanted).order_by(placed(_RUN.c.id)).limit(limit)
     page = [run_from(row) for row in tx.connection.execute(query)]
     return page if after is None else page[::-1]
+
+
+def _between(number: ColumnElement[int], before: int | None, after: int | None) -> list[ColumnElement[bool]]:
+    """Return the conditions for numbers before one and after another."""
+    later = [] if after is None else [number > after]
+    return later if before is None else [*later, number < before]
 
 
 def _first_outputs(tx: Transaction, task: str) -> list[int]:
