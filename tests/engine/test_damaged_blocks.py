@@ -84,15 +84,19 @@ def test_blocks_of_older_releases_are_read_verified_and_compacted(project: Proje
 def test_what_is_derived_is_recomputed_and_what_is_not_must_be_brought_again(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wf = kn.Workflow("shop")
-    wf.channel("orders", "id bigint")
+    def shop(factor: int) -> kn.Workflow:
+        wf = kn.Workflow("shop")
+        wf.channel("orders", "id bigint")
 
-    @wf.task(schema="id bigint, twice bigint", key="id")
-    def doubled(orders: kn.New) -> kn.Delta:
-        return orders.selectExpr("id", "2 * id AS twice")
+        @wf.task(schema="id bigint, twice bigint", key="id")
+        def doubled(orders: kn.New) -> kn.Delta:
+            return orders.selectExpr("id", f"{factor} * id AS twice")
 
-    wf.view("counted", "SELECT count(*) AS n, sum(twice) AS total FROM doubled")
-    project.apply(wf)
+        wf.view("counted", "SELECT count(*) AS n, sum(twice) AS total FROM doubled")
+        return wf
+
+    project.apply(shop(3))
+    project.apply(shop(2))  # the second logic version of the task
     spark, root = project.warehouse.spark, Path(project.warehouse.storage.url.removeprefix("file://"))
     project.ingest("orders", spark.range(0, 3).coalesce(1))
     project.run()

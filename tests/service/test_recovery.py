@@ -196,12 +196,15 @@ def test_numbers_go_on_in_a_database_of_either_kind(tmp_path: Path, dialect: str
 
 
 def test_tasks_of_an_older_backup_start_from_scratch(tmp_path: Path, spark: SparkSession) -> None:
-    shop = kn.Workflow("shop")
-    shop.channel("orders", "id bigint, amount bigint")
+    def shop(limit: int) -> kn.Workflow:
+        wf = kn.Workflow("shop")
+        wf.channel("orders", "id bigint, amount bigint")
 
-    @shop.task(schema="amount bigint")
-    def large(orders: kn.New) -> kn.Delta:
-        return orders.where("amount > 5").select("amount")
+        @wf.task(schema="amount bigint")
+        def large(orders: kn.New) -> kn.Delta:
+            return orders.where(f"amount > {limit}").select("amount")
+
+        return wf
 
     def ingest(project: Project, *amounts: int) -> None:
         project.ingest("orders", spark.createDataFrame(list(enumerate(amounts)), "id bigint, amount bigint"))
@@ -209,7 +212,8 @@ def test_tasks_of_an_older_backup_start_from_scratch(tmp_path: Path, spark: Spar
 
     with open_project(tmp_path, session=spark) as project:
         project.create()
-        project.apply(shop)
+        project.apply(shop(4))
+        project.apply(shop(5))  # the second logic version of the task
         ingest(project, 3, 7)
         project.close()
         shutil.copytree(tmp_path / ".kilonova", tmp_path / "backup", ignore=shutil.ignore_patterns("warehouse"))
@@ -221,7 +225,7 @@ def test_tasks_of_an_older_backup_start_from_scratch(tmp_path: Path, spark: Spar
     with open_project(tmp_path, session=spark) as project:
         assert project.recover().added == 2
         assert sorted(project.rows("orders")[1]) == [(0, 3), (0, 9), (1, 7), (1, 11)]
-        assert project.apply(shop).empty
+        assert project.apply(shop(5)).empty
         ingest(project, 13)
         assert sorted(project.rows("large")[1]) == [(7,), (9,), (11,), (13,)]
 

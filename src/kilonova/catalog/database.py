@@ -260,7 +260,7 @@ class Catalog:
         try:
             row = connection.exec_driver_sql(f"SELECT version_num{now} FROM alembic_version").first()
         except DBAPIError as error:
-            if "alembic_version" in str(error.orig):
+            if _code(error.orig) == "42P01" or "no such table" in str(error.orig):
                 raise self._missing() from None
             raise
         if row is None:

@@ -149,7 +149,7 @@ def _reset_tasks(tx: Transaction) -> None:
         if any(channel_store.channel(tx, channel).several_writers for channel in known.task.writes):
             registry.drop_task(tx, task)
         else:
-            registry.move_cursors(tx, task, 0, ())
+            registry.reset_cursors(tx, task)
 
 
 def _continue_numbering(tx: Transaction) -> None:

@@ -518,6 +518,11 @@ def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[
     )
 
 
+def reset_cursors(tx: Transaction, task: str) -> None:
+    """Let all logic versions of a task start from scratch at their next run."""
+    tx.connection.execute(delete(tables.cursor).where(tables.cursor.c.task_id == task_id(tx, task)))
+
+
 def drop_task(tx: Transaction, name: str) -> None:
     """Deactivate a task: its logic versions stay recorded, but none is live."""
     number = task_id(tx, name)

@@ -205,7 +205,7 @@ class Registration:
         with self._catalog.writing() as tx:
             state = channel_store.channel_state(tx, channel)
             tasks = registry.tasks(tx)
-            readers = [n for n, known in tasks.items() if channel in known.task.reads]
+            readers = dict.fromkeys(version.task.name for version in registry.readers(tx, channel))
             if readers:
                 raise DeclarationError(
                     f"the channel is read by {', '.join(readers)}", channel=channel, hint="Drop those first"

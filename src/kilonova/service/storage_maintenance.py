@@ -214,7 +214,7 @@ class StorageMaintenance:
         if again:
             with self._catalog.writing() as tx:
                 for task in set(again.values()):
-                    registry.move_cursors(tx, task, 0, ())  # to start from scratch, as after a change of its logic
+                    registry.reset_cursors(tx, task)
             self._runner.run(dict.fromkeys(again.values()))
             drop_blocks(self._catalog, {channel: lost[channel] for channel in again})
         delete_doomed_blocks(self._catalog, self._resources.block_store())
