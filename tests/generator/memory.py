@@ -77,6 +77,9 @@ class Memory:
     def seal(self, block: BlockName, manifest: str) -> None:
         pass
 
+    def unseal(self, placements: Iterable[tuple[BlockName, str]]) -> None:
+        pass
+
     def mark_committed(self, placements: Iterable[tuple[BlockName, str]]) -> None:
         pass
 

@@ -112,3 +112,7 @@ select a, (select v from t where t.k = r.a) z from r where d > (select v from t 
 select a, (select x from u where k = 3) z from r;
 select a, sum(b) z, (select max(v) from t where t.k = r.a) m, (select v from t where t.k = r.a) v from r group by a;
 select a from r where a = 1 or b in (select b from r where a > 1);
+select r.a, t.v from r join t on (r.a, r.s) = (t.k, t.s);
+select r.a, t.v from r left join t on r.a = t.k and (r.b, r.s) = (t.a, t.s);
+select k from t where a > 0 and a not in (select a from r where (a, b) in ((1, 2), (null, 3)));
+select a from r where not (a, b) is null

@@ -19,7 +19,7 @@ from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.manifest import Manifest, digest, manifest_to_text
 from kilonova.engine.garbage import collect_garbage
 from kilonova.engine.run_events import no_listener
-from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunPlan, RunResults, execute_run
+from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
 from kilonova.errors import CatalogError, Conflict, NotFound
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
 from kilonova.model.channel import ChannelState, PointState
@@ -275,12 +275,19 @@ def test_a_block_that_others_reflect_was_published(tmp_path: Path) -> None:
     assert {each.name: sorted(each.points) for each in done.channels} == {"clicks": [1, 2], "count": [1]}
 
 
-def share(catalog: Catalog, storage: Storage, block: Block, channel: str) -> None:
+class Failing(Participant):
+    """Fails the commit of a run, after its blocks were sealed."""
+
+    def on_commit(self, tx: Transaction, run: int) -> None:
+        raise RuntimeError("no")
+
+
+def share(catalog: Catalog, storage: Storage, block: Block, channel: str, *participants: Participant) -> None:
     """Carry a run out that places a block of another channel in a channel."""
     environment = RunEnvironment(catalog=catalog, files=storage, owner="me", lease=LEASE, listener=no_listener)
 
     def prepare(_: Transaction) -> RunPlan[None]:
-        return RunPlan(kind=RunKind.TASKS, tasks=(), writes=(channel,), pins=(), plan=None)
+        return RunPlan(kind=RunKind.TASKS, tasks=(), writes=(channel,), pins=(), plan=None, participants=participants)
 
     def work(begun: ActiveRun[None]) -> RunResults:
         assert begun.share_blocks([block.number])
@@ -314,6 +321,34 @@ def test_a_block_in_several_channels_is_recovered_in_all_of_them(tmp_path: Path)
         assert {n: told(c) for n, c in states(other).items()} == {n: told(c) for n, c in before.items()}
         assert fsck(other, storage, checksums=True).damaged == ()
         other.close()
+
+
+def test_what_a_failed_run_has_sealed_of_a_shared_block_is_not_recovered(tmp_path: Path) -> None:
+    catalog, storage = made(tmp_path, "clicks", "users")
+    publish(catalog, storage, "clicks")
+    [block] = states(catalog)["clicks"].blocks
+    publish(catalog, storage, "users")
+    with pytest.raises(RuntimeError):
+        share(catalog, storage, block, "users", Failing())
+    publish(catalog, storage, "users")
+    before = states(catalog)
+    other = a_catalog(tmp_path, "new.db")
+    assert recover(other, storage).added == 3
+    assert {n: told(c) for n, c in states(other).items()} == {n: told(c) for n, c in before.items()}
+
+
+def test_a_dropped_channel_does_not_come_back_with_a_shared_block(tmp_path: Path) -> None:
+    catalog, storage = made(tmp_path, "clicks", "users")
+    publish(catalog, storage, "clicks")
+    [block] = states(catalog)["clicks"].blocks
+    share(catalog, storage, block, "users")
+    with catalog.writing() as tx:
+        kept = channel_store.drop_channel(tx, "users")
+    assert [name for name, _ in kept] == [block.name]
+    storage.unseal(kept)
+    assert fsck(catalog, storage).damaged == ()
+    done = recover(a_catalog(tmp_path, "new.db"), storage)
+    assert {each.name: len(each.blocks) for each in done.channels} == {"clicks": 1}
 
 
 def test_only_published_placements_of_a_block_are_recovered(tmp_path: Path) -> None:

@@ -590,10 +590,13 @@ def block_states(tx: Transaction, names: Sequence[BlockName] | None = None) -> d
     return {name: found[name] for name in names if name in found}
 
 
-def drop_channel(tx: Transaction, name: str) -> None:
+def drop_channel(tx: Transaction, name: str) -> list[tuple[BlockName, str]]:
     """Drop a channel with its points, placements, cursors, files and ingest keys.
 
     Its blocks that are placed in no other channel are marked for deletion.
+
+    Returns:
+        The other blocks, with the digests of the manifests of their placements in the channel.
     """
     number, state = channel_id(tx, name), channel_state(tx, name)
     connection = tx.connection
@@ -614,3 +617,5 @@ def drop_channel(tx: Transaction, name: str) -> None:
     _doom_unplaced(tx, [block.number for block in state.blocks])
     connection.execute(delete(tables.channel).where(tables.channel.c.id == number))
     del tx.channels[name]
+    states = block_states(tx, [block.name for block in state.blocks])
+    return [(b.name, b.manifest) for b in state.blocks if b.manifest is not None and states.get(b.name) == LIVE]

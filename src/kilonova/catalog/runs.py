@@ -436,6 +436,9 @@ def share_blocks(tx: Transaction, run: int, blocks: Collection[int], lease: time
     if not is_running(tx, run) or tx.connection.execute(there).scalar() != len(blocks):
         return False
     pin(tx, holder_of(run), blocks, lease)
+    written = select(block.id, block.run_id).where(is_among(tx, block.id, blocks), block.state == WRITING)
+    for row in tx.connection.execute(written.where(block.run_id != run)).all():
+        pin(tx, holder_of(row.run_id), [row.id], lease)  # its writer still needs it if this run publishes it first
     return True
 
 

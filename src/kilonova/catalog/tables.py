@@ -160,7 +160,7 @@ block = Table(
     "block",
     metadata,
     Column("id", _number, primary_key=True, autoincrement=True),
-    Column("target_id", ForeignKey("channel.id")),
+    Column("target_id", ForeignKey("channel.id"), index=True),
     Column("run_id", ForeignKey("run.id"), nullable=False, index=True),
     Column("state", String, nullable=False, index=True),
     Column("schema", JSON(none_as_null=True)),
@@ -248,7 +248,7 @@ run_input_block = Table(
     metadata,
     Column("run_id", ForeignKey("run.id"), primary_key=True),
     Column("task", String, primary_key=True),
-    Column("channel_id", ForeignKey("channel.id"), primary_key=True),
+    Column("channel_id", ForeignKey("channel.id"), primary_key=True, index=True),
     Column("block_id", ForeignKey("block.id"), primary_key=True, index=True),
 )
 

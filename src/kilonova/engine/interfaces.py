@@ -34,6 +34,9 @@ class BlockStore(Protocol):
     def seal(self, block: BlockName, manifest: str) -> None:
         """Write a manifest into the directory of a block, and sync all of its files to disk."""
 
+    def unseal(self, placements: Iterable[tuple[BlockName, str]]) -> None:
+        """Delete the manifests and markers of placements that are not, or no longer, published; missing ones count."""
+
     def mark_committed(self, placements: Iterable[tuple[BlockName, str]]) -> None:
         """Write markers for placements of blocks, by the digests of their manifests, that a catalog has published."""
 

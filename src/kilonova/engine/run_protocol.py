@@ -213,6 +213,7 @@ class _Run(Generic[Plan]):
         self._run = run
         self._participants = plan.participants
         self._names: list[BlockName] = []
+        self._sealed: list[tuple[BlockName, str]] = []
         self._monitor = RunMonitor(
             environment.catalog, environment.files, environment.counting, environment.listener, run, started
         )
@@ -281,6 +282,7 @@ class _Run(Generic[Plan]):
                     block=output.block,
                 )
             )
+            self._sealed.append((output.block.name, digest(text)))
             self._environment.files.seal(output.block.name, text)
             return replace(output, block=replace(output.block, manifest=digest(text)))
 
@@ -309,6 +311,9 @@ class _Run(Generic[Plan]):
                 runs.fail(tx, self._run, str(error) or type(error).__name__)
             ended = runs.find_run(tx, self._run)
             states = channel_store.block_states(tx, self._names)
+        if ended.state is not RunState.SUCCEEDED:
+            with suppress(KilonovaError):
+                self._environment.files.unseal(self._sealed)  # of blocks that stay because other runs share them
         if ended.state in (RunState.CANCELLED, RunState.ABANDONED):  # others may have deleted before the last write
             shared = (channel_store.LIVE, channel_store.WRITING)  # by a run that has published them, or will
             self._environment.files.delete(name for name in self._names if states.get(name) not in shared)

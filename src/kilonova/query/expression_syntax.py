@@ -62,7 +62,10 @@ _OPERATORS: tuple[tuple[tuple[type[exp.Expr], ...], Op], ...] = (
 _OPAQUE = frozenset({Op.PREDICATE, Op.DATE_PART, Op.TEXT, Op.CALL})
 """Operators of whose operands only the columns matter."""
 
-_VALUES = (exp.Condition, exp.Filter, exp.Interval, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls, exp.Star)
+_VALUES = (
+    *(exp.Condition, exp.Filter, exp.Interval, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls),
+    *(exp.Star, exp.Tuple),
+)
 """Syntax that has a value; other syntax, such as a sort order, belongs to the text of what it is in."""
 
 

@@ -20,6 +20,7 @@ from kilonova.catalog.manifest import digest, manifest_to_text
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.catalog.stored_blocks import LiveBlock
 from kilonova.errors import NotFound
+from kilonova.model.block import BlockName
 from kilonova.model.channel import ChannelState
 from kilonova.model.damage import Damage, DamageKind, compare, manifest_file, marker_file
 from kilonova.model.event import EventKind
@@ -233,6 +234,7 @@ def mend(catalog: Catalog, storage: Storage, found: FsckReport) -> None:
         StorageFailed: a file cannot be written.
     """
     unmarked = {(each.written.name, each.written.manifest or "") for each in found.unmarked}
+    moved: set[tuple[BlockName, str]] = set()  # of a block in several channels each file is reported for each
     for each in found.damaged:
         if each.is_lost:
             unmarked.discard((each.block.written.name, each.block.written.manifest or ""))
@@ -240,8 +242,9 @@ def mend(catalog: Catalog, storage: Storage, found: FsckReport) -> None:
         name = each.block.written.name
         for damage in each.damages:
             assert damage.file is not None  # else its rows would be lost
-            if damage.kind is not DamageKind.MISSING:
+            if damage.kind is not DamageKind.MISSING and (name, damage.file) not in moved:
                 storage.set_aside(name, damage.file)
+                moved.add((name, damage.file))
             if not damage.of_rows:
                 with catalog.writing() as tx:
                     text = manifest_to_text(stored_blocks.manifest_of(tx, each.block.channel, name.number))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -222,7 +223,9 @@ class Registration:
                         hint="Apply the workflow without that task first",
                     )
                 registry.drop_task(tx, task.name)
-            channel_store.drop_channel(tx, channel)
+            kept = channel_store.drop_channel(tx, channel)
             bindings.forget(tx, channel)
+        with suppress(KilonovaError):
+            self._resources.block_store().unseal(kept)
         delete_doomed_blocks(self._catalog, self._resources.block_store())
         return tuple(task.name for task in writers)

@@ -166,6 +166,21 @@ class Storage:
         except OSError as error:
             raise StorageFailed(f"the block's manifest cannot be written: {error}", path=self.path(block)) from error
 
+    def unseal(self, placements: Iterable[tuple[BlockName, str]]) -> None:
+        """Delete manifests of blocks, by their digests, and their markers; missing ones count as deleted.
+
+        Raises:
+            StorageFailed: a file cannot be deleted.
+        """
+        for block, digest in placements:
+            for name in (marker_file(manifest_file(digest)), manifest_file(digest)):
+                try:
+                    self._fs.rm_file(f"{self._place(block)}/{name}")
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    raise StorageFailed(f"the manifest cannot be deleted: {error}", path=self.path(block)) from error
+
     def manifest(self, block: BlockName, file: str) -> str | None:
         """Return a manifest of a block, by the name of its file; None if there is none.
 

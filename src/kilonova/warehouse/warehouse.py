@@ -626,6 +626,10 @@ class Warehouse:
         """Write a manifest next to the files of a block and flush all of them to disk."""
         self.storage.seal(block, manifest)
 
+    def unseal(self, placements: Iterable[tuple[BlockName, str]]) -> None:
+        """Delete manifests of blocks and their markers."""
+        self.storage.unseal(placements)
+
     def mark_committed(self, placements: Iterable[tuple[BlockName, str]]) -> None:
         """Mark blocks as published by a catalog."""
         self.storage.mark_committed(placements)

@@ -185,6 +185,7 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_block_run_id"), "block", ["run_id"], unique=False)
     op.create_index(op.f("ix_block_state"), "block", ["state"], unique=False)
+    op.create_index(op.f("ix_block_target_id"), "block", ["target_id"], unique=False)
     op.create_table(
         "placement",
         sa.Column("channel_id", number, nullable=False),
@@ -422,6 +423,7 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("run_id", "task", "channel_id", "block_id"),
     )
+    op.create_index(op.f("ix_run_input_block_channel_id"), "run_input_block", ["channel_id"], unique=False)
     op.create_index(op.f("ix_run_input_block_block_id"), "run_input_block", ["block_id"], unique=False)
     op.create_table(
         "run_output",
