@@ -121,7 +121,7 @@ def test_a_bad_file_holds_nothing_up_and_is_tried_again_once_it_is_mended(
         "inbox/7.csv": "quarantined",
         **{f"inbox/{number}.csv": "ingested" for number in (1, 2, 3, 5)},
     }
-    for path, said in (("inbox/1.csv", "taken by run 1"), ("inbox/8.csv", "no such file")):
+    for path, said in (("inbox/1.csv", "ingested by run 1"), ("inbox/8.csv", "no such file")):
         with pytest.raises(NotFound, match=said):
             project.operator.retry_files("orders", path)
 
@@ -163,7 +163,7 @@ def test_what_is_still_being_written_is_awaited(project: Project, tmp_path: Path
 def test_a_block_has_so_many_files_at_most(project: Project, drop: Callable[..., None]) -> None:
     for number in range(5):
         drop(f"inbox/{number}.csv", orders(number))
-    project.settings = project.settings.model_copy(
+    project.resources.settings = project.settings.model_copy(
         update={"scan": project.settings.scan.model_copy(update={"max_files": 2, "max_bytes": 1 << 20})}
     )
     assert blocks(project.directories.ingest()) == [2, 2, 1]

@@ -67,4 +67,4 @@ def test_a_plan_names_what_it_cannot_see_through(project: Project) -> None:
 
     (only,) = project.plan(workflow).unseen
     assert (only.kind, only.name) == ("task", "made")
-    assert only.what.startswith("code that eval makes")
+    assert only.what.startswith("code that eval creates")

@@ -135,7 +135,7 @@ def test_the_buttons_of_a_binding_pause_resume_and_fire_it(lively: Site, visit: 
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
     assert not lively.project.reader.binding("quotes_eu_clean").paused
     page.get_by_role("button", name="Fire now").click()
-    expect(page.locator("#head")).to_contain_text("1 firing to be done")
+    expect(page.locator("#head")).to_contain_text("1 firing due")
     expect(page.locator("#firings tbody tr").first).to_contain_text("a person")
     assert same(page)
 
@@ -145,7 +145,7 @@ def test_a_run_that_commits_is_seen_on_all_pages(lively: Site, visit: Visitor) -
     drawn, listed, channel, task, past = (opened(visit, lively, path) for path in paths)
     newest = lively.project.reader.channel("orders_eu").state.latest
     run = arrived(lively.project, "orders_eu")
-    expect(channel.locator("#facts")).to_contain_text(re.compile(rf"Newest point\s*{newest + 1}"))
+    expect(channel.locator("#facts")).to_contain_text(re.compile(rf"Latest point\s*{newest + 1}"))
     expect(channel.locator("#points")).to_contain_text(f"Δ{newest}→{newest + 1}")
     expect(drawn.locator("#t-orders_eu_clean")).to_contain_class("is-due")
     expect(drawn.locator("[data-from=orders_eu][data-to=orders_eu_clean]")).to_contain_text("+1")
@@ -259,7 +259,7 @@ def test_the_page_waits_for_a_server_that_stopped(
             case "/triggers":
                 expect(page.locator("#list")).to_contain_text("paused")
             case _:
-                expect(page.locator("#facts")).to_contain_text(re.compile(r"Newest point\s*5"))
+                expect(page.locator("#facts")).to_contain_text(re.compile(r"Latest point\s*5"))
         assert same(page)
         site.project.resume("quotes_eu_clean")
         site.project.pause("orders_eu_clean")

@@ -65,7 +65,7 @@ def put(page: Page, *rows: str, name: str = "orders.csv") -> None:
 
 def point(page: Page, number: int) -> None:
     """Wait until a channel's page shows that the newest point is this."""
-    expect(page.locator("#facts")).to_contain_text(re.compile(rf"Newest point\s*{number}\b"))
+    expect(page.locator("#facts")).to_contain_text(re.compile(rf"Latest point\s*{number}\b"))
 
 
 def test_ingested_rows_pass_through_the_workflow_while_it_is_watched(working: Site, visit: Visitor) -> None:
