@@ -263,7 +263,7 @@ def test_sums_stand_beside_groups_and_are_no_part_of_them(project: Project) -> N
 
 BAD: dict[str, tuple[Callable[[kn.Workflow], None], str]] = {
     "a syntax error": (lambda w: w.view("v", "SELECT a FRM orders WHERE"), "line 1, column"),
-    "no query": (lambda w: w.view("v", "DROP TABLE orders"), "no query"),
+    "no query": (lambda w: w.view("v", "DROP TABLE orders"), "not a query"),
     "an unknown channel": (lambda w: w.view("v", "SELECT * FROM order"), "Did you mean orders"),
     "an unknown column": (lambda w: w.view("v", "SELECT totl FROM orders"), "Did you mean total"),
     "an ambiguous column": (lambda w: w.view("v", "SELECT id FROM orders JOIN items ON orders.id = items.id"), "id"),
