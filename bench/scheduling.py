@@ -124,6 +124,8 @@ class NoFiles:
 
     def seal(self, block: BlockName, manifest: str) -> None: ...
 
+    def unseal(self, placements: Iterable[tuple[BlockName, str]]) -> None: ...
+
     def mark_committed(self, placements: object) -> None: ...
 
     def keep_log(self, run: int, day: object, text: str) -> None: ...
@@ -168,7 +170,7 @@ def nothing(begun: ActiveRun[TaskPlan]) -> RunResults:
     """A run that reads everything and finds nothing to write."""
     outputs, advances = [], []
     for progress, _ in begun.plan.steps:
-        points = tuple((name, begun.plan.states[name].latest_readable) for name in progress.task.reads)
+        points = tuple((name, begun.plan.channels[name].latest_readable) for name in progress.task.reads)
         advances.append(Advance(task=progress.task.name, logic=progress.logic, points=points))
         for channel in progress.task.writes:
             outputs.append(
