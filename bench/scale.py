@@ -170,6 +170,9 @@ def _fill(project: Project, blocks: int) -> None:
         number = point["number"]
         first = block["id"] + 1
         insert_all(tx, tables.block, [{**block, "id": first + each} for each in range(blocks)])
+        if project.catalog.dialect == "postgresql":  # numbers that are given do not advance its sequence
+            highest = "SELECT setval(pg_get_serial_sequence('block', 'id'), (SELECT max(id) FROM block))"
+            tx.connection.exec_driver_sql(highest)
         many = [
             {**place, "block_id": first + each, "start": number + each, "end": number + each + 1}
             for each in range(blocks)
