@@ -104,7 +104,7 @@ class Compilation:
 
 
 class Logic(Protocol):
-    """How a variant computes its outputs.
+    """Computation of the outputs of a variant.
 
     Logic that is *derived* follows from the task's definition, as does the variant that recomputes it. So either may
     run in place of the other; its output has the columns of its channels, each key once, and no rows without effect.
