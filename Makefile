@@ -15,7 +15,7 @@ demo: $(STAMP)
 	$(BIN)/python -m examples.flights
 
 test: $(STAMP) browser
-	$(BIN)/pytest $(PYTEST_OPTIONS)
+	SPARK_CONF_DIR=$(CURDIR)/tests/spark $(BIN)/pytest $(PYTEST_OPTIONS)
 
 # A Chromium for the tests of the web page, which are skipped where there is none.
 browser:
