@@ -91,29 +91,29 @@ _AS_FAR = 5_000
 
 def before(
     tx: Transaction,
-    number: int | None,
+    before: int | None,
     limit: int,
-    *,
-    kinds: Collection[EventKind] = (),
+    kinds: Collection[EventKind] | None = None,
     binding: str | None = None,
     channel: str | None = None,
+    *,
     since: int = 0,
 ) -> list[Event]:
-    """Return the events before a number, newest first.
+    """Return events, newest first.
 
     Args:
         tx: an open transaction.
-        number: the number; None to start with the newest event.
+        before: only events before this number; None for the newest.
         limit: the maximum number of events.
-        kinds: only events of these kinds; of all kinds if none are given.
+        kinds: only events of these kinds; None for all.
         binding: only events that concern this binding.
         channel: only events that concern this channel, among the 5,000 newest that match the other filters.
         since: only events after this number.
     """
     table = tables.event
     wanted = [table.c.id > since]
-    if number is not None:
-        wanted.append(table.c.id < number)
+    if before is not None:
+        wanted.append(table.c.id < before)
     if binding is not None:
         wanted.append(table.c.binding == binding)
     depth = limit if channel is None else _AS_FAR

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar, Unpack
 
 from kilonova.catalog import bindings, channel_store, events, files, firings, registry, servers, subscriptions, tokens
 from kilonova.catalog import runs as records
 from kilonova.catalog.compaction_stats import delta_stacks
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.planner_input import load_planner_input
-from kilonova.catalog.read_models import binding_status, metrics, point_history, run_queries, schema_history
-from kilonova.catalog.read_models.binding_status import BindingStatus, UpcomingTrigger
-from kilonova.catalog.read_models.metrics import CatalogMetrics
-from kilonova.catalog.read_models.overview import Overview, overview, progress_of_runs
+from kilonova.catalog.read_models import (
+    binding_status,
+    metrics,
+    overview,
+    point_history,
+    run_queries,
+    schema_history,
+    task_runs,
+)
+from kilonova.catalog.read_models.binding_status import BindingStatus
 from kilonova.catalog.read_models.run_inputs import port_reads
-from kilonova.catalog.read_models.task_runs import TaskRun, task_runs
+from kilonova.catalog.read_models.run_queries import RunFilters
 from kilonova.errors import NotFound
-from kilonova.model.compaction_policy import Policy
 from kilonova.model.event import Event, EventKind
-from kilonova.model.firing import Firing, FiringState
-from kilonova.model.progress import RunProgress
-from kilonova.model.run import Run, RunInput, RunKind, RunState
+from kilonova.model.run import Run, RunInput
 from kilonova.model.task import Task
 from kilonova.model.watched_file import FileState
 from kilonova.schedule.compaction import DeltaStack
 from kilonova.schedule.planning import PlannerInput, due_version
+from kilonova.service import explain_view, next_run, size_history, snapshot_plan
+from kilonova.service.explain_view import MaintainedRelation
 from kilonova.service.reports import (
     ChannelHistory,
     ChannelRead,
@@ -42,16 +47,27 @@ from kilonova.service.reports import (
     Step,
     TaskStatus,
 )
-from kilonova.service.size_history import SizePoint, size_history
-from kilonova.service.snapshot_plan import SnapshotPlan, snapshot_plan
 
-if TYPE_CHECKING:
-    from kilonova.service.explain_view import MaintainedRelation
-    from kilonova.service.next_run import TaskPreview
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _query(function: Callable[Concatenate[Transaction, _P], _R]) -> Callable[Concatenate[ProjectReader, _P], _R]:
+    """Return a method that calls a function in a reading transaction of its own."""
+
+    @wraps(function)
+    def method(reader: ProjectReader, /, *arguments: _P.args, **named: _P.kwargs) -> _R:
+        with reader.catalog.reading() as tx:
+            return function(tx, *arguments, **named)
+
+    return method
 
 
 class ProjectReader:
     """Reader of a project's state, as recorded in the catalog.
+
+    Its methods are queries of the catalog, each in a transaction of its own; those that consist of one function of
+    the catalog are documented there.
 
     Args:
         catalog: the catalog.
@@ -59,6 +75,25 @@ class ProjectReader:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
+
+    events_before = _query(events.before)
+    firings = _query(firings.firings)
+    metrics = _query(metrics.catalog_metrics)
+    newest_event = _query(events.newest)
+    running = _query(overview.progress_of_runs)
+    overview = _query(overview.overview)
+    policy = _query(channel_store.policy)
+    require_channel = _query(channel_store.channel_id)
+    runs_between = _query(run_queries.runs_between)
+    schemas = _query(schema_history.schemas)
+    servers = _query(servers.server_statuses)
+    size_history = _query(size_history.size_history)
+    snapshot_plan = _query(snapshot_plan.snapshot_plan)
+    subscriptions = _query(subscriptions.subscriptions)
+    task_preview = _query(next_run.task_preview)
+    task_runs = _query(task_runs.task_runs)
+    tokens = _query(tokens.tokens)
+    upcoming_triggers = _query(binding_status.upcoming_triggers)
 
     def due(self, among: Iterable[str] | None = None) -> dict[str, str]:
         """Return the tasks that are due, each with the reason.
@@ -69,10 +104,8 @@ class ProjectReader:
         Raises:
             NotFound: there is no such task.
         """
-        from kilonova.service.explain_view import tasks_named
-
         with self.catalog.reading() as tx:
-            return _due(load_planner_input(tx, None if among is None else tasks_named(tx, among)))
+            return _due(load_planner_input(tx, None if among is None else explain_view.tasks_named(tx, among)))
 
     def status(self, limit: int = 5) -> Status:
         """Return channels, tasks, cursors, lags and the last runs."""
@@ -134,24 +167,6 @@ class ProjectReader:
                 first=point_history.first_retained(tx, channel),
             )
 
-    def size_history(self, channel: str, limit: int = 200) -> tuple[SizePoint, ...]:
-        """Return the size of a channel at its last filled points, at most `limit`, oldest first.
-
-        Raises:
-            NotFound: there is no such channel.
-        """
-        with self.catalog.reading() as tx:
-            return size_history(tx, channel, limit)
-
-    def schemas(self, channel: str, limit: int = 20) -> tuple[schema_history.SchemaRecord, ...]:
-        """Return the last changes of a channel's schema, at most `limit`, newest first.
-
-        Raises:
-            NotFound: there is no such channel.
-        """
-        with self.catalog.reading() as tx:
-            return schema_history.schemas(tx, channel, limit)
-
     def readers(self, channel: str) -> tuple[Lag, ...]:
         """Return the lags of the live logic versions that read a channel and do not write it, by task.
 
@@ -164,44 +179,6 @@ class ProjectReader:
                 Lag(task=each.task.name, logic=each.logic, channel=channel, cursor=each.cursor(channel), newest=newest)
                 for each in registry.readers(tx, channel)
             )
-
-    def snapshot_plan(self, channel: str, at: int | None = None) -> SnapshotPlan:
-        """Return how a snapshot of a channel would be assembled now, and at what cost.
-
-        Args:
-            channel: the channel.
-            at: the point; None for the newest.
-
-        Raises:
-            NotFound: there is no such channel, or the point is not readable, or has been collected.
-        """
-        with self.catalog.reading() as tx:
-            return snapshot_plan(tx, channel, at)
-
-    def task_preview(self, task: str) -> TaskPreview:
-        """Return a preview of a task's next run, as if it ran now.
-
-        Raises:
-            NotFound: there is no such task.
-        """
-        from kilonova.service.next_run import task_preview
-
-        with self.catalog.reading() as tx:
-            return task_preview(tx, task)
-
-    def task_runs(self, task: str, before: int | None = None, limit: int = 100) -> tuple[TaskRun, ...]:
-        """Return the last runs of a task that wrote output or found nothing changed, newest first.
-
-        Args:
-            task: the task.
-            before: only those before this number; None for all.
-            limit: the maximum number.
-
-        Raises:
-            NotFound: there is no such task.
-        """
-        with self.catalog.reading() as tx:
-            return task_runs(tx, task, before, limit)
 
     def binding(self, name: str) -> bindings.RegisteredBinding:
         """Return a binding.
@@ -235,27 +212,6 @@ class ProjectReader:
                 tx, bindings.binding_names(tx, after, limit) if names is None else names
             )
 
-    def upcoming_triggers(self, limit: int) -> list[UpcomingTrigger]:
-        """Return the triggers with the next scheduled times, soonest first, at most `limit`."""
-        with self.catalog.reading() as tx:
-            return binding_status.upcoming_triggers(tx, limit)
-
-    def firings(
-        self, limit: int, binding: str | None = None, before: int | None = None, state: FiringState | None = None
-    ) -> list[Firing]:
-        """Return firings, of all bindings or one, newest first: those before a number or in a state, at most `limit`.
-
-        Raises:
-            NotFound: there is no such binding.
-        """
-        with self.catalog.reading() as tx:
-            return firings.firings(tx, limit, binding, before, state)
-
-    def servers(self, limit: int) -> list[servers.ServerStatus]:
-        """Return the servers, live ones first, each with what it has claimed."""
-        with self.catalog.reading() as tx:
-            return servers.server_statuses(tx, limit)
-
     def failovers(self, limit: int) -> list[Event]:
         """Return the events of servers that went silent or runs that were abandoned, newest first."""
         return self.events_before(None, limit, (EventKind.SERVER_SILENT, EventKind.ABANDONED))
@@ -277,62 +233,10 @@ class ProjectReader:
                 servers=tuple(servers.servers(tx, limit)),
             )
 
-    def metrics(self) -> CatalogMetrics:
-        """Return counts of the catalog's contents, for monitoring."""
-        with self.catalog.reading() as tx:
-            return metrics.catalog_metrics(tx)
-
-    def require_channel(self, name: str) -> None:
-        """Check that a channel exists.
-
-        Raises:
-            NotFound: there is no such channel.
-        """
-        with self.catalog.reading() as tx:
-            channel_store.channel_id(tx, name)
-
-    def newest_event(self) -> int:
-        """Return the number of the last event; 0 if there is none."""
-        with self.catalog.reading() as tx:
-            return events.newest(tx)
-
     def events(self, since: int = 0, limit: int | None = None) -> list[Event]:
         """Return the events after an event, in order."""
         with self.catalog.reading() as tx:
             return events.since(tx, since, limit)
-
-    def overview(self) -> Overview:
-        """Return an overview of all channels and tasks."""
-        with self.catalog.reading() as tx:
-            return overview(tx)
-
-    def running(self) -> dict[int, RunProgress | None]:
-        """Return the running runs with their progress, if that is known."""
-        with self.catalog.reading() as tx:
-            return progress_of_runs(tx)
-
-    def events_before(
-        self,
-        before: int | None,
-        limit: int,
-        kinds: Collection[EventKind] | None = None,
-        binding: str | None = None,
-        channel: str | None = None,
-        *,
-        since: int = 0,
-    ) -> list[Event]:
-        """Return events, newest first.
-
-        Args:
-            before: only events before this one; None for the newest.
-            limit: the maximum number.
-            kinds: only events of these kinds.
-            binding: only those that concern this binding.
-            channel: only those that concern this channel, among the 5,000 newest that the other filters leave.
-            since: only events after this one.
-        """
-        with self.catalog.reading() as tx:
-            return events.before(tx, before, limit, kinds=kinds or (), binding=binding, channel=channel, since=since)
 
     def explain(self, view: str, runs: int = 5) -> tuple[MaintainedRelation, ...]:
         """Explain how a view is maintained: see `kilonova.service.explain_view`.
@@ -344,22 +248,11 @@ class ProjectReader:
         Raises:
             NotFound: there is no such view.
         """
-        from kilonova.service.explain_view import explain
-
         with self.catalog.reading() as tx:
-            return explain(tx, view, runs)
+            return explain_view.explain(tx, view, runs)
 
     def runs(
-        self,
-        limit: int,
-        before: int | None = None,
-        *,
-        after: int | None = None,
-        state: RunState | None = None,
-        kind: RunKind | None = None,
-        binding: str | None = None,
-        task: str | None = None,
-        channel: str | None = None,
+        self, limit: int, before: int | None = None, *, after: int | None = None, **filters: Unpack[RunFilters]
     ) -> list[RunSummary]:
         """Return runs, newest first, with their outputs.
 
@@ -367,25 +260,13 @@ class ProjectReader:
             limit: the maximum number.
             before: only those before this number.
             after: only those after this number, the oldest of them if there are more than `limit`.
-            state: only those in this state.
-            kind: only those of this kind.
-            binding: only those that were started for this binding.
-            task: only those of this task, whatever their outcome.
-            channel: only those that wrote this channel or were to write it, and its compactions.
+            filters: what else they must satisfy.
 
         Raises:
             NotFound: there is no such binding, task or channel.
         """
         with self.catalog.reading() as tx:
-            page = run_queries.runs(
-                tx, limit, before, after=after, state=state, kind=kind, binding=binding, task=task, channel=channel
-            )
-            return _summaries(tx, page)
-
-    def runs_between(self, first: datetime, last: datetime, limit: int = 500) -> list[Run]:
-        """Return the runs that were running between two times, by start time."""
-        with self.catalog.reading() as tx:
-            return run_queries.runs_between(tx, first, last, limit)
+            return _summaries(tx, run_queries.runs(tx, limit, before, after=after, **filters))
 
     def run_detail(self, number: int) -> RunDetail:
         """Return a run with its inputs, outputs, holdings and firings.
@@ -430,20 +311,6 @@ class ProjectReader:
         known = {name: schema for name, schema in schemas.items() if schema is not None}
         return RunLineage(catalog=catalog, run=run, steps=steps, schemas=known)
 
-    def subscriptions(self) -> list[subscriptions.RegisteredSubscription]:
-        """Return the webhooks, and OpenLineage if servers have sent it events, with the delivery state of each."""
-        with self.catalog.reading() as tx:
-            return subscriptions.subscriptions(tx)
-
-    def policy(self, channel: str) -> Policy:
-        """Return a channel's policy of automatic compaction.
-
-        Raises:
-            NotFound: there is no such channel.
-        """
-        with self.catalog.reading() as tx:
-            return channel_store.policy(tx, channel)
-
     def delta_stacks(self) -> list[DeltaStack]:
         """Return the channels that have deltas after their newest base, by name, with the cost of merging them."""
         with self.catalog.reading() as tx:
@@ -465,11 +332,6 @@ class ProjectReader:
             watched = files.watched_directories(tx, channel)
             found = [file for each in order if state in (None, each) for file in files.files(tx, channel, each, limit)]
         return DirectoryStatus(watched=watched[0] if watched else None, files=tuple(found[:limit]))
-
-    def tokens(self) -> list[tokens.Token]:
-        """Return the tokens, by name, without their secrets."""
-        with self.catalog.reading() as tx:
-            return tokens.tokens(tx)
 
 
 def _summaries(tx: Transaction, runs: Sequence[Run]) -> list[RunSummary]:

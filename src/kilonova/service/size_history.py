@@ -34,7 +34,7 @@ class SizePoint:
     renewed: bool
 
 
-def size_history(tx: Transaction, channel: str, limit: int) -> tuple[SizePoint, ...]:
+def size_history(tx: Transaction, channel: str, limit: int = 200) -> tuple[SizePoint, ...]:
     """Return the size of a channel at its last filled points, oldest first.
 
     Args:

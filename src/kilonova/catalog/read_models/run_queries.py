@@ -7,7 +7,7 @@ the others exclude some.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Column, ColumnElement, Table, func, or_, select, union
 
@@ -22,17 +22,31 @@ from kilonova.model.run import Run, RunKind, RunState
 _RUN = tables.run
 
 
+class RunFilters(TypedDict, total=False):
+    """Filters of runs; None stands for no filter.
+
+    Attributes:
+        state: only runs in this state.
+        kind: only runs of this kind.
+        binding: only runs of this binding, started by a trigger or manually.
+        task: only runs that run or have run this task, with any outcome.
+        channel: only runs that have written or were to write this channel, and its compactions.
+    """
+
+    state: RunState | None
+    kind: RunKind | None
+    binding: str | None
+    task: str | None
+    channel: str | None
+
+
 def runs(
     tx: Transaction,
     limit: int | None = None,
     before: int | None = None,
     *,
     after: int | None = None,
-    state: RunState | None = None,
-    kind: RunKind | None = None,
-    binding: str | None = None,
-    task: str | None = None,
-    channel: str | None = None,
+    **filters: Unpack[RunFilters],
 ) -> list[Run]:
     """Return runs, newest first.
 
@@ -41,25 +55,22 @@ def runs(
         limit: the maximum number of runs.
         before: only runs before this number.
         after: only runs after this number; the oldest of them if there are more than `limit`.
-        state: only runs in this state.
-        kind: only runs of this kind.
-        binding: only runs of this binding, started by a trigger or manually.
-        task: only runs that run or have run this task, with any outcome.
-        channel: only runs that have written or were to write this channel, and its compactions.
+        filters: what else they must satisfy.
 
     Raises:
         NotFound: there is no such binding, task or channel.
     """
+    task, channel = filters.get("task"), filters.get("channel")
 
     def placed(number: Column[int]) -> ColumnElement[int]:
         return number.desc() if after is None else number.asc()
 
     wanted: list[ColumnElement[bool]] = []
-    if state is not None:
+    if (state := filters.get("state")) is not None:
         wanted.append(_RUN.c.state == state.value)
-    if kind is not None:
+    if (kind := filters.get("kind")) is not None:
         wanted.append(_RUN.c.kind == kind.value)
-    if binding is not None:
+    if (binding := filters.get("binding")) is not None:
         binding_id(tx, binding)
         wanted.append(_RUN.c.binding == binding)
     if task is not None:
@@ -103,7 +114,7 @@ _LONG = timedelta(days=1)
 """Maximum time before a moment at which a run that has ended since may have started for `runs_between` to find it."""
 
 
-def runs_between(tx: Transaction, first: datetime, last: datetime, limit: int) -> list[Run]:
+def runs_between(tx: Transaction, first: datetime, last: datetime, limit: int = 500) -> list[Run]:
     """Return the runs that were running at some time between two moments, by start time; the last ones if limited.
 
     Runs that had ended by `first` are left out, as are ended runs that had started more than a day before it.

@@ -39,7 +39,7 @@ class SchemaRecord:
     changed: tuple[tuple[Column, Column], ...]
 
 
-def schemas(tx: Transaction, channel: str, limit: int) -> tuple[SchemaRecord, ...]:
+def schemas(tx: Transaction, channel: str, limit: int = 20) -> tuple[SchemaRecord, ...]:
     """Return the last schema changes of a channel, newest first, among its last thousand blocks.
 
     Args:

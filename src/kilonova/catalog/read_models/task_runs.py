@@ -53,7 +53,7 @@ class TaskRun:
     reason: str
 
 
-def task_runs(tx: Transaction, task: str, before: int | None, limit: int) -> tuple[TaskRun, ...]:
+def task_runs(tx: Transaction, task: str, before: int | None = None, limit: int = 100) -> tuple[TaskRun, ...]:
     """Return the last runs of a task, newest first.
 
     Args:
