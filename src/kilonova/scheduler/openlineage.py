@@ -9,7 +9,8 @@ Events, including their ids, depend on the catalog alone: sending them again is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -29,7 +30,7 @@ from kilonova.errors import SettingsError
 from kilonova.model.event import Event, EventKind
 from kilonova.model.run import RunKind
 from kilonova.model.schema import Schema
-from kilonova.service.reports import ChannelRead, ChannelWritten, RunLineage, Step
+from kilonova.service.reports import ChannelAccess, RunLineage, Step
 
 _STATES = {
     EventKind.LAUNCHED: event_v2.RunState.START,
@@ -82,22 +83,19 @@ def events(told: RunLineage, event: Event, *, namespace: str, warehouse: str) ->
         namespace: the namespace of jobs.
         warehouse: the URL of the warehouse, which is the namespace of datasets.
     """
+    converted = partial(_event, told, event, namespace, warehouse)
     match told.run.kind:
         case RunKind.COMPACTION | RunKind.RECOVERY:
             return []
         case RunKind.INGEST:
-            return [
-                _event(told, step, event, f"ingest:{written.channel}", namespace, warehouse, None)
-                for step in told.steps
-                for written in step.written
-            ]
+            return [converted(step, f"ingest:{each.channel}") for step in told.steps for each in step.written]
         case RunKind.TASKS:
             name = "by-hand" if event.binding is None else f"binding:{event.binding}"
             parent = parent_run.ParentRunFacet(
                 run=parent_run.Run(runId=_id(told, name)), job=parent_run.Job(namespace=namespace, name=name)
             )
-            whole = _event(told, Step(task=None), event, name, namespace, warehouse, None)
-            parts = [_event(told, step, event, str(step.task), namespace, warehouse, parent) for step in told.steps]
+            whole = converted(Step(task=None), name)
+            parts = [converted(step, str(step.task), parent) for step in told.steps]
             return [whole, *parts] if event.kind is EventKind.LAUNCHED else [*parts, whole]
 
 
@@ -107,12 +105,12 @@ def _id(told: RunLineage, job: str) -> str:
 
 def _event(
     told: RunLineage,
-    step: Step,
     event: Event,
-    job: str,
     namespace: str,
     warehouse: str,
-    parent: parent_run.ParentRunFacet | None,
+    step: Step,
+    job: str,
+    parent: parent_run.ParentRunFacet | None = None,
 ) -> event_v2.RunEvent:
     facets: dict[str, Any] = {}
     if parent is not None:
@@ -145,21 +143,18 @@ def _event(
     )
 
 
-def _facets(item: ChannelRead | ChannelWritten, schemas: Mapping[str, Schema]) -> dict[str, Any]:
+def _facets(item: ChannelAccess, schemas: Mapping[str, Schema]) -> dict[str, Any]:
     facets: dict[str, Any] = {}
     if item.channel in schemas:
-        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=list(_fields(schemas[item.channel])))
+        columns = schemas[item.channel].columns
+        fields = [schema_dataset.SchemaDatasetFacetFields(name=each.name, type=each.type) for each in columns]
+        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields)
     if item.point is not None:
         facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(item.point))
     return facets
 
 
-def _fields(schema: Schema) -> Iterable[schema_dataset.SchemaDatasetFacetFields]:
-    for column in schema.columns:
-        yield schema_dataset.SchemaDatasetFacetFields(name=column.name, type=column.type)
-
-
-def _statistics(written: ChannelWritten) -> dict[str, Any]:
+def _statistics(written: ChannelAccess) -> dict[str, Any]:
     if written.rows is None:
         return {}
     facet = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(

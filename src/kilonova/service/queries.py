@@ -33,10 +33,9 @@ from kilonova.schedule.planning import PlannerInput, due_version
 from kilonova.service import explain_view, next_run, size_history, snapshot_plan
 from kilonova.service.explain_view import MaintainedRelation
 from kilonova.service.reports import (
+    ChannelAccess,
     ChannelHistory,
-    ChannelRead,
     ChannelStatus,
-    ChannelWritten,
     DirectoryStatus,
     Lag,
     RunDetail,
@@ -390,17 +389,16 @@ def _step(
 ) -> Step:
     """Return what a task of a run read and wrote, as recorded; as declared, where nothing is recorded."""
     points = {item.channel: item.end for item in read if item.task == task}
-    written = {
-        item.channel: ChannelWritten(channel=item.channel, point=item.point, rows=item.rows, bytes=item.bytes)
-        if item.block is not None
-        else ChannelWritten(channel=item.channel)
+    accesses = {
+        item.channel: ChannelAccess(channel=item.channel, point=item.point, rows=item.rows, bytes=item.bytes)
         for item in made
-        if item.task == task
+        if item.task == task and item.block is not None
     }
+    written = [item.channel for item in made if item.task == task]
     reads = list(points) or list(declared.reads if declared else ())
-    writes = list(written) or (list(declared.writes if declared else ()) if task is not None else reserved)
+    writes = written or (list(declared.writes if declared else ()) if task is not None else reserved)
     return Step(
         task=task,
-        read=tuple(ChannelRead(channel=name, point=points.get(name)) for name in reads),
-        written=tuple(written.get(name, ChannelWritten(channel=name)) for name in writes),
+        read=tuple(ChannelAccess(channel=name, point=points.get(name)) for name in reads),
+        written=tuple(accesses.get(name, ChannelAccess(channel=name)) for name in writes),
     )

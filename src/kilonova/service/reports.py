@@ -117,11 +117,6 @@ class RunSummary:
     run: Run
     made: tuple[records.OutputRecord, ...]
 
-    @property
-    def binding(self) -> str | None:
-        """Binding that it runs."""
-        return self.run.binding
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetail:
@@ -144,11 +139,6 @@ class RunDetail:
     firings: tuple[Firing, ...]
     earlier: int | None
     later: int | None
-
-    @property
-    def binding(self) -> str | None:
-        """Binding that it runs."""
-        return self.run.binding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,22 +254,14 @@ class ServingStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelRead:
-    """Channel that a task reads, and the point up to which it reads; None if that is not known."""
-
-    channel: str
-    point: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelWritten:
-    """Channel that a run writes, and what it has published there; None for what it has not published.
+class ChannelAccess:
+    """Access of a run to a channel that it reads or writes; None for what is not known, or not published.
 
     Attributes:
         channel: the channel.
-        point: the point.
-        rows: rows in the block.
-        bytes: its size.
+        point: the point up to which it reads, or that it writes.
+        rows: rows in the block that it writes.
+        bytes: the size of this block.
     """
 
     channel: str
@@ -293,8 +275,8 @@ class Step:
     """Task of a run; None for an ingest."""
 
     task: str | None
-    read: tuple[ChannelRead, ...] = ()
-    written: tuple[ChannelWritten, ...] = ()
+    read: tuple[ChannelAccess, ...] = ()
+    written: tuple[ChannelAccess, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
