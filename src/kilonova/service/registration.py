@@ -69,7 +69,7 @@ class Registration:
             return ()
         plans, known = self._rehearse(declared)
         return tuple(
-            workflow_plan.unseen_definitions(plan, self._analyse(each, plan, known))
+            workflow_plan.with_notes(plan, self._analyse(each, plan, known))
             for each, plan in zip(declared, plans, strict=True)
         )
 
@@ -168,7 +168,7 @@ class Registration:
                 workflow_plan.check_all_seen(tx, plan, seen)
                 workflow_plan.apply_plan(tx, plan)
                 done.append(plan)
-        return tuple(workflow_plan.unseen_definitions(plan, said) for plan, said in zip(done, notes, strict=True))
+        return tuple(workflow_plan.with_notes(plan, said) for plan, said in zip(done, notes, strict=True))
 
     def _verify(self, change: workflow_plan.ChannelChange) -> int:
         """Run the checks added to a channel on its existing rows.

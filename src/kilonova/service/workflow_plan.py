@@ -71,9 +71,9 @@ class TaskChange:
     action: Action
     logic: int
     detail: str
-    rows: int
-    bytes: int
-    downstream: tuple[str, ...]
+    rows: int = 0
+    bytes: int = 0
+    downstream: tuple[str, ...] = ()
     anew: bool = False
 
 
@@ -162,26 +162,27 @@ def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mappi
         name: workflow.name if owner == registry.RECOVERED else owner
         for name, owner in registry.channel_owners(tx).items()
     }
-    _refuse_other_owners(workflow, registered)
-    _refuse_cycles(workflow, registered, states)
     bound = bindings.bindings(tx)
-    _refuse_bindings(workflow, registered, states, bound)
+    _refuse_conflicts(workflow, registered, states, bound)
+    own = {channel.name for channel in workflow.channels}
     channels = tuple(
         _channel_change(channel, workflow, states.get(channel.name), owners.get(channel.name))
         for channel in workflow.channels
     )
+    left = [states[name].channel for name, owner in owners.items() if owner == workflow.name and name not in own]
     channels += tuple(
-        _unwatched(states[name].channel)
-        for name, owner in owners.items()
-        if owner == workflow.name
-        and name not in {channel.name for channel in workflow.channels}
-        and states[name].channel.watch is not None
+        ChannelChange(channel=replace(channel, watch=None), action=Action.CHANGE, detail=_UNWATCHED)
+        for channel in left
+        if channel.watch is not None
     )
     altered = {change.channel.name for change in channels if change.reshaped and not change.channel.several_writers}
     tasks = [_task_change(task, workflow, registered, states, altered) for task in workflow.tasks]
     kept = {task.name for task in workflow.tasks}
-    elsewhere = (known for name, known in registered.items() if name not in kept)
-    tasks += [_dropped(known) for known in elsewhere if known.workflow == workflow.name]
+    tasks += [
+        TaskChange(task=known.task, action=Action.DROP, logic=known.logic, detail=_UNDECLARED)
+        for name, known in registered.items()
+        if known.workflow == workflow.name and name not in kept
+    ]
     anew = {name for item in tasks if item.anew for name in item.task.writes}
     channels = tuple(replace(item, unseen=()) if item.channel.name in anew else item for item in channels)
     return WorkflowPlan(
@@ -194,31 +195,54 @@ def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mappi
     )
 
 
-def _refuse_other_owners(workflow: WorkflowDefinition, registered: Mapping[str, registry.TaskVersion]) -> None:
-    """Check that no other workflow has a task of the same name, or a task that writes a channel of one writer."""
-    for name, known in registered.items():
+_UNDECLARED = "no longer declared; its output is kept"
+_UNWATCHED = "no longer declared: ingests no more files; its rows are kept"
+
+
+def _refuse_conflicts(
+    workflow: WorkflowDefinition,
+    registered: Mapping[str, registry.TaskVersion],
+    states: Mapping[str, ChannelState],
+    bound: Mapping[str, bindings.RegisteredBinding],
+) -> None:
+    """Check that a workflow can be registered beside all others.
+
+    Raises:
+        DeclarationError: another one has a task or binding of the same name, or a task that writes a channel of one
+            writer; or all of them together are not a valid workflow, or cannot run automatically.
+    """
+    elsewhere = [known for known in registered.values() if known.workflow != workflow.name]
+    for known in elsewhere:
         for channel in known.task.writes:
             writers = workflow.writers(channel)
-            if writers and known.workflow != workflow.name and not workflow.channel(channel).several_writers:
+            if writers and not workflow.channel(channel).several_writers:
                 raise DeclarationError(
-                    f"the channel is written by the task {name} of the workflow {known.workflow}",
+                    f"the channel is written by the task {known.task.name} of the workflow {known.workflow}",
                     channel=channel,
                     task=writers[0].name,
                     hint="A channel is written by one task, unless it is declared with several_writers=True",
                 )
-    for task in workflow.tasks:
-        owner = registered[task.name].workflow if task.name in registered else workflow.name
-        if owner != workflow.name:
-            raise DeclarationError(
-                f"the workflow {owner} already has a task of this name", task=task.name, hint="Choose another name"
-            )
-
-
-def _dropped(known: registry.TaskVersion) -> TaskChange:
-    """Return the change of a task that its workflow no longer declares."""
-    detail = "no longer declared; its output is kept"
-    return TaskChange(
-        task=known.task, action=Action.DROP, logic=known.logic, detail=detail, rows=0, bytes=0, downstream=()
+    names = {task.name for task in workflow.tasks}
+    for known in elsewhere:
+        if known.task.name in names:
+            problem = f"the workflow {known.workflow} already has a task of this name"
+            raise DeclarationError(problem, task=known.task.name, hint="Choose another name")
+    own = {channel.name for channel in workflow.channels}
+    whole = WorkflowDefinition(
+        name="all",
+        channels=(*workflow.channels, *(item.channel for name, item in states.items() if name not in own)),
+        tasks=(*workflow.tasks, *(known.task for known in elsewhere)),
+    )
+    others = [each for each in bound.values() if each.workflow != workflow.name]
+    mine = {binding.name for binding in workflow.bindings}
+    for each in others:
+        if each.binding.name in mine:
+            problem = f"the workflow {each.workflow} already has a binding of this name"
+            raise DeclarationError(problem, binding=each.binding.name, hint="Choose another name")
+    validate_bindings(
+        (*workflow.bindings, *(each.binding for each in others)),
+        {channel.name for channel in whole.channels},
+        {task.name: task.writes for task in whole.tasks},
     )
 
 
@@ -233,7 +257,7 @@ def _unseen(workflow: WorkflowDefinition, functions: Mapping[str, Function]) -> 
                 yield Unseen(kind="channel", name=channel.name, what=what)
 
 
-def unseen_definitions(plan: WorkflowPlan, notes: Mapping[str, str]) -> WorkflowPlan:
+def with_notes(plan: WorkflowPlan, notes: Mapping[str, str]) -> WorkflowPlan:
     """Return a plan with notes added to the details of some tasks, by their names."""
     tasks = (
         replace(item, detail=f"{item.detail}; {notes[item.task.name]}") if item.task.name in notes else item
@@ -270,48 +294,6 @@ def others(tx: Transaction, workflow: str) -> tuple[Channel, ...]:
     """Return the registered channels of other workflows, which this one may read."""
     owners = registry.channel_owners(tx)
     return tuple(item.channel for name, item in channel_store.channel_states(tx).items() if owners[name] != workflow)
-
-
-def _refuse_cycles(
-    workflow: WorkflowDefinition,
-    registered: Mapping[str, registry.TaskVersion],
-    states: Mapping[str, ChannelState],
-) -> None:
-    """Check that all registered and declared tasks together form one valid workflow: a run sees all of them."""
-    own = {channel.name for channel in workflow.channels}
-    elsewhere = [known.task for known in registered.values() if known.workflow != workflow.name]
-    WorkflowDefinition(
-        name="all",
-        channels=(*workflow.channels, *(item.channel for name, item in states.items() if name not in own)),
-        tasks=(*workflow.tasks, *elsewhere),
-    )
-
-
-def _refuse_bindings(
-    workflow: WorkflowDefinition,
-    registered: Mapping[str, registry.TaskVersion],
-    states: Mapping[str, ChannelState],
-    known: Mapping[str, bindings.RegisteredBinding],
-) -> None:
-    """Check that all registered and declared bindings together can run automatically."""
-    elsewhere = [bound.binding for bound in known.values() if bound.workflow != workflow.name]
-    mine = {binding.name for binding in workflow.bindings}
-    for bound in known.values():
-        if bound.workflow != workflow.name and bound.binding.name in mine:
-            raise DeclarationError(
-                f"the workflow {bound.workflow} already has a binding of this name",
-                binding=bound.binding.name,
-                hint="Choose another name",
-            )
-    tasks = [
-        *workflow.tasks,
-        *(item.task for item in registered.values() if item.workflow != workflow.name),
-    ]
-    validate_bindings(
-        (*workflow.bindings, *elsewhere),
-        {*states, *(channel.name for channel in workflow.channels)},
-        {task.name: task.writes for task in tasks},
-    )
 
 
 def _channel_change(
@@ -381,12 +363,6 @@ def _watching(channel: Channel) -> str:
     return f"ingests the files of {describe_directory(channel.watch)}"
 
 
-def _unwatched(channel: Channel) -> ChannelChange:
-    """Return the change of a channel that its workflow no longer declares."""
-    detail = "no longer declared: ingests no more files; its rows are kept"
-    return ChannelChange(channel=replace(channel, watch=None), action=Action.CHANGE, detail=detail)
-
-
 def _refuse_misfit(channel: Channel, old: Channel) -> None:
     """Check that a source channel with rows gets no other key, encoding or type; columns and functions may change."""
     if not _same_but_functions(old.encoding, channel.encoding):
@@ -396,15 +372,20 @@ def _refuse_misfit(channel: Channel, old: Channel) -> None:
             channel=channel.name,
             hint="Declare a new channel, or drop this one first",
         )
-    types = {column.name: column.type for column in (old.schema.columns if old.schema else ())}
-    for column in channel.schema.columns if channel.schema else ():
-        if types.get(column.name, column.type) != column.type:
+    types = _types(old)
+    for name, kind in _types(channel).items():
+        if types.get(name, kind) != kind:
             raise DeclarationError(
-                f"the channel holds the column as {types[column.name]}, which cannot become {column.type}",
+                f"the channel holds the column as {types[name]}, which cannot become {kind}",
                 channel=channel.name,
-                column=column.name,
+                column=name,
                 hint="Add a column with another name, or drop the channel first",
             )
+
+
+def _types(channel: Channel) -> dict[str, str]:
+    """Return the types of a channel's columns, as far as they are declared."""
+    return {column.name: column.type for column in (channel.schema.columns if channel.schema else ())}
 
 
 def _same_but_functions(old: Encoding, new: Encoding) -> bool:
@@ -423,13 +404,10 @@ def _shown(channel: Channel) -> str:
 
 def _altered(old: Channel, new: Channel) -> str:
     """Return the differences between two declarations of a channel, as text."""
-    found = (
-        []
-        if old.encoding == new.encoding
-        else [f"{describe_encoding(old.encoding)} becomes {describe_encoding(new.encoding)}"]
-    )
-    before = {column.name: column.type for column in (old.schema.columns if old.schema else ())}
-    after = {column.name: column.type for column in (new.schema.columns if new.schema else ())}
+    found = []
+    if old.encoding != new.encoding:
+        found.append(f"{describe_encoding(old.encoding)} becomes {describe_encoding(new.encoding)}")
+    before, after = _types(old), _types(new)
     found += [f"adds the column {name} {kind}" for name, kind in after.items() if name not in before]
     found += [f"removes the column {name}" for name in before if name not in after]
     found += [
@@ -445,7 +423,6 @@ def _task_change(
     states: Mapping[str, ChannelState],
     altered: set[str],
 ) -> TaskChange:
-    downstream = tuple(other.name for other in workflow.downstream(task))
     known = registered.get(task.name)
     if known is None:
         action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
@@ -454,9 +431,7 @@ def _task_change(
     elif known.task.fingerprint == task.fingerprint and not altered & set(task.writes):
         timed = _retimed(known.task, task)
         action = Action.CHANGE if timed else Action.KEEP
-        return TaskChange(
-            task=task, action=action, logic=known.logic, detail=timed, rows=0, bytes=0, downstream=(), anew=False
-        )
+        return TaskChange(task=task, action=action, logic=known.logic, detail=timed)
     else:
         action, logic = Action.CHANGE, known.logic + 1
         detail = f"logic version {known.logic} → {logic}: {_difference(known.task, task, altered)}"
@@ -473,7 +448,7 @@ def _task_change(
         detail=detail,
         rows=sum(block.statistics.rows for block in blocks),
         bytes=sum(block.statistics.bytes for block in blocks),
-        downstream=downstream,
+        downstream=tuple(other.name for other in workflow.downstream(task)),
         anew=True,
     )
 
@@ -520,10 +495,9 @@ def _binding_changes(
     declared = {binding.name: binding for binding in workflow.bindings}
     for name, binding in declared.items():
         old = known.get(name)
-        if old is None:
-            yield BindingChange(binding=binding, action=Action.ADD, detail=_starts(binding))
-        elif _same(old.binding, binding):
-            yield BindingChange(binding=binding, action=Action.KEEP, detail=_starts(binding))
+        if old is None or _same(old.binding, binding):
+            action = Action.ADD if old is None else Action.KEEP
+            yield BindingChange(binding=binding, action=action, detail=_starts(binding))
         else:
             yield BindingChange(binding=binding, action=Action.CHANGE, detail=_rebound(old.binding, binding))
     for name, bound in known.items():
@@ -590,9 +564,9 @@ def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
     for item in plan.tasks:
         if item.action is Action.CHANGE:
             registry.put_task(tx, item.task, plan.workflow, renew=item.anew)
-        if item.action in (Action.ADD, Action.CHANGE):
+        if item.anew:
             for name in item.task.writes:
-                if item.anew and declared[name].schema is None:
+                if declared[name].schema is None:
                     registry.change_channel(tx, declared[name])
         elif item.action is Action.DROP:
             registry.drop_task(tx, item.task.name)
