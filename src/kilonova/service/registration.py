@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -32,14 +32,19 @@ class Registration:
         self._catalog = resources.catalog
         self._rows = rows
 
-    def declared(self, workflows: Iterable[Workflow]) -> tuple[Declared, ...]:
+    def declared(self, workflows: Iterable[Workflow | Declared]) -> tuple[Declared, ...]:
         """Return workflows as values: each may read registered channels, and those that earlier workflows declare.
 
         Raises:
             DeclarationError: a workflow is invalid.
         """
+        from kilonova.declare.workflow import Declared
+
         found: list[Declared] = []
         for workflow in workflows:
+            if isinstance(workflow, Declared):
+                found.append(workflow)
+                continue
             with self._catalog.reading() as tx:
                 others = {channel.name: channel for channel in workflow_plan.others(tx, workflow.name)}
             others |= {channel.name: channel for earlier in found for channel in earlier.workflow.channels}
@@ -64,44 +69,32 @@ class Registration:
             DeclarationError: a workflow is invalid, or conflicts with what is registered.
             QueryError: Spark rejects the query of a view.
         """
-        declared = self._declared(workflows)
-        if not declared:
-            return ()
-        plans, known = self._rehearse(declared)
-        return tuple(
-            workflow_plan.with_notes(plan, self._analyse(each, plan, known))
-            for each, plan in zip(declared, plans, strict=True)
-        )
+        return tuple(map(workflow_plan.with_notes, *self._rehearse(self.declared(workflows))))
 
     def _rehearse(
-        self, declared: Iterable[Declared]
-    ) -> tuple[list[workflow_plan.WorkflowPlan], Mapping[str, ChannelState]]:
+        self, declared: Sequence[Declared]
+    ) -> tuple[list[workflow_plan.WorkflowPlan], list[Mapping[str, str]]]:
         """Plan the registration of workflows one after another, without committing it.
 
         Returns:
-            A plan for each, and the channels that the last plan is based on.
+            The plans, and notes on the tasks of each, by their names.
+
+        Raises:
+            QueryError: Spark rejects a view.
         """
-        *earlier, last = declared
-        with self._catalog.rehearsing() if earlier else self._catalog.reading() as tx:
-            plans = []
-            for each in earlier:
+        plans: list[workflow_plan.WorkflowPlan] = []
+        with self._catalog.rehearsing() if len(declared) > 1 else self._catalog.reading() as tx:
+            for each in declared:
+                if plans:
+                    workflow_plan.apply_plan(tx, plans[-1])
                 plans.append(workflow_plan.plan_changes(tx, each.workflow, each.functions))
-                workflow_plan.apply_plan(tx, plans[-1])
-            plans.append(workflow_plan.plan_changes(tx, last.workflow, last.functions))
-            return plans, channel_store.channel_states(tx)
+            known = channel_store.channel_states(tx)
+        return plans, [self._analyse(each, plan, known) for each, plan in zip(declared, plans, strict=True)]
 
     def _analyse(
         self, declared: Declared, plan: workflow_plan.WorkflowPlan, known: Mapping[str, ChannelState]
     ) -> Mapping[str, str]:
-        """Analyse new and changed views with Spark.
-
-        Args:
-            declared: the workflow.
-            plan: the plan of registering it.
-            known: the channels that exist by then.
-
-        Returns:
-            Notes on some views, by the names of their tasks.
+        """Return notes on new and changed views, by the names of their tasks, after Spark has analysed them.
 
         Raises:
             QueryError: Spark rejects a view.
@@ -121,17 +114,6 @@ class Registration:
             return dict.fromkeys(anew, f"not analysed: {error.problem}")
         problems = analyse_views(warehouse, declared.workflow.order(), channels, complete | told, anew)
         return {name: f"fully recomputed in each run: {problem}" for name, problem in problems.items()}
-
-    def _declared(self, workflows: Iterable[Workflow | Declared]) -> tuple[Declared, ...]:
-        from kilonova.declare.workflow import Declared
-
-        given = list(workflows)
-        values = tuple(each for each in given if isinstance(each, Declared))
-        return (
-            values
-            if len(values) == len(given)
-            else self.declared(each for each in given if not isinstance(each, Declared))
-        )
 
     def apply(self, workflow: Workflow | Declared) -> workflow_plan.WorkflowPlan:
         """Register a workflow; tasks whose definition changed get a new logic version.
@@ -155,11 +137,8 @@ class Registration:
         Raises:
             KilonovaError: any error that `apply` raises; nothing has changed.
         """
-        declared = self._declared(workflows)
-        if not declared:
-            return ()
-        plans, known = self._rehearse(declared)
-        notes = [self._analyse(each, plan, known) for each, plan in zip(declared, plans, strict=True)]
+        declared = self.declared(workflows)
+        plans, notes = self._rehearse(declared)
         seen = {item.channel.name: self._verify(item) for plan in plans for item in plan.channels if item.unseen}
         done = []
         with self._catalog.writing() as tx:
@@ -168,14 +147,10 @@ class Registration:
                 workflow_plan.check_all_seen(tx, plan, seen)
                 workflow_plan.apply_plan(tx, plan)
                 done.append(plan)
-        return tuple(workflow_plan.with_notes(plan, said) for plan, said in zip(done, notes, strict=True))
+        return tuple(map(workflow_plan.with_notes, done, notes))
 
     def _verify(self, change: workflow_plan.ChannelChange) -> int:
-        """Run the checks added to a channel on its existing rows.
-
-        Returns:
-            The point that was checked.
-        """
+        """Run the checks added to a channel on its existing rows, and return the point that was checked."""
         name = change.channel.name
         with self._catalog.reading() as tx:
             if not channel_store.channel_state(tx, name).latest_distinct:
