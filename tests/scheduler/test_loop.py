@@ -149,7 +149,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 def states(project: Project) -> list[str]:
-    return sorted(firing.state.value for firing in project.reader.operation(100).firings)
+    return sorted(firing.state.value for firing in project.reader.firings(100))
 
 
 def test_what_fires_is_given_to_who_is_free_and_the_rest_waits(project: Project) -> None:
@@ -355,7 +355,7 @@ def test_what_cannot_be_begun_fails_and_what_may_pass_is_tried_again(project: Pr
                 BatchEnded((FiringOutcome({"error": "catalog", "problem": "it was away"}, passing=True),))
             )
         until(lambda: states(project) == ["failed", "failed"])
-    attempts = sorted(firing.attempts for firing in project.reader.operation(100).firings)
+    attempts = sorted(firing.attempts for firing in project.reader.firings(100))
     assert attempts == [0, firings.ATTEMPTS]
 
 
@@ -376,7 +376,7 @@ def test_a_worker_that_takes_too_long_is_ended_and_replaced(project: Project) ->
             firings.launch(tx, claimed, run)
         until(lambda: len(stage.players) >= 2)
         assert "longer than" in stage.players[0].killed
-        failed = next(each for each in project.reader.operation(100).firings if each.binding == claimed.binding)
+        failed = next(each for each in project.reader.firings(100) if each.binding == claimed.binding)
         assert failed.state is FiringState.FAILED
     assert any("longer than" in (each.run.error or "") for each in project.runs(100))
 
@@ -429,7 +429,7 @@ def test_a_server_can_stop_once_nothing_is_due(project: Project) -> None:
         player.say(BatchEnded((FiringOutcome(),)))
     thread.join(20)
     assert not thread.is_alive()
-    assert [server.state for server in project.reader.operation().servers] == ["stopped"]
+    assert [each.server.state for each in project.reader.servers(20)] == ["stopped"]
 
 
 def test_what_a_server_says_begins_and_ends_with_itself(project: Project) -> None:

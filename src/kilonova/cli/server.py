@@ -114,10 +114,12 @@ def triggers(
 ) -> None:
     """Show the triggers of each binding, the last firings, and the servers."""
     with project() as opened:
-        found = opened.reader.operation(limit, binding)
-    bound = [item for name, item in sorted(found.bindings.items()) if binding in (None, name)]
+        reader = opened.reader
+        bound = reader.bindings() if binding is None else [reader.binding(binding)]
+        firings = reader.firings(limit, binding)
+        servers = [each.server for each in reader.servers(limit)]
     if json or common.json:
-        render.as_json({"bindings": bound, "firings": found.firings, "servers": found.servers})
+        render.as_json({"bindings": bound, "firings": firings, "servers": servers})
         return
     render.table(
         "",
@@ -132,21 +134,21 @@ def triggers(
             for item in bound
         ],
     )
-    if found.firings:
+    if firings:
         render.table(
             "last firings",
             ("binding", "occurrence", "time", "state", "run"),
             [
                 (item.binding, item.occurrence, f"{item.time:%Y-%m-%d %H:%M:%S}", item.state.value, item.run or "")
-                for item in found.firings
+                for item in firings
             ],
             right=("run",),
         )
-    if found.servers and binding is None:
+    if servers and binding is None:
         render.table(
             "servers",
             ("server", "release", "state", "since"),
-            [(item.name, item.release, item.state, f"{item.started:%Y-%m-%d %H:%M:%S}") for item in found.servers],
+            [(item.name, item.release, item.state, f"{item.started:%Y-%m-%d %H:%M:%S}") for item in servers],
         )
 
 

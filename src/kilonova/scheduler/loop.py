@@ -17,6 +17,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -105,11 +106,11 @@ class Server:
         self._deliverer = Notifier(self._project, self._lease, self._first)
         self._workers: list[Worker] = []
         self._heard: deque[tuple[Worker, Message | None]] = deque()
-        self._operations: deque[tuple[OperationRequest, Future[Any]]] = deque()
-        self._pages: deque[tuple[OperationRequest, Future[Any], float]] = deque()
+        self._operations: deque[_Queued] = deque()
+        self._pages: deque[_Queued] = deque()
+        self._chores: deque[_Queued] = deque()
         self._lookout = DirectoryWatcher(self._project.directories.scan, self._take, self._watch.nudge)
         self._name = ""
-        self._chores: deque[tuple[OperationRequest, Future[Any]]] = deque()
         self._event = 0
         self._look_at: set[int] = set()
         self._compacted: set[str] = set()
@@ -139,25 +140,14 @@ class Server:
         return None
 
     def operation(self, what: str, **arguments: Any) -> Future[Any]:
-        """Enqueue an operation that needs Spark, to be done by a worker.
+        """Enqueue an operation that needs Spark: see `SparkOperations.operation`."""
+        return self._enqueue(self._pages if what == "page" else self._operations, what, arguments)
 
-        It takes precedence over firings; but pages come after these, occupy all workers but one at most where there are
-        several, and are refused if they have waited for too long: read-only clients delay nothing.
-
-        Args:
-            what: the operation: `run`, `ingest`, `compact`, `repair`, `export`, `page` or `apply`.
-            arguments: the arguments of the method of `Project`.
-
-        Returns:
-            A future of the result: a run's number, a page, or plans; or `OperationFailed`.
-        """
-        answer: Future[Any] = Future()
-        if what == "page":
-            self._pages.append((OperationRequest(what, arguments), answer, time.monotonic()))
-        else:
-            self._operations.append((OperationRequest(what, arguments), answer))
+    def _enqueue(self, queue: deque[_Queued], what: str, arguments: dict[str, Any]) -> Future[Any]:
+        queued = _Queued(OperationRequest(what, arguments))
+        queue.append(queued)
         self._watch.nudge()
-        return answer
+        return queued.answer
 
     def stop(self) -> None:
         """Stop after the current work; called a second time, stop without waiting for it."""
@@ -216,10 +206,7 @@ class Server:
             self._log(problem, None)
         self._look_at |= self._read()
         free = [worker for worker in self._workers if worker.free and self._stopping is None]
-        while free and self._operations:
-            operation, answer = self._operations.popleft()
-            if answer.set_running_or_notify_cancel():  # its client may have gone
-                free.pop().give(operation, answer)
+        _assign(self._operations, free)
         room = len(free)
         with self._catalog.reading() as tx:
             self._look_at.update(scheduling.triggers_due(tx))
@@ -242,10 +229,7 @@ class Server:
             if self._until_idle and not awaited and self._stopping is None:
                 self.stop()
         self._show(free)
-        while free and self._chores:
-            operation, answer = self._chores.popleft()
-            if answer.set_running_or_notify_cancel():
-                free.pop().give(operation, answer)
+        _assign(self._chores, free)
         if free and self._stopping is None:
             self._tidy(free[0], _OVERDUE if unended else 1)
         self._lookout.go_on()
@@ -255,18 +239,16 @@ class Server:
         reading = sum(isinstance(each.doing, OperationRequest) and each.doing.what == "page" for each in self._workers)
         room = max(1, self._settings.workers - 1) - reading
         while self._pages:
-            operation, answer, since = self._pages[0]
-            late = time.monotonic() - since > _PATIENCE
+            page = self._pages[0]
+            late = time.monotonic() - page.since > _PATIENCE
             if not late and not (free and room > 0):
                 return
             self._pages.popleft()
-            if not answer.set_running_or_notify_cancel():
-                continue
             if late:
                 problem = f"no worker was free for a page within {_PATIENCE:.0f} s"
-                answer.set_exception(OperationFailed.by(SparkUnavailable(problem, hint="Try again later")))
-            else:
-                free.pop().give(operation, answer)
+                page.refuse(SparkUnavailable(problem, hint="Try again later"))
+            elif page.answer.set_running_or_notify_cancel():
+                free.pop().give(page.operation, page.answer)
                 room -= 1
 
     def _beat(self) -> None:
@@ -328,11 +310,8 @@ class Server:
                 self._restart = _RESTART
                 self._log("a worker is ready", None)
             case OperationDone(result):
-                if (
-                    result is not None
-                    and isinstance(worker.doing, OperationRequest)
-                    and worker.doing.what == "maintain"
-                ):
+                done = worker.doing
+                if isinstance(done, OperationRequest) and done.what == "maintain" and result is not None:
                     self._tidied = 0.0  # there may be more to do
                 if worker.answer is not None:
                     worker.answer.set_result(result)
@@ -409,23 +388,12 @@ class Server:
 
     def _take(self, channel: str) -> Future[Any]:
         """Enqueue the ingest of a directory's files by a worker, after the firings."""
-        answer: Future[Any] = Future()
-        self._chores.append((OperationRequest("ingest-files", {"channel": channel, "seconds": _TURN}), answer))
-        self._watch.nudge()
-        return answer
+        return self._enqueue(self._chores, "ingest-files", {"channel": channel, "seconds": _TURN})
 
     def _tidy(self, worker: Worker, patience: int) -> None:
-        """Assign compaction of a channel that is worth it, or garbage collection, to an idle worker.
-
-        Args:
-            worker: the worker.
-            patience: factor on the usual interval.
-        """
-        now = time.monotonic()
-        if (
-            not self._settings.maintenance_interval
-            or now < self._tidied + patience * self._settings.maintenance_interval
-        ):
+        """Assign compaction of a channel that is worth it, or garbage collection, after so many usual intervals."""
+        now, interval = time.monotonic(), self._settings.maintenance_interval
+        if not interval or now < self._tidied + patience * interval:
             return
         with self._catalog.reading() as tx:
             found = delta_stacks(tx)
@@ -473,10 +441,8 @@ class Server:
             log.warning("other servers will recover the runs of this one: %s", error)
         hurried = self._stopping == float("-inf")
         self._deliverer.close(0.0 if hurried else min(_LAST, self._settings.shutdown_grace))
-        pages = ((operation, answer) for operation, answer, _ in self._pages)
-        for _, answer in (*self._operations, *self._chores, *pages):
-            if answer.set_running_or_notify_cancel():
-                answer.set_exception(OperationFailed.by(SparkUnavailable("the server was stopped", hint="Try again")))
+        for queued in (*self._operations, *self._chores, *self._pages):
+            queued.refuse(SparkUnavailable(_STOPPED, hint="Try again"))
         self._watch.close()
         self._project.close()
 
@@ -493,6 +459,26 @@ _OVERDUE = 10
 _LATE = "it took longer than serve.run_timeout"
 _STUBBORN = "the cancelled run did not end"
 _STOPPED = "the server was stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """Operation that waits for a worker since a time, with the future of its result, which its client may cancel."""
+
+    operation: OperationRequest
+    answer: Future[Any] = field(default_factory=Future)
+    since: float = field(default_factory=time.monotonic)
+
+    def refuse(self, error: SparkUnavailable) -> None:
+        if self.answer.set_running_or_notify_cancel():
+            self.answer.set_exception(OperationFailed.by(error))
+
+
+def _assign(queue: deque[_Queued], free: list[Worker]) -> None:
+    while free and queue:
+        queued = queue.popleft()
+        if queued.answer.set_running_or_notify_cancel():
+            free.pop().give(queued.operation, queued.answer)
 
 
 def _new_name() -> str:

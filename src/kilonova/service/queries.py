@@ -41,7 +41,6 @@ from kilonova.service.reports import (
     RunDetail,
     RunLineage,
     RunSummary,
-    ServingStatus,
     Status,
     Step,
     TaskStatus,
@@ -214,23 +213,6 @@ class ProjectReader:
     def failovers(self, limit: int) -> list[Event]:
         """Return the events of servers that went silent or runs that were abandoned, newest first."""
         return self.events_before(None, limit, (EventKind.SERVER_SILENT, EventKind.ABANDONED))
-
-    def operation(self, limit: int = 20, binding: str | None = None) -> ServingStatus:
-        """Return the status of automatic operation: bindings, firings and servers.
-
-        Args:
-            limit: how many of the last firings and servers to return.
-            binding: a binding, to return only it and its firings.
-
-        Raises:
-            NotFound: there is no such binding.
-        """
-        with self.catalog.reading() as tx:
-            return ServingStatus(
-                bindings=bindings.bindings(tx, None if binding is None else [binding]),
-                firings=tuple(firings.firings(tx, limit, binding)),
-                servers=tuple(servers.servers(tx, limit)),
-            )
 
     def events(self, since: int = 0, limit: int | None = None) -> list[Event]:
         """Return the events after an event, in order."""

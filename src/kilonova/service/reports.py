@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kilonova.catalog import bindings, registry, servers
+from kilonova.catalog import registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Catalog
 from kilonova.catalog.files import DirectoryState
@@ -236,21 +236,6 @@ class Status:
     lags: tuple[Lag, ...]
     runs: tuple[RunSummary, ...]
     waits: Mapping[str, datetime]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingStatus:
-    """Status of automatic operation.
-
-    Attributes:
-        bindings: the bindings by name, with their triggers.
-        firings: the last firings, newest first.
-        servers: the servers, newest first.
-    """
-
-    bindings: Mapping[str, bindings.RegisteredBinding]
-    firings: tuple[Firing, ...]
-    servers: tuple[servers.ServerRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

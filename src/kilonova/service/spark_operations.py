@@ -42,6 +42,9 @@ class SparkOperations(Protocol):
     def operation(self, what: str, **arguments: Any) -> Future[Any]:
         """Enqueue an operation that needs Spark, to be done by a worker.
 
+        It takes precedence over firings; but pages come after these, occupy all workers but one at most where there are
+        several, and are refused if they have waited for too long: read-only clients delay nothing.
+
         Args:
             what: the operation: `run`, `ingest`, `compact`, `repair`, `export`, `page` or `apply`.
             arguments: the arguments of the method of `Project`.
