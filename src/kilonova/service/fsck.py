@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import groupby
 
 from kilonova.catalog import channel_store, events, registry, stored_blocks
 from kilonova.catalog.database import Catalog
@@ -117,10 +116,9 @@ def verify(
     found = storage.every_found()
 
     def look(block: LiveBlock) -> tuple[tuple[Damage, ...], bool]:
-        files = found(block.written.name)
-        damages = _damages(storage, block, files, checksums=checksums)
-        marker = _marker(block)
-        return damages, marker is not None and files is not None and marker not in files
+        files, manifest = found(block.written.name), block.written.manifest
+        lacks_mark = files is not None and manifest is not None and marker_file(manifest_file(manifest)) not in files
+        return _damages(storage, block, files, checksums=checksums), lacks_mark
 
     damaged, unmarked = [], []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -199,12 +197,6 @@ def _damages(
     return (*damages, *changed)
 
 
-def _marker(block: LiveBlock) -> str | None:
-    """Return the name of the marker that a block was published; None if it has no manifest."""
-    digest = block.written.manifest
-    return None if digest is None else marker_file(manifest_file(digest))
-
-
 def _still_live(catalog: Catalog, damaged: Sequence[DamagedBlock]) -> tuple[DamagedBlock, ...]:
     """Return the damaged blocks except those that were collected during verification."""
     with catalog.reading() as tx:
@@ -213,12 +205,9 @@ def _still_live(catalog: Catalog, damaged: Sequence[DamagedBlock]) -> tuple[Dama
 
 
 def _remedies(catalog: Catalog, damaged: Iterable[DamagedBlock]) -> tuple[Remedy, ...]:
-    lost: dict[str, set[int]] = defaultdict(set)
-    for each in damaged:
-        lost[each.block.channel] |= {each.block.written.name.number} if each.is_lost else set()
     with catalog.reading() as tx:
         known = load_planner_input(tx)
-    return remedies(lost, known.channels, known.workflow.order())
+    return remedies(lost_blocks(damaged), known.channels, known.workflow.order())
 
 
 def mend(catalog: Catalog, storage: Storage, found: FsckReport) -> None:
@@ -255,11 +244,12 @@ def mend(catalog: Catalog, storage: Storage, found: FsckReport) -> None:
     storage.mark_committed(sorted(unmarked))
 
 
-def lost_blocks(found: FsckReport) -> Iterator[tuple[str, list[int]]]:
-    """Yield the channels that have lost rows, with the numbers of the blocks that lost them."""
-    lost = [each.block for each in found.damaged if each.is_lost]  # already sorted by channel
-    for channel, blocks in groupby(lost, lambda block: block.channel):
-        yield channel, [block.written.name.number for block in blocks]
+def lost_blocks(damaged: Iterable[DamagedBlock]) -> dict[str, list[int]]:
+    """Return the damaged channels, with the numbers of the blocks that have lost rows; none if nothing else is lost."""
+    lost: dict[str, list[int]] = defaultdict(list)
+    for each in damaged:
+        lost[each.block.channel] += [each.block.written.name.number] if each.is_lost else []
+    return lost
 
 
 def drop_blocks(catalog: Catalog, lost: Mapping[str, Sequence[int]]) -> None:

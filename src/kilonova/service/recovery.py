@@ -22,6 +22,7 @@ from kilonova.catalog.manifest import Manifest, manifest_from_text
 from kilonova.errors import CatalogError
 from kilonova.model.block import BlockName
 from kilonova.model.damage import DamageKind, compare, marker_file, written_block
+from kilonova.model.version import Version
 from kilonova.schedule.recovery import FoundBlock, RecoveredChannel, RecoveryDoubt, recover_channel
 from kilonova.service.ownership import WarehouseOwner, owner_of, owner_to_text
 from kilonova.warehouse.storage import Storage
@@ -97,8 +98,9 @@ def recover(
             found[channel] += [each for each in blocks if each.block.number not in lost]
         filled = _filled(tx, found)
         channels = tuple(recover_channel(name, found[name], filled.get(name, ())) for name in sorted(found))
+        done = Recovery(run=None, blocks=len(names), added=added, lost=len(lost), channels=channels, doubts=doubts)
         if not added and not lost and owner is not None and owner.catalog == identity:
-            return Recovery(run=None, blocks=len(names), added=0, lost=0, channels=channels, doubts=doubts)
+            return done
         manifests = [each.manifest for each in read if each.manifest is not None]
         new = uuid.uuid4().hex[:8]
         run = recovery.put_recovered(
@@ -112,7 +114,7 @@ def recover(
             owner=f"{socket.gethostname()}:{os.getpid()}",
         )
         storage.hand_over(owner_to_text(WarehouseOwner(catalog=new, earlier=tuple(sorted(accepted)))))
-    return Recovery(run=run, blocks=len(names), added=added, lost=len(lost), channels=channels, doubts=doubts)
+    return replace(done, run=run)
 
 
 def _read(storage: Storage, names: list[BlockName], progress: Callable[[int, int], None]) -> list[_Read]:
@@ -182,11 +184,7 @@ def _accepted(
     known: Mapping[str, list[FoundBlock]],
     read: Iterable[_Read],
 ) -> set[str]:
-    """Return the identities of the catalogs whose blocks are to be recovered.
-
-    Raises:
-        CatalogError: the catalog has blocks of another warehouse, or the warehouse has blocks of several catalogs.
-    """
+    """Return the identities of the catalogs whose blocks are to be recovered, if that is not ambiguous."""
     has_blocks = any(known.values())
     if owner is not None:
         accepted = {owner.catalog, *owner.earlier}
@@ -215,19 +213,18 @@ def _found(
     """Return the blocks that the catalog does not have, by channel, and those that cannot be assigned to a channel."""
     found: dict[str, list[FoundBlock]] = defaultdict(list)
     doubts: list[RecoveryDoubt] = []
-    proven = _reflected(each.manifest for each in read if each.manifest is not None and each.is_published)
+    proven = _reflected(each.manifest.version for each in read if each.manifest is not None and each.is_published)
     for each in read:
         if records.has(each.name, each.manifest):
             continue
-        other, _ = records.states.get(each.name.number, (None, None))
         if each.manifest is None:
             doubts.append(RecoveryDoubt(each.name.directory, each.problem or ""))
             continue
         if each.manifest.catalog not in accepted:
             doubts.append(RecoveryDoubt(each.name.directory, f"it is of another catalog, {each.manifest.catalog}"))
             continue
-        channel, block = each.manifest.channel, each.manifest.block
-        problem = each.problem
+        channel, block, problem = each.manifest.channel, each.manifest.block, each.problem
+        other, _ = records.states.get(each.name.number, (None, None))
         if problem is None and other not in (None, each.name):
             problem = "the catalog has another block of that number"
         if problem is None and not each.is_published and block.end not in proven[channel]:
@@ -245,11 +242,11 @@ def _found(
     return found, tuple(doubts)
 
 
-def _reflected(manifests: Iterable[Manifest]) -> dict[str, set[int]]:
-    """Return the points of sources that derived blocks reflect, which must have been filled."""
+def _reflected(versions: Iterable[Version]) -> dict[str, set[int]]:
+    """Return the points of channels that other points reflect, which must have been filled."""
     points: dict[str, set[int]] = defaultdict(set)
-    for manifest in manifests:
-        for path, entry in manifest.version.entries:
+    for version in versions:
+        for path, entry in version.entries:
             if len(path) > 1:
                 points[path[0]] |= {each.last for each in entry if each.last > 0}
     return points
@@ -272,12 +269,9 @@ def _lost(storage: Storage, known: Mapping[str, list[FoundBlock]]) -> set[int]:
 def _filled(tx: Transaction, found: Mapping[str, list[FoundBlock]]) -> dict[str, set[int]]:
     """Return the points that must have been filled, with or without blocks, by channel."""
     filled = recovery.filled_points(tx)
-    for blocks in found.values():
-        for each in blocks:
-            if each.problem is None:
-                for path, entry in each.version.entries:
-                    if len(path) > 1:
-                        filled.setdefault(path[0], set()).update(one.last for one in entry if one.last > 0)
+    usable = (each for blocks in found.values() for each in blocks if each.problem is None)
+    for channel, points in _reflected(each.version for each in usable).items():
+        filled.setdefault(channel, set()).update(points)
     return filled
 
 

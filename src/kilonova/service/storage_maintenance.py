@@ -207,7 +207,7 @@ class StorageMaintenance:
         from kilonova.service.fsck import drop_blocks, lost_blocks, mend
 
         mend(self._catalog, storage, found)
-        lost = dict(lost_blocks(found))
+        lost = lost_blocks(found.damaged)
         dropped = [each.channel for each in found.remedies if each.method is RepairMethod.DROP]
         drop_blocks(self._catalog, {channel: lost[channel] for channel in dropped})
         again = {each.channel: each.task for each in found.remedies if each.task is not None}
@@ -218,5 +218,4 @@ class StorageMaintenance:
             self._runner.run(dict.fromkeys(again.values()))
             drop_blocks(self._catalog, {channel: lost[channel] for channel in again})
         delete_doomed_blocks(self._catalog, self._resources.block_store())
-        mended = [each.channel for each in found.remedies if each.is_automatic]
-        return replace(found, mended=tuple(sorted(mended)))
+        return replace(found, mended=tuple(sorted(each.channel for each in found.remedies if each.is_automatic)))
