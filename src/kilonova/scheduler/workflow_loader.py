@@ -51,22 +51,15 @@ def load_workflows(project: Project, file: str, format: str, paths: Sequence[str
             "outcome": str(Path(place) / _OUTCOME),
         }
         (Path(place) / "sent").mkdir()
-        words = [
-            sys.executable,
-            "-P",
-            "-m",
-            "kilonova.scheduler.workflow_loader",
-        ]  # world-readable: no settings
+        words = [sys.executable, "-P", "-m", "kilonova.scheduler.workflow_loader"]  # world-readable: no settings
         ended = subprocess.run(words, cwd=Path(place) / "sent", input=json.dumps(order), text=True, check=False)
         try:
             outcome = pickle.loads((Path(place) / _OUTCOME).read_bytes())
         except (OSError, EOFError, pickle.UnpicklingError):
             if ended.returncode == -signal.SIGALRM:
                 problem = f"the workflow took longer than {seconds} s to load"
-                raise DeclarationError(
-                    problem,
-                    hint="Do slow work in tasks, or increase serve.load_timeout",
-                ) from None
+                hint = "Do slow work in tasks, or increase serve.load_timeout"
+                raise DeclarationError(problem, hint=hint) from None
             problem = f"the workflow's code ended the process that loaded it, with {ended.returncode}"
             raise DeclarationError(problem, hint="Code that is loaded must only declare workflows") from None
     if isinstance(outcome, KilonovaError):
@@ -80,11 +73,10 @@ def _declare(order: dict[str, Any]) -> tuple[Declared, ...] | KilonovaError:
     here = Path.cwd()
     try:
         with open_project(order["directory"], **order["settings"]) as project:
-            signal.alarm(
-                project.settings.serve.load_timeout,
-            )  # then the system kills this process, whatever it is doing
+            limits = project.settings.serve
+            signal.alarm(limits.load_timeout)  # then the system kills this process, whatever it is doing
             if order["format"] == "zip":
-                unpack_zip(Path(order["file"]), here, project.settings.serve.max_upload_mb << 20)
+                unpack_zip(Path(order["file"]), here, limits.max_upload_mb << 20)
                 paths = _paths(order["paths"])
             else:
                 paths = [Path("workflow.py")]

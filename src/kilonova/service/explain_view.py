@@ -16,6 +16,7 @@ from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.check import describe_check
 from kilonova.model.encoding import describe_encoding
 from kilonova.model.schedule import describe_schedule
+from kilonova.model.task import Task
 from kilonova.query.maintenance import refresh_method_of_tree
 from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.rendering import render_pretty
@@ -81,14 +82,8 @@ def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[MaintainedRelati
     states, newest = observed.channels, observed.newest
     channels = {each: state.current for each, state in states.items()}
     return tuple(
-        _kept(
-            tasks[each],
-            newest[each],
-            channels,
-            states,
-            tuple(records.last_outputs(tx, each, runs)),
-        )
-        for each in tasks
+        _kept(known.task, newest[each], channels, states, tuple(records.last_outputs(tx, each, runs)))
+        for each, known in tasks.items()
     )
 
 
@@ -114,13 +109,13 @@ def tasks_named(tx: Transaction, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _kept(
-    known: TaskVersion,
+    task: Task,
     state: TaskState,
     channels: dict[str, Channel],
     states: Mapping[str, ChannelState],
     made: tuple[records.OutputRecord, ...],
 ) -> MaintainedRelation:
-    task, logic = known.task, change_of(known.task)
+    logic = change_of(task)
     channel = channels[task.name]
     single = [each for each in task.reads if has_at_most_one_row([states[each].snapshot(states[each].latest_readable)])]
     facts = known_of({each: channels[each] for each in (*task.reads, task.name)}, single)
@@ -137,9 +132,7 @@ def _kept(
         channel=task.name,
         encoding=describe_encoding(channel.encoding),
         reads=task.reads,
-        method="fully recomputed in each run"
-        if logic is None
-        else refresh_method_of_tree(relation_of(logic.tree, channel)),
+        method=_FULL if logic is None else refresh_method_of_tree(relation_of(logic.tree, channel)),
         query=render_pretty(task.variants[0].fingerprint),
         change=change,
         runs=made,

@@ -85,8 +85,18 @@ def task_preview(tx: Transaction, task: str) -> TaskPreview:
     channels, versions = known.channels, known.versions[task]
     state, due = due_version(versions, channels) or (versions[0], None)
     choice = choose(state, channels)
-    inputs = [_input(port, choice, state, channels) for port in choice.variant.ports]
-    read = _read_ports(tx, choice, state, [each for each in inputs if isinstance(each, PortInput)], channels)
+    inputs: list[PortInput] = []
+    previews: dict[str, PortPreview] = {}
+    for port in choice.variant.ports:
+        try:
+            read = port_input(port, choice, state, channels)
+        except NotFound as error:
+            start, end = state.cursor(port.channel), choice.ends[port.channel]
+            previews[port.name] = _preview(port, start, end, error.problem)
+        else:
+            inputs.append(read)
+            previews[port.name] = _preview(port, read.start, read.end, _how(read.reading), read.reading.blocks)
+    names = _read_ports(tx, choice, state, inputs, channels)
     return TaskPreview(
         due=due,
         waits_until=state.waits_until,
@@ -94,32 +104,8 @@ def task_preview(tx: Transaction, task: str) -> TaskPreview:
         method=choice.method,
         reason=choice.reason,
         estimates=choice.estimates,
-        reads=tuple(
-            each if isinstance(each, PortPreview) else _preview(each)
-            for port, each in zip(choice.variant.ports, inputs, strict=True)
-            if port.name in read
-        ),
+        reads=tuple(preview for name, preview in previews.items() if name in names),
     )
-
-
-def _input(
-    port: Port, choice: VariantChoice, state: TaskState, channels: Mapping[str, ChannelState]
-) -> PortInput | PortPreview:
-    """Return the input of a port; if it can no longer be read, its preview with the reason."""
-    try:
-        return port_input(port, choice, state, channels)
-    except NotFound as error:
-        return PortPreview(
-            port=port.name,
-            channel=port.channel,
-            mode=port.mode,
-            start=state.cursor(port.channel),
-            end=choice.ends[port.channel],
-            how=error.problem,
-            blocks=(),
-            rows=0,
-            bytes=0,
-        )
 
 
 def _read_ports(
@@ -140,15 +126,14 @@ def _read_ports(
     return looked_up | {port.name for port in ports if port.mode.advances}
 
 
-def _preview(each: PortInput) -> PortPreview:
-    blocks = each.reading.blocks
+def _preview(port: Port, start: int, end: int, how: str, blocks: tuple[Block, ...] = ()) -> PortPreview:
     return PortPreview(
-        port=each.port.name,
-        channel=each.port.channel,
-        mode=each.port.mode,
-        start=each.start,
-        end=each.end,
-        how=_how(each.reading),
+        port=port.name,
+        channel=port.channel,
+        mode=port.mode,
+        start=start,
+        end=end,
+        how=how,
         blocks=blocks,
         rows=sum(block.statistics.rows for block in blocks),
         bytes=sum(block.statistics.bytes for block in blocks),

@@ -7,23 +7,21 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kilonova.catalog import bindings
 from kilonova.catalog import runs as records
+from kilonova.catalog.firings import Claim
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.engine.run_events import Listener, RunNotification, RunStarted
+from kilonova.engine.run_order import RunOrder, run_in_order, run_order
+from kilonova.engine.run_request import RunDue, RunFirings, RunRequest, RunTasks, shared_reads
+from kilonova.engine.shared_steps import SharedSteps
 from kilonova.errors import Cancelled, InvalidState, KilonovaError
 from kilonova.schedule.planning import due_tasks
+from kilonova.service.explain_view import tasks_named
 from kilonova.service.queries import ProjectReader
 from kilonova.service.reports import RunReport, RunsReport, run_report
 from kilonova.service.resources import ProjectResources
-
-if TYPE_CHECKING:
-    from kilonova.catalog.firings import Claim
-    from kilonova.engine.run_order import RunOrder
-    from kilonova.engine.run_request import RunRequest
-    from kilonova.engine.shared_steps import SharedSteps
 
 
 class Runner:
@@ -77,8 +75,6 @@ class Runner:
         Raises:
             NotFound: there is no such task.
         """
-        from kilonova.engine.run_order import run_in_order
-
         self._resources.recover_expired_runs()
         begun: set[int] = set()
         interrupted = threading.Event()
@@ -109,8 +105,6 @@ class Runner:
                 return RunsReport(runs=tuple(sorted(reports, key=lambda report: report.run)), failed=failed)
 
     def _run_as_one(self, tasks: Iterable[str] | None) -> RunsReport:
-        from kilonova.engine.run_request import RunDue, RunTasks
-
         self._resources.recover_expired_runs()
         if tasks is None and not self._reader.due():
             return RunsReport()
@@ -118,8 +112,6 @@ class Runner:
         return RunsReport(runs=() if report is None else (report,))
 
     def _asked(self, names: Iterable[str]) -> tuple[str, ...]:
-        from kilonova.service.explain_view import tasks_named
-
         with self._catalog.reading() as tx:
             return tasks_named(tx, names)
 
@@ -127,9 +119,6 @@ class Runner:
         self, asked: tuple[str, ...] | None, excluding: Collection[str]
     ) -> tuple[dict[str, RunRequest], RunOrder]:
         """Return the tasks to run of each binding, and the order of bindings."""
-        from kilonova.engine.run_order import run_order
-        from kilonova.engine.run_request import RunDue, RunTasks
-
         with self._catalog.reading() as tx:
             known = load_planner_input(tx, asked)
             owner = bindings.by_task(tx)
@@ -164,7 +153,6 @@ class Runner:
             LeaseLost: another server has taken it over.
             KilonovaError: any error that `run` raises.
         """
-        from kilonova.engine.run_request import RunFirings
 
         def heard(notification: RunNotification) -> None:
             if isinstance(notification, RunStarted):
@@ -176,9 +164,6 @@ class Runner:
     @contextmanager
     def shared_batch(self, parts: Iterable[Claim]) -> Iterator[SharedSteps]:
         """Share the common reads and steps of several claimed bindings, until the end of the `with` block."""
-        from kilonova.engine.run_request import shared_reads
-        from kilonova.engine.shared_steps import SharedSteps
-
         with self._catalog.reading() as tx:
             readings = shared_reads(tx, parts)
         with self._resources.warehouse.holding(readings):
