@@ -271,7 +271,7 @@ class Process:
             pins = {
                 block.number
                 for name in names
-                for feed in port_inputs(choose(progress[name], channel_states), progress[name], channel_states)
+                for feed in port_inputs(choose(progress[name], channel_states), channel_states)
                 for block in feed.reading.blocks
             }
             for name in names:
@@ -295,13 +295,13 @@ class Process:
                     outputs.append(_output(name, point, None, before.version(before.latest_readable), name))
                     continue
                 choice = choose(mine, channel_states)
-                (feed,) = fed = port_inputs(choice, mine, channel_states)
+                (feed,) = fed = port_inputs(choice, channel_states)
                 taken = self.rows(feed.reading)
                 whole = name == "counted" or not mine.started
                 kind: Kind = Base(point) if whole else Delta(point - 1, point)
                 made = [taken.total()] if name == "counted" else sorted(taken.elements())
                 block = self._write(begun, name, kind, made)
-                version = output_version(choice, mine, fed, channel_states, name)
+                version = output_version(choice, fed, channel_states, name)
                 outputs.append(_output(name, point, block, version, name))
                 channel_states[name] = before.with_block(block, version, begun.run)
                 blocks = tuple(block.number for block in feed.reading.blocks)

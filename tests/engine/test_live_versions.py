@@ -47,7 +47,7 @@ def unread(process: Process) -> dict[int, Counter[int]]:
         known = load_planner_input(tx, ["copied"])
     found = {}
     for state in known.versions["copied"]:
-        (source,) = port_inputs(choose(state, known.channels), state, known.channels)
+        (source,) = port_inputs(choose(state, known.channels), known.channels)
         found[state.logic] = process.rows(source.reading)
     return found
 

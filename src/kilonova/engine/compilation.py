@@ -11,7 +11,6 @@ from kilonova.schedule.planning import PortInput, TaskState, VariantChoice, inpu
 
 
 def compile_variant(
-    state: TaskState,
     choice: VariantChoice,
     inputs: tuple[PortInput, ...],
     channels: Mapping[str, ChannelState],
@@ -22,7 +21,6 @@ def compile_variant(
     """Compile a variant to what is executed.
 
     Args:
-        state: the state of the task.
         choice: the chosen variant and refresh method.
         inputs: the inputs of its ports.
         channels: the states of the channels that it reads or writes.
@@ -43,11 +41,11 @@ def compile_variant(
         for each in inputs
     )
     run = Compilation(
-        writes=state.task.writes,
+        writes=choice.state.task.writes,
         reads=reads,
         states=channels,
         method=choice.method,
-        scale=_scale(state, channels, sizes),
+        scale=_scale(choice.state, channels, sizes),
         strong=strong,
     )
     return choice.variant.logic.compile(run)

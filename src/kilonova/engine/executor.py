@@ -7,7 +7,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, assert_never
+from typing import Any
 
 from pyspark.errors import PySparkException
 from tenacity import (
@@ -42,7 +42,6 @@ from kilonova.engine.run_request import RunFirings, RunReason, RunRequest, TaskP
 from kilonova.engine.shared_steps import Blocks, SharedSteps, StepOutput
 from kilonova.errors import BlockDamaged, KilonovaError, NotFound, SparkUnavailable, is_transient
 from kilonova.model.block import Base, Block, Delta
-from kilonova.model.channel import Channel
 from kilonova.model.event import EventKind
 from kilonova.model.logic import InputRead
 from kilonova.model.read_plan import SnapshotRead
@@ -102,10 +101,10 @@ def run_tasks(
         KeyViolation: its keys are null or occur twice.
     """
 
-    def work(begun: ActiveRun[TaskPlan]) -> RunResults:
-        begun.notify(RunStarted(run=begun.run, steps=tuple(p.task.name for p, _ in begun.plan.steps)))
+    def work(run: ActiveRun[TaskPlan]) -> RunResults:
+        run.notify(RunStarted(run=run.run, steps=tuple(state.task.name for state, _ in run.plan.steps)))
         shared_steps = request.shared_steps if isinstance(request, RunFirings) else None
-        return _Execution(warehouse, begun, retries, shared_steps).all()
+        return _Execution(warehouse, run, retries, shared_steps).all()
 
     return execute_run(environment, partial(plan_run, request=request), work, partial(skip_firings, request=request))
 
@@ -134,11 +133,6 @@ AT_ONCE = 4
 """Maximum number of tasks of a run that execute concurrently, if they do not wait for each other."""
 
 
-def _depends_on(one: Task, other: Task) -> bool:
-    """Return whether a task reads what another writes."""
-    return bool(set(one.writes) & set(other.reads))
-
-
 def _reason(choice: VariantChoice, why: str) -> str:
     return f"{choice.method.value}: {why}; {choice.reason}"
 
@@ -149,31 +143,32 @@ class _Execution:
     def __init__(
         self,
         warehouse: WarehouseInterface[Any],
-        begun: ActiveRun[TaskPlan],
+        run: ActiveRun[TaskPlan],
         retries: RetryPolicy,
         shared_steps: SharedSteps | None,
     ) -> None:
         self._warehouse = warehouse
-        self._begun = begun
+        self._run = run
         self._retries = retries
         self._shared_steps = shared_steps
-        self._channels = dict(begun.plan.channels)
+        self._channels = dict(run.plan.channels)
         self._inputs: list[RunInput] = []
         self._outputs: list[RunOutput] = []
         self._advances: list[Advance] = []
         self._fallbacks: list[Fallback] = []
         self._lock = threading.Lock()
-        writes = [(channel, p.task.name) for p, _ in begun.plan.steps for channel in p.task.writes]
-        self._points = {
-            (channel, task): begun.points[channel] + [name for other, name in writes if other == channel].index(task)
-            for channel, task in writes
-        }
+        free = dict(run.points)
+        self._points: dict[tuple[str, str], int] = {}
+        for state, _ in run.plan.steps:
+            for channel in state.task.writes:
+                self._points[channel, state.task.name] = free[channel]
+                free[channel] += 1
 
     def all(self) -> RunResults:
         """Execute the tasks, each once those whose output it reads have ended."""
-        waiting = {state.task.name: (state, need) for state, need in self._begun.plan.steps}
+        waiting = {state.task.name: (state, need) for state, need in self._run.plan.steps}
         running: dict[Future[None], Task] = {}
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"run-{self._begun.run}") as pool:
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"run-{self._run.run}") as pool:
             try:
                 while waiting or running:
                     for name, (state, need) in list(waiting.items()):
@@ -195,90 +190,82 @@ class _Execution:
             participants=tuple(self._fallbacks),
         )
 
-    def _step(self, state: TaskState, need: RunReason) -> None:
-        """Execute a task, unless it turns out to have no new input."""
-        name = state.task.name
-        until = self._begun.plan.until
-        due = due_reason(state, self._channels, until)
-        why = due
-        match need:
-            case RunReason.NEWS:
-                pass
-            case RunReason.ASKED if self._has_input(state):
-                why = due or "requested"
-            case RunReason.ASKED:
-                pass
-            case RunReason.COLUMNS:
-                why = due or "its columns are needed"
-            case _:
-                assert_never(need)
-        if why is None:
-            with self._lock:
-                self._skip(state)
-            self._begun.notify(StepSkipped(run=self._begun.run, step=name))
-            return
-        choice = choose(state, self._channels, until)
-        self._begun.notify(StepStarted(run=self._begun.run, step=name, reason=_reason(choice, why)))
-        began = time.monotonic()
-        try:
-            with self._begun.step(name), attribute_errors(name):
-                rows = self._task(state, choice, why)
-        except KilonovaError as error:
-            raise error.with_context(task=name) from error.__cause__
-        self._begun.notify(StepEnded(run=self._begun.run, step=name, rows=rows, seconds=time.monotonic() - began))
-
-    def _has_input(self, state: TaskState) -> bool:
-        ends = read_ends(state, self._channels, self._begun.plan.until)
-        return any(self._channels[name].settled(ends[name]) for name in state.task.reads)
-
     def _precedes(self, one: Task, other: Task) -> bool:
         """Return whether a task must end before another, which reads its output or writes a later point, begins."""
         common = set(one.writes) & set(other.writes)
         before = any(self._points[channel, one.name] < self._points[channel, other.name] for channel in common)
-        return before or _depends_on(one, other)
+        return before or not set(one.writes).isdisjoint(other.reads)
 
-    def _cancelled(self, channel: str, task: str) -> None:
-        """Make visible to later tasks that a task has not written to a channel with several writers."""
-        if self._channels[channel].channel.several_writers:
-            point = self._points[channel, task]
-            self._channels[channel] = self._channels[channel].with_cancelled(point, self._begun.run)
+    def _step(self, state: TaskState, need: RunReason) -> None:
+        """Execute a task, unless it turns out to have no new input."""
+        name, until = state.task.name, self._run.plan.until
+        why = due_reason(state, self._channels, until)
+        if why is None and need is RunReason.COLUMNS:
+            why = "its columns are needed"
+        elif why is None and need is RunReason.ASKED:
+            ends = read_ends(state, self._channels, until)
+            why = "requested" if any(self._channels[each].settled(ends[each]) for each in state.task.reads) else None
+        if why is None:
+            with self._lock:
+                self._skip(state.task)
+            self._run.notify(StepSkipped(run=self._run.run, step=name))
+            return
+        choice = choose(state, self._channels, until)
+        self._run.notify(StepStarted(run=self._run.run, step=name, reason=_reason(choice, why)))
+        began = time.monotonic()
+        try:
+            with self._run.step(name), attribute_errors(name):
+                blocks = self._refresh(choice, why)
+        except KilonovaError as error:
+            raise error.with_context(task=name) from error.__cause__
+        written = [block.statistics.rows for block in blocks if block is not None]
+        rows = sum(written) if written else None
+        self._run.notify(StepEnded(run=self._run.run, step=name, rows=rows, seconds=time.monotonic() - began))
 
-    def _skip(self, state: TaskState) -> None:
-        for channel in state.task.writes:
-            self._cancelled(channel, state.task.name)
+    def _skip(self, task: Task) -> None:
+        for channel in task.writes:
+            self._cancelled(channel, task.name)
             self._outputs.append(
                 RunOutput(
                     channel=channel,
-                    point=self._points[channel, state.task.name],
+                    point=self._points[channel, task.name],
                     block=None,
                     version=self._channels[channel].version(self._channels[channel].latest_readable),
-                    task=state.task.name,
+                    task=task.name,
                     reason="no new input",
                     seconds=0.0,
                 )
             )
 
-    def _task(self, state: TaskState, choice: VariantChoice, why: str) -> int | None:
+    def _cancelled(self, channel: str, task: str) -> None:
+        """Make visible to later tasks that a task has not written to a channel with several writers."""
+        if self._channels[channel].channel.several_writers:
+            point = self._points[channel, task]
+            self._channels[channel] = self._channels[channel].with_cancelled(point, self._run.run)
+
+    def _refresh(self, choice: VariantChoice, why: str) -> Blocks:
         """Execute a task as chosen; if incremental maintenance of a view fails, recompute the view."""
         try:
-            return self._done(state, choice, why)
+            return self._execute(choice, why)
         except Exception as error:
-            instead = full_refresh_choice(state, choice) if may_succeed_in_full(error) else None
-            if instead is None or self._begun.stopped.is_set():
+            instead = full_refresh_choice(choice) if may_succeed_in_full(error) else None
+            if instead is None or self._run.stopped.is_set():
                 raise
             problem = (
                 summarize_error(error) if isinstance(error, PySparkException) else str(error) or type(error).__name__
             )
-        self._begun.notify(StepRecomputed(run=self._begun.run, step=state.task.name, error=problem))
-        rows = self._done(state, replace(instead, reason=f"the incremental refresh failed: {problem}"), why)
+        task = choice.state.task
+        self._run.notify(StepRecomputed(run=self._run.run, step=task.name, error=problem))
+        blocks = self._execute(replace(instead, reason=f"the incremental refresh failed: {problem}"), why)
         with self._lock:
-            self._fallbacks.append(Fallback(state.task.name, state.task.writes, problem))
-        return rows
+            self._fallbacks.append(Fallback(task.name, task.writes, problem))
+        return blocks
 
-    def _done(self, state: TaskState, choice: VariantChoice, why: str) -> int | None:
+    def _execute(self, choice: VariantChoice, why: str) -> Blocks:
+        """Execute a task as chosen, and record what it has read and written."""
         began = time.monotonic()
-        check_rewritable(choice, state, self._channels)
-        inputs = port_inputs(choice, state, self._channels)
+        check_rewritable(choice, self._channels)
+        inputs = port_inputs(choice, self._channels)
         unknown = [each.port.channel for each in inputs if each.reading.schema is None]
         if unknown:
             raise NotFound(
@@ -286,37 +273,35 @@ class _Execution:
                 channel=unknown[0],
                 hint="Declare its schema, or run the task that writes it first",
             )
-        blocks, shared = self._once(state, choice, inputs)
-        reason = _reason(choice, why)
-        if shared:
-            reason = f"{reason}; computed by another run of the batch"
+        blocks, shared = self._once(choice, inputs)
+        reason = _reason(choice, why) + ("; computed by another run of the batch" if shared else "")
         seconds = time.monotonic() - began
-        size = input_size(state, limit_channels(self._channels, choice.ends))
+        size = input_size(choice.state, limit_channels(self._channels, choice.ends))
         with self._lock:
-            self._record(state, choice, inputs, blocks, reason, seconds, size)
-        written = [block for block in blocks.values() if block is not None]
-        return sum(block.statistics.rows for block in written) if written else None
+            self._record(choice, inputs, blocks, reason, seconds, size)
+        return blocks
 
     def _record(
         self,
-        state: TaskState,
         choice: VariantChoice,
         inputs: tuple[PortInput, ...],
-        blocks: dict[str, Block | None],
+        blocks: Blocks,
         reason: str,
         seconds: float,
         size: InputSize,
     ) -> None:
         """Record the inputs and outputs of a task, and make them visible to later tasks."""
-        for channel, block in blocks.items():
-            version = output_version(choice, state, inputs, self._channels, channel)
+        task = choice.state.task
+        for channel, block in zip(task.writes, blocks, strict=True):
+            before, point = self._channels[channel], self._points[channel, task.name]
+            version = output_version(choice, inputs, self._channels, channel)
             self._outputs.append(
                 RunOutput(
                     channel=channel,
-                    point=self._points[channel, state.task.name],
+                    point=point,
                     block=block,
                     version=version,
-                    task=state.task.name,
+                    task=task.name,
                     reason=reason,
                     seconds=seconds,
                     method=choice.method,
@@ -324,143 +309,105 @@ class _Execution:
                     estimates=choice.estimates,
                 )
             )
-        self._note_inputs(choice, state, inputs)
-        for output in self._outputs[-len(blocks) :]:
-            before = self._channels[output.channel]
-            if output.block is None:
-                self._cancelled(output.channel, state.task.name)
-                continue
-            several = before.channel.several_writers
-            version = before.committed.beside(output.version) if several else output.version
-            self._channels[output.channel] = before.with_block(output.block, version, self._begun.run)
-
-    def _note_inputs(self, choice: VariantChoice, state: TaskState, inputs: tuple[PortInput, ...]) -> None:
-        name = state.task.name
-        for each in inputs:
-            self._inputs.append(
-                RunInput(
-                    task=name,
-                    port=each.port.name,
-                    channel=each.port.channel,
-                    start=each.start,
-                    end=each.end,
-                    blocks=tuple(block.number for block in each.reading.blocks),
-                )
+            if block is None:
+                self._cancelled(channel, task.name)
+            else:
+                after = before.committed.beside(version) if before.channel.several_writers else version
+                self._channels[channel] = before.with_block(block, after, self._run.run)
+        self._inputs += (
+            RunInput(
+                task=task.name,
+                port=each.port.name,
+                channel=each.port.channel,
+                start=each.start,
+                end=each.end,
+                blocks=tuple(block.number for block in each.reading.blocks),
             )
-        points = advanced_cursors(choice, state.task)
-        self._advances.append(Advance(task=name, logic=state.logic, points=points))
+            for each in inputs
+        )
+        self._advances.append(Advance(task=task.name, logic=choice.state.logic, points=advanced_cursors(choice)))
 
-    def _once(
-        self, state: TaskState, choice: VariantChoice, inputs: tuple[PortInput, ...]
-    ) -> tuple[dict[str, Block | None], bool]:
+    def _once(self, choice: VariantChoice, inputs: tuple[PortInput, ...]) -> tuple[Blocks, bool]:
         """Execute a task, unless a run merged with this one executes the same step: then share its blocks."""
-        task = state.task
-        if self._shared_steps is None:
-            return self._attempted(state, choice, inputs), False
-        targets = [self._target(channel, choice, task) for channel in task.writes]
-        name = self._shared_steps.name(choice.variant, [each.reading for each in inputs], targets)
-        if name is None:
-            return self._attempted(state, choice, inputs), False
+        task, steps = choice.state.task, self._shared_steps
+        targets = [self._step_output(channel, choice) for channel in task.writes]
+        readings = [each.reading for each in inputs]
+        if steps is None or (name := steps.name(choice.variant, readings, targets)) is None:
+            return self._retried(choice, inputs), False
 
-        def do() -> Blocks:
-            made = self._attempted(state, choice, inputs)
-            return tuple(made[channel] for channel in task.writes)
+        def placed(block: Block | None, channel: str) -> Block | None:
+            if block is None:
+                return None
+            point = self._points[channel, task.name]
+            return replace(block, kind=Base(point) if isinstance(block.kind, Base) else Delta(point - 1, point))
 
         def share(blocks: Blocks) -> Blocks | None:
-            if not self._begun.share_blocks([block.number for block in blocks if block is not None]):
+            if not self._run.share_blocks([block.number for block in blocks if block is not None]):
                 return None
-            return tuple(self._placed(*pair, task.name) for pair in zip(blocks, task.writes, strict=True))
+            return tuple(map(placed, blocks, task.writes))
 
-        blocks, shared = self._shared_steps.done(name, do, share)
+        blocks, shared = steps.done(name, lambda: self._retried(choice, inputs), share)
         if shared:
-            self._begun.notify(StepShared(run=self._begun.run, step=task.name))
-        return dict(zip(task.writes, blocks, strict=True)), shared
+            self._run.notify(StepShared(run=self._run.run, step=task.name))
+        return blocks, shared
 
-    def _target(self, channel: str, choice: VariantChoice, task: Task) -> StepOutput:
-        state, point = self._channels[channel], self._points[channel, task.name]
+    def _step_output(self, channel: str, choice: VariantChoice) -> StepOutput:
+        state, point = self._channels[channel], self._points[channel, choice.state.task.name]
         empty = state.latest_readable == point - 1 and state.latest_distinct == 0
-        rewritten = is_rewritten(choice, task, state.channel)
-        return StepOutput(channel=self._channel(channel), rewritten=rewritten, empty=empty)
+        return StepOutput(channel=state.current, rewritten=is_rewritten(choice, state.channel), empty=empty)
 
-    def _placed(self, block: Block | None, channel: str, task: str) -> Block | None:
-        """Return a block of another run as placed at the point that a task writes."""
-        if block is None:
-            return None
-        point = self._points[channel, task]
-        return replace(block, kind=Base(point) if isinstance(block.kind, Base) else Delta(point - 1, point))
+    def _retried(self, choice: VariantChoice, inputs: tuple[PortInput, ...]) -> Blocks:
+        def notify(call: RetryCallState) -> None:
+            error = str(call.outcome.exception() if call.outcome else None)
+            step = choice.state.task.name
+            self._run.notify(StepRetried(run=self._run.run, step=step, attempt=call.attempt_number, error=error))
 
-    def _attempted(
-        self, state: TaskState, choice: VariantChoice, inputs: tuple[PortInput, ...]
-    ) -> dict[str, Block | None]:
-        def retrying(call: RetryCallState) -> None:
-            error = call.outcome.exception() if call.outcome else None
-            self._begun.notify(
-                StepRetried(
-                    run=self._begun.run,
-                    step=state.task.name,
-                    attempt=call.attempt_number,
-                    error=str(error),
-                )
-            )
-
-        for attempt in Retrying(
-            stop=stop_after_attempt(self._retries.attempts) | stop_when_event_set(self._begun.stopped),
-            sleep=sleep_using_event(self._begun.stopped),
+        retrying = Retrying(
+            stop=stop_after_attempt(self._retries.attempts) | stop_when_event_set(self._run.stopped),
+            sleep=sleep_using_event(self._run.stopped),
             wait=wait_exponential(multiplier=self._retries.wait, max=60),
             retry=retry_if_exception(_may_pass_here),
-            before_sleep=retrying,
+            before_sleep=notify,
             reraise=True,
-        ):
-            with attempt:
-                return self._attempt(state, choice, inputs)
-        raise AssertionError("unreachable")
-
-    def _attempt(
-        self, state: TaskState, choice: VariantChoice, inputs: tuple[PortInput, ...]
-    ) -> dict[str, Block | None]:
-        check_running(self._begun.stopped, self._begun.run)
-        task = state.task
-        sizes, followed = self._warehouse.sizes, self._begun.plan.followed
-        compiled = compile_variant(
-            state, choice, inputs, self._channels, sizes, strong=not followed.isdisjoint(task.writes)
         )
+        return retrying(self._attempt, choice, inputs)
+
+    def _attempt(self, choice: VariantChoice, inputs: tuple[PortInput, ...]) -> Blocks:
+        check_running(self._run.stopped, self._run.run)
+        task, derived = choice.state.task, choice.variant.logic.derived
+        strong = not self._run.plan.followed.isdisjoint(task.writes)
+        compiled = compile_variant(choice, inputs, self._channels, self._warehouse.sizes, strong=strong)
         if compiled is None:
-            return dict.fromkeys(task.writes)
+            return (None,) * len(task.writes)
         by_port = {each.port.name: each for each in inputs}
         frames = {name: self._frame(by_port[read.port], read) for name, read in compiled.inputs.items()}
         results = invoke(self._warehouse, task, compiled.executable, frames)
-        derived = choice.variant.logic.derived
-        declared = [self._channel(name) if derived else self._channels[name].channel for name in task.writes]
+        states = [self._channels[name] for name in task.writes]
+        channels = [state.current if derived else state.channel for state in states]
         schemas = [
             channel.schema
             if derived and channel.schema is not None
             else validate_output(self._warehouse.schema_of(frame), channel, production, task.name)
-            for frame, channel, production in zip(results, declared, choice.variant.productions, strict=True)
+            for frame, channel, production in zip(results, channels, choice.variant.productions, strict=True)
         ]
         new = [each for each in inputs if each.port.mode.advances] if derived else inputs
         expected = sum({block.number: block.statistics.bytes for each in new for block in each.reading.blocks}.values())
-        name_block = partial(self._begun.name_block, task.writes[0])
+        name_block = partial(self._run.name_block, task.writes[0])
         with self._warehouse.evaluated_once(results, frames.values(), name_block) as agreeing:
-            return {
-                channel.name: self._write(
-                    task,
-                    channel.name,
-                    Output(
-                        frame=frame,
-                        schema=schema,
-                        production=production,
-                        replaces=is_rewritten(choice, task, channel),
-                        expected=expected,
-                        derived=derived,
-                    ),
+            outputs = [
+                Output(
+                    frame=frame,
+                    schema=schema,
+                    production=production,
+                    replaces=is_rewritten(choice, channel),
+                    expected=expected,
+                    derived=derived,
                 )
                 for frame, channel, schema, production in zip(
-                    agreeing, declared, schemas, choice.variant.productions, strict=True
+                    agreeing, channels, schemas, choice.variant.productions, strict=True
                 )
-            }
-
-    def _channel(self, name: str) -> Channel:
-        return self._channels[name].current
+            ]
+            return tuple(self._write(task, *pair) for pair in zip(task.writes, outputs, strict=True))
 
     def _frame(self, feed: PortInput, read: InputRead) -> Any:
         reading = feed.reading
@@ -481,8 +428,8 @@ class _Execution:
         target = OutputTarget(
             state=self._channels[channel],
             point=self._points[channel, task.name],
-            name=self._begun.name_block(channel),
-            strong=channel in self._begun.plan.followed,
+            name=self._run.name_block(channel),
+            strong=channel in self._run.plan.followed,
         )
         try:
             return write_output(self._warehouse, target, output)

@@ -200,7 +200,7 @@ def _pins(
     pins = {block.number for name in newest for block in channels[name].snapshot(channels[name].latest_readable).blocks}
     for state in order:
         choice = choose(state, channels, until)
-        pins |= {block.number for each in port_inputs(choice, state, channels) for block in each.reading.blocks}
+        pins |= {block.number for each in port_inputs(choice, channels) for block in each.reading.blocks}
         partial = {name for name in state.task.reads if name in writes or name in until}
         pins |= {block.number for name in partial for block in channels[name].blocks}
     return tuple(sorted(pins))
@@ -226,7 +226,7 @@ def shared_reads(tx: Transaction, claims: Iterable[Claim]) -> tuple[ReadPlan, ..
         for state in states.values():
             choice = choose(state, known.channels, claimed.until)
             if choice.variant.logic.shareable:
-                for each in port_inputs(choice, state, known.channels):
+                for each in port_inputs(choice, known.channels):
                     if each.port.channel not in state.task.writes:
                         found.add(each.reading)
                         readers.setdefault(each.reading, set()).add(choice.variant.fingerprint)

@@ -175,9 +175,10 @@ def due_tasks(known: PlannerInput, until: Mapping[str, int] | None = None) -> tu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantChoice:
-    """Variant to run, its refresh method, how far it reads, and the reason.
+    """Variant of a task to run, its refresh method, how far it reads, and the reason.
 
     Attributes:
+        state: the state of the task's logic version before the run.
         variant: the variant.
         method: the refresh method.
         ends: the point up to which the run reads each channel that the task reads, whichever its variant.
@@ -185,6 +186,7 @@ class VariantChoice:
         estimates: the estimated seconds of that method and of the alternatives; empty for `INITIAL`.
     """
 
+    state: TaskState
     variant: Variant
     method: RefreshMethod
     ends: Mapping[str, int]
@@ -212,22 +214,21 @@ def choose(
     """
     ends = read_ends(state, channels, ends)
     channels = limit_channels(channels, ends)
-    variants = state.task.variants
-    whole = next((variant for variant in variants if _makes_whole(variant, state.task)), None)
+    whole = _whole_variant(state.task)
     variant, method, reason = _as_declared(whole, state, channels)
-    choice = VariantChoice(variant=variant, method=method, ends=ends, reason=reason)
+    choice = VariantChoice(state=state, variant=variant, method=method, ends=ends, reason=reason)
     if method is RefreshMethod.INITIAL:
         return choice
     size, costs = input_size(state, channels), fit(state.samples, shape_of(state.task))
-    estimates = {each: costs.seconds(each, size) for each in _methods(choice, whole, state, channels)}
+    estimates = {each: costs.seconds(each, size) for each in _methods(choice, whole, channels)}
     choice = replace(choice, estimates=estimates)
-    compared = variant.logic.derived and variant is not variants[0]
+    compared = variant.logic.derived and variant is not state.task.variants[0]
     return _cheapest(choice, whole) if compared and whole is not None else choice
 
 
-def full_refresh_choice(state: TaskState, choice: VariantChoice) -> VariantChoice | None:
+def full_refresh_choice(choice: VariantChoice) -> VariantChoice | None:
     """Return the choice that recomputes a view instead of maintaining it; None if it does so already, or cannot."""
-    whole = next((variant for variant in state.task.variants if _makes_whole(variant, state.task)), None)
+    whole = _whole_variant(choice.state.task)
     if whole is None or choice.method.renews or not choice.variant.logic.derived:
         return None
     return replace(choice, variant=whole, method=RefreshMethod.FULL)
@@ -270,7 +271,7 @@ _NAMES = {
 
 
 def _methods(
-    declared: VariantChoice, whole: Variant | None, state: TaskState, channels: Mapping[str, ChannelState]
+    declared: VariantChoice, whole: Variant | None, channels: Mapping[str, ChannelState]
 ) -> tuple[RefreshMethod, ...]:
     """Return the refresh methods that are possible for a task.
 
@@ -282,7 +283,7 @@ def _methods(
     methods = declared.variant.logic.methods
     if RefreshMethod.AFFECTED_GROUPS not in methods:
         return (*methods, RefreshMethod.FULL)
-    own = channels[state.task.writes[0]]
+    own = channels[declared.state.task.writes[0]]
     there = own.snapshot(own.latest_readable).complete
     several = sum(block.statistics.rows for block in there.blocks) > 1
     groups = several and there.schema is not None and there.schema.state_columns.columns
@@ -304,10 +305,14 @@ def input_size(state: TaskState, channels: Mapping[str, ChannelState]) -> InputS
     return InputSize(change=change, whole=whole, moved=moved)
 
 
-def _makes_whole(variant: Variant, task: Task) -> bool:
-    return all(production is Production.BASE for production in variant.productions) and all(
-        port.mode is Mode.ALL and port.channel not in task.writes for port in variant.ports
-    )
+def _whole_variant(task: Task) -> Variant | None:
+    """Return the first variant that recomputes the whole relation from whole relations; None if there is none."""
+    for variant in task.variants:
+        if all(production is Production.BASE for production in variant.productions) and all(
+            port.mode is Mode.ALL and port.channel not in task.writes for port in variant.ports
+        ):
+            return variant
+    return None
 
 
 def _obstacle(variant: Variant, state: TaskState, channels: Mapping[str, ChannelState]) -> str | None:
@@ -334,24 +339,24 @@ class PortInput:
     reading: ReadPlan
 
 
-def port_inputs(choice: VariantChoice, state: TaskState, channels: Mapping[str, ChannelState]) -> tuple[PortInput, ...]:
+def port_inputs(choice: VariantChoice, channels: Mapping[str, ChannelState]) -> tuple[PortInput, ...]:
     """Return the input of each port of the chosen variant, in the order of its parameters.
 
     Raises:
         NotFound: the input of a port has been garbage collected.
     """
-    return tuple(port_input(port, choice, state, channels) for port in choice.variant.ports)
+    return tuple(port_input(port, choice, channels) for port in choice.variant.ports)
 
 
-def port_input(port: Port, choice: VariantChoice, state: TaskState, channels: Mapping[str, ChannelState]) -> PortInput:
+def port_input(port: Port, choice: VariantChoice, channels: Mapping[str, ChannelState]) -> PortInput:
     """Return the input of a port of the chosen variant; in a run from scratch the task's own outputs are empty.
 
     Raises:
         NotFound: it has been garbage collected.
     """
     fresh = choice.method is RefreshMethod.INITIAL
-    end = 0 if fresh and port.channel in state.task.writes else choice.ends[port.channel]
-    start = 0 if fresh else min(state.cursor(port.channel), end)
+    end = 0 if fresh and port.channel in choice.state.task.writes else choice.ends[port.channel]
+    start = 0 if fresh else min(choice.state.cursor(port.channel), end)
     channel = channels[port.channel].up_to(choice.ends[port.channel])
     encoding = channel.channel.encoding
     reading: ReadPlan
@@ -376,33 +381,34 @@ def port_input(port: Port, choice: VariantChoice, state: TaskState, channels: Ma
     return PortInput(port=port, start=start, end=end, reading=reading)
 
 
-def advanced_cursors(choice: VariantChoice, task: Task) -> tuple[tuple[str, int], ...]:
+def advanced_cursors(choice: VariantChoice) -> tuple[tuple[str, int], ...]:
     """Return the points up to which a task has read its channels after a run of the chosen variant.
 
     Of its own outputs it has read the points before the run: what the run itself writes is new input of the next run.
     If the run replaces the whole output, all of it is new input.
     """
+    task = choice.state.task
     read = [(channel, choice.ends[channel]) for channel in task.reads]
     own = [(channel, 0 if choice.method.renews else choice.ends[channel]) for channel in task.loops]
     return (*read, *own)
 
 
-def is_rewritten(choice: VariantChoice, task: Task, channel: Channel) -> bool:
+def is_rewritten(choice: VariantChoice, channel: Channel) -> bool:
     """Return whether a run replaces the whole output; never so if the channel has several writers."""
-    base = choice.variant.productions[task.writes.index(channel.name)] is Production.BASE
+    base = choice.variant.productions[choice.state.task.writes.index(channel.name)] is Production.BASE
     return not channel.several_writers and (choice.method.renews or base)
 
 
-def check_rewritable(choice: VariantChoice, state: TaskState, channels: Mapping[str, ChannelState]) -> None:
+def check_rewritable(choice: VariantChoice, channels: Mapping[str, ChannelState]) -> None:
     """Check that a task can be recomputed: not if it has written to a channel of several writers.
 
     Raises:
         InvalidState: the task must be recomputed from scratch, but has written to a channel of several writers.
     """
-    task = state.task.name
-    for name in state.task.writes:
+    task = choice.state.task
+    for name in task.writes:
         own = channels[name]
-        if choice.method.renews and own.channel.several_writers and own.committed.by(task).entries:
+        if choice.method.renews and own.channel.several_writers and own.committed.by(task.name).entries:
             raise InvalidState(
                 f"the task would have to recompute its output, but the channel has other writers: {choice.reason}",
                 channel=name,
@@ -417,17 +423,12 @@ def _nothing(channel: ChannelState) -> SnapshotRead:
 
 
 def output_version(
-    choice: VariantChoice,
-    state: TaskState,
-    inputs: Sequence[PortInput],
-    channels: Mapping[str, ChannelState],
-    output: str,
+    choice: VariantChoice, inputs: Sequence[PortInput], channels: Mapping[str, ChannelState], output: str
 ) -> Version:
     """Return the version of a task's output; with several writers, that of its own share: see `kilonova.model.version`.
 
     Args:
-        choice: the chosen variant.
-        state: the task.
+        choice: the chosen variant of the task.
         inputs: the inputs of its ports.
         channels: the channels before the run of the task.
         output: the channel that it writes.
@@ -435,21 +436,21 @@ def output_version(
     Raises:
         BrokenInvariant: it would be behind the channel's frontier (logic evolution, 4.1).
     """
-    task, logic = state.task.name, state.logic
+    task, logic = choice.state.task, choice.state.logic
     own = channels[output]
-    before = own.committed.by(task) if own.channel.several_writers else own.version(own.latest_readable)
-    renewed = is_rewritten(choice, state.task, own.channel)
+    before = own.committed.by(task.name) if own.channel.several_writers else own.version(own.latest_readable)
+    renewed = is_rewritten(choice, own.channel)
     version = Version() if renewed else before
     for each in inputs:
-        if each.port.channel in state.task.writes or each.port.mode is Mode.OLD:
+        if each.port.channel in task.writes or each.port.mode is Mode.OLD:
             continue
         channel = channels[each.port.channel]
-        end = channel.version(each.end).through(task, logic)
+        end = channel.version(each.end).through(task.name, logic)
         if renewed:
             version = version.joined(end)
         else:
-            start = channel.version(each.start).through(task, logic) if each.port.mode.advances else end
+            start = channel.version(each.start).through(task.name, logic) if each.port.mode.advances else end
             version = version.advanced(start, end)
     if version.is_behind(before):
-        raise BrokenInvariant(f"the output would go back from {before} to {version}").with_context(task=task)
+        raise BrokenInvariant(f"the output would go back from {before} to {version}").with_context(task=task.name)
     return version

@@ -18,7 +18,7 @@ from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan,
 from kilonova.model.run import RefreshMethod
 from kilonova.model.task import Mode, Port
 from kilonova.schedule.layout import LayoutThresholds
-from kilonova.schedule.planning import PortInput, TaskState, VariantChoice, choose, due_version, port_input
+from kilonova.schedule.planning import PortInput, VariantChoice, choose, due_version, port_input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +89,14 @@ def task_preview(tx: Transaction, task: str) -> TaskPreview:
     previews: dict[str, PortPreview] = {}
     for port in choice.variant.ports:
         try:
-            read = port_input(port, choice, state, channels)
+            read = port_input(port, choice, channels)
         except NotFound as error:
             start, end = state.cursor(port.channel), choice.ends[port.channel]
             previews[port.name] = _preview(port, start, end, error.problem)
         else:
             inputs.append(read)
             previews[port.name] = _preview(port, read.start, read.end, _how(read.reading), read.reading.blocks)
-    names = _read_ports(tx, choice, state, inputs, channels)
+    names = _read_ports(tx, choice, inputs, channels)
     return TaskPreview(
         due=due,
         waits_until=state.waits_until,
@@ -111,7 +111,6 @@ def task_preview(tx: Transaction, task: str) -> TaskPreview:
 def _read_ports(
     tx: Transaction,
     choice: VariantChoice,
-    state: TaskState,
     inputs: Sequence[PortInput],
     channels: Mapping[str, ChannelState],
 ) -> set[str]:
@@ -120,8 +119,8 @@ def _read_ports(
     known = len(inputs) == len(ports) and all(each.reading.schema is not None for each in inputs)
     if not logic.derived or not known:
         return {port.name for port in ports}
-    strong = bool(registry.followed_channels(tx, state.task.writes))
-    compiled = compile_variant(state, choice, tuple(inputs), channels, LayoutThresholds(), strong=strong)
+    strong = bool(registry.followed_channels(tx, choice.state.task.writes))
+    compiled = compile_variant(choice, tuple(inputs), channels, LayoutThresholds(), strong=strong)
     looked_up = {read.port for read in compiled.inputs.values()} if compiled is not None else set()
     return looked_up | {port.name for port in ports if port.mode.advances}
 
