@@ -12,7 +12,7 @@ from kilonova.catalog import bindings, channel_store, events, firings, runs
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.firings import Claim
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunPlan, RunResults, execute_run
-from kilonova.engine.run_request import ClaimedFirings
+from kilonova.engine.run_request import claimed_firings
 from kilonova.errors import Cancelled, CatalogError, CatalogUnavailable, InputError, KilonovaError, LeaseLost, NotFound
 from kilonova.model.binding import Binding
 from kilonova.model.channel import PointState
@@ -28,20 +28,19 @@ RUNNING, SUCCEEDED = RunState.RUNNING, RunState.SUCCEEDED
 
 
 @dataclass
-class Witness(Participant):
+class Witness:
     """Records each of its calls in memory, with the run's state then, and in the catalog; raises in one of them."""
 
     raises: str | None = None
     calls: list[tuple[str, RunState]] = field(default_factory=list)
 
-    def on_start(self, tx: Transaction, run: int) -> None:
-        self._record(tx, run, "start")
-
-    def on_commit(self, tx: Transaction, run: int) -> None:
-        self._record(tx, run, "commit")
-
-    def on_abort(self, tx: Transaction, run: int, error: BaseException) -> None:
-        self._record(tx, run, f"abort: {type(error).__name__}")
+    @property
+    def participant(self) -> Participant:
+        return Participant(
+            on_start=lambda tx, run: self._record(tx, run, "start"),
+            on_commit=lambda tx, run: self._record(tx, run, "commit"),
+            on_abort=lambda tx, run, error: self._record(tx, run, f"abort: {type(error).__name__}"),
+        )
 
     def _record(self, tx: Transaction, run: int, call: str) -> None:
         self.calls.append((call, runs.find_run(tx, run).state))
@@ -58,14 +57,12 @@ class Stage:
     clock: Clock
 
     def execute(
-        self, witness: Participant, action: Callable[[int], None] = lambda _: None, late: Participant | None = None
+        self, known: Participant, action: Callable[[int], None] = lambda _: None, late: Participant | None = None
     ) -> None:
         """Execute a run that writes nothing to `source`, with an action as its work."""
 
         def prepare(_: Transaction) -> RunPlan[None]:
-            return RunPlan(
-                kind=RunKind.INGEST, tasks=(), writes=("source",), pins=(), plan=None, participants=(witness,)
-            )
+            return RunPlan(kind=RunKind.INGEST, tasks=(), writes=("source",), pins=(), plan=None, participants=(known,))
 
         def work(run: ActiveRun[None]) -> RunResults:
             action(run.run)
@@ -109,7 +106,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def test_participants_take_part_in_the_start_and_the_commit(stage: Stage) -> None:
     witness, late = Witness(), Witness()
-    stage.execute(witness, late=late)
+    stage.execute(witness.participant, late=late.participant)
     assert witness.calls == [("start", RUNNING), ("commit", SUCCEEDED)]
     assert late.calls == [("commit", SUCCEEDED)]
     assert stage.recorded() == ["start", "commit", "commit"]
@@ -122,7 +119,7 @@ def test_participants_take_part_in_the_abort_of_a_run_whose_work_raised(stage: S
         raise InputError("it is bad")
 
     with pytest.raises(InputError):
-        stage.execute(witness, work)
+        stage.execute(witness.participant, work)
     assert witness.calls == [("start", RUNNING), ("abort: InputError", RUNNING)]
     assert (stage.recorded(), stage.state()) == (["start", "abort: InputError"], RunState.FAILED)
 
@@ -135,7 +132,7 @@ def test_a_run_that_was_cancelled_elsewhere_is_not_aborted_again(stage: Stage) -
             runs.cancel(tx, run, "ann")
 
     with pytest.raises(Cancelled):
-        stage.execute(witness, cancel, late)
+        stage.execute(witness.participant, cancel, late.participant)
     assert witness.calls == [("start", RUNNING)]
     assert late.calls == []
     assert (stage.recorded(), stage.state()) == (["start"], RunState.CANCELLED)
@@ -150,7 +147,7 @@ def test_a_run_that_has_lost_its_lease_is_neither_committed_nor_aborted(stage: S
             assert [each.number for each in runs.expire(tx)] == [run]
 
     with pytest.raises(LeaseLost):
-        stage.execute(witness, expire, late)
+        stage.execute(witness.participant, expire, late.participant)
     assert witness.calls == [("start", RUNNING)]
     assert late.calls == []
     assert (stage.recorded(), stage.state()) == (["start"], RunState.ABANDONED)
@@ -159,7 +156,7 @@ def test_a_run_that_has_lost_its_lease_is_neither_committed_nor_aborted(stage: S
 def test_a_run_whose_participant_refuses_its_start_does_not_exist(stage: Stage) -> None:
     witness = Witness(raises="start")
     with pytest.raises(RuntimeError, match="start"):
-        stage.execute(witness)
+        stage.execute(witness.participant)
     with pytest.raises(NotFound):
         stage.state()
     assert (stage.recorded(), stage.reserved()) == ([], False)
@@ -170,7 +167,7 @@ def test_a_commit_that_a_participant_refuses_is_an_abort(stage: Stage, joined: s
     refuses, other = Witness(raises="commit"), Witness()
     witness, late = (refuses, other) if joined == "at the start" else (other, refuses)
     with pytest.raises(RuntimeError, match="commit"):
-        stage.execute(witness, late=late)
+        stage.execute(witness.participant, late=late.participant)
     assert refuses.calls[-2:] == [("commit", SUCCEEDED), ("abort: RuntimeError", RUNNING)]
     assert stage.recorded() == ["start", "abort: RuntimeError", "abort: RuntimeError"]
     assert (stage.state(), stage.reserved()) == (RunState.FAILED, False)
@@ -183,7 +180,7 @@ def test_a_run_whose_participant_refuses_its_abort_is_left_to_its_lease(stage: S
         raise InputError("it is bad")
 
     with pytest.raises(RuntimeError, match="abort"):
-        stage.execute(witness, work)
+        stage.execute(witness.participant, work)
     assert (stage.recorded(), stage.state(), stage.reserved()) == (["start"], RUNNING, True)
     stage.clock.forward(2 * LEASE.total_seconds())
     with stage.process.catalog.writing() as tx:
@@ -200,7 +197,7 @@ def test_a_run_whose_commit_went_through_without_an_answer_is_not_aborted(stage:
 
         stage.process.catalog.fuse = Fuse(1, lost)  # type: ignore[attr-defined]
 
-    stage.execute(witness, lose_the_answer)
+    stage.execute(witness.participant, lose_the_answer)
     assert stage.process.catalog.fuse.burnt  # type: ignore[attr-defined]
     assert witness.calls == [("start", RUNNING), ("commit", SUCCEEDED)]
     assert (stage.recorded(), stage.state()) == (["start", "commit"], SUCCEEDED)
@@ -236,12 +233,12 @@ def test_firings_are_queued_again_after_a_failure_that_another_run_may_not_have(
         raise error
 
     with pytest.raises(type(error)):
-        stage.execute(ClaimedFirings(claimed(stage), merged), work)
+        stage.execute(claimed_firings(claimed(stage), merged=merged), work)
     assert firing_state(stage) is state
 
 
 def test_firings_succeed_with_their_run(stage: Stage) -> None:
-    stage.execute(ClaimedFirings(claimed(stage), merged=False))
+    stage.execute(claimed_firings(claimed(stage), merged=False))
     assert firing_state(stage) is FiringState.SUCCEEDED
 
 
@@ -251,7 +248,7 @@ def test_a_run_of_firings_that_another_server_has_taken_over_does_not_start(stag
         firings.release(tx, ["one"])
         claim_batches(tx, "two", 1)
     with pytest.raises(LeaseLost):
-        stage.execute(ClaimedFirings(claim, merged=False))
+        stage.execute(claimed_firings(claim, merged=False))
     with pytest.raises(NotFound):
         stage.state()
     assert firing_state(stage) is FiringState.CLAIMED

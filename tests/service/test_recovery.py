@@ -275,11 +275,9 @@ def test_a_block_that_others_reflect_was_published(tmp_path: Path) -> None:
     assert {each.name: sorted(each.points) for each in done.channels} == {"clicks": [1, 2], "count": [1]}
 
 
-class Failing(Participant):
-    """Fails the commit of a run, after its blocks were sealed."""
-
-    def on_commit(self, tx: Transaction, run: int) -> None:
-        raise RuntimeError("no")
+def fail(_tx: Transaction, _run: int) -> None:
+    """Fail the commit of a run, after its blocks were sealed."""
+    raise RuntimeError("no")
 
 
 def share(catalog: Catalog, storage: Storage, block: Block, channel: str, *participants: Participant) -> None:
@@ -329,7 +327,7 @@ def test_what_a_failed_run_has_sealed_of_a_shared_block_is_not_recovered(tmp_pat
     [block] = states(catalog)["clicks"].blocks
     publish(catalog, storage, "users")
     with pytest.raises(RuntimeError):
-        share(catalog, storage, block, "users", Failing())
+        share(catalog, storage, block, "users", Participant(on_commit=fail))
     publish(catalog, storage, "users")
     before = states(catalog)
     other = a_catalog(tmp_path, "new.db")

@@ -6,7 +6,6 @@ data as before, but read it faster.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Any
 from kilonova.catalog import channel_store, registry
 from kilonova.catalog.database import Transaction
 from kilonova.engine.interfaces import WarehouseInterface
-from kilonova.engine.run_events import RunStarted, StepEnded, StepStarted
+from kilonova.engine.run_events import RunStarted
 from kilonova.engine.run_protocol import ActiveRun, RunEnvironment, RunPlan, RunResults, execute_run
 from kilonova.errors import KilonovaError
 from kilonova.model.block import Block, BlockName
@@ -132,26 +131,24 @@ def _rewrite(
         begun.notify(RunStarted(run=begun.run, steps=(channel,)))
         outputs: list[RunOutput] = []
         for part in parts:
-            begun.notify(StepStarted(run=begun.run, step=channel, reason=part.reason))
-            began = time.monotonic()
-            with begun.step(channel):
+            with begun.step(channel, part.reason) as step:
                 try:
                     block = part.write(begun.name_block(channel))
                 except KilonovaError as error:
                     raise error.with_context(channel=channel) from error.__cause__
-            seconds = time.monotonic() - began
-            begun.notify(StepEnded(run=begun.run, step=channel, rows=block.statistics.rows, seconds=seconds))
-            output = RunOutput(
-                channel=channel,
-                point=part.end,
-                block=block,
-                version=state.version(part.end),
-                task=STEP,
-                reason=part.reason,
-                seconds=seconds,
-                merges=part.merges,
+                step.count(block)
+            outputs.append(
+                RunOutput(
+                    channel=channel,
+                    point=part.end,
+                    block=block,
+                    version=state.version(part.end),
+                    task=STEP,
+                    reason=part.reason,
+                    seconds=step.seconds,
+                    merges=part.merges,
+                )
             )
-            outputs.append(output)
         read = tuple(block.number for part in parts for block in part.read)
         start, end = parts[0].start, parts[-1].end
         item = RunInput(task=STEP, port=channel, channel=channel, start=start, end=end, blocks=read)

@@ -6,10 +6,9 @@ cannot be combined, such as two with rows of one key, become successive blocks.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import groupby
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from kilonova.catalog.database import Transaction
 from kilonova.catalog.files import ReadyFile
 from kilonova.engine.directory_scan import changed_files, url_of
 from kilonova.engine.ingest import IngestSource, IngestTarget, ingest_results, ingest_target, write_ingested
-from kilonova.engine.run_events import RunStarted, StepEnded, StepStarted
+from kilonova.engine.run_events import RunStarted
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
 from kilonova.errors import InputError, KilonovaError
 from kilonova.model.block import Block, BlockName
@@ -50,30 +49,6 @@ class IngestPlan:
     target: IngestTarget
     directory: WatchedDirectory
     files: tuple[ReadyFile, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FilesClaim(Participant):
-    """Claim of the files of a run, when it starts: no other run is given them while it is running."""
-
-    channel: str
-    paths: tuple[str, ...]
-
-    def on_start(self, tx: Transaction, run: int) -> None:
-        """Claim the files for the run."""
-        files.claim_files(tx, run, self.channel, self.paths)
-
-
-@dataclass(frozen=True, slots=True)
-class FilesResolution(Participant):
-    """Outcomes of the files of a run, recorded when it publishes what it has read of them."""
-
-    channel: str
-    outcomes: tuple[FileOutcome, ...]
-
-    def on_commit(self, tx: Transaction, run: int) -> None:
-        """Record the outcomes."""
-        files.resolve_files(tx, run, self.channel, self.outcomes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,13 +124,14 @@ def ingest_batch(
         if directory is None or not found:
             return None
         into = ingest_target(tx, channel, Production.DELTA)
+        claim = partial(files.claim_files, channel=channel, paths=tuple(one.path for one in found))
         return RunPlan(
             kind=RunKind.INGEST,
             tasks=(),
             writes=(channel,),
             pins=into.pins,
             plan=IngestPlan(into, directory, found),
-            participants=(FilesClaim(channel, tuple(one.path for one in found)),),
+            participants=(Participant(on_start=claim),),
         )
 
     return execute_run(environment, prepare, lambda run: _ingest(run, base, channel, write))
@@ -165,8 +141,6 @@ def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes)
     """Write a block of the files of a run that can be read together, and return the outcome of each file."""
     plan, point = run.plan, run.points[channel]
     run.notify(RunStarted(run=run.run, steps=(channel,)))
-    run.notify(StepStarted(run=run.run, step=channel, reason=f"from {_source(plan.files, plan.directory)}"))
-    began = time.monotonic()
 
     def attempt(some: Sequence[ReadyFile]) -> Block | None:
         try:
@@ -178,22 +152,21 @@ def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes)
         return block
 
     urls = {name: one for one in plan.files for name in (one.path, _spark_url(one, base))}
-    with run.step(channel):
+    with run.step(channel, f"from {_source(plan.files, plan.directory)}") as step:
         batch = bisect_batch(plan.files, attempt, lambda error: urls.get(error.path or ""))
-    seconds = time.monotonic() - began
-    rows = None if batch.result is None else batch.result.statistics.rows
-    run.notify(StepEnded(run=run.run, step=channel, rows=rows, seconds=seconds))
+        step.count(batch.result)
     outcomes = (
         *(FileOutcome(one.path, FileState.INGESTED) for one in batch.ingested),
         *(FileOutcome(one.path, FileState.QUARANTINED, _file_error(error)) for one, error in batch.quarantined),
         *(FileOutcome(one.path, None) for one in batch.changed),
     )
+    resolve = partial(files.resolve_files, channel=channel, outcomes=outcomes)
     source = _source(batch.ingested or plan.files, plan.directory)
     return FileResults(
         inputs=(),
-        outputs=(ingest_results(channel, point, batch.result, source, seconds),),
+        outputs=(ingest_results(channel, point, batch.result, source, step.seconds),),
         advances=(),
-        participants=(FilesResolution(channel, outcomes),),
+        participants=(Participant(on_commit=resolve),),
         file_outcomes=outcomes,
     )
 

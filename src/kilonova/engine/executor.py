@@ -29,12 +29,10 @@ from kilonova.engine.invocation import attribute_errors, invoke, may_succeed_in_
 from kilonova.engine.output import Output, OutputTarget, write_output
 from kilonova.engine.run_events import (
     RunStarted,
-    StepEnded,
     StepRecomputed,
     StepRetried,
     StepShared,
     StepSkipped,
-    StepStarted,
 )
 from kilonova.engine.run_monitor import check_running
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunResults, execute_run
@@ -109,26 +107,6 @@ def run_tasks(
     return execute_run(environment, partial(plan_run, request=request), work, partial(skip_firings, request=request))
 
 
-@dataclass(frozen=True, slots=True)
-class Fallback(Participant):
-    """View that a run recomputed because incremental maintenance failed, which is recorded as an event.
-
-    Attributes:
-        task: the task that maintains it.
-        channels: the channels that it writes.
-        problem: the reason of the failure.
-    """
-
-    task: str
-    channels: tuple[str, ...]
-    problem: str
-
-    def on_commit(self, tx: Transaction, run: int) -> None:
-        """Record the event."""
-        text = f"{self.task} was fully recomputed, because its incremental refresh failed: {self.problem}"
-        events.record(tx, EventKind.FELL_BACK, run=run, channels=self.channels, text=text)
-
-
 AT_ONCE = 4
 """Maximum number of tasks of a run that execute concurrently, if they do not wait for each other."""
 
@@ -155,7 +133,7 @@ class _Execution:
         self._inputs: list[RunInput] = []
         self._outputs: list[RunOutput] = []
         self._advances: list[Advance] = []
-        self._fallbacks: list[Fallback] = []
+        self._fallbacks: list[Participant] = []
         self._lock = threading.Lock()
         free = dict(run.points)
         self._points: dict[tuple[str, str], int] = {}
@@ -211,16 +189,11 @@ class _Execution:
             self._run.notify(StepSkipped(run=self._run.run, step=name))
             return
         choice = choose(state, self._channels, until)
-        self._run.notify(StepStarted(run=self._run.run, step=name, reason=_reason(choice, why)))
-        began = time.monotonic()
         try:
-            with self._run.step(name), attribute_errors(name):
-                blocks = self._refresh(choice, why)
+            with self._run.step(name, _reason(choice, why)) as step, attribute_errors(name):
+                step.count(*self._refresh(choice, why))
         except KilonovaError as error:
             raise error.with_context(task=name) from error.__cause__
-        written = [block.statistics.rows for block in blocks if block is not None]
-        rows = sum(written) if written else None
-        self._run.notify(StepEnded(run=self._run.run, step=name, rows=rows, seconds=time.monotonic() - began))
 
     def _skip(self, task: Task) -> None:
         for channel in task.writes:
@@ -257,8 +230,13 @@ class _Execution:
         task = choice.state.task
         self._run.notify(StepRecomputed(run=self._run.run, step=task.name, error=problem))
         blocks = self._execute(replace(instead, reason=f"the incremental refresh failed: {problem}"), why)
+        text = f"{task.name} was fully recomputed, because its incremental refresh failed: {problem}"
+
+        def record(tx: Transaction, run: int) -> None:
+            events.record(tx, EventKind.FELL_BACK, run=run, channels=task.writes, text=text)
+
         with self._lock:
-            self._fallbacks.append(Fallback(task.name, task.writes, problem))
+            self._fallbacks.append(Participant(on_commit=record))
         return blocks
 
     def _execute(self, choice: VariantChoice, why: str) -> Blocks:

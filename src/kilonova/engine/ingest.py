@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -14,7 +14,7 @@ from kilonova.catalog.database import Transaction
 from kilonova.engine.interfaces import WarehouseInterface
 from kilonova.engine.invocation import summarize_error, validate_output
 from kilonova.engine.output import Output, OutputTarget, write_output
-from kilonova.engine.run_events import RunStarted, StepEnded, StepStarted
+from kilonova.engine.run_events import RunStarted
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
 from kilonova.errors import DeclarationError, InputError, KilonovaError
 from kilonova.model.block import Base, Block, BlockName, Delta, External
@@ -152,18 +152,6 @@ def ingest_results(channel: str, point: int, block: Block | None, source: str, s
 
 
 @dataclass(frozen=True, slots=True)
-class KeyClaim(Participant):
-    """Claim of the idempotency key of an ingest, when its run starts; see `kilonova.catalog.ingest_keys`."""
-
-    channel: str
-    key: IdempotencyKey
-
-    def on_start(self, tx: Transaction, run: int) -> None:
-        """Record the key as that of the run."""
-        ingest_keys.claim(tx, run, self.channel, self.key)
-
-
-@dataclass(frozen=True, slots=True)
 class IngestAcknowledgement:
     """Acknowledgement of a completed ingest.
 
@@ -208,26 +196,23 @@ def ingest(
             earlier.append(run)
             return None
         found = ingest_target(tx, channel, source.production)
+        claims = () if key is None else (Participant(on_start=partial(ingest_keys.claim, channel=channel, key=key)),)
         return RunPlan(
             kind=RunKind.INGEST,
             tasks=(),
             writes=(channel,),
             pins=found.pins,
             plan=found,
-            participants=() if key is None else (KeyClaim(channel, key),),
+            participants=claims,
         )
 
     def work(run: ActiveRun[IngestTarget]) -> RunResults:
         point = run.points[channel]
         run.notify(RunStarted(run=run.run, steps=(channel,)))
-        run.notify(StepStarted(run=run.run, step=channel, reason=f"from {source.description}"))
-        began = time.monotonic()
-        with run.step(channel):
+        with run.step(channel, f"from {source.description}") as step:
             block = write_ingested(warehouse, run.plan, source, point, run.name_block(channel))
-        seconds = time.monotonic() - began
-        rows = None if block is None else block.statistics.rows
-        run.notify(StepEnded(run=run.run, step=channel, rows=rows, seconds=seconds))
-        output = ingest_results(channel, point, block, source.description, seconds)
+            step.count(block)
+        output = ingest_results(channel, point, block, source.description, step.seconds)
         return RunResults(inputs=(), outputs=(output,), advances=())
 
     done = execute_run(environment, prepare, work)

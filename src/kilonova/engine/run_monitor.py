@@ -10,9 +10,8 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
-from types import TracebackType
 
 from kilonova.catalog import runs
 from kilonova.catalog.database import Catalog
@@ -26,9 +25,11 @@ from kilonova.engine.run_events import (
     StepEnded,
     StepFailed,
     StepSkipped,
+    StepStarted,
 )
 from kilonova.engine.run_log import RunLogEntries, format_error, format_notification
 from kilonova.errors import Cancelled, LeaseLost
+from kilonova.model.block import Block
 from kilonova.model.progress import RunProgress, StepProgress, TaskCount
 
 _logger = logging.getLogger(__name__)
@@ -46,8 +47,27 @@ _LOG_INTERVAL = 3.0
 """Seconds between writes of the log."""
 
 
+class ActiveStep:
+    """A step that is being executed; `rows` is the number written so far, None if nothing changes."""
+
+    def __init__(self) -> None:
+        self.rows: int | None = None
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the step began."""
+        return time.monotonic() - self._began
+
+    def count(self, *blocks: Block | None) -> None:
+        """Count the rows of blocks that the step has written."""
+        for block in blocks:
+            if block is not None:
+                self.rows = (self.rows or 0) + block.statistics.rows
+
+
 class RunMonitor:
-    """Context manager that monitors a run within a `with` block.
+    """Monitor of a run.
 
     Args:
         catalog: the catalog in which its progress is recorded.
@@ -80,20 +100,18 @@ class RunMonitor:
         self._lock = threading.Lock()
         self.stopped = threading.Event()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._poll, name=f"monitor-{run}", daemon=True)
-        self._capture = ExitStack()
 
-    def __enter__(self) -> RunMonitor:
-        self._capture.enter_context(install_capture())
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-        self._capture.close()
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Monitor the run within a `with` block."""
+        thread = threading.Thread(target=self._poll, name=f"monitor-{self._run}", daemon=True)
+        with install_capture():
+            thread.start()
+            try:
+                yield
+            finally:
+                self._over.set()
+                thread.join()
 
     def note(self, text: str) -> None:
         """Add an entry about the run as a whole to its log."""
@@ -112,22 +130,28 @@ class RunMonitor:
             self._listener(notification)
 
     @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Attribute the output, Spark jobs and errors of this thread within the block to a step.
+    def step(self, name: str, reason: str) -> Iterator[ActiveStep]:
+        """Execute a step within the block: attribute the output, Spark jobs and errors of this thread to it.
+
+        Args:
+            name: the task, or the channel that is ingested into or compacted.
+            reason: the reason for it, as text.
 
         Raises:
             LeaseLost: the run was ended elsewhere.
         """
+        self.notify(StepStarted(run=self._run, step=name, reason=reason))
         check_running(self.stopped, self._run)
 
         def log(source: str, text: str) -> None:
             self._log.add(self._catalog.clock(), name, text, source)
 
+        step = ActiveStep()
         with self._counting(f"run {self._run}: {name}") as jobs, capture_output(log):
             with self._lock:
                 self._jobs[name] = jobs
             try:
-                yield
+                yield step
             except BaseException as error:
                 if not (self.stopped.is_set() or isinstance(error, LeaseLost)):  # else the step did not fail
                     self._reported.append(error)
@@ -137,6 +161,7 @@ class RunMonitor:
             finally:
                 with self._lock:
                     del self._jobs[name]
+        self.notify(StepEnded(run=self._run, step=name, rows=step.rows, seconds=step.seconds))
 
     def stop(self) -> None:
         """Prevent further steps and interrupt the Spark jobs of running ones, because the run was ended elsewhere."""

@@ -7,9 +7,8 @@ transaction that starts or ends a run is done by participants.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Generic, NoReturn, TypeVar
@@ -18,7 +17,7 @@ from kilonova.catalog import channel_store, runs
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.manifest import Manifest, digest, manifest_to_text
 from kilonova.engine.interfaces import BlockStore, Counting, no_tracking
-from kilonova.engine.lease import Lease
+from kilonova.engine.lease import renewed_lease
 from kilonova.engine.run_events import Listener
 from kilonova.engine.run_monitor import RunMonitor
 from kilonova.engine.run_recovery import delete_doomed_blocks, recover_expired_runs
@@ -29,25 +28,28 @@ from kilonova.model.run import LeaseExpired, Run, RunInput, RunKind, RunOutput, 
 Plan = TypeVar("Plan")
 
 
+def _nothing(*_arguments: object) -> None:
+    """Take no part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Participant:
     """Participant in the commit protocol of a run: what is recorded together with its start or its end.
 
-    Each method is called within the transaction that starts, publishes or aborts the run, and rolls it back if it
-    raises; those that a participant does not override do nothing. `on_abort` is called only if the process that
-    executes the run ends it. If another process does, because the run was cancelled or its lease has expired, only rows
-    of the catalog are left: what must happen then must follow from them; see `kilonova.catalog.runs`.
+    Each function is called with the transaction that starts, publishes or aborts the run, and the run's number; it
+    rolls the transaction back if it raises. `on_abort` is called only if the process that executes the run ends it. If
+    another process does, because the run was cancelled or its lease has expired, only rows of the catalog are left:
+    what must happen then must follow from them; see `kilonova.catalog.runs`.
+
+    Attributes:
+        on_start: called after the run's points and tasks were reserved.
+        on_commit: called after its outputs were published.
+        on_abort: called with the error, too, that its work or commit raised, before the run is recorded as failed.
     """
 
-    __slots__ = ()
-
-    def on_start(self, tx: Transaction, run: int) -> None:
-        """Take part in the start of a run, after its points and tasks were reserved."""
-
-    def on_commit(self, tx: Transaction, run: int) -> None:
-        """Take part in the commit of a run, after its outputs were published."""
-
-    def on_abort(self, tx: Transaction, run: int, error: BaseException) -> None:
-        """Take part in the end of a run whose work or commit raised, before it is recorded as failed."""
+    on_start: Callable[[Transaction, int], object] = _nothing
+    on_commit: Callable[[Transaction, int], object] = _nothing
+    on_abort: Callable[[Transaction, int, BaseException], object] = _nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,32 +73,6 @@ class RunPlan(Generic[Plan]):
     plan: Plan
     binding: str | None = None
     participants: tuple[Participant, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActiveRun(Generic[Plan]):
-    """A run that has started.
-
-    Attributes:
-        run: its number.
-        points: the point reserved on each channel that it writes: the first of several successive ones.
-        plan: the plan of its work, as prepared.
-        name_block: allocates the name of a block on a channel, before its first file is written.
-        share_blocks: keeps blocks that another run has written, to publish them as well; returns False if one of them
-            no longer exists.
-        notify: sends a notification to its log and to the listener.
-        step: attributes the output and Spark jobs of this thread within a `with` block to a step.
-        stopped: set once the run was ended elsewhere, so that no more work is needed for it.
-    """
-
-    run: int
-    points: dict[str, int]
-    plan: Plan
-    name_block: Callable[[str], BlockName]
-    share_blocks: Callable[[Collection[int]], bool]
-    notify: Listener
-    step: Callable[[str], AbstractContextManager[None]]
-    stopped: threading.Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,20 +149,17 @@ def execute_run(
             if otherwise is not None:
                 otherwise(tx)
             return None
-        number, points = _start(tx, environment, plan)
-        started = tx.now
-    run = _Run(environment, plan, number, points, started)
+        run = _start(tx, environment, plan)
     results = run.execute(work)
     with suppress(KilonovaError):
         blocks = [output.block for output in results.outputs if output.block is not None]
         environment.files.mark_committed((block.name, block.manifest) for block in blocks if block.manifest)
     with suppress(KilonovaError):
         delete_doomed_blocks(catalog, environment.files)
-    return number, results
+    return run.run, results
 
 
-def _start(tx: Transaction, environment: RunEnvironment, plan: RunPlan[Plan]) -> tuple[int, dict[str, int]]:
-    """Start a run with its participants, and return its number and the points reserved for it."""
+def _start(tx: Transaction, environment: RunEnvironment, plan: RunPlan[Plan]) -> ActiveRun[Plan]:
     run, points = runs.start(
         tx,
         kind=plan.kind,
@@ -199,18 +172,29 @@ def _start(tx: Transaction, environment: RunEnvironment, plan: RunPlan[Plan]) ->
     runs.pin(tx, runs.holder_of(run), plan.pins, environment.lease)
     for participant in plan.participants:
         participant.on_start(tx, run)
-    return run, points
+    return ActiveRun(environment, plan, run, points, tx.now)
 
 
-class _Run(Generic[Plan]):
-    """Execution of a run that has started, by this process."""
+class ActiveRun(Generic[Plan]):
+    """A run that has started, executed by this process.
+
+    Attributes:
+        run: its number.
+        points: the point reserved on each channel that it writes: the first of several successive ones.
+        plan: the plan of its work, as prepared.
+        notify: sends a notification to its log and to the listener.
+        step: executes a step within a `with` block: attributes the output and Spark jobs of this thread to it.
+        stopped: set once the run was ended elsewhere, so that no more work is needed for it.
+    """
 
     def __init__(
         self, environment: RunEnvironment, plan: RunPlan[Plan], run: int, points: dict[str, int], started: datetime
     ) -> None:
+        self.run = run
+        self.points = points
+        self.plan = plan.plan
         self._environment = environment
         self._catalog = environment.catalog
-        self._run = run
         self._participants = plan.participants
         self._names: list[BlockName] = []
         self._sealed: list[tuple[BlockName, str]] = []
@@ -218,23 +202,31 @@ class _Run(Generic[Plan]):
             environment.catalog, environment.files, environment.counting, environment.listener, run, started
         )
         self._monitor.note(f"started by the process {environment.owner}")
-        self._active = ActiveRun(
-            run=run,
-            points=points,
-            plan=plan.plan,
-            name_block=self._name_block,
-            share_blocks=self._share_blocks,
-            notify=self._monitor.notify,
-            step=self._monitor.step,
-            stopped=self._monitor.stopped,
-        )
+        self.notify = self._monitor.notify
+        self.step = self._monitor.step
+        self.stopped = self._monitor.stopped
+
+    def name_block(self, channel: str) -> BlockName:
+        """Allocate the name of a block on a channel, before its first file is written."""
+        with self._catalog.writing() as tx:
+            name = channel_store.new_block(tx, channel, self.run)
+        self._names.append(name)  # several tasks append concurrently: the last name in the list may be another's
+        return name
+
+    def share_blocks(self, blocks: Collection[int]) -> bool:
+        """Keep blocks that another run has written, to publish them as well; return False if one no longer exists."""
+        with self._catalog.writing() as tx:
+            return runs.share_blocks(tx, self.run, blocks, self._environment.lease)
 
     def execute(self, work: Callable[[ActiveRun[Plan]], Results]) -> Results:
         """Do the work of the run and publish it, or abort the run."""
         results: Results | None = None
         try:
-            with self._monitor, Lease(self._catalog, self._run, self._environment.lease, self._monitor.stop):
-                results = work(self._active)
+            with (
+                self._monitor.watching(),
+                renewed_lease(self._catalog, self.run, self._environment.lease, self._monitor.stop),
+            ):
+                results = work(self)
                 self._participants += results.participants
                 results = replace(results, outputs=self._seal(results.outputs))
                 self._commit(results)
@@ -251,16 +243,6 @@ class _Run(Generic[Plan]):
             self._monitor.end(None)
         return results
 
-    def _name_block(self, channel: str) -> BlockName:
-        with self._catalog.writing() as tx:
-            name = channel_store.new_block(tx, channel, self._run)
-        self._names.append(name)  # several tasks append concurrently: the last name in the list may be another's
-        return name
-
-    def _share_blocks(self, blocks: Collection[int]) -> bool:
-        with self._catalog.writing() as tx:
-            return runs.share_blocks(tx, self._run, blocks, self._environment.lease)
-
     def _seal(self, outputs: tuple[RunOutput, ...]) -> tuple[RunOutput, ...]:
         """Write the manifests of the outputs' blocks, and return the outputs with the manifests' digests."""
         if all(output.block is None for output in outputs):
@@ -276,7 +258,7 @@ class _Run(Generic[Plan]):
                     catalog=catalog,
                     channel=output.channel,
                     task=output.task,
-                    run=self._run,
+                    run=self.run,
                     point=output.point,
                     version=output.version,
                     block=output.block,
@@ -291,12 +273,12 @@ class _Run(Generic[Plan]):
     def _commit(self, results: RunResults) -> None:
         with self._catalog.writing() as tx:
             outcome = runs.commit(
-                tx, self._run, inputs=results.inputs, outputs=results.outputs, advances=results.advances
+                tx, self.run, inputs=results.inputs, outputs=results.outputs, advances=results.advances
             )
             if isinstance(outcome, LeaseExpired):
                 raise self._lease_lost()
             for participant in self._participants:
-                participant.on_commit(tx, self._run)
+                participant.on_commit(tx, self.run)
 
     def _abort(self, error: BaseException) -> Run:
         """End the run after an error, unless it has ended already, and delete its files.
@@ -305,11 +287,11 @@ class _Run(Generic[Plan]):
             The run as it is now: SUCCEEDED if the commit had gone through and only its confirmation was lost.
         """
         with self._catalog.writing() as tx:
-            if runs.is_running(tx, self._run):
+            if runs.is_running(tx, self.run):
                 for participant in self._participants:
-                    participant.on_abort(tx, self._run, error)
-                runs.fail(tx, self._run, str(error) or type(error).__name__)
-            ended = runs.find_run(tx, self._run)
+                    participant.on_abort(tx, self.run, error)
+                runs.fail(tx, self.run, str(error) or type(error).__name__)
+            ended = runs.find_run(tx, self.run)
             states = channel_store.block_states(tx, self._names)
         if ended.state is not RunState.SUCCEEDED:
             with suppress(KilonovaError):
@@ -324,7 +306,7 @@ class _Run(Generic[Plan]):
         """Log how the run ended that was not published, and raise the error for its caller."""
         state = None if ended is None else ended.state
         if ended is not None and state is RunState.CANCELLED:
-            cancelled = Cancelled(f"the run was {ended.error}", run=self._run, hint="Nothing was published")
+            cancelled = Cancelled(f"the run was {ended.error}", run=self.run, hint="Nothing was published")
             self._monitor.end(cancelled)
             if isinstance(error, Exception):
                 raise cancelled from error
@@ -334,11 +316,11 @@ class _Run(Generic[Plan]):
             raise error
         if state is RunState.ABANDONED:  # its input may have been collected, which causes other errors
             raise self._lease_lost() from error
-        raise error.with_context(run=self._run) from error.__cause__
+        raise error.with_context(run=self.run) from error.__cause__
 
     def _lease_lost(self) -> LeaseLost:
         return LeaseLost(
             "the run was taken over by another process",
-            run=self._run,
+            run=self.run,
             hint="Its tasks will run again; nothing was published",
         )

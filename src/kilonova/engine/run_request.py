@@ -97,30 +97,22 @@ class TaskPlan:
     followed: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedFirings(Participant):
-    """Firings that a run executes; how they end with it follows from the catalog, see `kilonova.catalog.runs`.
+def claimed_firings(claim: Claim, *, merged: bool) -> Participant:
+    """Return the participant for the firings that a run executes.
 
-    Attributes:
+    They are queued again if the run fails and another one may succeed; how they end otherwise follows from the catalog,
+    see `kilonova.catalog.runs`. It raises `LeaseLost` at the start if another server has taken over some of them.
+
+    Args:
         claim: the claim of the server that executes the run.
         merged: whether the run is merged with others, which may cause it to fail: it is then retried alone.
     """
 
-    claim: Claim
-    merged: bool
-
-    def on_start(self, tx: Transaction, run: int) -> None:
-        """Record that the run of the firings has started.
-
-        Raises:
-            LeaseLost: another server has taken over some of them.
-        """
-        firings.launch(tx, self.claim, run)
-
-    def on_abort(self, tx: Transaction, run: int, error: BaseException) -> None:
-        """Queue the firings again if another run may succeed; otherwise they fail with this one."""
-        if self.merged or is_transient(error):
+    def on_abort(tx: Transaction, run: int, error: BaseException) -> None:
+        if merged or is_transient(error):
             firings.end(tx, run, RunFailure.TRANSIENT)
+
+    return Participant(on_start=lambda tx, run: firings.launch(tx, claim, run), on_abort=on_abort)
 
 
 def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
@@ -143,7 +135,7 @@ def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
     participants: tuple[Participant, ...] = ()
     if isinstance(request, RunFirings):
         binding: str | None = request.claimed.binding
-        participants = (ClaimedFirings(request.claimed, merged=request.shared_steps is not None),)
+        participants = (claimed_firings(request.claimed, merged=request.shared_steps is not None),)
     else:
         binding = bindings.bindings_of_workflowette(tx, needs, whole=isinstance(request, RunTasks))
     while missing := _schema_producers(tx, needs, states.values(), known.channels):
