@@ -72,8 +72,7 @@ def collect_garbage(
         return GCReport(verdicts=decide_collection(roots, channels, provenance), swept=0, unknown_directories=())
     if full:
         _delete_dead(catalog, files)
-        if logs is not None:
-            files.delete_logs((catalog.clock() - logs).date())
+        _delete_logs(catalog, files, logs)
     expire_runs(catalog, listener)
     verdicts = _collect(catalog, files if full else None, channels, provenance)
     on_disk = files.blocks()
@@ -81,8 +80,7 @@ def collect_garbage(
         states = channel_store.block_states(tx, on_disk)
     swept = delete_doomed_blocks(catalog, files)
     files.delete([name for name in on_disk if states.get(name) == channel_store.GONE])
-    if logs is not None:
-        files.delete_logs((catalog.clock() - logs).date())
+    _delete_logs(catalog, files, logs)
     if swept.error is not None:
         raise swept.error
     unknown_directories = tuple(name.directory for name in on_disk if name not in states)
@@ -94,11 +92,7 @@ def _collect(
 ) -> dict[PlacedBlock, GCDecision]:
     """Remove the blocks that may be removed, some in each transaction, and return all decisions.
 
-    Args:
-        catalog: the catalog.
-        files: deletes the files of blocks before a transaction is committed; None to leave that to others.
-        channels: the channels to collect; None for all.
-        provenance: the provenance references that retain blocks.
+    If `files` is given, it deletes the files of blocks before a transaction is committed.
     """
     verdicts: dict[PlacedBlock, GCDecision] = {}
     decided: GCRoots | None = None
@@ -171,6 +165,11 @@ def _delete_dead(catalog: Catalog, files: BlockStore) -> None:
         states = channel_store.block_states(tx, on_disk := files.blocks())
         doomed = channel_store.marked_for_deletion(tx)
     _delete_each(files, [*doomed, *(name for name in on_disk if states.get(name) == channel_store.GONE)])
+
+
+def _delete_logs(catalog: Catalog, files: BlockStore, retention: timedelta | None) -> None:
+    if retention is not None:
+        files.delete_logs((catalog.clock() - retention).date())
 
 
 def _delete_each(files: BlockStore, blocks: Iterable[BlockName]) -> None:

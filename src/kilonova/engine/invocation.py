@@ -112,11 +112,8 @@ def summarize_error(error: PySparkException) -> str:
     sentence = (python[-1] if python else lines[0] if lines else type(error).__name__)[:400]
     fragments = (context.fragment() for context in error.getQueryContext() or ())
     expression = " ".join(next(fragments, "").split())
-    return f"{sentence}, in {_shorten(expression)}" if expression else sentence
-
-
-def _shorten(text: str, longest: int = 200) -> str:
-    return text if len(text) <= longest else f"{text[:longest]} …"
+    shortened = expression if len(expression) <= 200 else f"{expression[:200]} …"
+    return f"{sentence}, in {shortened}" if expression else sentence
 
 
 def may_succeed_in_full(error: Exception) -> bool:

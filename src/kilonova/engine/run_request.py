@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
@@ -210,23 +210,20 @@ def shared_reads(tx: Transaction, claims: Iterable[Claim]) -> tuple[ReadPlan, ..
     Inputs of views are left out: views read selected columns and rows directly from the files. So are inputs that only
     one definition reads, however often: that is executed once (`kilonova.engine.shared_steps`).
     """
-    counts: Counter[ReadPlan] = Counter()
-    readers: dict[ReadPlan, set[str]] = {}
+    readers: dict[ReadPlan, set[tuple[str, str]]] = defaultdict(set)
     for claimed in claims:
         known, _, states = _requested(tx, RunFirings(claimed))
-        found: set[ReadPlan] = set()
         for state in states.values():
             choice = choose(state, known.channels, claimed.until)
             if choice.variant.logic.shareable:
                 for each in port_inputs(choice, known.channels):
                     if each.port.channel not in state.task.writes:
-                        found.add(each.reading)
-                        readers.setdefault(each.reading, set()).add(choice.variant.fingerprint)
-        counts.update(found)
+                        readers[each.reading].add((claimed.binding, choice.variant.fingerprint))
     return tuple(
         reading
-        for reading, count in counts.items()
-        if count > 1 and len(readers[reading]) > 1 and reading.blocks and reading.schema is not None
+        for reading, users in readers.items()
+        if len({binding for binding, _ in users}) > 1 and len({definition for _, definition in users}) > 1
+        if reading.blocks and reading.schema is not None
     )
 
 

@@ -97,24 +97,21 @@ class SharedSteps:
         Returns:
             The blocks, and whether they are those of another run.
         """
+        mine: Future[Blocks] = Future()
         with self._lock:
-            theirs = self._steps.get(name)
-            mine: Future[Blocks] = Future()
-            if theirs is None:
-                self._steps[name] = mine
-        blocks, shared = None, False
-        if theirs is not None:
+            first = self._steps.setdefault(name, mine)
+        if first is not mine:
             with suppress(KilonovaError):
-                blocks = share(theirs.result())
-            shared = blocks is not None
+                if (shared := share(first.result())) is not None:
+                    return shared, True
         try:
-            blocks = do() if blocks is None else blocks
+            blocks = do()
         except BaseException as error:
             known = isinstance(error, KilonovaError)
             mine.set_exception(error if known else KilonovaError(f"the run that computed it ended: {error!r}"))
             raise
         mine.set_result(blocks)
-        return blocks, shared
+        return blocks, False
 
 
 def _identity(reading: ReadPlan) -> object:

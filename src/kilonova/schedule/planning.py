@@ -89,10 +89,11 @@ def read_ends(
     Raises:
         InvalidState: a given point is before the task's cursor, or not readable.
     """
+    given = ends or {}
     ports = (port.channel for variant in state.task.variants for port in variant.ports)
     found = {name: channels[name].latest_readable for name in ports}
-    for name in found.keys() & (ends or {}).keys():
-        end, first, last = (ends or {})[name], state.cursor(name), found[name]
+    for name in found.keys() & given.keys():
+        end, first, last = given[name], state.cursor(name), found[name]
         if not first <= end <= last:
             raise InvalidState(
                 f"it can be read only up to a point from {first}, the cursor, to {last}, the newest readable one",
@@ -255,10 +256,8 @@ def _as_declared(
 def _cheapest(incremental: VariantChoice, whole: Variant) -> VariantChoice:
     """Return the cheapest choice for a view that can process the new input."""
     costs = incremental.estimates
-    best = min(costs, key=lambda method: costs[method])
-    others = ", ".join(
-        f"{_NAMES[method]} at {seconds:.1f} s" for method, seconds in costs.items() if method is not best
-    )
+    best = min(costs, key=costs.__getitem__)
+    others = ", ".join(f"{_NAMES[each]} at {seconds:.1f} s" for each, seconds in costs.items() if each is not best)
     variant = whole if best is RefreshMethod.FULL else incremental.variant
     return replace(incremental, variant=variant, method=best, reason=f"estimated at {costs[best]:.1f} s, {others}")
 
@@ -297,11 +296,10 @@ def input_size(state: TaskState, channels: Mapping[str, ChannelState]) -> InputS
         channel = channels[name]
         end = channel.latest_readable
         start = min(state.cursor(name), end)
-        everything = channel.size
         path = channel.path(start, end)
-        whole += everything
+        whole += channel.size
         moved += not channel.is_equivalent(start, end)
-        change += everything if path is None else sum(block.statistics.bytes for block in path)
+        change += channel.size if path is None else sum(block.statistics.bytes for block in path)
     return InputSize(change=change, whole=whole, moved=moved)
 
 

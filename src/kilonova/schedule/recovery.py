@@ -81,9 +81,8 @@ class RecoveredChannel:
     @property
     def points(self) -> dict[int, Version]:
         """Version of each filled point."""
-        return {
-            each.block.end: each.version for each in sorted(self.blocks, key=lambda each: each.merges, reverse=True)
-        }
+        ordered = sorted(self.blocks, key=lambda each: each.merges, reverse=True)
+        return {each.block.end: each.version for each in ordered}
 
 
 def recover_channel(name: str, found: Collection[FoundBlock], filled: Iterable[int]) -> RecoveredChannel:
@@ -97,56 +96,46 @@ def recover_channel(name: str, found: Collection[FoundBlock], filled: Iterable[i
     doubts: list[RecoveryDoubt] = []
     ends: dict[int, list[FoundBlock]] = defaultdict(list)
     usable: dict[int, bool] = dict.fromkeys(filled, False)
+
+    def doubt(each: FoundBlock, why: str) -> None:
+        doubts.append(RecoveryDoubt(each.block.name.directory, why))
+
     for each in found:
         usable[each.block.end] = False
         if each.problem is None:
             ends[each.block.end].append(each)
         else:
-            doubts.append(RecoveryDoubt(each.block.name.directory, each.problem))
+            doubt(each, each.problem)
     taken: list[FoundBlock] = []
     order = [0, *sorted(usable.keys() - {0})]
     usable[0] = True
     for end in order[1:]:
         before = len(taken)
         at_end, conflicting = _undisputed(ends[end])
-        doubts += [
-            RecoveryDoubt(each.block.name.directory, f"another block also leads to point {end}") for each in conflicting
-        ]
+        for each in conflicting:
+            doubt(each, f"another block also leads to point {end}")
         for each in at_end:
             kind = each.block.kind
             if isinstance(kind, Base) or usable[order[bisect_right(order, kind.start) - 1]]:
                 taken.append(each)
             else:
-                doubts.append(
-                    RecoveryDoubt(
-                        each.block.name.directory,
-                        f"the point that it starts from, {kind.start}, does not exist",
-                    )
-                )
+                doubt(each, f"the point that it starts from, {kind.start}, does not exist")
         usable[end] = len(taken) > before
     newest = order[-1]
     if taken and not usable[newest]:
         doubts.append(RecoveryDoubt(f"point {newest}", f"lost; the newest readable point is {taken[-1].block.end}"))
-    absent = _absent(taken)
-    if absent:
-        doubts.append(
-            RecoveryDoubt(
-                absent,
-                "no blocks: their runs failed or changed nothing, or their blocks are missing",
-            )
-        )
+    if absent := _absent(taken):
+        why = "no blocks: their runs failed or changed nothing, or their blocks are missing"
+        doubts.append(RecoveryDoubt(absent, why))
     return RecoveredChannel(name=name, blocks=tuple(taken), newest=newest, doubts=tuple(doubts))
 
 
 def _undisputed(blocks: list[FoundBlock]) -> tuple[list[FoundBlock], list[FoundBlock]]:
     """Split blocks that lead to one point into those of one history and those that conflict."""
-    made = [each for each in blocks if not each.merges]
-    known = [each for each in blocks if each.known]
-    if len(made) <= 1:
+    if sum(not each.merges for each in blocks) <= 1:
         return blocks, []
-    if known:
-        return known, [each for each in blocks if not each.known]
-    return [], blocks
+    known = [each for each in blocks if each.known]
+    return known, [each for each in blocks if not each.known]
 
 
 def _absent(taken: Iterable[FoundBlock]) -> str:

@@ -7,6 +7,7 @@ is recomputed; otherwise its rows must be ingested again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -72,34 +73,22 @@ def remedies(
             found[channel] = Remedy(channel=channel, method=RepairMethod.DROP)
         else:
             broken.add(channel)
-    writers: dict[str, list[Task]] = {channel: [] for channel in broken}
     order = list(tasks)
+    writers = Counter(channel for task in order for channel in task.writes)
+    for channel in sorted(broken):
+        if writers[channel] != 1 or states[channel].channel.several_writers:
+            found[channel] = Remedy(channel=channel, method=RepairMethod.INGEST)
     for task in order:
+        inputs = sorted(broken.intersection(task.reads).difference(task.writes))
+        absent = tuple(name for name in inputs if name not in found or found[name].method is not RepairMethod.RECOMPUTE)
         for channel in task.writes:
-            if channel in broken:
-                writers[channel].append(task)
-    sure = {channel for channel in broken if len(writers[channel]) == 1}
-    sure -= {channel for channel in broken if states[channel].channel.several_writers}
-    for channel in sorted(broken - sure):
-        found[channel] = Remedy(channel=channel, method=RepairMethod.INGEST)
-    for task in order:
-        absent = tuple(
-            name
-            for name in sorted(task.reads)
-            if name in broken
-            and name not in task.writes
-            and found.get(name, _UNDECIDED).method is not RepairMethod.RECOMPUTE
-        )
-        for channel in task.writes:
-            if channel in sure:
-                method = RepairMethod.WAIT if absent else RepairMethod.RECOMPUTE
-                found[channel] = Remedy(
-                    channel=channel, method=method, task=None if absent else task.name, waits_for=absent
-                )
+            if channel not in broken or channel in found:
+                continue
+            if absent:
+                found[channel] = Remedy(channel=channel, method=RepairMethod.WAIT, waits_for=absent)
+            else:
+                found[channel] = Remedy(channel=channel, method=RepairMethod.RECOMPUTE, task=task.name)
     return tuple(found.values())
-
-
-_UNDECIDED = Remedy(channel="", method=RepairMethod.WAIT)
 
 
 def _is_needless(state: ChannelState, numbers: Collection[int]) -> bool:

@@ -14,7 +14,6 @@ from kilonova.model.trigger import (
     ArrivalTrigger,
     Condition,
     ConditionState,
-    Occurrence,
     RunOutcome,
     RunTrigger,
     TimeTrigger,
@@ -101,42 +100,28 @@ def _condition_status(
     condition: Condition, before: ConditionState, found: ConditionEvaluation, inputs: TriggerInputs
 ) -> ConditionStatus:
     rows = since = None
-    unmet = found.occurrence is None
-    if (
-        isinstance(condition, ArrivalTrigger)
-        and unmet
-        and (new := inputs.arrived.get((condition.channel, before.seen)))
-    ):
-        rows, since = None if condition.rows is None else new.rows, new.first
+    ready = found.occurrence is not None
+    if isinstance(condition, ArrivalTrigger) and not ready:
+        new = inputs.arrived.get((condition.channel, before.seen))
+        if new is not None:
+            rows, since = None if condition.rows is None else new.rows, new.first
     return ConditionStatus(
         trigger=condition,
-        ready=found.occurrence is not None,
-        waits=_unmet_text(condition, before, found, rows, since)
-        if found.occurrence is None
-        else _met_text(condition, found.state, found.occurrence),
+        ready=ready,
+        waits=_progress_text(condition, before, found, rows, since),
         rows=rows,
         since=since,
         next_check=found.next_check,
     )
 
 
-def _met_text(condition: Condition, state: ConditionState, occurrence: Occurrence) -> str:
-    match condition:
-        case ArrivalTrigger(channel=channel):
-            return f"point {state.seen} of {channel} was reached"
-        case TimeTrigger():
-            return f"{_time_text(occurrence.time)} has passed"
-        case RunTrigger(binding=binding, reached=reached):
-            return f"{binding} has {_VERBS[reached]}"
-        case _:
-            assert_never(condition)
-
-
-def _unmet_text(
+def _progress_text(
     condition: Condition, before: ConditionState, found: ConditionEvaluation, rows: int | None, since: datetime | None
 ) -> str:
-    check = _time_text(found.next_check)
+    met, check = found.occurrence, _time_text(found.next_check)
     match condition:
+        case ArrivalTrigger(channel=channel) if met is not None:
+            return f"point {found.state.seen} of {channel} was reached"
         case ArrivalTrigger(channel=channel) if since is None:
             return f"nothing new on {channel}" + (f" since point {before.seen}" if before.seen else "")
         case ArrivalTrigger(channel=channel, rows=int(wanted)):
@@ -144,11 +129,14 @@ def _unmet_text(
             return f"{channel}: {rows:,} of {wanted:,} rows have arrived{ripe}"
         case ArrivalTrigger(channel=channel):
             return f"the oldest new row of {channel} arrived at {_time_text(since)} and is old enough at {check}"
+        case TimeTrigger() if met is not None:
+            return f"{_time_text(met.time)} has passed"
         case TimeTrigger():
             missed = "" if found.state.time == before.time else f"{_time_text(before.time)} was missed; "
             return f"{missed}the next time is {check}"
         case RunTrigger(binding=binding, reached=reached):
-            return f"no run of {binding} has {_VERBS[reached]} since"
+            verb = _VERBS[reached]
+            return f"no run of {binding} has {verb} since" if met is None else f"{binding} has {verb}"
         case _:
             assert_never(condition)
 
