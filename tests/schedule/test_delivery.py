@@ -58,9 +58,8 @@ def play(
                 arrived.append(event.number)
                 standing = after_delivery(standing, event, now)
             case "refused":
-                refused = after_failure(standing, event, "no luck", patience, now)
-                standing = refused.standing
-                if refused.given_up:
+                standing, abandoned = after_failure(standing, event, "no luck", patience, now)
+                if abandoned:
                     given_up.append(event.number)
                 now = standing.retry or now
             case "killed after":
@@ -101,6 +100,6 @@ def test_an_event_is_given_up_on_only_after_its_time() -> None:
 
 def test_what_was_delivered_forgets_failures_but_says_what_the_last_one_was() -> None:
     event = an_event(7, EventKind.FAILED, 1, None)
-    troubled = after_failure(DeliveryState(cursor=0), event, "no luck", ENDLESS, NOON).standing
+    troubled, _ = after_failure(DeliveryState(cursor=0), event, "no luck", ENDLESS, NOON)
     assert (troubled.cursor, troubled.attempts, troubled.failing) == (0, 1, NOON)
     assert after_delivery(troubled, event, NOON) == DeliveryState(cursor=7, problem="no luck", delivered=NOON)

@@ -52,27 +52,13 @@ def after_delivery(standing: DeliveryState, event: Event, now: datetime) -> Deli
     return DeliveryState(cursor=event.number, problem=standing.problem, delivered=now)
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryFailure:
-    """Outcome of a failed delivery.
-
-    Attributes:
-        standing: the subscription's new state.
-        given_up: whether the event is not retried.
-    """
-
-    standing: DeliveryState
-    given_up: bool
-
-
 def after_failure(
     standing: DeliveryState, event: Event, problem: str, patience: DeliveryRetries, now: datetime
-) -> DeliveryFailure:
-    """Return the outcome of a failed delivery of an event."""
+) -> tuple[DeliveryState, bool]:
+    """Return the state of a subscription after a failed delivery of an event, and whether the event is abandoned."""
     since = standing.failing or now
     if now - since >= patience.whole:
-        after = DeliveryState(cursor=event.number, problem=problem, delivered=standing.delivered)
-        return DeliveryFailure(after, True)
+        return DeliveryState(cursor=event.number, problem=problem, delivered=standing.delivered), True
     attempts = standing.attempts + 1
     retry = now + patience.pause(attempts)
-    return DeliveryFailure(replace(standing, attempts=attempts, failing=since, retry=retry, problem=problem), False)
+    return replace(standing, attempts=attempts, failing=since, retry=retry, problem=problem), False

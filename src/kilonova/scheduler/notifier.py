@@ -221,14 +221,14 @@ class Notifier:
             if problem is None:
                 after = after_delivery(standing, event, tx.now)
                 return after if subscriptions.record(tx, known, self._holder, after) else None
-            refused = after_failure(standing, event, problem, self._patience, tx.now)
-            if not subscriptions.record(tx, known, self._holder, refused.standing):
+            after, abandoned = after_failure(standing, event, problem, self._patience, tx.now)
+            if not subscriptions.record(tx, known, self._holder, after):
                 return None
-            if refused.given_up and event.kind is not EventKind.DELIVERY_FAILED:  # or giving up would repeat endlessly
+            if abandoned and event.kind is not EventKind.DELIVERY_FAILED:  # or giving up would repeat endlessly
                 text = f"{name} was not notified of event {event.number} ({event.kind.value}): {problem}"
                 events.record(tx, EventKind.DELIVERY_FAILED, run=event.run, binding=event.binding, text=text)
         log.warning("%s was not notified of event %s: %s", name, event.number, problem)
-        return refused.standing
+        return after
 
     def _sender(self, subscription: Subscription) -> Callable[[Event], None] | None:
         """Return a function that delivers an event or raises `DeliveryError`; None if this server cannot deliver."""
