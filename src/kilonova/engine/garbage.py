@@ -78,13 +78,13 @@ def collect_garbage(
     on_disk = files.blocks()
     with catalog.reading() as tx:
         states = channel_store.block_states(tx, on_disk)
-    swept = delete_doomed_blocks(catalog, files)
+    swept, failure = delete_doomed_blocks(catalog, files)
     files.delete([name for name in on_disk if states.get(name) == channel_store.GONE])
     _delete_logs(catalog, files, logs)
-    if swept.error is not None:
-        raise swept.error
+    if failure is not None:
+        raise failure
     unknown_directories = tuple(name.directory for name in on_disk if name not in states)
-    return GCReport(verdicts=tuple(verdicts.values()), swept=swept.blocks, unknown_directories=unknown_directories)
+    return GCReport(verdicts=tuple(verdicts.values()), swept=swept, unknown_directories=unknown_directories)
 
 
 def _collect(

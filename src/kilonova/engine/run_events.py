@@ -17,65 +17,57 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepStarted:
-    """Notification that a task, an ingest or a compaction began."""
+class _StepNotification:
+    """Notification about a step of a run: a task, an ingest or a compaction."""
 
     run: int
     step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStarted(_StepNotification):
+    """Notification that a step began."""
+
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepEnded:
-    """Notification that a task, an ingest or a compaction ended; `rows` is the number written, None if unchanged."""
+class StepEnded(_StepNotification):
+    """Notification that a step ended; `rows` is the number written, None if unchanged."""
 
-    run: int
-    step: str
     rows: int | None
     seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepFailed:
-    """Notification that a task, an ingest or a compaction failed, and the run with it; `error` is the full text."""
+class StepFailed(_StepNotification):
+    """Notification that a step failed, and the run with it; `error` is the full text."""
 
-    run: int
-    step: str
     error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepSkipped:
+class StepSkipped(_StepNotification):
     """Notification that a task was skipped, because it turned out to have no new input."""
 
-    run: int
-    step: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepShared:
+class StepShared(_StepNotification):
     """Notification that a task's output is that of a run merged with this one; `StepEnded` follows as usual."""
 
-    run: int
-    step: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepRetried:
+class StepRetried(_StepNotification):
     """Notification that a step failed with a transient error, and is retried."""
 
-    run: int
-    step: str
     attempt: int
     error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecomputed:
+class StepRecomputed(_StepNotification):
     """Notification that a view is recomputed in the same run: its maintenance failed, but not because of its rows."""
 
-    run: int
-    step: str
     error: str
 
 

@@ -5,8 +5,6 @@ Deletion is idempotent: if a process crashes before it has recorded one, the nex
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kilonova.catalog import channel_store, runs
 from kilonova.catalog.database import Catalog
 from kilonova.engine.interfaces import BlockStore
@@ -33,16 +31,12 @@ def expire_runs(catalog: Catalog, listener: Listener) -> None:
         listener(RunRecovered(run=run.number, tasks=run.tasks))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepReport:
-    """Number of blocks whose files were deleted, and the first error; blocks that failed stay marked for deletion."""
+def delete_doomed_blocks(catalog: Catalog, files: BlockStore) -> tuple[int, Exception | None]:
+    """Delete the files of blocks marked for deletion; a failure to delete some does not stop the others.
 
-    blocks: int
-    error: Exception | None
-
-
-def delete_doomed_blocks(catalog: Catalog, files: BlockStore) -> SweepReport:
-    """Delete the files of blocks marked for deletion; a failure to delete some does not stop the others."""
+    Returns:
+        The number of blocks whose files were deleted, and the first error; the others stay marked for deletion.
+    """
     with catalog.reading() as tx:
         doomed = channel_store.marked_for_deletion(tx)
     deleted: list[int] = []
@@ -56,4 +50,4 @@ def delete_doomed_blocks(catalog: Catalog, files: BlockStore) -> SweepReport:
     for begin in range(0, len(deleted), AT_ONCE):
         with catalog.writing() as tx:
             channel_store.mark_deleted(tx, deleted[begin : begin + AT_ONCE])
-    return SweepReport(blocks=len(deleted), error=first)
+    return len(deleted), first

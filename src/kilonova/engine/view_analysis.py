@@ -98,7 +98,9 @@ class _Analysis(Generic[Frame]):
 
     def _analyse_change(self, task: Task, change: Variant) -> None:
         (name,) = task.writes
-        channels = {each: self._known(each) for each in (*task.reads, name)}
+        channels = {
+            each: replace(self._channels[each], schema=self.complete[each].user_columns) for each in (*task.reads, name)
+        }
         complete = self.complete[name]
         modes = {port.name: (port.channel, port.mode) for port in change.ports}
         found = MaintenanceContext(
@@ -122,9 +124,6 @@ class _Analysis(Generic[Frame]):
                 columns = self.complete[channel]
                 frames[each] = self._frame(delta_schema(Changes(), columns) if weighs else columns)
             self._columns(delta.sql, frames)
-
-    def _known(self, name: str) -> Channel:
-        return replace(self._channels[name], schema=self.complete[name].user_columns)
 
     def _frame(self, columns: Schema) -> Frame:
         channel = SnapshotRead(at=0, schema=columns, encoding=Changes(), base=None, deltas=())
