@@ -124,7 +124,7 @@ def _rewrite(
         if not parts:
             return None
         pins = tuple(block.number for part in parts for block in part.read)
-        return RunPlan(kind=RunKind.COMPACTION, tasks=(), writes=(), pins=pins, plan=(state, parts))
+        return RunPlan(kind=RunKind.COMPACTION, pins=pins, plan=(state, parts))
 
     def work(begun: ActiveRun[tuple[ChannelState, tuple[Part, ...]]]) -> RunResults:
         state, parts = begun.plan
@@ -152,6 +152,6 @@ def _rewrite(
         read = tuple(block.number for part in parts for block in part.read)
         start, end = parts[0].start, parts[-1].end
         item = RunInput(task=STEP, port=channel, channel=channel, start=start, end=end, blocks=read)
-        return RunResults(inputs=(item,), outputs=tuple(outputs), advances=())
+        return RunResults(inputs=(item,), outputs=tuple(outputs))
 
     return execute_run(environment, prepare, work)

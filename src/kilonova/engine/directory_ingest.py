@@ -127,7 +127,6 @@ def ingest_batch(
         claim = partial(files.claim_files, channel=channel, paths=tuple(one.path for one in found))
         return RunPlan(
             kind=RunKind.INGEST,
-            tasks=(),
             writes=(channel,),
             pins=into.pins,
             plan=IngestPlan(into, directory, found),
@@ -163,9 +162,7 @@ def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes)
     resolve = partial(files.resolve_files, channel=channel, outcomes=outcomes)
     source = _source(batch.ingested or plan.files, plan.directory)
     return FileResults(
-        inputs=(),
         outputs=(ingest_results(channel, point, batch.result, source, step.seconds),),
-        advances=(),
         participants=(Participant(on_commit=resolve),),
         file_outcomes=outcomes,
     )

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
+from graphlib import TopologicalSorter
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -26,7 +27,7 @@ from kilonova.catalog.runs import Advance
 from kilonova.engine.compilation import compile_variant
 from kilonova.engine.interfaces import WarehouseInterface
 from kilonova.engine.invocation import attribute_errors, invoke, may_succeed_in_full, summarize_error, validate_output
-from kilonova.engine.output import Output, OutputTarget, write_output
+from kilonova.engine.output import Output, write_output
 from kilonova.engine.run_events import (
     RunStarted,
     StepRecomputed,
@@ -44,6 +45,7 @@ from kilonova.model.event import EventKind
 from kilonova.model.logic import InputRead
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.run import InputSize, RunInput, RunOutput
+from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Task
 from kilonova.schedule.planning import (
     PortInput,
@@ -144,20 +146,25 @@ class _Execution:
 
     def all(self) -> RunResults:
         """Execute the tasks, each once those whose output it reads have ended."""
-        waiting = {state.task.name: (state, need) for state, need in self._run.plan.steps}
-        running: dict[Future[None], Task] = {}
+        steps = {state.task.name: (state, need) for state, need in self._run.plan.steps}
+        tasks = [state.task for state, _ in self._run.plan.steps]
+        order = TopologicalSorter(
+            {
+                task.name: [other.name for other in tasks if other is not task and self._precedes(other, task)]
+                for task in tasks
+            }
+        )
+        order.prepare()
+        running: dict[Future[None], str] = {}
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"run-{self._run.run}") as pool:
             try:
-                while waiting or running:
-                    for name, (state, need) in list(waiting.items()):
-                        unended = [*(item.task for item, _ in waiting.values()), *running.values()]
-                        if not any(self._precedes(other, state.task) for other in unended if other.name != name):
-                            del waiting[name]
-                            running[pool.submit(self._step, state, need)] = state.task
+                while order.is_active():
+                    for name in order.get_ready():
+                        running[pool.submit(self._step, *steps[name])] = name
                     ended, _ = wait(running, return_when=FIRST_COMPLETED)
                     for future in ended:
-                        del running[future]
                         future.result()
+                        order.done(running.pop(future))
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -360,32 +367,23 @@ class _Execution:
         by_port = {each.port.name: each for each in inputs}
         frames = {name: self._frame(by_port[read.port], read) for name, read in compiled.inputs.items()}
         results = invoke(self._warehouse, task, compiled.executable, frames)
-        states = [self._channels[name] for name in task.writes]
-        channels = [state.current if derived else state.channel for state in states]
-        schemas = [
-            channel.schema
-            if derived and channel.schema is not None
-            else validate_output(self._warehouse.schema_of(frame), channel, production, task.name)
-            for frame, channel, production in zip(results, channels, choice.variant.productions, strict=True)
-        ]
+        schemas = [self._schema(choice, *pair) for pair in zip(task.writes, results, strict=True)]
         new = [each for each in inputs if each.port.mode.advances] if derived else inputs
         expected = sum({block.number: block.statistics.bytes for each in new for block in each.reading.blocks}.values())
         name_block = partial(self._run.name_block, task.writes[0])
         with self._warehouse.evaluated_once(results, frames.values(), name_block) as agreeing:
-            outputs = [
-                Output(
-                    frame=frame,
-                    schema=schema,
-                    production=production,
-                    replaces=is_rewritten(choice, channel),
-                    expected=expected,
-                    derived=derived,
-                )
-                for frame, channel, schema, production in zip(
-                    agreeing, channels, schemas, choice.variant.productions, strict=True
-                )
-            ]
-            return tuple(self._write(task, *pair) for pair in zip(task.writes, outputs, strict=True))
+            written = zip(task.writes, agreeing, schemas, strict=True)
+            return tuple(self._write(choice, channel, frame, schema, expected) for channel, frame, schema in written)
+
+    def _schema(self, choice: VariantChoice, name: str, frame: Any) -> Schema:
+        """Return the schema of a channel after a task has written a frame to it."""
+        if not choice.variant.logic.derived:
+            channel = self._channels[name].channel
+        elif (channel := self._channels[name].current).schema is not None:
+            return channel.schema
+        return validate_output(
+            self._warehouse.schema_of(frame), channel, choice.production(name), choice.state.task.name
+        )
 
     def _frame(self, feed: PortInput, read: InputRead) -> Any:
         reading = feed.reading
@@ -402,15 +400,21 @@ class _Execution:
             return self._warehouse.inserts(frame, reading.schema)
         return frame
 
-    def _write(self, task: Task, channel: str, output: Output[Any]) -> Block | None:
-        target = OutputTarget(
+    def _write(self, choice: VariantChoice, channel: str, frame: Any, schema: Schema, expected: int) -> Block | None:
+        output = Output(
             state=self._channels[channel],
-            point=self._points[channel, task.name],
+            point=self._points[channel, choice.state.task.name],
             name=self._run.name_block(channel),
             strong=channel in self._run.plan.followed,
+            frame=frame,
+            schema=schema,
+            production=choice.production(channel),
+            replaces=is_rewritten(choice, self._channels[channel].channel),
+            expected=expected,
+            derived=choice.variant.logic.derived,
         )
         try:
-            return write_output(self._warehouse, target, output)
+            return write_output(self._warehouse, output)
         except KilonovaError as error:
             raise error.with_context(channel=channel) from error.__cause__
 

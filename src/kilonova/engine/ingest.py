@@ -13,7 +13,7 @@ from kilonova.catalog import channel_store, ingest_keys, registry
 from kilonova.catalog.database import Transaction
 from kilonova.engine.interfaces import WarehouseInterface
 from kilonova.engine.invocation import summarize_error, validate_output
-from kilonova.engine.output import Output, OutputTarget, write_output
+from kilonova.engine.output import Output, write_output
 from kilonova.engine.run_events import RunStarted
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
 from kilonova.errors import DeclarationError, InputError, KilonovaError
@@ -101,19 +101,22 @@ def write_ingested(
         The block, or None if nothing changes.
     """
     channel = target.state.channel
-    output = OutputTarget(state=target.state, point=point, name=name, strong=target.strong)
     try:
         frame = source.rows(channel)
         if isinstance(frame, External):
-            return _register_external(warehouse, output, frame, source.production)
-        rows = Output(
+            return _register_external(warehouse, target.state, frame, source.production, point, name)
+        output = Output(
+            state=target.state,
+            point=point,
+            name=name,
+            strong=target.strong,
             frame=frame,
             schema=validate_output(warehouse.schema_of(frame), channel, source.production, None),
             production=source.production,
             replaces=source.production is Production.BASE,
             expected=source.bytes,
         )
-        return write_output(warehouse, output, rows)
+        return write_output(warehouse, output)
     except KilonovaError as error:
         raise error.with_context(channel=channel.name) from error.__cause__
     except PySparkException as error:
@@ -121,18 +124,22 @@ def write_ingested(
 
 
 def _register_external(
-    warehouse: WarehouseInterface[Any], target: OutputTarget, external: External, production: Production
+    warehouse: WarehouseInterface[Any],
+    state: ChannelState,
+    external: External,
+    production: Production,
+    point: int,
+    name: BlockName,
 ) -> Block | None:
     """Register external files as a block of a channel; see `write_ingested`."""
-    state, point = target.state, target.point
     assert state.channel.schema is not None  # else the files would have been rejected
     whole = production is Production.BASE
     plan = WritePlan(
-        name=target.name,
+        name=name,
         kind=Base(point) if whole else Delta(point - 1, point),
         schema=state.channel.schema,
         encoding=state.channel.encoding,
-        old=state.snapshot(state.latest_readable) if target.settled and not whole else None,
+        old=state.snapshot(state.latest_readable) if state.latest_readable == point - 1 and not whole else None,
         checks=state.channel.checks,
     )
     return warehouse.register(external, plan)
@@ -199,7 +206,6 @@ def ingest(
         claims = () if key is None else (Participant(on_start=partial(ingest_keys.claim, channel=channel, key=key)),)
         return RunPlan(
             kind=RunKind.INGEST,
-            tasks=(),
             writes=(channel,),
             pins=found.pins,
             plan=found,
@@ -213,7 +219,7 @@ def ingest(
             block = write_ingested(warehouse, run.plan, source, point, run.name_block(channel))
             step.count(block)
         output = ingest_results(channel, point, block, source.description, step.seconds)
-        return RunResults(inputs=(), outputs=(output,), advances=())
+        return RunResults(outputs=(output,))
 
     done = execute_run(environment, prepare, work)
     return IngestAcknowledgement(earlier[-1], True) if done is None else IngestAcknowledgement(done[0], False)

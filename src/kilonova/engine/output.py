@@ -15,20 +15,32 @@ from kilonova.model.write_plan import WritePlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputTarget:
-    """Point of a channel that a run has reserved, and the block that it writes there.
+class Output(Generic[Frame]):
+    """Rows that a task or an ingest writes as a block, at a point of a channel that its run has reserved.
 
     Attributes:
         state: the channel before.
         point: the reserved point.
         name: the block's name.
         strong: whether the channel's changes are read.
+        frame: rows of the relation, or a delta in the channel's encoding.
+        schema: the relation's schema after.
+        production: BASE if `frame` holds the relation, DELTA if it is a delta.
+        replaces: whether the result replaces the existing relation.
+        expected: estimated size in bytes; None if unknown.
+        derived: whether the rows are a delta that is known to have each key once, and no rows without effect.
     """
 
     state: ChannelState
     point: int
     name: BlockName
     strong: bool
+    frame: Frame
+    schema: Schema
+    production: Production
+    replaces: bool
+    expected: int | None
+    derived: bool = False
 
     @property
     def settled(self) -> bool:
@@ -40,29 +52,17 @@ class OutputTarget:
         """Return whether the relation before the point is known to be empty."""
         return self.settled and self.state.latest_distinct == 0
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output(Generic[Frame]):
-    """Rows that a task or an ingest writes to a channel.
-
-    Attributes:
-        frame: rows of the relation, or a delta in the channel's encoding.
-        schema: the relation's schema after.
-        production: BASE if `frame` holds the relation, DELTA if it is a delta.
-        replaces: whether the result replaces the existing relation.
-        expected: estimated size in bytes; None if unknown.
-        derived: whether the rows are a delta that is known to have each key once, and no rows without effect.
-    """
-
-    frame: Frame
-    schema: Schema
-    production: Production
-    replaces: bool
-    expected: int | None
-    derived: bool = False
+    @property
+    def kind(self) -> Kind:
+        """Whether it is written as a base or as a delta."""
+        encoding = self.state.channel.encoding
+        kept = self.empty and isinstance(encoding, Custom) and self.production is Production.DELTA
+        if not kept and (self.replaces or (self.empty and key_of(encoding) and not self.derived)):
+            return Base(self.point)
+        return Delta(self.point - 1, self.point)
 
 
-def write_output(warehouse: WarehouseInterface[Frame], target: OutputTarget, output: Output[Frame]) -> Block | None:
+def write_output(warehouse: WarehouseInterface[Frame], output: Output[Frame]) -> Block | None:
     """Write the output of a task or an ingest at a reserved point.
 
     A delta to the empty relation is written as the resulting base, so that keyed channels are laid out by key from the
@@ -70,40 +70,29 @@ def write_output(warehouse: WarehouseInterface[Frame], target: OutputTarget, out
 
     Args:
         warehouse: the blocks.
-        target: the reserved point.
-        output: the rows.
+        output: the rows, and where they are written.
 
     Returns:
         The block, or None if nothing changes.
     """
-    state, frame, expected = target.state, output.frame, output.expected
-    kind = _kind(target, output)
+    state, frame, kind, expected = output.state, output.frame, output.kind, output.expected
     whole = isinstance(kind, Base)
     if whole and output.production is Production.DELTA:
         frame = warehouse.relation(frame, state.channel.encoding, output.schema)
     largest = max((block.statistics.bytes for block in state.blocks), default=0)
     plan = WritePlan(
-        name=target.name,
+        name=output.name,
         kind=kind,
         schema=output.schema,
         encoding=state.channel.encoding,
-        old=state.snapshot(state.latest_readable) if target.settled and not whole else None,
+        old=state.snapshot(state.latest_readable) if output.settled and not whole else None,
         checks=state.channel.checks,
         expected=max(expected or 0, largest) or None if whole else expected,
-        strong=target.strong,
+        strong=output.strong,
         derived=output.derived,
     )
     block = warehouse.write(frame, plan)
     declared = state.channel.schema is not None  # else even an empty base records the columns
-    if block is not None and whole and target.empty and declared and block.statistics.rows == 0:
+    if block is not None and whole and output.empty and declared and block.statistics.rows == 0:
         return None
     return block
-
-
-def _kind(target: OutputTarget, output: Output[Frame]) -> Kind:
-    """Return whether an output is written as a base or as a delta."""
-    encoding = target.state.channel.encoding
-    kept = target.empty and isinstance(encoding, Custom) and output.production is Production.DELTA
-    if not kept and (output.replaces or (target.empty and key_of(encoding) and not output.derived)):
-        return Base(target.point)
-    return Delta(target.point - 1, target.point)

@@ -67,9 +67,9 @@ class RunPlan(Generic[Plan]):
     """
 
     kind: RunKind
-    tasks: tuple[str, ...]
-    writes: tuple[str, ...]
-    pins: tuple[int, ...]
+    tasks: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    pins: tuple[int, ...] = ()
     plan: Plan
     binding: str | None = None
     participants: tuple[Participant, ...] = ()
@@ -86,9 +86,9 @@ class RunResults:
         participants: further participants in its end, which the work determined.
     """
 
-    inputs: tuple[RunInput, ...]
+    inputs: tuple[RunInput, ...] = ()
     outputs: tuple[RunOutput, ...]
-    advances: tuple[runs.Advance, ...]
+    advances: tuple[runs.Advance, ...] = ()
     participants: tuple[Participant, ...] = ()
 
 

@@ -194,6 +194,10 @@ class VariantChoice:
     reason: str
     estimates: Mapping[RefreshMethod, float] = field(default_factory=dict)
 
+    def production(self, channel: str) -> Production:
+        """Return what the variant produces for a channel that the task writes."""
+        return self.variant.productions[self.state.task.writes.index(channel)]
+
 
 def choose(
     state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
@@ -357,21 +361,19 @@ def port_input(port: Port, choice: VariantChoice, channels: Mapping[str, Channel
     start = 0 if fresh else min(choice.state.cursor(port.channel), end)
     channel = channels[port.channel].up_to(choice.ends[port.channel])
     encoding = channel.channel.encoding
+    schema = channel.schema_at(channel.latest_readable)
+    empty = SnapshotRead(at=0, schema=schema, encoding=encoding, base=None, deltas=())
     reading: ReadPlan
     match port.mode:
-        case Mode.ALL | Mode.OLD if end == 0:
-            reading = _nothing(channel)
         case Mode.ALL:
-            reading = channel.snapshot(end)
-        case Mode.OLD if start == 0:
-            reading = _nothing(channel)
+            reading = channel.snapshot(end) if end else empty
         case Mode.OLD:
-            reading = replace(channel.snapshot(start), schema=channel.schema_at(end))
+            reading = replace(channel.snapshot(start), schema=channel.schema_at(end)) if start else empty
         case Mode.NEW | Mode.CHANGES | Mode.INSERTS if end == 0:
             stored = encoding if port.mode is Mode.NEW else Changes()
-            reading = DeltaRead(start=0, end=0, schema=_nothing(channel).schema, encoding=stored, deltas=())
+            reading = DeltaRead(start=0, end=0, schema=schema, encoding=stored, deltas=())
         case Mode.NEW if start == 0 and not isinstance(encoding, Custom):
-            reading = DiffRead(old=_nothing(channel), new=channel.snapshot(end), encoding=encoding)
+            reading = DiffRead(old=empty, new=channel.snapshot(end), encoding=encoding)
         case Mode.NEW:
             reading = channel.delta(start, end)
         case Mode.CHANGES | Mode.INSERTS:
@@ -393,7 +395,7 @@ def advanced_cursors(choice: VariantChoice) -> tuple[tuple[str, int], ...]:
 
 def is_rewritten(choice: VariantChoice, channel: Channel) -> bool:
     """Return whether a run replaces the whole output; never so if the channel has several writers."""
-    base = choice.variant.productions[choice.state.task.writes.index(channel.name)] is Production.BASE
+    base = choice.production(channel.name) is Production.BASE
     return not channel.several_writers and (choice.method.renews or base)
 
 
@@ -412,12 +414,6 @@ def check_rewritable(choice: VariantChoice, channels: Mapping[str, ChannelState]
                 channel=name,
                 hint="Drop the channel and apply the workflow again, so that all its writers start from scratch",
             )
-
-
-def _nothing(channel: ChannelState) -> SnapshotRead:
-    """Return the empty relation, with the newest schema."""
-    schema = channel.schema_at(channel.latest_readable)
-    return SnapshotRead(at=0, schema=schema, encoding=channel.channel.encoding, base=None, deltas=())
 
 
 def output_version(
