@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kilonova.model.channel import ChannelState
 from kilonova.model.logic import Compilation, Compiled, LogicInput, RunScale
 from kilonova.schedule.layout import LayoutThresholds
-from kilonova.schedule.planning import PortInput, TaskState, VariantChoice, input_size, limit_channels
+from kilonova.schedule.planning import PortInput, VariantChoice, input_size, limit_channels
 
 
 def compile_variant(
@@ -30,7 +30,7 @@ def compile_variant(
     Returns:
         What is executed, with its inputs; None if nothing changes.
     """
-    channels = limit_channels(channels, choice.ends)
+    task, channels = choice.state.task, limit_channels(channels, choice.ends)
     reads = tuple(
         LogicInput(
             port=each.port.name,
@@ -40,18 +40,12 @@ def compile_variant(
         )
         for each in inputs
     )
+    if sum(channels[name].size for name in {*task.reads, *task.writes}) <= sizes.single_task_max:
+        scale = RunScale.SINGLE_PARTITION
+    else:
+        small = input_size(choice.state, channels).change <= sizes.broadcast_max
+        scale = RunScale.BROADCAST if small else RunScale.SHUFFLE
     run = Compilation(
-        writes=choice.state.task.writes,
-        reads=reads,
-        states=channels,
-        method=choice.method,
-        scale=_scale(choice.state, channels, sizes),
-        strong=strong,
+        writes=task.writes, reads=reads, states=channels, method=choice.method, scale=scale, strong=strong
     )
     return choice.variant.logic.compile(run)
-
-
-def _scale(state: TaskState, channels: Mapping[str, ChannelState], sizes: LayoutThresholds) -> RunScale:
-    if sum(channels[name].size for name in {*state.task.reads, *state.task.writes}) <= sizes.single_task_max:
-        return RunScale.SINGLE_PARTITION
-    return RunScale.BROADCAST if input_size(state, channels).change <= sizes.broadcast_max else RunScale.SHUFFLE

@@ -44,7 +44,7 @@ from kilonova.model.block import Base, Block, Delta
 from kilonova.model.event import EventKind
 from kilonova.model.logic import InputRead
 from kilonova.model.read_plan import SnapshotRead
-from kilonova.model.run import InputSize, RunInput, RunOutput
+from kilonova.model.run import RunInput, RunOutput
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Task
 from kilonova.schedule.planning import (
@@ -261,22 +261,16 @@ class _Execution:
         blocks, shared = self._once(choice, inputs)
         reason = _reason(choice, why) + ("; computed by another run of the batch" if shared else "")
         seconds = time.monotonic() - began
-        size = input_size(choice.state, limit_channels(self._channels, choice.ends))
         with self._lock:
-            self._record(choice, inputs, blocks, reason, seconds, size)
+            self._record(choice, inputs, blocks, reason, seconds)
         return blocks
 
     def _record(
-        self,
-        choice: VariantChoice,
-        inputs: tuple[PortInput, ...],
-        blocks: Blocks,
-        reason: str,
-        seconds: float,
-        size: InputSize,
+        self, choice: VariantChoice, inputs: tuple[PortInput, ...], blocks: Blocks, reason: str, seconds: float
     ) -> None:
         """Record the inputs and outputs of a task, and make them visible to later tasks."""
         task = choice.state.task
+        size = input_size(choice.state, limit_channels(self._channels, choice.ends))
         for channel, block in zip(task.writes, blocks, strict=True):
             before, point = self._channels[channel], self._points[channel, task.name]
             version = output_version(choice, inputs, self._channels, channel)

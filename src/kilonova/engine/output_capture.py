@@ -35,11 +35,7 @@ class _PartialLine:
         self._size = 0
 
     def write(self, text: str) -> list[str]:
-        """Add to the line.
-
-        Returns:
-            The lines that this ends, and parts of lines that exceed the maximum length.
-        """
+        """Add to the line; return the lines that this ends, and parts of lines that exceed the maximum length."""
         if text == "\n":  # written separately by `print`, after the line
             return [self.end()]
         self._pieces.append(text)

@@ -281,11 +281,7 @@ class ActiveRun(Generic[Plan]):
                 participant.on_commit(tx, self.run)
 
     def _abort(self, error: BaseException) -> Run:
-        """End the run after an error, unless it has ended already, and delete its files.
-
-        Returns:
-            The run as it is now: SUCCEEDED if the commit had gone through and only its confirmation was lost.
-        """
+        """End the run after an error, unless it has ended already, e.g. committed unnoticed, and delete its files."""
         with self._catalog.writing() as tx:
             if runs.is_running(tx, self.run):
                 for participant in self._participants:

@@ -158,26 +158,26 @@ def bisect_batch(
             postponed=tuple(left[count:]),
         )
 
-    def fails(some: Sequence[Item]) -> tuple[Result | None, KilonovaError | None]:
+    def error_alone(item: Item) -> KilonovaError | None:
         try:
-            return attempt(some), None
+            attempt([item])
         except DATA_ERRORS as error:
-            return None, error
+            return error
+        return None
 
     while left and len(quarantined) < MAX_QUARANTINED:
         try:
-            result, error = fails(left)
-            if error is None:
-                return outcome(len(left), result)
-            suspect = blamed(error)
-            alone = None if suspect not in left else fails([suspect])[1]
+            try:
+                return outcome(len(left), attempt(left))
+            except DATA_ERRORS as error:
+                together = error
+            suspect = blamed(together)
+            alone = error_alone(suspect) if suspect is not None and suspect in left else None
             if suspect is None or alone is None:
-                good, result, alone = _longest(left, error, fails)
+                good, result, alone = _longest(left, together, attempt)
                 suspect = left[good]
-                if good:
-                    alone = fails([suspect])[1]
-                    if alone is None:
-                        return outcome(good, result)
+                if good and (alone := error_alone(suspect)) is None:
+                    return outcome(good, result)
             quarantined.append((suspect, alone))
             left.remove(suspect)
         except FilesChanged as error:
@@ -187,18 +187,16 @@ def bisect_batch(
 
 
 def _longest(
-    items: Sequence[Item],
-    error: KilonovaError,
-    fails: Callable[[Sequence[Item]], tuple[Result | None, KilonovaError | None]],
+    items: Sequence[Item], error: KilonovaError, attempt: Callable[[Sequence[Item]], Result]
 ) -> tuple[int, Result | None, KilonovaError]:
     """Return the length of the longest prefix that succeeds, its result, and the error of one item more."""
     good, bad = 0, len(items)
     result: Result | None = None
     while bad - good > 1:
         middle = (good + bad) // 2
-        given, problem = fails(items[:middle])
-        if problem is None:
-            good, result = middle, given
-        else:
+        try:
+            result = attempt(items[:middle])
+            good = middle
+        except DATA_ERRORS as problem:
             bad, error = middle, problem
     return good, result, error

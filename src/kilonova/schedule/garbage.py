@@ -15,6 +15,7 @@ more. A block may be removed from a channel iff
 from __future__ import annotations
 
 import enum
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -121,22 +122,15 @@ def decide_collection(
         A decision per block of those channels, by channel and block number.
     """
     chosen = sorted(roots.states) if channels is None else list(channels)
-    held = {name: _held(name, roots) for name in chosen}
-    going = {
-        PlacedBlock(name, block.number)
-        for name in chosen
-        for block in roots.states[name].blocks
-        if block.number not in held[name]
-    }
-    referred = _held_by_provenance(going, roots, provenance)
-    return tuple(
-        GCDecision(
-            channel=name,
-            block=block,
-            held_by=held[name].get(block.number) or referred.get(PlacedBlock(name, block.number)),
-        )
+    blocks = {
+        PlacedBlock(name, block.number): block
         for name in chosen
         for block in sorted(roots.states[name].blocks, key=lambda block: block.number)
+    }
+    held = {PlacedBlock(name, number): why for name in chosen for number, why in _held(name, roots).items()}
+    held |= _held_by_provenance(set(blocks.keys() - held.keys()), roots, provenance)
+    return tuple(
+        GCDecision(channel=place.channel, block=block, held_by=held.get(place)) for place, block in blocks.items()
     )
 
 
@@ -196,18 +190,15 @@ def _covered(blocks: Sequence[Block]) -> set[int]:
     covered: set[int] = set()
     longest: Block | None = None
     for block in sorted(deltas, key=lambda block: (block.start, -block.end, block.number)):
-        if (
-            longest is not None
-            and block.end <= longest.end
-            and (block.start, block.end) != (longest.start, longest.end)
-        ):
+        same = longest is not None and (block.start, block.end) == (longest.start, longest.end)
+        if longest is not None and block.end <= longest.end and not same:
             covered.add(block.number)
         else:
             longest = block
     return covered
 
 
-_References = Mapping[PlacedBlock, list[tuple[PlacedBlock, str]]]
+_References = dict[PlacedBlock, list[tuple[PlacedBlock, str]]]
 """What each block refers to, and how."""
 
 
@@ -226,25 +217,25 @@ def _held_by_provenance(going: set[PlacedBlock], roots: GCRoots, provenance: Pro
 
 def _physical(roots: GCRoots) -> _References:
     """Return the blocks that each block was written from."""
-    references: dict[PlacedBlock, list[tuple[PlacedBlock, str]]] = {}
+    references: _References = defaultdict(list)
     for read, made in sorted(roots.physical):
-        references.setdefault(made, []).append((read, f"block {made.block} was computed from it"))
+        references[made].append((read, f"block {made.block} was computed from it"))
     return references
 
 
 def _logical(roots: GCRoots) -> _References:
     """Return the bases of other channels that each base reflects."""
-    bases: dict[tuple[str, int], list[PlacedBlock]] = {}
+    bases: dict[tuple[str, int], list[PlacedBlock]] = defaultdict(list)
     for name, state in roots.states.items():
         for block in state.blocks:
             if isinstance(block.kind, Base):
-                bases.setdefault((name, state.settled(block.end)), []).append(PlacedBlock(name, block.number))
-    references: dict[PlacedBlock, list[tuple[PlacedBlock, str]]] = {}
+                bases[name, state.settled(block.end)].append(PlacedBlock(name, block.number))
+    references: _References = defaultdict(list)
     for item in roots.logical:
         if item.of == item.channel:
             continue
         reason = f"the base of {item.of} at point {item.at} reflects it"
         reflected = bases.get((item.channel, roots.states[item.channel].settled(item.point)), ())
         for made in bases.get((item.of, roots.states[item.of].settled(item.at)), ()):
-            references.setdefault(made, []).extend((place, reason) for place in reflected)
+            references[made].extend((place, reason) for place in reflected)
     return references

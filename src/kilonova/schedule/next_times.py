@@ -22,23 +22,21 @@ def check_schedule(schedule: Schedule, now: datetime) -> None:
     Raises:
         DeclarationError: it is no cron expression of five fields, its time zone is unknown, or it never matches a time.
     """
-    if isinstance(schedule, Cron):
-        fields = len(schedule.expression.split())
-        try:
-            if fields != 5:
-                raise DeclarationError(f"a cron expression has five fields, not {fields}", hint=_WRITE)
-            next_after(schedule, now)
-        except (ZoneInfoNotFoundError, ValueError):
-            raise DeclarationError(
-                f"there is no time zone {schedule.zone!r}", hint="Use a name such as UTC or Europe/Berlin"
-            ) from None
-        except CronSimError as error:
-            raise DeclarationError(
-                f"{schedule.expression!r} is not a valid cron expression: {error}",
-                hint=_WRITE,
-            ) from None
-        except StopIteration:
-            raise DeclarationError(f"the cron expression {schedule.expression!r} never matches", hint=_WRITE) from None
+    if not isinstance(schedule, Cron):
+        return
+    expression = schedule.expression
+    if (fields := len(expression.split())) != 5:
+        raise DeclarationError(f"a cron expression has five fields, not {fields}", hint=_WRITE)
+    try:
+        next_after(schedule, now)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise DeclarationError(
+            f"there is no time zone {schedule.zone!r}", hint="Use a name such as UTC or Europe/Berlin"
+        ) from None
+    except CronSimError as error:
+        raise DeclarationError(f"{expression!r} is not a valid cron expression: {error}", hint=_WRITE) from None
+    except StopIteration:
+        raise DeclarationError(f"the cron expression {expression!r} never matches", hint=_WRITE) from None
 
 
 _WRITE = "Write minute, hour, day, month and weekday, such as 0 6 * * MON-FRI, or every 1 hour"

@@ -50,12 +50,7 @@ class ObservedBinding:
 
 @dataclass(frozen=True, slots=True)
 class QueuedBinding:
-    """Binding with its queued firings, which one run completes.
-
-    Attributes:
-        binding: the binding.
-        firings: the firings; at least one.
-    """
+    """Binding with its queued firings, at least one, which one run completes."""
 
     binding: ObservedBinding
     firings: tuple[QueuedFiring, ...]

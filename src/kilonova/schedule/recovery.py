@@ -41,12 +41,7 @@ class FoundBlock:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryDoubt:
-    """Block or points that were not recovered, and the reason.
-
-    Attributes:
-        what: the directory of a block, or points.
-        why: the reason.
-    """
+    """Reason why a block, as its directory, or points were not recovered."""
 
     what: str
     why: str
