@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilonova.schedule.batching import batch_bindings
-from kilonova.schedule.queueing import ObservedBinding
+from kilonova.schedule.queueing import ObservedBinding, batch_bindings
 from tests.schedule.queues import queued
 
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kilonova.model.event import Event, EventKind
 from kilonova.model.subscription import DeliveryState, Lineage, Subscription, Webhook, wants
-from kilonova.schedule.delivery import DeliveryRetries, after_delivery, after_failure, initial_delivery_state
+from kilonova.schedule.delivery import DeliveryRetries, after_delivery, after_failure
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 ENDLESS = DeliveryRetries(whole=timedelta(days=10**6))
@@ -48,7 +48,8 @@ def play(
     seen = 0
     while True:
         events = [event for event in history if event.number > max(standing.cursor, seen)][:page]
-        if (event := initial_delivery_state(subscription, events)) is None:
+        event = next((event for event in events if wants(subscription, event)), None)
+        if event is None:
             if not events:
                 return arrived, given_up, now
             seen = events[-1].number

@@ -104,45 +104,41 @@ def write_ingested(
     try:
         frame = source.rows(channel)
         if isinstance(frame, External):
-            return _register_external(warehouse, target.state, frame, source.production, point, name)
+            assert channel.schema is not None  # else the files would have been rejected
+            schema, write = channel.schema, _register_external
+        else:
+            schema = validate_output(warehouse.schema_of(frame), channel, source.production, None)
+            write = write_output
         output = Output(
             state=target.state,
             point=point,
             name=name,
             strong=target.strong,
             frame=frame,
-            schema=validate_output(warehouse.schema_of(frame), channel, source.production, None),
+            schema=schema,
             production=source.production,
             replaces=source.production is Production.BASE,
             expected=source.bytes,
         )
-        return write_output(warehouse, output)
+        return write(warehouse, output)
     except KilonovaError as error:
         raise error.with_context(channel=channel.name) from error.__cause__
     except PySparkException as error:
         raise InputError(f"the rows cannot be read: {summarize_error(error)}", channel=channel.name) from error
 
 
-def _register_external(
-    warehouse: WarehouseInterface[Any],
-    state: ChannelState,
-    external: External,
-    production: Production,
-    point: int,
-    name: BlockName,
-) -> Block | None:
+def _register_external(warehouse: WarehouseInterface[Any], output: Output[Any]) -> Block | None:
     """Register external files as a block of a channel; see `write_ingested`."""
-    assert state.channel.schema is not None  # else the files would have been rejected
-    whole = production is Production.BASE
+    state, point, whole = output.state, output.point, output.replaces
     plan = WritePlan(
-        name=name,
+        name=output.name,
         kind=Base(point) if whole else Delta(point - 1, point),
-        schema=state.channel.schema,
+        schema=output.schema,
         encoding=state.channel.encoding,
-        old=state.snapshot(state.latest_readable) if state.latest_readable == point - 1 and not whole else None,
+        old=state.snapshot(state.latest_readable) if output.settled and not whole else None,
         checks=state.channel.checks,
     )
-    return warehouse.register(external, plan)
+    return warehouse.register(output.frame, plan)
 
 
 def ingest_results(channel: str, point: int, block: Block | None, source: str, seconds: float) -> RunOutput:

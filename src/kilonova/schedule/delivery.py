@@ -1,7 +1,7 @@
-"""Delivery state of subscriptions: the next event and the outcome of deliveries, see `kilonova.model.subscription`.
+"""Delivery state of subscriptions: the outcome of deliveries, see `kilonova.model.subscription`.
 
 The cursor moves only past events that the subscription does not match, has accepted, or that were abandoned. So a
-process that delivers the event that `initial_delivery_state` returns, and then records `after_delivery` or
+process that delivers the next event that the subscription matches, and then records `after_delivery` or
 `after_failure`, delivers every matching event at least once, in order, however often it is stopped in between.
 
 A failed delivery is retried with exponential backoff. An event that has failed for as long as `DeliveryRetries` allows
@@ -11,12 +11,11 @@ same time of its own, so that an endpoint that was down for longer loses few eve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from kilonova.model.event import Event
-from kilonova.model.subscription import DeliveryState, Subscription, wants
+from kilonova.model.subscription import DeliveryState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +39,6 @@ class DeliveryRetries:
         [5.0, 10.0, 20.0, 3600.0]
         """
         return min(self.longest, self.first * (1 << min(attempts - 1, 30)))
-
-
-def initial_delivery_state(subscription: Subscription, events: Sequence[Event]) -> Event | None:
-    """Return the first of the events that a subscription matches; None if it matches none."""
-    return next((event for event in events if wants(subscription, event)), None)
 
 
 def after_delivery(standing: DeliveryState, event: Event, now: datetime) -> DeliveryState:

@@ -1,11 +1,11 @@
-"""Queued bindings, and the selection of those that a server starts next."""
+"""Queued bindings: the batches that they form, and the selection of those that a server starts next."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from kilonova.model.trigger import Occurrence
 
@@ -66,6 +66,34 @@ class QueuedBinding:
         return None if any(each.attempts for each in self.firings) else self.binding.merge_window
 
 
+def batch_bindings(
+    queued: Iterable[QueuedBinding], now: datetime
+) -> tuple[tuple[tuple[QueuedBinding, ...], ...], datetime | None]:
+    """Group the bindings that read a common input, to read it once (Nova, section 4.2).
+
+    A mergeable binding waits for others, for at most its merge window. Waiting bindings that read a common input form
+    one batch, which starts when the merge window of any member ends.
+
+    Args:
+        queued: the bindings that are due.
+        now: the current time.
+
+    Returns:
+        The batches that can start, and the end of the first merge window among the others; None if there are no others.
+    """
+    every = sorted(queued, key=lambda each: (-each.binding.priority, each.since, each.binding.name))
+    batches: list[list[QueuedBinding]] = []
+    for one in (each for each in every if each.merge_window is not None):
+        near = [batch for batch in batches if any(_share(one, other) for other in batch)]
+        if near:
+            batches = [batch for batch in batches if batch not in near]
+        batches.append([*(other for batch in near for other in batch), one])
+    batches += [[each] for each in every if each.merge_window is None]
+    ready = tuple(tuple(batch) for batch in batches if _start_time(batch) <= now)
+    later = [_start_time(batch) for batch in batches if _start_time(batch) > now]
+    return ready, min(later) if later else None
+
+
 def select_bindings(
     batches: Iterable[tuple[QueuedBinding, ...]], running: Mapping[str, int], capacity: int, limit: int | None
 ) -> tuple[tuple[QueuedBinding, ...], ...]:
@@ -109,3 +137,13 @@ def _urgency(batch: tuple[QueuedBinding, ...], counts: Mapping[str, int]) -> tup
         min(each.since for each in batch),
         min(each.binding.name for each in batch),
     )
+
+
+def _share(one: QueuedBinding, other: QueuedBinding) -> bool:
+    """Return whether two bindings read a common input."""
+    return not one.binding.reads.isdisjoint(other.binding.reads)
+
+
+def _start_time(batch: Iterable[QueuedBinding]) -> datetime:
+    """Return the time at which a batch stops waiting for others."""
+    return min(one.since + timedelta(seconds=one.merge_window or 0) for one in batch)

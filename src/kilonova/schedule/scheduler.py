@@ -21,8 +21,7 @@ from datetime import datetime
 from typing import Protocol
 
 from kilonova.model.trigger import Trigger, TriggerState
-from kilonova.schedule.batching import batch_bindings
-from kilonova.schedule.queueing import ObservedBinding, QueuedBinding, QueuedFiring, select_bindings
+from kilonova.schedule.queueing import ObservedBinding, QueuedBinding, QueuedFiring, batch_bindings, select_bindings
 from kilonova.schedule.trigger_evaluation import TriggerInputs, evaluate
 
 

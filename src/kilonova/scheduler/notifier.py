@@ -21,8 +21,8 @@ from kilonova.catalog.database import Transaction
 from kilonova.catalog.subscriptions import RegisteredSubscription
 from kilonova.errors import CatalogUnavailable, Conflict, DeliveryError, KilonovaError, SettingsError
 from kilonova.model.event import Event, EventKind
-from kilonova.model.subscription import DeliveryState, Lineage, Subscription, Webhook
-from kilonova.schedule.delivery import DeliveryRetries, after_delivery, after_failure, initial_delivery_state
+from kilonova.model.subscription import DeliveryState, Lineage, Subscription, Webhook, wants
+from kilonova.schedule.delivery import DeliveryRetries, after_delivery, after_failure
 from kilonova.service.project import Project
 from kilonova.service.settings import LineageSection, warehouse_url
 from kilonova.service.webhooks import message, send
@@ -153,7 +153,8 @@ class Notifier:
         while True:
             seen = max(standing.cursor, self._seen.get(key, 0))
             page = events.since(tx, seen, _PAGE)
-            if (event := initial_delivery_state(known.subscription, page)) is not None or not page:
+            event = next((event for event in page if wants(known.subscription, event)), None)
+            if event is not None or not page:
                 return event
             self._seen[key] = page[-1].number
 
