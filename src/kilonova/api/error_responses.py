@@ -45,14 +45,7 @@ class ErrorResponse:
         error: its code, which is stable.
         problem: the problem, one sentence.
         hint: what to do about it.
-        binding: the binding concerned.
-        channel: the channel concerned.
-        task: the task concerned.
-        column: the column concerned.
-        check: the check concerned.
-        point: the point concerned.
-        run: the run concerned.
-        path: the file or parameter concerned.
+        path: the file or parameter concerned; other fields name the binding, channel, … concerned.
     """
 
     error: str

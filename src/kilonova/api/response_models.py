@@ -29,15 +29,21 @@ def attribute(*path: str) -> Any:
     return Field(validation_alias=AliasPath(*path))
 
 
-def response_model(value: type, **changed: Any) -> Any:
+def response_model(value: type, *, flat: str = "", **changed: Any) -> Any:
     """Return the response model of a domain value: its fields and documentation.
 
     Args:
         value: the dataclass.
+        flat: the field in whose place a response has the fields of its value.
         changed: the types of fields that a response has in another form, or besides; None for those that it has not.
     """
-    kinds = get_type_hints(value, include_extras=True) | changed
-    fields: dict[str, Any] = {name: (kind, ...) for name, kind in kinds.items() if kind is not None}
+    kinds: dict[str, Any] = {}
+    for name, kind in get_type_hints(value, include_extras=True).items():
+        if name == flat:
+            kinds |= {each: Annotated[inner, attribute(flat, each)] for each, inner in get_type_hints(kind).items()}
+        else:
+            kinds[name] = kind
+    fields: dict[str, Any] = {name: (kind, ...) for name, kind in (kinds | changed).items() if kind is not None}
     return create_model(f"{value.__name__}Response", __base__=ResponseModel, __doc__=getdoc(value), **fields)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -27,17 +26,7 @@ def _numbers(runs: Sequence[Run]) -> list[int]:
 
 
 class BindingResponse(ResponseModel):
-    """A binding.
-
-    Attributes:
-        name: its name.
-        workflow: the workflow that declares it.
-        workflowette: the workflowette that is bound; empty if none is.
-        tasks: its tasks.
-        triggers: its triggers, as text.
-        priority: its priority; higher ones go first.
-        paused: whether its triggers are paused.
-    """
+    """A binding, with its triggers as text."""
 
     name: str = attribute("binding", "name")
     workflow: str
@@ -61,29 +50,9 @@ _BindingStatusResponse = response_model(
 )
 
 
-class ServerResponse(ResponseModel):
-    """A server and its current work.
-
-    Attributes:
-        name: unique among all that ever ran.
-        release: the release that it runs.
-        state: `alive`, `stopped` or `silent`.
-        started: when it started.
-        lease_until: when its lease expires without another heartbeat.
-        firings: the firings that it has claimed or runs.
-        runs: the runs of these firings that are running.
-        subscriptions: the subscriptions that it serves: webhooks, and OpenLineage.
-    """
-
-    name: str = attribute("server", "name")
-    release: str = attribute("server", "release")
-    state: str = attribute("server", "state")
-    started: datetime = attribute("server", "started")
-    lease_until: datetime = attribute("server", "lease_until")
-    firings: list[Firing]
-    runs: Annotated[list[int], BeforeValidator(_numbers)]
-    subscriptions: list[str]
-
+_ServerStatusResponse = response_model(
+    ServerStatus, flat="server", runs=Annotated[list[int], BeforeValidator(_numbers)], lost=None
+)
 
 router = APIRouter(tags=["bindings"])
 
@@ -146,7 +115,7 @@ def firings(
     return paging.page(found, "before", lambda last: last.number)
 
 
-@router.get("/servers", dependencies=READ, response_model=list[ServerResponse])
+@router.get("/servers", dependencies=READ, response_model=list_of(_ServerStatusResponse))
 def servers(project: CurrentProject, limit: Limit = 100) -> list[ServerStatus]:
     """List the servers, last started first, with the current work of each."""
     return list(project.reader.servers(limit))

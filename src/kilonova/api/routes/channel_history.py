@@ -5,55 +5,21 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import Field
 
 from kilonova.api.response_models import EncodingText, ResponseModel, Text, attribute, list_of, response_model
 from kilonova.api.routes.context import READ, Before, CurrentProject, Limit, Paged
-from kilonova.catalog.read_models.point_history import PointRecord
+from kilonova.catalog.read_models.point_history import BlockRecord, PointRecord
 from kilonova.catalog.read_models.schema_history import SchemaRecord
-from kilonova.model.run import RunKind
 from kilonova.service.reports import Lag
 from kilonova.service.size_history import SizePoint
 from kilonova.service.snapshot_plan import SnapshotPlan
 
 
-class BlockRecordResponse(ResponseModel):
-    """Record of a block that leads to a point, live or not.
-
-    Attributes:
-        block: its number.
-        kind: the points that it leads to; None while it is being written.
-        state: "live", "being written" or "collected".
-        encoding: its encoding, as text; empty while it is being written.
-        rows: number of its rows.
-        bytes: its size.
-        files: number of its files.
-        removals: number of rows of the relation that it replaces or deletes; None where that is not known.
-        run: the run that wrote it.
-        made: the kind of that run.
-    """
-
-    block: int = attribute("number")
-    kind: Text | None
-    state: str
-    encoding: str
-    rows: int | None
-    bytes: int | None
-    files: int | None
-    removals: int | None
-    run: int
-    made: RunKind
-
-
 class BlockResponse(ResponseModel):
-    """A block that is read.
+    """A block that is read: its number, the points that it leads to as `kind`, and its size.
 
     Attributes:
-        block: its number.
-        kind: the points that it leads to.
-        encoding: its encoding, as text.
-        rows: number of its rows.
-        bytes: its size.
-        files: number of its files.
         buckets: number of buckets by key that its rows are laid out in; 0 for none.
     """
 
@@ -66,7 +32,10 @@ class BlockResponse(ResponseModel):
     buckets: int
 
 
-_PointResponse = response_model(PointRecord, version=Text, blocks=list[BlockRecordResponse])
+_BlockRecordResponse = response_model(
+    BlockRecord, number=Annotated[int, Field(serialization_alias="block")], kind=Text | None, added=None
+)
+_PointResponse = response_model(PointRecord, version=Text, blocks=list_of(_BlockRecordResponse))
 _SnapshotPlanResponse = response_model(SnapshotPlan, base=BlockResponse | None, deltas=list[BlockResponse])
 
 router = APIRouter(tags=["channels"])

@@ -44,14 +44,11 @@ class ChannelResponse(ResponseModel):
     """A channel.
 
     Attributes:
-        name: its name.
-        encoding: its encoding, as text.
         columns: its columns and their types; empty while they are not known.
         point: the latest readable point.
         rows: number of rows in the blocks of the latest snapshot.
         bytes: size of these blocks.
         blocks: number of these blocks.
-        description: its description.
         version: the version vector of the latest readable point.
         reserved: number of points after it that runs are writing.
         writers: the tasks that write it; none for a source.
@@ -76,14 +73,12 @@ class DeltaStackResponse(ResponseModel):
     """The newest base of a channel and the deltas after it.
 
     Attributes:
-        channel: the channel.
         base: size of the base in bytes.
         deltas: number of deltas after it.
         bytes: their size.
         readings: number of times they were merged.
         read_cost: cost of these merges, in bytes.
         compaction_cost: cost of compacting, in bytes.
-        policy: the compaction policy, as text.
     """
 
     channel: str
@@ -97,12 +92,7 @@ class DeltaStackResponse(ResponseModel):
 
 
 class IngestResponse(ResponseModel):
-    """A completed ingest.
-
-    Attributes:
-        run: the number of its run.
-        repeated: whether this is an earlier run with the same idempotency key.
-    """
+    """A completed ingest: its run, repeated if that is an earlier one with the same idempotency key."""
 
     run: int
     repeated: bool

@@ -14,11 +14,7 @@ class GCDecisionResponse(ResponseModel):
     """Decision of garbage collection on a block.
 
     Attributes:
-        channel: its channel.
-        block: its number.
         kind: the points that it leads to.
-        rows: number of its rows.
-        bytes: its size.
         held_by: the reason why it is needed; None if it is deleted.
     """
 
@@ -31,11 +27,9 @@ class GCDecisionResponse(ResponseModel):
 
 
 class GCResponse(ResponseModel):
-    """Result of garbage collection, or of a dry run.
+    """Result of garbage collection, or of a dry run: the number of blocks to delete, and their size.
 
     Attributes:
-        blocks: number of blocks to delete.
-        bytes: their size.
         deleted: number of blocks whose files were deleted, those of failed runs included.
         unknown_directories: directories in the warehouse that do not belong to this catalog; they are not touched.
         looked_at: the decisions on blocks to delete; with `dry_run`, also on those that stay.

@@ -28,8 +28,6 @@ def ready(context: Context) -> dict[str, str]:
 
 
 @router.get("/metrics", dependencies=READ, response_class=PlainTextResponse)
-def metrics(
-    project: CurrentProject,
-) -> Response:
+def metrics(project: CurrentProject) -> Response:
     """Return the metrics in Prometheus's text format."""
     return Response(exposition(project), media_type=CONTENT_TYPE_LATEST)

@@ -38,12 +38,7 @@ class TaskResponse(ResponseModel):
     """A task.
 
     Attributes:
-        name: its name.
-        workflow: the workflow that declares it.
-        logic: its logic version.
         reads: the channels that it reads, with its cursors and their newest points.
-        writes: the channels that it writes.
-        variants: the names of its variants.
         due: the reason why it is due; None if it is not.
         waits_until: the time until which its schedule delays it; None if it does not.
     """

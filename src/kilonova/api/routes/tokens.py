@@ -14,13 +14,7 @@ from kilonova.model.role import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenResponse:
-    """A new token.
-
-    Attributes:
-        name: its holder's name.
-        role: its role, which says what it permits.
-        token: the secret, which is not shown again.
-    """
+    """A new token: its holder's name, its role, and the secret as `token`, which is not shown again."""
 
     name: str
     role: Role
@@ -31,9 +25,7 @@ router = APIRouter(tags=["tokens"])
 
 
 @router.get("/tokens", dependencies=TRUSTED)
-def tokens(
-    project: CurrentProject,
-) -> list[Token]:
+def tokens(project: CurrentProject) -> list[Token]:
     """List the tokens, without their secrets."""
     return project.reader.tokens()
 

@@ -13,15 +13,7 @@ from kilonova.service.fsck import FsckReport
 
 
 class DamageResponse(ResponseModel):
-    """Damage of a block: a file or directory that is not as it was written.
-
-    Attributes:
-        channel: the block's channel.
-        block: the name of its directory.
-        kind: the points that it leads to.
-        file: the file in it; None for the directory as a whole.
-        damage: the difference.
-    """
+    """Damage of a block: a file in the directory `block`, or the directory as a whole, is not as it was written."""
 
     channel: str
     block: str
@@ -31,13 +23,7 @@ class DamageResponse(ResponseModel):
 
 
 class RemedyResponse(ResponseModel):
-    """Remedy for a damaged channel.
-
-    Attributes:
-        channel: the channel.
-        remedy: the remedy.
-        automatic: whether `kilonova fsck --repair` applies it.
-    """
+    """Remedy for a damaged channel, which is automatic if `kilonova fsck --repair` applies it."""
 
     channel: str
     remedy: str
@@ -45,14 +31,9 @@ class RemedyResponse(ResponseModel):
 
 
 class VerificationResponse(ResponseModel):
-    """Result of a verification.
+    """Result of a verification: the number of blocks, their files and size, and what is damaged.
 
     Attributes:
-        blocks: number of blocks verified.
-        files: number of their files.
-        bytes: total size of these files.
-        damages: the damages found.
-        remedies: the remedy for each damaged channel.
         unreferenced: block directories that are unknown to the catalog, or recorded there as deleted.
     """
 
@@ -65,25 +46,14 @@ class VerificationResponse(ResponseModel):
 
 
 class UnrepairedResponse(ResponseModel):
-    """A damaged channel that can be repaired only by supplying its rows again.
-
-    Attributes:
-        channel: the channel.
-        remedy: the remedy.
-    """
+    """A damaged channel that can be repaired only by supplying its rows again."""
 
     channel: str
     remedy: str
 
 
 class RepairResponse(ResponseModel):
-    """Result of a repair.
-
-    Attributes:
-        blocks: number of blocks verified.
-        mended: the channels that were repaired.
-        left: the channels that are still damaged.
-    """
+    """Result of a repair: the number of blocks verified, the channels mended, and those left damaged."""
 
     blocks: int
     mended: list[str]

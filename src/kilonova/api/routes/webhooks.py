@@ -19,13 +19,9 @@ from kilonova.model.subscription import Webhook
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRequest:
-    """A webhook to add.
+    """A webhook to add, to which events of the kinds `on` are sent: all, or those of a binding.
 
     Attributes:
-        name: its name.
-        url: where events are sent.
-        on: the kinds of events.
-        binding: a binding, to send only its events.
         secret_env: the variable in the servers' environment that holds its secret.
     """
 
@@ -41,18 +37,15 @@ def _kinds(kinds: Iterable[EventKind]) -> list[str]:
 
 
 class WebhookResponse(ResponseModel):
-    """A webhook.
+    """A webhook, and its delivery state.
 
     Attributes:
-        name: its name.
         origin: where events are sent, without the path.
         on: the kinds of events.
         binding: the binding whose events are sent; None for all.
-        signed: whether messages are signed.
         delivered: time of the last successful delivery.
         attempts: number of failed attempts to deliver the next event.
         retry: time of the next attempt.
-        problem: the last problem.
     """
 
     name: str = attribute("subscription", "name")

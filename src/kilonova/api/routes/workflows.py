@@ -53,16 +53,7 @@ class UnseenResponse(ResponseModel):
 
 
 class PlanResponse(ResponseModel):
-    """Changes that registering a workflow makes, or would make.
-
-    Attributes:
-        workflow: its name.
-        empty: whether nothing changes.
-        channels: the changes of its channels.
-        tasks: the changes of its tasks.
-        bindings: the changes of its bindings.
-        unseen: parts of definitions that are not compared with the registered ones.
-    """
+    """Changes that registering a workflow makes, or would make; `empty` if it changes nothing."""
 
     workflow: str
     empty: bool
