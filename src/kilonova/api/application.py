@@ -48,11 +48,7 @@ _ROUTES = (
 
 
 def create_api(context: RouteContext) -> FastAPI:
-    """Return the application with the routes of the HTTP API.
-
-    Args:
-        context: the context of the routes.
-    """
+    """Return the application with the routes of the HTTP API, which work on a context."""
 
     @asynccontextmanager
     async def ready(app: FastAPI) -> AsyncIterator[None]:

@@ -34,8 +34,6 @@ class AccessDenied(Exception):
 
     Attributes:
         status: the HTTP status: 401, 403 or 429.
-        problem: the reason, one sentence.
-        hint: what to do about it.
         wait: seconds after which a retry may succeed; None if a retry does not help.
     """
 
@@ -48,12 +46,7 @@ class AccessDenied(Exception):
 
 
 class Authenticator:
-    """Authenticator of requests: checks tokens, roles and rate limits.
-
-    Args:
-        catalog: the catalog with the tokens.
-        settings: the rate limits, and the host that the server listens on.
-    """
+    """Authenticator of requests: checks the tokens of a catalog, their roles, and the rate limits of the settings."""
 
     def __init__(self, catalog: Catalog, settings: ServeSection) -> None:
         self._catalog = catalog
@@ -73,7 +66,7 @@ class Authenticator:
             AccessDenied: the token is missing, invalid or its role is too low, or there were too many requests.
             CatalogError: the catalog cannot be used, so the token cannot be checked.
         """
-        address = request.client.host if request.client else ""
+        address = _address(request)
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         cookie = request.cookies.get(self.cookie, "")
         given = secret if scheme.lower() == "bearer" else cookie
@@ -119,11 +112,10 @@ class Authenticator:
             CatalogError: the catalog cannot be used, so the token cannot be checked.
         """
         check_same_origin(request)
-        address = request.client.host if request.client else ""
         with self._catalog.reading() as tx:
             holder = tokens.holder(tx, secret) if secret else None
         if holder is None:
-            self._limited(self._guesses, "wrong tokens", address)
+            self._limited(self._guesses, "wrong tokens", _address(request))
             raise AccessDenied(401, "this is not a valid token", hint=MAKE_TOKEN)
         return holder
 
@@ -160,13 +152,14 @@ class RequireRole(SecurityBase):
         request.state.holder = holder.name if holder else None
 
 
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
 def _refuse_foreign(request: Request) -> None:
     """Reject what a browser on this machine sends for a page of another origin.
 
     Such a page can address this machine (then `Origin` differs), or have its own name resolve to it (then `Host` does).
-
-    Raises:
-        AccessDenied: the request is from another origin.
     """
     host = request.headers.get("host", "")
     if not _is_this_machine(re.sub(r":\d*$", "", host).strip("[]")):
@@ -183,9 +176,7 @@ def check_same_origin(request: Request) -> None:
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != host:
         raise AccessDenied(
-            403,
-            "requests from pages of other origins are refused",
-            hint="Send Authorization: Bearer TOKEN",
+            403, "requests from pages of other origins are refused", hint="Send Authorization: Bearer TOKEN"
         )
 
 

@@ -88,10 +88,5 @@ class BoundedConnection(H11Protocol):
 
 
 def bounded(most: int, seconds: float) -> type[BoundedConnection]:
-    """Return a protocol class that limits connections.
-
-    Args:
-        most: its `limit`.
-        seconds: its `timeout`.
-    """
+    """Return a protocol class for at most so many connections, with a timeout in seconds."""
     return type("Bounded", (BoundedConnection,), {"limit": most, "timeout": seconds})

@@ -13,11 +13,7 @@ INTERVAL = 0.2
 
 
 class NewestEvent:
-    """Cached number of the newest event: queried once per interval, however many streams there are.
-
-    Args:
-        project: the project.
-    """
+    """Cached number of a project's newest event: queried once per interval, however many streams there are."""
 
     def __init__(self, project: Project) -> None:
         self._project = project

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
+
+from fastapi import Request
 
 from kilonova.errors import Cancelled, Conflict, NotFound, SparkUnavailable
 from kilonova.service.spark_operations import SparkOperations
@@ -26,7 +28,6 @@ _PAGES = 50
 _ENDED = 1000
 """Maximum number of outcomes that are kept."""
 
-
 _LOOK = 0.5
 """Seconds between checks whether a client still waits."""
 
@@ -37,20 +38,12 @@ class Operation:
 
     Attributes:
         name: unguessable name by which to poll for the outcome.
-        what: the kind of operation.
         outcome: future of the result, or of a `kilonova.service.spark_operations.OperationFailed`.
     """
 
     name: str
     what: str
     outcome: Future[Any]
-
-
-class WaitingClient(Protocol):
-    """Client that waits for a response."""
-
-    async def is_disconnected(self) -> bool:
-        """Return whether the client has disconnected."""
 
 
 def client_gone() -> Cancelled:
@@ -62,11 +55,7 @@ def client_gone() -> Cancelled:
 
 
 class Operations:
-    """The accepted operations of a server.
-
-    Args:
-        server: the server.
-    """
+    """The accepted operations of a server."""
 
     def __init__(self, server: SparkOperations) -> None:
         self._server = server
@@ -106,21 +95,15 @@ class Operations:
         what: str,
         then: Callable[[], None] = lambda: None,
         *,
-        client: WaitingClient | None = None,
+        client: Request | None = None,
         **arguments: Any,
     ) -> Any:
-        """Start an operation, and wait for its result; see `ask`.
+        """Start an operation as `ask` does, with the same errors, and wait for its result.
 
-        Args:
-            what: see `kilonova.service.spark_operations.SparkOperations.operation`.
-            then: called when it has ended, whatever the outcome, or if it is not accepted.
-            client: the waiting client: if it disconnects before a worker has begun, the operation is not done.
-            arguments: its arguments.
+        If the client whose request is given disconnects before a worker has begun, the operation is not done.
 
         Raises:
             OperationFailed: the operation failed.
-            Conflict: too many operations are waiting already.
-            SparkUnavailable: too many pages are waiting already.
             Cancelled: the client has disconnected.
         """
         waiting = self.ask(what, then, **arguments).outcome
@@ -140,7 +123,5 @@ class Operations:
         try:
             return self._asked[name]
         except KeyError:
-            raise NotFound(
-                "there is no such operation",
-                hint="Ask the server that accepted it, or see the runs",
-            ) from None
+            hint = "Ask the server that accepted it, or see the runs"
+            raise NotFound("there is no such operation", hint=hint) from None

@@ -24,7 +24,6 @@ class Upload:
     """An uploaded file.
 
     Attributes:
-        file: its path.
         digest: the SHA-256 digest of its bytes, in hexadecimal.
         place: the directory that holds only this file.
     """
@@ -39,12 +38,7 @@ class Upload:
 
 
 async def receive_upload(request: Request, name: str, most: int) -> Upload:
-    """Write a request's body to a file.
-
-    Args:
-        request: the request.
-        name: the name of the file.
-        most: maximum size in megabytes.
+    """Write a request's body to a file of the given name, if it has at most so many megabytes.
 
     Raises:
         PayloadTooLarge: the body is larger; with a `Content-Length` this is raised before reading.

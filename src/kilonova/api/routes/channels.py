@@ -152,9 +152,7 @@ async def rows(
 
     The header `Kilonova-Point` is the point: pass it as `at` to get further pages of the same point.
     """
-    point, content = await row_page(
-        context.project.reader, context.operations, name, at=at, since=since, offset=offset, limit=limit
-    )
+    point, content = await row_page(context, name, at=at, since=since, offset=offset, limit=limit)
     headers = {"Kilonova-Point": str(point)}
     if format == "arrow":
         return Response(content, media_type=_ARROW, headers=headers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -41,11 +42,7 @@ class RouteContext:
     """Objects that routes work on; an application has it as `app.state.context`.
 
     Attributes:
-        project: the project.
         server: the server, which does what needs Spark.
-        access: the authenticator of requests.
-        operations: the operations of the server.
-        newest_event: the cached number of the newest event.
         over: set when the HTTP server stops, so that endless streams end.
     """
 
@@ -58,12 +55,7 @@ class RouteContext:
 
 
 def route_context(server: SparkOperations, project: Project) -> RouteContext:
-    """Return the context of the routes over a project.
-
-    Args:
-        server: the server, which does what needs Spark.
-        project: the project.
-    """
+    """Return the context of the routes over a project, and over the server, which does what needs Spark."""
     return RouteContext(
         project=project,
         server=server,
@@ -140,18 +132,9 @@ class OperationStart:
     async def __call__(
         self, result: Callable[[Any], Result], what: str, then: Callable[[], None] = lambda: None, **arguments: Any
     ) -> Result | OperationResponse:
-        """Start an operation.
+        """Start an operation, and convert its result to the response by `result`.
 
-        Args:
-            result: converts its result to the response.
-            what: see `kilonova.service.spark_operations.SparkOperations.operation`.
-            then: called when it has ended, whatever the outcome, or if it is not accepted.
-            arguments: its arguments.
-
-        Raises:
-            OperationFailed: the operation failed.
-            Conflict: too many operations are waiting already.
-            Cancelled: the client has disconnected.
+        The other parameters, and the errors, are those of `kilonova.api.operations.Operations.done`.
         """
         if self.wait:
             return result(await self._operations.done(what, then, client=self._request, **arguments))
@@ -178,9 +161,7 @@ class OperationResponse:
     Attributes:
         operation: the name by which to poll for it.
         what: the kind of operation.
-        state: its state.
         result: its result: a run's number, for an ingest with whether it is repeated, or plans.
-        error: the error if it has failed.
     """
 
     operation: str
@@ -199,14 +180,13 @@ ACCEPTED: dict[int | str, dict[str, Any]] = {
 def operation_response(asked: Operation) -> OperationResponse:
     """Convert an operation to its response."""
     outcome = asked.outcome
+    response = partial(OperationResponse, operation=asked.name, what=asked.what)
     if not outcome.done():
-        return OperationResponse(
-            operation=asked.name, what=asked.what, state="running" if outcome.running() else "waiting"
-        )
+        return response(state="running" if outcome.running() else "waiting")
     match outcome.exception():
         case None:
-            return OperationResponse(operation=asked.name, what=asked.what, state="done", result=outcome.result())
+            return response(state="done", result=outcome.result())
         case OperationFailed(told=told):
-            return OperationResponse(operation=asked.name, what=asked.what, state="failed", error=ErrorResponse(**told))
+            return response(state="failed", error=ErrorResponse(**told))
         case error:
             raise error

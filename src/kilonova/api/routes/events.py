@@ -56,9 +56,7 @@ def events(
 
 @router.get("/events/stream", dependencies=READ, response_class=EventStream)
 async def stream(
-    context: Context,
-    request: Request,
-    since: Annotated[int | None, Query(ge=0, le=2**31)] = None,
+    context: Context, request: Request, since: Annotated[int | None, Query(ge=0, le=2**31)] = None
 ) -> Response:
     """Stream events as server-sent events, from now on or after an event (also by the header `Last-Event-ID`)."""
     last = request.headers.get("last-event-id", "")

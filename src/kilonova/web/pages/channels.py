@@ -112,13 +112,7 @@ async def rows(page: CurrentPage, name: str, at: str = "", since: str = "", offs
     """Return a part of a page: some rows at a point, or of the changes after one."""
     try:
         point, content = await row_page(
-            page.project.reader,
-            page.context.operations,
-            name,
-            at=_point(at),
-            since=_point(since),
-            offset=offset,
-            limit=_SAMPLE + 1,
+            page.context, name, at=_point(at), since=_point(since), offset=offset, limit=_SAMPLE + 1
         )
     except OperationFailed as error:
         return page.show("rows.html", problem=error.told)
