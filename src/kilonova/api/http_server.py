@@ -26,14 +26,7 @@ _BACKLOG = 128
 
 @contextmanager
 def listen(app: FastAPI, context: RouteContext) -> Iterator[str]:
-    """Serve requests until the end of the block.
-
-    Args:
-        app: the application.
-        context: the context of its routes.
-
-    Yields:
-        The server's URL.
+    """Serve requests to an application, whose routes work on a context, until the end of the block; yield the URL.
 
     Raises:
         SettingsError: the address cannot be listened on, or is reachable from other machines while there are no tokens.

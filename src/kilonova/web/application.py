@@ -24,14 +24,11 @@ _LAST = 2.0
 
 @contextmanager
 def serve_http(server: SparkOperations, project: Project) -> Iterator[str]:
-    """Serve the API and the page until the end of the block.
+    """Serve the API and the page of a project until the end of the block, and yield the URL.
 
     Args:
         server: the server, which does what needs Spark.
         project: the project.
-
-    Yields:
-        The server's URL.
 
     Raises:
         SettingsError: the address cannot be listened on, or is reachable from other machines while there are no tokens.
@@ -42,11 +39,7 @@ def serve_http(server: SparkOperations, project: Project) -> Iterator[str]:
 
 
 def create_app(context: RouteContext) -> FastAPI:
-    """Return the application of a project: the API, and the page for all requests that are not the API's.
-
-    Args:
-        context: the context of the routes.
-    """
+    """Return the application of a context's project: the API, and the page for all requests that are not the API's."""
     app = create_api(context)
     overviews = OverviewCache(context.project.reader)
     pages = site(context, overviews)

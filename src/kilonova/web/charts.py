@@ -22,14 +22,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Linear scale between two ends.
-
-    Attributes:
-        low: the value at the beginning.
-        high: the value at the end.
-        start: the position of the beginning.
-        end: the position of the end.
-    """
+    """Linear scale, from the position `start` of the value `low` to the position `end` of the value `high`."""
 
     low: float
     high: float

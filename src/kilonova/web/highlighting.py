@@ -9,11 +9,6 @@ from pygments.lexers import get_lexer_by_name
 
 
 def highlight_code(code: str, language: str) -> Markup:
-    """Return code as highlighted HTML.
-
-    Args:
-        code: the code.
-        language: `sql` or `python`.
-    """
+    """Return code in a language, `sql` or `python`, as highlighted HTML."""
     formatter = HtmlFormatter(nowrap=True, classprefix="c-")
     return Markup(highlight(code, get_lexer_by_name(language), formatter))

@@ -15,9 +15,6 @@ class OverviewCache:
     """Cache of a project's overview, shared by concurrent requests.
 
     Every change to the content of an overview is recorded as an event, except the progress of runs.
-
-    Args:
-        project: the project.
     """
 
     def __init__(self, project: ProjectReader) -> None:
@@ -76,50 +73,32 @@ def channel_status(channel: ChannelSummary) -> str:
 
 
 def select_part(overview: Overview, names: Collection[str], tasks: Collection[str] | None = None) -> Overview:
-    """Return the part of an overview with some channels and tasks.
-
-    Args:
-        overview: the overview.
-        names: the channels.
-        tasks: the tasks; None for those that write only these channels.
-    """
-    chosen = {
-        name: task
-        for name, task in overview.tasks.items()
-        if (all(channel in names for channel in task.writes) if tasks is None else name in tasks)
-    }
+    """Return the part of an overview with the named channels, and the named tasks or those that write only these."""
+    if tasks is None:
+        tasks = {name for name, task in overview.tasks.items() if set(task.writes) <= set(names)}
     return replace(
         overview,
         channels={name: each for name, each in overview.channels.items() if name in names},
-        tasks=chosen,
+        tasks={name: each for name, each in overview.tasks.items() if name in tasks},
     )
 
 
 def neighbourhood(overview: Overview, names: Iterable[str], depth: int) -> Overview:
-    """Return the part of an overview within `depth` tasks of some channels, with all outputs of these tasks.
+    """Return the part of an overview within `depth` tasks of the named channels, with all outputs of these tasks."""
+    reads = [{each.channel for each in task.reads} for task in overview.tasks.values()]
+    writes = [set(task.writes) for task in overview.tasks.values()]
 
-    Args:
-        overview: the overview.
-        names: the channels.
-        depth: the number of tasks.
-    """
-    before: dict[str, set[str]] = {}
-    after: dict[str, set[str]] = {}
-    for task in overview.tasks.values():
-        for channel in task.writes:
-            before.setdefault(channel, set()).update(each.channel for each in task.reads)
-        for each in task.reads:
-            after.setdefault(each.channel, set()).update(task.writes)
-    found = {name for name in names if name in overview.channels}
-    together = {channel for task in overview.tasks.values() if found & set(task.writes) for channel in task.writes}
-    start = found | together
-    reached = set(start)
-    for neighbours in (before, after):
-        front = set(start)
+    def follow(channels: set[str], start: list[set[str]], end: list[set[str]]) -> set[str]:
+        """Return the channels at one end of each task that has one of some channels at the other."""
+        return set().union(*(there for here, there in zip(start, end, strict=True) if here & channels))
+
+    found = set(names) & overview.channels.keys()
+    found |= follow(found, writes, writes)
+    reached = set(found)
+    for start, end in ((writes, reads), (reads, writes)):
+        front = found
         for _ in range(depth):
-            front = {other for channel in front for other in neighbours.get(channel, ())} - reached
-            front |= {
-                channel for task in overview.tasks.values() if front & set(task.writes) for channel in task.writes
-            }
+            front = follow(front, start, end) - reached
+            front |= follow(front, writes, writes)
             reached |= front
     return select_part(overview, reached)

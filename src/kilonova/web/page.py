@@ -16,14 +16,7 @@ from kilonova.web.rendering import PageRenderer
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A requested page.
-
-    Attributes:
-        request: the request.
-        context: the context of the API's routes.
-        renderer: the renderer of pages.
-        overviews: the cache of the project's overview.
-    """
+    """A requested page, and what it is made from: the context of the API's routes, among others."""
 
     request: Request
     context: RouteContext

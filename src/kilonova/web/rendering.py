@@ -39,12 +39,7 @@ POLICY = "; ".join(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """User who views a page.
-
-    Attributes:
-        name: the token's name; None as long as there are no tokens.
-        role: the user's role.
-    """
+    """User who views a page, by the name of a token; None as long as there are no tokens."""
 
     name: str | None
     role: Role
@@ -56,12 +51,7 @@ class Viewer:
 
 
 class PageRenderer:
-    """Renderer of pages.
-
-    Args:
-        project: the project's name.
-        clock: returns the current time of the catalog.
-    """
+    """Renderer of the pages of the named project, at the current time of the catalog's clock."""
 
     def __init__(self, project: str, clock: Callable[[], datetime]) -> None:
         self._clock = clock
@@ -90,18 +80,12 @@ class PageRenderer:
             "told": describe_channel,
             "event_kinds": ",".join(kind.value for kind in EventKind),
         }
-        self._templates.tests |= {
-            "base": lambda kind: isinstance(kind, Base),
-        }
+        self._templates.tests["base"] = lambda kind: isinstance(kind, Base)
 
     def show(self, request: Request, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:
-        """Render a page.
+        """Render the page of a template, with the values of its variables, under the HTTP status `code`.
 
-        Args:
-            request: the request; its state has the viewer, if signed in or if no sign-in is required.
-            template: the name of the page's template.
-            code: the HTTP status.
-            values: the values of the template's variables.
+        The request's state has the viewer, if signed in or if no sign-in is required.
         """
         now = self._clock()
         text = self._templates.get_template(template).render(

@@ -26,12 +26,7 @@ _PAGES = (workflow, channels, tasks, runs, triggers, servers, events)
 
 
 def site(context: RouteContext, overviews: OverviewCache) -> FastAPI:
-    """Return the application with the pages of a project.
-
-    Args:
-        context: the context of the routes.
-        overviews: the cache of the project's overview.
-    """
+    """Return the application with the pages of a context's project, whose overview is cached."""
     project = context.project
     app = FastAPI(openapi_url=None, dependencies=[Depends(check_url)])
     app.state.context = context
@@ -47,11 +42,7 @@ def site(context: RouteContext, overviews: OverviewCache) -> FastAPI:
 
 
 def _record_viewer(request: Request) -> None:
-    """Record the viewer in the request's state.
-
-    Raises:
-        AccessDenied: the user may not view the page.
-    """
+    """Record the viewer, who must be permitted to view pages, in the request's state."""
     context: RouteContext = request.app.state.context
     holder = context.access.check(request, Role.READ)
     request.state.event = context.project.reader.newest_event()

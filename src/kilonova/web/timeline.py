@@ -17,13 +17,9 @@ _LANE = 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Block in the timeline.
+    """Block in the timeline: `left` and `width` are in percent, `top` in pixels.
 
     Attributes:
-        block: the block.
-        left: its beginning, in percent.
-        width: its width, in percent.
-        top: in pixels.
         look: its appearance: "base" or "delta", "compacted", "collected", "writing".
     """
 
@@ -36,13 +32,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """Point up to which tasks have read.
-
-    Attributes:
-        at: its position, in percent.
-        point: the point.
-        tasks: the tasks.
-    """
+    """Point up to which tasks have read, with its position `at`, in percent."""
 
     at: float
     point: int
@@ -51,12 +41,10 @@ class Flag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """Points from left to right, and the blocks between them.
+    """Points from left to right, the blocks between them, and the points up to which tasks have read.
 
     Attributes:
         points: each with its position, in percent, oldest first.
-        marks: the blocks.
-        flags: the points up to which tasks have read.
         height: of all blocks, in pixels.
         every: number of points from one labelled point to the next.
     """
@@ -69,12 +57,7 @@ class Timeline:
 
 
 def timeline(points: Sequence[PointRecord], readers: Sequence[Lag]) -> Timeline:
-    """Return the timeline of points and blocks.
-
-    Args:
-        points: consecutive points of a channel, newest first.
-        readers: the channel's readers.
-    """
+    """Return the timeline of consecutive points of a channel, newest first, and of its readers."""
     shown = list(reversed(points))
     if not shown:
         return Timeline(points=(), marks=(), flags=(), height=0, every=1)
