@@ -15,7 +15,7 @@ from itertools import pairwise, takewhile
 
 from kilonova.catalog.read_models.overview import InputSummary, Overview, TaskSummary
 from kilonova.web.graph.geometry import Line, Point, PortPosition, Rectangle, Size, Way, joined
-from kilonova.web.graph.nesting import NestedUnits, nest_workflowettes
+from kilonova.web.graph.nesting import Frames, NestedUnits, nest_workflowettes
 
 _LETTER = 7.0
 """Width of most letters, in pixels."""
@@ -56,14 +56,7 @@ _ROUND = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphLink:
-    """Line from a channel to a task that reads it.
-
-    Attributes:
-        task: the task.
-        following: the channel and how it is read.
-        path: the line, as an SVG path.
-        label: the position of the label with its modes.
-    """
+    """Line from a channel to a task that reads it, as an SVG path; the label is that with its modes."""
 
     task: str
     following: InputSummary
@@ -73,12 +66,9 @@ class GraphLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphText:
-    """Line from a task to a channel that it writes.
+    """Line from a task to a channel that it writes, as an SVG path.
 
     Attributes:
-        task: the task.
-        channel: the channel.
-        path: the line, as an SVG path.
         back: the line back, if the task reads its own output; else empty.
     """
 
@@ -90,13 +80,7 @@ class GraphText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """Frame around tasks and their outputs.
-
-    Attributes:
-        name: the binding, or the workflow.
-        binding: whether it is a binding.
-        place: its position and size.
-    """
+    """Frame around tasks and their outputs: those of a binding, or of a workflow."""
 
     name: str
     binding: bool
@@ -105,17 +89,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """Drawing of channels and tasks.
-
-    Attributes:
-        width: in pixels.
-        height: in pixels.
-        channels: the position of each channel.
-        tasks: the position of each task.
-        frames: the frames, outer ones first.
-        links: the lines from channels to their readers.
-        writings: the lines from tasks to their outputs.
-    """
+    """Drawing of channels and tasks, in pixels; outer frames come first."""
 
     width: float
     height: float
@@ -161,26 +135,16 @@ def draw_graph(overview: Overview) -> Drawing:
         for channel, task in written
         if channel not in writer
     }
-    places = _arranged(_Frozen(units, _framed(overview, writer), tuple(lines.values())))
+    places = _arranged(tuple(units.items()), tuple(_framed(overview, writer).items()), tuple(lines.values()))
     return _composed(overview, places, lines, writer)
 
 
-@dataclass(frozen=True)
-class _Frozen:
-    """Input of the layout, for caching."""
-
-    units: Mapping[str, Size]
-    frames: Mapping[str, tuple[str, ...]]
-    lines: tuple[Line, ...]
-
-    def __hash__(self) -> int:
-        return hash((tuple(self.units.items()), tuple(self.frames.items()), self.lines))
-
-
 @lru_cache(maxsize=16)
-def _arranged(what: _Frozen) -> NestedUnits:
+def _arranged(
+    units: tuple[tuple[str, Size], ...], frames: tuple[tuple[str, Frames], ...], lines: tuple[Line, ...]
+) -> NestedUnits:
     """Compute the layout, cached until a channel or task is added or removed."""
-    return nest_workflowettes(what.units, what.frames, what.lines, _GAP)
+    return nest_workflowettes(dict(units), dict(frames), lines, _GAP)
 
 
 def _unit(task: str) -> str:
@@ -218,10 +182,10 @@ def _spread(index: int, count: int) -> float:
     return (index - (count - 1) / 2) * min(13.0, (_HIGH - 8) / count)
 
 
-def _framed(overview: Overview, writer: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _framed(overview: Overview, writer: Mapping[str, str]) -> dict[str, Frames]:
     """Return the frames around tasks, and around source channels, which are in the frame of their workflow."""
     several = _several(overview)
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, Frames] = {}
     for task in overview.tasks.values():
         binding = overview.bindings.get(task.binding)
         inner = (task.binding,) if binding is not None and not binding.implicit else ()

@@ -39,11 +39,9 @@ _LARGE = 1500
 
 @dataclass(frozen=True, slots=True)
 class LayerItem:
-    """Placed boxes of a graph.
+    """Placed boxes of a graph, in pixels.
 
     Attributes:
-        width: of all, in pixels.
-        height: of all.
         corners: the upper left corner of each box.
         ways: the points of each line; lines from or to other boxes extend to the left or right edge.
     """
@@ -119,15 +117,12 @@ class _Placed:
     """Placed boxes and passages of one part.
 
     Attributes:
-        sizes: the width and height of each box.
-        corners: the upper left corner of each box.
         sides: the left and right side of each node's layer.
         levels: the vertical centre of each node.
         bends: the passages of each edge through layers.
         lanes: the passages of each line that leaves (True) or enters (False) the part at a port.
         turning: the lines that lead back to an earlier layer, with their numbers.
         margin: the space for these beside and below the boxes.
-        width: the width of the part.
         low: the lower end of the boxes.
     """
 
@@ -181,15 +176,8 @@ def _laned(
 ) -> dict[tuple[PortPosition, bool], list[Node]]:
     """Add lanes to the layers that lines pass which leave or enter the part.
 
-    Args:
-        layers: the layers; lanes are added.
-        follows: the successors of each node; lanes are added.
-        heights: the height of each box and passage; lanes are added.
-        centres: the vertical centre of each without lanes; lanes are added, as level as their boxes.
-        ports: the starts of the lines that leave, with True, and the ends of those that enter, with False.
-
-    Returns:
-        The passages of each port's line through the layers, from left to right.
+    Lanes, as level as their boxes, are added to all arguments but `ports`: the starts of the lines that leave, with
+    True, and the ends of those that enter, with False. Returned are the passages of each port's line, from left to right.
     """
     at = {node: index for index, layer in enumerate(layers) for node in layer}
     lanes: dict[tuple[PortPosition, bool], list[Node]] = {}

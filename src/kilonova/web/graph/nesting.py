@@ -23,15 +23,7 @@ _FLAT, _LONG = 0.4, 4.0
 
 @dataclass(frozen=True, slots=True)
 class NestedUnits:
-    """Positions of boxes, frames and lines.
-
-    Attributes:
-        width: of the whole, in pixels.
-        height: of the whole.
-        boxes: the boxes.
-        frames: the frames, outer ones first.
-        ways: the points of each line, from box to box.
-    """
+    """Positions of boxes, of frames (outer ones first), and of the points of each line, from box to box."""
 
     width: float
     height: float

@@ -19,16 +19,7 @@ _WIDEST = 40
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
-    """Part in its row.
-
-    Attributes:
-        part: the part.
-        row: its row.
-        index: the number of parts before it in the row.
-        last: whether it is the last one.
-        x: its left edge.
-        y: its upper edge.
-    """
+    """Part in its row: the number of parts before it there, whether it is the last one, and its upper left corner."""
 
     part: LayerItem
     row: int

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Response
 from kilonova.api.routes.context import Before, Number
 from kilonova.catalog.read_models.task_runs import TaskRun
 from kilonova.errors import KilonovaError, NotFound
-from kilonova.model.task import Variant
 from kilonova.web.charts import Scale, Tick, steps
 from kilonova.web.formatting import seconds
 from kilonova.web.graph.picture import graph_picture
@@ -65,7 +64,6 @@ def task(page: CurrentPage, name: str, before: Before = None) -> Response:
     near = neighbourhood(every, glance.writes, 1)
     past = page.project.reader.task_runs(name, before, _RUNS)
     last = past[:1] if before is None else page.project.reader.task_runs(name, None, 1)
-    variants = status.registered.task.variants
     try:
         outlook, unseen = page.project.reader.task_preview(name), None
     except NotFound as error:
@@ -84,7 +82,7 @@ def task(page: CurrentPage, name: str, before: Before = None) -> Response:
         binding=every.bindings.get(glance.binding),
         outlook=outlook,
         unseen=unseen,
-        sources=[_source(variant) for variant in variants],
+        variants=status.registered.task.variants,
         kept=kept,
         past=past,
         last=last[0] if last else None,
@@ -92,11 +90,6 @@ def task(page: CurrentPage, name: str, before: Before = None) -> Response:
         chart=_chart(past),
         near=graph_picture(near, every),
     )
-
-
-def _source(variant: Variant) -> tuple[Variant, str, str]:
-    """Return a variant with its source and the language of that."""
-    return variant, variant.logic.text, variant.logic.language
 
 
 def _chart(past: Sequence[TaskRun]) -> dict[str, Any] | None:
