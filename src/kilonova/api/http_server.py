@@ -6,7 +6,7 @@ import gc
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -48,7 +48,10 @@ def listen(app: FastAPI, context: RouteContext) -> Iterator[str]:
     web = _Web(config)
     thread = threading.Thread(target=web.run, name="api", daemon=True)
     thread.start()
-    if not _until(lambda: web.started or not thread.is_alive()) or not web.started:
+    deadline = time.monotonic() + _START
+    while thread.is_alive() and not web.started and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if not web.started:
         raise SettingsError(
             f"the server cannot listen on {settings.host}:{settings.port}",
             hint="Set --host and --port, or serve.host and serve.port",
@@ -78,12 +81,3 @@ class _Web(uvicorn.Server):
             super().run(sockets)
         except SystemExit:
             self.should_exit = True
-
-
-def _until(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + _START
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True

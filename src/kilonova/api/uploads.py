@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,28 +48,22 @@ async def receive_upload(request: Request, name: str, most: int) -> Upload:
     with ExitStack() as stack:
         place = temporary_directory()
         stack.enter_context(place)
-        stack.enter_context(_refusing_gone())
         file = Path(place.name) / name
         size, digest = 0, hashlib.sha256()
-        with file.open("wb") as sink:
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > most << 20:
-                    raise _too_large(most)
-                digest.update(chunk)
-                await run_in_threadpool(sink.write, chunk)
+        try:
+            with file.open("wb") as sink:
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size > most << 20:
+                        raise _too_large(most)
+                    digest.update(chunk)
+                    await run_in_threadpool(sink.write, chunk)
+        except ClientDisconnect:
+            raise client_gone() from None
         if await request.is_disconnected():
-            raise ClientDisconnect
+            raise client_gone()
         stack.pop_all()
         return Upload(file, digest.hexdigest(), place)
-
-
-@contextmanager
-def _refusing_gone() -> Iterator[None]:
-    try:
-        yield
-    except ClientDisconnect:
-        raise client_gone() from None
 
 
 def sent_as(*types: str) -> dict[str, Any]:

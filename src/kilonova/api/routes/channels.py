@@ -160,10 +160,6 @@ async def rows(
     return JSONResponse(jsonable_encoder(table.to_pylist(), custom_encoder={bytes: bytes.hex}), headers=headers)
 
 
-def _ingested(result: dict[str, Any]) -> IngestResponse:
-    return IngestResponse(**result)
-
-
 @router.post(
     "/channels/{name}/blocks",
     dependencies=OPERATE,
@@ -202,7 +198,7 @@ async def upload(
         if earlier is not None:
             sent.discard()
             return IngestResponse(run=earlier.run, repeated=True)
-    return await start(_ingested, "ingest", sent.discard, **arguments)
+    return await start(IngestResponse.model_validate, "ingest", sent.discard, **arguments)
 
 
 @router.post("/channels/{name}/ingests", dependencies=OPERATE, responses=ACCEPTED)
@@ -225,7 +221,7 @@ async def ingest_files(
     await run_in_threadpool(check_source_allowed, project.settings.serve, source, format)
     await run_in_threadpool(project.reader.require_channel, name)
     return await start(
-        _ingested,
+        IngestResponse.model_validate,
         "ingest",
         channel=name,
         source=source,
@@ -330,9 +326,6 @@ def _unquoted(key: str | None) -> str | None:
 
     >>> _unquoted('"8e03978e"'), _unquoted("8e03978e"), _unquoted(None)
     ('8e03978e', '8e03978e', None)
-
-    Raises:
-        SettingsError: it is not a valid key.
     """
     if key is None:
         return None
@@ -343,11 +336,7 @@ def _unquoted(key: str | None) -> str | None:
 
 
 def _pairs(options: list[str] | None) -> dict[str, str]:
-    """Parse options for Spark's reader, each sent as `name=value`.
-
-    Raises:
-        SettingsError: an option is malformed, or does not say how a file is read.
-    """
+    """Parse options for Spark's reader, each sent as `name=value`, of those that say how a file is read."""
     pairs = [item.partition("=") for item in options or ()]
     for name, equals, _ in pairs:
         if not (name and equals):

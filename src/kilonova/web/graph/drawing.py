@@ -224,7 +224,9 @@ def _composed(
     for task in overview.tasks.values():
         read = [each for each in task.reads if each.channel in channels]
         ways = _untwisted([places.ways[lines[task.name, each.channel]] for each in read])
-        links += [_linked(task, each, way) for each, way in zip(read, ways, strict=True)]
+        for each, way in zip(read, ways, strict=True):
+            x, y = way[-1]
+            links.append(GraphLink(task=task.name, following=each, path=_curve(way), label=(x - 8, y - 4)))
     shown = tuple(
         Frame(name=name[-1], binding=len(name) > 1 or not _several(overview), place=box)
         for name, box in places.frames.items()
@@ -269,11 +271,6 @@ def _ended(way: Way, end: Point) -> Way:
     level = sum(1 for _ in takewhile(lambda point: abs(point[1] - way[-1][1]) <= _SAME, reversed(way)))
     kept = len(way) - (1 if level == len(way) else level)
     return (*way[:kept], *((x, end[1]) for x, _ in way[kept:]))
-
-
-def _linked(task: TaskSummary, each: InputSummary, way: Way) -> GraphLink:
-    x, y = way[-1]
-    return GraphLink(task=task.name, following=each, path=_curve(way), label=(x - 8, y - 4))
 
 
 def _left(box: Rectangle) -> Point:

@@ -176,8 +176,9 @@ def _laned(
 ) -> dict[tuple[PortPosition, bool], list[Node]]:
     """Add lanes to the layers that lines pass which leave or enter the part.
 
-    Lanes, as level as their boxes, are added to all arguments but `ports`: the starts of the lines that leave, with
-    True, and the ends of those that enter, with False. Returned are the passages of each port's line, from left to right.
+    Lanes, as level as their boxes, are added to all arguments but `ports`, which are the starts of the lines that
+    leave, with True, and the ends of those that enter, with False. Returned are the passages of each port's line
+    through the layers, from left to right.
     """
     at = {node: index for index, layer in enumerate(layers) for node in layer}
     lanes: dict[tuple[PortPosition, bool], list[Node]] = {}

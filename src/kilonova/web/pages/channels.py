@@ -75,16 +75,13 @@ def channel(page: CurrentPage, name: str, before: Before = None) -> Response:
     """Show a channel."""
     status = page.project.reader.channel(name)
     every = page.overview()
-    near = neighbourhood(every, [name], 1)
     chain = page.project.reader.channel_history(name, before, _POINTS)
     readers = page.project.reader.readers(name)
-    sizes = page.project.reader.size_history(name)
     state = status.state
     try:
         assembly, unreadable = page.project.reader.snapshot_plan(name), None
     except NotFound as error:
         assembly, unreadable = None, error
-    schema = state.schema_at(state.latest_readable)
     return page.show(
         "channel.html",
         channel=state.channel,
@@ -99,10 +96,10 @@ def channel(page: CurrentPage, name: str, before: Before = None) -> Response:
         timeline=timeline(chain.points, readers),
         assembly=assembly,
         unreadable=unreadable,
-        schema=schema,
+        schema=state.schema_at(state.latest_readable),
         schemas=page.project.reader.schemas(name),
-        growth=_charts(sizes),
-        near=graph_picture(near, every),
+        growth=_charts(page.project.reader.size_history(name)),
+        near=graph_picture(neighbourhood(every, [name], 1), every),
         inbox=page.project.reader.files(name) if state.channel.watch is not None else None,
     )
 

@@ -127,12 +127,7 @@ def run(page: CurrentPage, number: RunNumber) -> Response:
 
 
 def gantt(runs: Sequence[Run], now: datetime) -> Gantt | None:
-    """Return a chart of runs.
-
-    Args:
-        runs: the runs; current ones last until now.
-        now: the current time.
-    """
+    """Return a chart of runs, of which the current ones last until now; None if there are none."""
     if not runs:
         return None
     ordered = sorted(runs, key=lambda run: (run.started, run.number))

@@ -61,7 +61,6 @@ def task(page: CurrentPage, name: str, before: Before = None) -> Response:
     status = page.project.reader.task(name)
     every = page.overview()
     glance = every.tasks[name]
-    near = neighbourhood(every, glance.writes, 1)
     past = page.project.reader.task_runs(name, before, _RUNS)
     last = past[:1] if before is None else page.project.reader.task_runs(name, None, 1)
     try:
@@ -88,7 +87,7 @@ def task(page: CurrentPage, name: str, before: Before = None) -> Response:
         last=last[0] if last else None,
         before=before,
         chart=_chart(past),
-        near=graph_picture(near, every),
+        near=graph_picture(neighbourhood(every, glance.writes, 1), every),
     )
 
 

@@ -50,7 +50,6 @@ def binding(page: CurrentPage, name: str, before: Before = None) -> Response:
     """Show a binding."""
     pending = page.project.reader.binding_statuses(names=[name])[0]
     every = page.overview()
-    near = _of(every, pending.bound.binding.tasks)
     firings = page.project.reader.firings(_ROWS + 1, name, before)
     return page.show(
         "binding.html",
@@ -59,7 +58,7 @@ def binding(page: CurrentPage, name: str, before: Before = None) -> Response:
         firings=firings[:_ROWS],
         before=before,
         more=len(firings) > _ROWS,
-        near=graph_picture(near, every),
+        near=graph_picture(_of(every, pending.bound.binding.tasks), every),
     )
 
 
