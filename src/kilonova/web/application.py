@@ -26,9 +26,7 @@ _LAST = 2.0
 def serve_http(server: SparkOperations, project: Project) -> Iterator[str]:
     """Serve the API and the page of a project until the end of the block, and yield the URL.
 
-    Args:
-        server: the server, which does what needs Spark.
-        project: the project.
+    What needs Spark is done by `server`.
 
     Raises:
         SettingsError: the address cannot be listened on, or is reachable from other machines while there are no tokens.

@@ -73,7 +73,10 @@ def channel_status(channel: ChannelSummary) -> str:
 
 
 def select_part(overview: Overview, names: Collection[str], tasks: Collection[str] | None = None) -> Overview:
-    """Return the part of an overview with the named channels, and the named tasks or those that write only these."""
+    """Return the part of an overview with the named channels, and with the named tasks.
+
+    If `tasks` is None, these are the tasks that write only the named channels.
+    """
     if tasks is None:
         tasks = {name for name, task in overview.tasks.items() if set(task.writes) <= set(names)}
     return replace(
@@ -89,7 +92,7 @@ def neighbourhood(overview: Overview, names: Iterable[str], depth: int) -> Overv
     writes = [set(task.writes) for task in overview.tasks.values()]
 
     def follow(channels: set[str], start: list[set[str]], end: list[set[str]]) -> set[str]:
-        """Return the channels at one end of each task that has one of some channels at the other."""
+        """Return the channels at the end of the tasks that have one of the given ones at their start."""
         return set().union(*(there for here, there in zip(start, end, strict=True) if here & channels))
 
     found = set(names) & overview.channels.keys()

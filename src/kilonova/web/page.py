@@ -16,7 +16,7 @@ from kilonova.web.rendering import PageRenderer
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A requested page, and what it is made from: the context of the API's routes, among others."""
+    """A requested page, and what it is made from: the context of the API's routes, a renderer, and the overview."""
 
     request: Request
     context: RouteContext

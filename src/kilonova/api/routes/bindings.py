@@ -39,8 +39,6 @@ class BindingResponse(ResponseModel):
 
 _ConditionResponse = response_model(ConditionStatus, trigger=_TriggerText)
 _TriggerResponse = response_model(TriggerStatus, text=None, trigger=_TriggerText, parts=list_of(_ConditionResponse))
-
-
 _BindingStatusResponse = response_model(
     BindingStatus,
     bound=None,

@@ -92,7 +92,7 @@ class DeltaStackResponse(ResponseModel):
 
 
 class IngestResponse(ResponseModel):
-    """A completed ingest: its run, repeated if that is an earlier one with the same idempotency key."""
+    """A completed ingest: its run, and whether that is an earlier one with the same idempotency key."""
 
     run: int
     repeated: bool
@@ -336,7 +336,7 @@ def _unquoted(key: str | None) -> str | None:
 
 
 def _pairs(options: list[str] | None) -> dict[str, str]:
-    """Parse options for Spark's reader, each sent as `name=value`, of those that say how a file is read."""
+    """Parse options for Spark's reader, each sent as `name=value`; they may only say how a file is read."""
     pairs = [item.partition("=") for item in options or ()]
     for name, equals, _ in pairs:
         if not (name and equals):

@@ -56,7 +56,7 @@ _ROUND = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphLink:
-    """Line from a channel to a task that reads it, as an SVG path; the label is that with its modes."""
+    """Line from a channel to a task that reads it, as an SVG path; `label` is where its modes are written."""
 
     task: str
     following: InputSummary
@@ -80,7 +80,7 @@ class GraphText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """Frame around tasks and their outputs: those of a binding, or of a workflow."""
+    """Frame around the tasks of a binding and their outputs, or else around those of a workflow."""
 
     name: str
     binding: bool

@@ -19,7 +19,7 @@ _WIDEST = 40
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
-    """Part in its row: the number of parts before it there, whether it is the last one, and its upper left corner."""
+    """Part in its row: its number there from 0, whether it is the last one, and its upper left corner."""
 
     part: LayerItem
     row: int
