@@ -29,7 +29,7 @@ from kilonova.api.routes.context import (
     RunStartedResponse,
     Starting,
 )
-from kilonova.api.row_pages import row_page
+from kilonova.api.routes.row_pages import row_page
 from kilonova.api.uploads import receive_upload, sent_as
 from kilonova.errors import KilonovaError, SettingsError
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy, describe_policy

@@ -8,7 +8,7 @@ import pyarrow as pa
 from fastapi import APIRouter, Response
 
 from kilonova.api.routes.context import Before, Number
-from kilonova.api.row_pages import row_page
+from kilonova.api.routes.row_pages import row_page
 from kilonova.errors import NotFound
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy
 from kilonova.service.size_history import SizePoint
