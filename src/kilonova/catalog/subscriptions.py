@@ -38,6 +38,11 @@ class RegisteredSubscription:
     holder: str | None
     lease_until: datetime | None
 
+    @property
+    def key(self) -> tuple[str, datetime]:
+        """Its name and creation time: another one of the same name may be added later."""
+        return self.subscription.name, self.created
+
 
 def add(tx: Transaction, webhook: Webhook) -> None:
     """Add a webhook, which is notified of events from now on.

@@ -38,9 +38,6 @@ _RETRY = 0.5
 
 log = logging.getLogger(__name__)
 
-Key = tuple[str, datetime]
-"""A subscription's name and creation time: another one of the same name may be added later."""
-
 
 class Notifier:
     """Delivers events to subscriptions.
@@ -66,8 +63,8 @@ class Notifier:
         self._lineage = None if section is None else _teller(project, section)
         self._holder = holder
         self._identity = ""
-        self._seen: dict[Key, int] = {}
-        self._active: set[Key] = set()
+        self._seen: dict[tuple[str, datetime], int] = {}
+        self._active: set[tuple[str, datetime]] = set()
         self._lock = threading.Lock()
         self._nudged = threading.Event()
         self._until: float | None = None
@@ -116,11 +113,7 @@ class Notifier:
             return bool(self._active)
 
     def _look(self) -> float:
-        """Serve the subscriptions that have pending events.
-
-        Returns:
-            Seconds until the next check at the latest.
-        """
+        """Serve the subscriptions that have pending events; return the seconds until the next check at the latest."""
         if not self._identity:
             self._identity = self._catalog.identity()
             if self._lineage is not None:
@@ -133,7 +126,7 @@ class Notifier:
         with self._catalog.reading() as tx:
             for known in subscriptions.subscriptions(tx):
                 with self._lock:
-                    if (known.subscription.name, known.created) in self._active:
+                    if known.key in self._active:
                         continue
                 if self._sender(known.subscription) is None:
                     continue
@@ -149,23 +142,21 @@ class Notifier:
 
     def _next(self, tx: Transaction, known: RegisteredSubscription, standing: DeliveryState) -> Event | None:
         """Return the next event to deliver to a subscription; earlier events are not read again."""
-        key = known.subscription.name, known.created
         while True:
-            seen = max(standing.cursor, self._seen.get(key, 0))
+            seen = max(standing.cursor, self._seen.get(known.key, 0))
             page = events.since(tx, seen, _PAGE)
             event = next((event for event in page if wants(known.subscription, event)), None)
             if event is not None or not page:
                 return event
-            self._seen[key] = page[-1].number
+            self._seen[known.key] = page[-1].number
 
     def _far(self, known: RegisteredSubscription, standing: DeliveryState) -> bool:
         """Return whether so many unwanted events follow the cursor that it is worth recording that they are skipped."""
-        return self._seen.get((known.subscription.name, known.created), 0) - standing.cursor >= _PAGE
+        return self._seen.get(known.key, 0) - standing.cursor >= _PAGE
 
     def _serve(self, known: RegisteredSubscription) -> None:
-        key = known.subscription.name, known.created
         with self._lock:
-            self._active.add(key)
+            self._active.add(known.key)
 
         def work() -> None:
             try:
@@ -175,7 +166,7 @@ class Notifier:
                 return  # the next check is soon enough
             finally:
                 with self._lock:
-                    self._active.discard(key)
+                    self._active.discard(known.key)
             self.nudge()
 
         threading.Thread(target=work, name=f"outlet-{known.subscription.name}", daemon=True).start()
@@ -193,7 +184,10 @@ class Notifier:
                 with self._catalog.reading() as tx:
                     event = self._next(tx, known, standing)
                 if event is None:
-                    self._skip(known, standing)
+                    if self._far(known, standing):
+                        with self._catalog.writing() as tx:
+                            skipped = replace(standing, cursor=self._seen[known.key])
+                            subscriptions.record(tx, known, self._holder, skipped)
                     return
                 if standing.retry is not None and standing.retry > tx.now:
                     return
@@ -206,12 +200,6 @@ class Notifier:
         finally:
             with self._catalog.writing() as tx:
                 subscriptions.release(tx, known, self._holder)
-
-    def _skip(self, known: RegisteredSubscription, standing: DeliveryState) -> None:
-        if self._far(known, standing):
-            seen = self._seen[known.subscription.name, known.created]
-            with self._catalog.writing() as tx:
-                subscriptions.record(tx, known, self._holder, replace(standing, cursor=seen))
 
     def _recorded(
         self, known: RegisteredSubscription, standing: DeliveryState, event: Event, problem: str | None

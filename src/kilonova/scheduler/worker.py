@@ -120,10 +120,8 @@ def _carried_out(project: Project, work: Work) -> OperationDone | OperationFailu
         case OperationRequest():
             try:
                 return OperationDone(_done(project, work))
-            except KilonovaError as error:
-                return OperationFailure(error.to_dict(), is_transient(error))
             except Exception as error:
-                return OperationFailure(_defect(error))
+                return OperationFailure(_told(error), is_transient(error))
         case _:
             assert_never(work)
 
@@ -133,14 +131,14 @@ def _outcome(project: Project, claimed: Claim, shared_steps: SharedSteps | None)
     begun: list[int] = []
     try:
         project.runner.run_claim(claimed, shared_steps=shared_steps, begun=begun.append)
-    except KilonovaError as error:
-        return FiringOutcome(error.to_dict(), is_transient(error) or shared_steps is not None, bool(begun))
     except Exception as error:
-        return FiringOutcome(_defect(error), shared_steps is not None, bool(begun))
+        return FiringOutcome(_told(error), is_transient(error) or shared_steps is not None, bool(begun))
     return FiringOutcome()
 
 
-def _defect(error: Exception) -> dict[str, Any]:
+def _told(error: Exception) -> dict[str, Any]:
+    if isinstance(error, KilonovaError):
+        return error.to_dict()
     return {"error": "defect", "problem": f"{type(error).__name__}: {error}", "hint": None}
 
 

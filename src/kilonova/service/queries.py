@@ -24,7 +24,7 @@ from kilonova.catalog.read_models.binding_status import BindingStatus
 from kilonova.catalog.read_models.run_inputs import port_reads
 from kilonova.catalog.read_models.run_queries import RunFilters
 from kilonova.errors import NotFound
-from kilonova.model.event import Event, EventKind
+from kilonova.model.event import Event
 from kilonova.model.run import Run, RunInput
 from kilonova.model.task import Task
 from kilonova.model.watched_file import FileState
@@ -210,10 +210,6 @@ class ProjectReader:
                 tx, bindings.binding_names(tx, after, limit) if names is None else names
             )
 
-    def failovers(self, limit: int) -> list[Event]:
-        """Return the events of servers that went silent or runs that were abandoned, newest first."""
-        return self.events_before(None, limit, (EventKind.SERVER_SILENT, EventKind.ABANDONED))
-
     def events(self, since: int = 0, limit: int | None = None) -> list[Event]:
         """Return the events after an event, in order."""
         with self.catalog.reading() as tx:
@@ -285,8 +281,7 @@ class ProjectReader:
             except NotFound:  # a task was dropped in the meantime
                 declared = {}
             steps = tuple(_step(task, made, read, declared.get(task or ""), reserved) for task in run.tasks or (None,))
-            named = {each.channel for step in steps for each in step.read}
-            named |= {each.channel for step in steps for each in step.written}
+            named = {each.channel for step in steps for each in (*step.read, *step.written)}
             present = named & set(channel_store.channel_names(tx))
             schemas = {name: channel_store.channel(tx, name).schema for name in present}
         known = {name: schema for name, schema in schemas.items() if schema is not None}

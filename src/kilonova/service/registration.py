@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kilonova.catalog import bindings, channel_store, registry
+from kilonova.engine.run_recovery import delete_doomed_blocks
 from kilonova.errors import Conflict, DeclarationError, KilonovaError, SparkUnavailable
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.service import workflow_plan
@@ -175,8 +176,6 @@ class Registration:
             DeclarationError: a task reads the channel, or its writer writes others too.
             Conflict: a run is writing it.
         """
-        from kilonova.engine.run_recovery import delete_doomed_blocks
-
         self._resources.recover_expired_runs()
         with self._catalog.writing() as tx:
             state = channel_store.channel_state(tx, channel)

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from kilonova.catalog import registry
 from kilonova.catalog.database import Catalog
+from kilonova.engine.interfaces import BlockStore
 from kilonova.engine.run_events import Listener
+from kilonova.engine.run_protocol import RunEnvironment
+from kilonova.engine.run_recovery import recover_expired_runs
 from kilonova.errors import SettingsError
 from kilonova.schedule.layout import LayoutThresholds
 from kilonova.service.pins import Pins
@@ -22,8 +25,6 @@ from kilonova.service.settings import FILE, Settings, catalog_url, warehouse_url
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kilonova.engine.interfaces import BlockStore
-    from kilonova.engine.run_protocol import RunEnvironment
     from kilonova.service.recovery import Recovery
     from kilonova.warehouse.storage import Storage
     from kilonova.warehouse.warehouse import Warehouse
@@ -161,8 +162,6 @@ class ProjectResources:
 
     def recover_expired_runs(self) -> None:
         """Expire the runs whose processes went silent: the points that they reserved hide later ones."""
-        from kilonova.engine.run_recovery import recover_expired_runs
-
         recover_expired_runs(self.catalog, self.block_store(), self.listener)
 
     def block_store(self, catalog: Catalog | None = None) -> BlockStore:
@@ -193,8 +192,6 @@ class ProjectResources:
 
     def environment(self, listener: Listener | None = None) -> RunEnvironment:
         """Return the environment of runs of this process, with another listener than the project's if one is given."""
-        from kilonova.engine.run_protocol import RunEnvironment
-
         warehouse = self.warehouse
         return RunEnvironment(
             catalog=self.catalog,

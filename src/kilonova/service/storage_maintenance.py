@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 from kilonova.catalog import channel_store, events, firings, ingest_keys, registry, servers
 from kilonova.catalog.database import Catalog
+from kilonova.engine.compaction import compact, is_compactable, merge_deltas
+from kilonova.engine.garbage import GCReport, collect_garbage
+from kilonova.engine.run_recovery import delete_doomed_blocks
 from kilonova.errors import CatalogFull
 from kilonova.schedule.garbage import Provenance
 from kilonova.schedule.repair import RepairMethod
@@ -18,7 +21,6 @@ from kilonova.service.resources import ProjectResources
 from kilonova.service.runner import Runner
 
 if TYPE_CHECKING:
-    from kilonova.engine.garbage import GCReport
     from kilonova.service.fsck import FsckReport
     from kilonova.warehouse.storage import Storage
 
@@ -57,8 +59,6 @@ class StorageMaintenance:
         Raises:
             NotFound: there is no such channel.
         """
-        from kilonova.engine.compaction import compact, is_compactable
-
         if deltas:
             return self._merge_deltas(channel, few=True)
         self._resources.recover_expired_runs()
@@ -70,8 +70,6 @@ class StorageMaintenance:
         return None if done is None else run_report(self._catalog, done[0])
 
     def _merge_deltas(self, channel: str, *, few: bool) -> RunReport | None:
-        from kilonova.engine.compaction import merge_deltas
-
         self._resources.recover_expired_runs()
         done = merge_deltas(self._resources.environment(), self._resources.warehouse, channel, few=few)
         return None if done is None else run_report(self._catalog, done[0])
@@ -133,8 +131,6 @@ class StorageMaintenance:
             NotFound: there is no such channel.
             CatalogFull: the disk of the catalog is full, and nothing could be deleted there.
         """
-        from kilonova.engine.garbage import collect_garbage
-
         chosen = None if channels is None else tuple(channels)
 
         def collected(catalog: Catalog, *, full: bool) -> GCReport:
@@ -203,7 +199,6 @@ class StorageMaintenance:
 
     def _mended(self, found: FsckReport, storage: Storage) -> FsckReport:
         """Repair damage as far as possible, and return the report with the channels that are repaired."""
-        from kilonova.engine.run_recovery import delete_doomed_blocks
         from kilonova.service.fsck import drop_blocks, lost_blocks, mend
 
         mend(self._catalog, storage, found)
