@@ -13,12 +13,7 @@ from kilonova.catalog.firings import Batch
 
 @dataclass(frozen=True, slots=True)
 class OperationRequest:
-    """Request for an operation that needs Spark and is not a firing.
-
-    Attributes:
-        what: the kind of operation.
-        arguments: its arguments.
-    """
+    """Request for an operation that needs Spark and is not a firing: its kind and its arguments."""
 
     what: str
     arguments: dict[str, Any]

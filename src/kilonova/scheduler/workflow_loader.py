@@ -91,11 +91,7 @@ def _declare(order: dict[str, Any]) -> tuple[Declared, ...] | KilonovaError:
 
 
 def _paths(names: Sequence[str]) -> list[Path]:
-    """Return the paths in an unpacked zip that define workflows.
-
-    Raises:
-        DeclarationError: the paths are not given and ambiguous, or are wrong.
-    """
+    """Return the paths in an unpacked zip that define workflows, if the names are right or not needed."""
     top = sorted(path.name for path in Path().iterdir() if not path.name.startswith((".", "__")))
     if not names:
         if len(top) != 1:

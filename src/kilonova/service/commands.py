@@ -199,11 +199,7 @@ def _kind(name: str) -> EventKind:
 
 
 def _check_retryable(tx: Transaction, run: Run, names: Collection[str]) -> None:
-    """Check that the state and kind of a run allow a retry.
-
-    Raises:
-        InvalidState: they do not.
-    """
+    """Check that the state and kind of a run allow a retry."""
     match run.kind, run.state:
         case _, RunState.RUNNING:
             problem, hint = "the run is still running", f"Wait until it has ended, or: kilonova cancel {run.number}"

@@ -40,12 +40,7 @@ _BATCH = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedBlock:
-    """Block that differs from what was written.
-
-    Attributes:
-        block: the block.
-        damages: the differences.
-    """
+    """Block that differs from what was written, and the differences."""
 
     block: LiveBlock
     damages: tuple[Damage, ...]

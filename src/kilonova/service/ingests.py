@@ -158,12 +158,7 @@ class Ingests:
         return self._ingested(channel, IdempotencyKey(idempotency_key, digest_of(asked)))
 
     def _ingested(self, channel: str, key: IdempotencyKey) -> RunReport | None:
-        """Return the report of the ingest of an idempotency key, without Spark; None if it has not been executed.
-
-        Raises:
-            KeyReused: the key belongs to an ingest of something else.
-            Conflict: the ingest is running.
-        """
+        """Return the report of the ingest of an idempotency key, without Spark; None if it has not been executed."""
         self._resources.recover_expired_runs()
         with self._catalog.reading() as tx:
             run = ingest_keys.finished(tx, channel, key)

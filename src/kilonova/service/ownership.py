@@ -25,12 +25,7 @@ _HINT = "Give the catalog that belongs to it, or another warehouse; if that cata
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarehouseOwner:
-    """Catalog that owns a warehouse.
-
-    Attributes:
-        catalog: its identity.
-        earlier: the identities of the catalogs that it was recovered from, whose blocks it owns too.
-    """
+    """Identity of the catalog that owns a warehouse, and of those it was recovered from, whose blocks it owns too."""
 
     catalog: str
     earlier: tuple[str, ...] = ()

@@ -107,12 +107,7 @@ class DirectoryIngestReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """Summary of a run.
-
-    Attributes:
-        run: the run.
-        made: its output to each channel.
-    """
+    """Run with its output to each channel."""
 
     run: Run
     made: tuple[records.OutputRecord, ...]
@@ -181,12 +176,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelStatus:
-    """Status of a channel.
-
-    Attributes:
-        state: its points and blocks.
-        writers: the tasks that write it; none for a source.
-    """
+    """Points and blocks of a channel, and the tasks that write it; none for a source."""
 
     state: ChannelState
     writers: tuple[str, ...]

@@ -34,12 +34,7 @@ _LEAST, _MOST = 24, 64
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Message to a webhook.
-
-    Attributes:
-        id: the same for the same event.
-        body: JSON.
-    """
+    """Message to a webhook: an id that is the same for the same event, and a body of JSON."""
 
     id: str
     body: str
@@ -128,12 +123,7 @@ def send(
 
 
 def _pool(webhook: Webhook, inside: Collection[str]) -> urllib3.HTTPConnectionPool:
-    """Return a connection pool to the address of a webhook's host.
-
-    Raises:
-        DeliveryError: messages may not be sent to that address.
-        OSError: there is no such host.
-    """
+    """Return a connection pool to the address of a webhook's host, if messages may be sent there."""
     parts = urlsplit(webhook.url)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)

@@ -79,13 +79,7 @@ class TaskChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingChange:
-    """Planned change of a binding.
-
-    Attributes:
-        binding: the binding as declared.
-        action: the action.
-        detail: the changes, as text for users.
-    """
+    """Planned change of a binding as declared, with the changes as text for users."""
 
     binding: Binding
     action: Action
@@ -205,12 +199,7 @@ def _refuse_conflicts(
     states: Mapping[str, ChannelState],
     bound: Mapping[str, bindings.RegisteredBinding],
 ) -> None:
-    """Check that a workflow can be registered beside all others.
-
-    Raises:
-        DeclarationError: another one has a task or binding of the same name, or a task that writes a channel of one
-            writer; or all of them together are not a valid workflow, or cannot run automatically.
-    """
+    """Check that a workflow can be registered beside all others: as one, they are valid and can run automatically."""
     elsewhere = [known for known in registered.values() if known.workflow != workflow.name]
     for known in elsewhere:
         for channel in known.task.writes:
@@ -454,11 +443,7 @@ def _task_change(
 
 
 def _refuse_mixture(task: Task, workflow: WorkflowDefinition, states: Mapping[str, ChannelState]) -> None:
-    """Check that a task to be recomputed has not written rows that cannot be distinguished from those of other writers.
-
-    Raises:
-        DeclarationError: it has written to a channel of several writers.
-    """
+    """Check that a task to be recomputed has not written to a channel of several writers, among their rows."""
     for name in task.writes:
         several = workflow.channel(name).several_writers
         if several and name in states and states[name].committed.by(task.name).entries:
