@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from kilonova.service.resources import ProjectResources
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from kilonova.engine.ingest import IngestSource
     from kilonova.model.block import External
     from kilonova.model.channel import Channel
     from kilonova.warehouse.file_readers import FileSet
@@ -71,57 +71,37 @@ class Ingests:
             KeyReused: the idempotency key belongs to an ingest of something else.
             Conflict: the ingest of the idempotency key is running.
         """
-        from kilonova.engine.ingest import ingest
+        from kilonova.engine.ingest import IngestSource, ingest
+        from kilonova.warehouse.file_readers import find_files
 
         production = Production.BASE if replace else Production.DELTA
         with self._catalog.reading() as tx:
             channel_store.channel_id(tx, channel)
         if isinstance(source, str | Path):
-            ingest_source, asked = self._from_files(source, format, options or {}, production, in_place, content_digest)
+            files = find_files(str(source), format, options or {})
+            asked = _request_for(files, production, in_place, content_digest)
+            rows = partial(self._rows, files, production, in_place)
+            given = IngestSource(rows=rows, production=production, bytes=files.bytes, description=str(source))
         elif in_place:
             hint = "Name files to register in place"
             raise DeclarationError("a DataFrame cannot be registered in place", channel=channel, hint=hint)
         else:
-            ingest_source, asked = self._from_frame(source, production, identified=idempotency_key is not None)
+            asked = {"production": production.value, "in_place": False}
+            if idempotency_key is not None:
+                asked["columns"] = self._resources.warehouse.schema_of(source).ddl
+            given = IngestSource(rows=lambda _: source, production=production, bytes=None, description="a DataFrame")
         key = None if idempotency_key is None else IdempotencyKey(idempotency_key, digest_of(asked))
         if key is not None and (earlier := self._ingested(channel, key)) is not None:
             return earlier
-        done = ingest(self._resources.environment(), self._resources.warehouse, channel, ingest_source, key)
+        done = ingest(self._resources.environment(), self._resources.warehouse, channel, given, key)
         return run_report(self._catalog, done.run, repeated=done.repeated)
 
-    def _from_files(
-        self,
-        source: str | Path,
-        format: str | None,
-        options: Mapping[str, str],
-        production: Production,
-        in_place: bool,
-        content_digest: str | None,
-    ) -> tuple[IngestSource, dict[str, object]]:
-        """Return files as the source of an ingest, and what identifies the ingest under an idempotency key."""
-        from kilonova.engine.ingest import IngestSource
-        from kilonova.warehouse.file_readers import external_files, find_files, read
+    def _rows(self, files: FileSet, production: Production, in_place: bool, channel: Channel) -> DataFrame | External:
+        from kilonova.warehouse.file_readers import external_files, read
 
-        files = find_files(str(source), format, options)
-
-        def rows(known: Channel) -> DataFrame | External:
-            if in_place:
-                return external_files(files, known, production)
-            return read(self._resources.warehouse.spark, files, known, production)
-
-        ingest_source = IngestSource(rows=rows, production=production, bytes=files.bytes, description=str(source))
-        return ingest_source, _request_for(files, production, in_place, content_digest)
-
-    def _from_frame(
-        self, frame: DataFrame, production: Production, *, identified: bool
-    ) -> tuple[IngestSource, dict[str, object]]:
-        """Return a DataFrame as the source of an ingest, and what identifies the ingest under an idempotency key."""
-        from kilonova.engine.ingest import IngestSource
-
-        asked: dict[str, object] = {"production": production.value, "in_place": False}
-        if identified:
-            asked["columns"] = self._resources.warehouse.schema_of(frame).ddl
-        return IngestSource(rows=lambda _: frame, production=production, bytes=None, description="a DataFrame"), asked
+        if in_place:
+            return external_files(files, channel, production)
+        return read(self._resources.warehouse.spark, files, channel, production)
 
     def completed(
         self,

@@ -83,9 +83,8 @@ class ProjectResources:
                 another catalog.
         """
         from kilonova.service.ownership import check_owner
-        from kilonova.warehouse.storage import Storage
 
-        storage = Storage(warehouse_url(self.settings, self.directory))
+        storage = self._unverified_storage()
         if self.catalog.revision() is None:
             check_owner(storage)
         self.catalog.create()
@@ -110,10 +109,9 @@ class ProjectResources:
             StorageFailed: the warehouse cannot be read, or written.
         """
         from kilonova.service.recovery import recover
-        from kilonova.warehouse.storage import Storage
 
         self.catalog.create()
-        storage = Storage(warehouse_url(self.settings, self.directory))
+        storage = self._unverified_storage()
         storage.create()
         done = recover(self.catalog, storage, progress)
         self._verified = None
@@ -182,13 +180,17 @@ class ProjectResources:
             CatalogError: it belongs to another catalog.
         """
         from kilonova.service.ownership import verify
-        from kilonova.warehouse.storage import Storage
 
         if self._verified is None:
-            storage = Storage(warehouse_url(self.settings, self.directory))
+            storage = self._unverified_storage()
             verify(catalog or self.catalog, storage)
             self._verified = storage
         return self._verified
+
+    def _unverified_storage(self) -> Storage:
+        from kilonova.warehouse.storage import Storage
+
+        return Storage(warehouse_url(self.settings, self.directory))
 
     def environment(self, listener: Listener | None = None) -> RunEnvironment:
         """Return the environment of runs of this process, with another listener than the project's if one is given."""

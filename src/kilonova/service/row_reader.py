@@ -159,9 +159,6 @@ def _read_plan(tx: Transaction, channel: str, at: int | None, since: int | None)
         return state.snapshot(end)
     if since > end:
         raise NotFound(
-            f"the point is after point {end}",
-            channel=channel,
-            point=since,
-            hint="Give an earlier point to --since",
+            f"the point is after point {end}", channel=channel, point=since, hint="Give an earlier point to --since"
         )
     return state.changes(since, end)

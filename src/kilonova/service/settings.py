@@ -7,22 +7,20 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from kilonova.errors import SettingsError, closest_name
 
 FILE = "kilonova.toml"
 
 
-class SparkSection(BaseModel):
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SparkSection(_Section):
     """Spark to use: a `master` or a Connect `remote`, and `conf` that overrides Kilonova's own."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     master: str | None = None
     remote: str | None = None
     conf: dict[str, str] = Field(default_factory=dict)
@@ -30,10 +28,9 @@ class SparkSection(BaseModel):
     analyse: bool = True
 
 
-class SizesSection(BaseModel):
+class SizesSection(_Section):
     """Size thresholds of the physical strategies, in bytes; see `kilonova.schedule.layout.LayoutThresholds`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     bucketing_min: int = Field(default=32 << 20, gt=0)
     bucket_size: int = Field(default=64 << 20, gt=0)
     broadcast_max: int = Field(default=8 << 20, ge=0)
@@ -41,10 +38,9 @@ class SizesSection(BaseModel):
     full_compare_max: int = Field(default=16 << 20, ge=0)
 
 
-class RetrySection(BaseModel):
+class RetrySection(_Section):
     """Retries of transient failures."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     attempts: int = Field(default=3, ge=1)
     wait: float = Field(default=1.0, ge=0)
 
@@ -52,15 +48,14 @@ class RetrySection(BaseModel):
 _RATE = r"^[1-9]\d* per (second|minute|hour|day)$"
 
 
-class ScanSection(BaseModel):
+class ScanSection(_Section):
     """Limits of one block from a watched directory: the maximum number of files, and of their bytes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     max_files: int = Field(default=1000, ge=1)
     max_bytes: int = Field(default=8 << 30, gt=0)
 
 
-class ServeSection(BaseModel):
+class ServeSection(_Section):
     """Settings of a server.
 
     Attributes:
@@ -92,7 +87,6 @@ class ServeSection(BaseModel):
         load_timeout: maximum seconds for loading the code of an uploaded workflow.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     workers: int = Field(default=2, ge=1)
     per_workflow: int | None = Field(default=None, ge=1)
     run_timeout: float = Field(default=86_400, gt=0)
@@ -117,7 +111,7 @@ class ServeSection(BaseModel):
     load_timeout: int = Field(default=60, gt=0)
 
 
-class LineageSection(BaseModel):
+class LineageSection(_Section):
     """Destination of OpenLineage events.
 
     Attributes:
@@ -125,7 +119,6 @@ class LineageSection(BaseModel):
         namespace: the namespace of the jobs.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     transport: dict[str, Any]
     namespace: str = Field(default="kilonova", min_length=1)
 

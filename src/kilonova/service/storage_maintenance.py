@@ -89,13 +89,16 @@ class StorageMaintenance:
         Raises:
             NotFound: there is no such channel.
         """
+        from kilonova.service.fsck import verify_some
+
         report = None
         if channel is not None:
             report = self._merge_deltas(channel, few=False) if deltas else self.compact(channel)
         self.collect_garbage(None if channel is None else [channel])
         if channel is None:
             self.forget(timedelta(days=self._resources.settings.history_retention_days))
-            self._verify_some()
+            if days := self._resources.settings.serve.verify:
+                verify_some(self._catalog, self._resources.storage(), timedelta(days=days), _VERIFYING)
         return report
 
     def forget(self, age: timedelta) -> None:
@@ -107,13 +110,6 @@ class StorageMaintenance:
             for forget in (events.forget, firings.forget, servers.forget):
                 forget(tx, tx.now - age)
             ingest_keys.forget(tx, tx.now - max(age, _KEYS_KEPT))
-
-    def _verify_some(self) -> None:
-        """Verify the least recently verified blocks for some seconds."""
-        from kilonova.service.fsck import verify_some
-
-        if days := self._resources.settings.serve.verify:
-            verify_some(self._catalog, self._resources.storage(), timedelta(days=days), _VERIFYING)
 
     def collect_garbage(
         self, channels: Iterable[str] | None = None, *, dry_run: bool = False, provenance: str | None = None
