@@ -57,13 +57,10 @@ class _Out:
 
 
 def work(directory: str) -> None:
-    """Execute work until the server is gone.
+    """Execute work for the project of a directory until the server is gone.
 
     The first line of the standard input is JSON: the owner name of its runs, and settings that override the file's
     and the environment's.
-
-    Args:
-        directory: the project's directory.
     """
     said, out = _own_pipes()
     begun = json.loads(said.readline())

@@ -220,15 +220,10 @@ def _check_retryable(tx: Transaction, run: Run, names: Collection[str]) -> None:
 
 def _not_aside(file: WatchedFile | None, channel: str, path: str) -> NotFound:
     if file is None:
-        return NotFound(
-            "there is no such file",
-            channel=channel,
-            path=path,
-            hint=f"kilonova files list {channel} shows which there are",
-        )
-    taken = file.state is FileState.INGESTED
-    hint = (
-        f"To ingest it again nevertheless: kilonova ingest {channel} {path}" if taken else "It is about to be ingested"
-    )
-    where = f"was ingested by run {file.run}" if taken else f"is {file.state.value}"
-    return NotFound(f"the file {where}", channel=channel, path=path, hint=hint)
+        problem, hint = "there is no such file", f"kilonova files list {channel} shows which there are"
+    elif file.state is FileState.INGESTED:
+        problem = f"the file was ingested by run {file.run}"
+        hint = f"To ingest it again nevertheless: kilonova ingest {channel} {path}"
+    else:
+        problem, hint = f"the file is {file.state.value}", "It is about to be ingested"
+    return NotFound(problem, channel=channel, path=path, hint=hint)

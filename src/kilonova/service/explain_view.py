@@ -12,7 +12,7 @@ from kilonova.catalog.database import Transaction
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.catalog.registry import TaskVersion
 from kilonova.errors import NotFound, closest_name
-from kilonova.model.channel import Channel, ChannelState
+from kilonova.model.channel import ChannelState
 from kilonova.model.check import describe_check
 from kilonova.model.encoding import describe_encoding
 from kilonova.model.schedule import describe_schedule
@@ -22,7 +22,7 @@ from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.rendering import render_pretty
 from kilonova.query.view_tasks import change_of, delta_of, has_at_most_one_row, known_of, relation_of
 from kilonova.schedule.costs import fit
-from kilonova.schedule.planning import TaskState, choose, due_reason, input_size
+from kilonova.schedule.planning import PlannerInput, TaskState, choose, due_reason, input_size
 from kilonova.schedule.query_shape import shape_of
 
 
@@ -61,29 +61,26 @@ class MaintainedRelation:
     schedule: str | None = None
 
 
-def explain(tx: Transaction, name: str, runs: int = 5) -> tuple[MaintainedRelation, ...]:
+def explain(tx: Transaction, view: str, runs: int = 5) -> tuple[MaintainedRelation, ...]:
     """Return the relations that are maintained for a view, in the order of their computation; the view itself is last.
 
     Args:
         tx: an open transaction.
-        name: the name of the view.
+        view: the name of the view.
         runs: how many of the last runs to include.
 
     Raises:
         NotFound: there is no such view.
     """
     names = registry.task_names(tx)
-    if name not in names:
-        raise NotFound("there is no such view", task=name, hint=closest_name(name, names))
-    tasks = parts(tx, name)
-    if tasks[name].task.view is None:
-        raise NotFound("the task is not a view", task=name, hint="Only views can be explained")
+    if view not in names:
+        raise NotFound("there is no such view", task=view, hint=closest_name(view, names))
+    tasks = parts(tx, view)
+    if tasks[view].task.view is None:
+        raise NotFound("the task is not a view", task=view, hint="Only views can be explained")
     observed = load_planner_input(tx, tasks)
-    states, newest = observed.channels, observed.newest
-    channels = {each: state.current for each, state in states.items()}
     return tuple(
-        _kept(known.task, newest[each], channels, states, tuple(records.last_outputs(tx, each, runs)))
-        for each, known in tasks.items()
+        _kept(known.task, observed, tuple(records.last_outputs(tx, each, runs))) for each, known in tasks.items()
     )
 
 
@@ -108,17 +105,12 @@ def tasks_named(tx: Transaction, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _kept(
-    task: Task,
-    state: TaskState,
-    channels: dict[str, Channel],
-    states: Mapping[str, ChannelState],
-    made: tuple[records.OutputRecord, ...],
-) -> MaintainedRelation:
-    logic = change_of(task)
+def _kept(task: Task, observed: PlannerInput, made: tuple[records.OutputRecord, ...]) -> MaintainedRelation:
+    logic, state, states = change_of(task), observed.newest[task.name], observed.channels
+    channels = {each: states[each].current for each in (*task.reads, task.name)}
     channel = channels[task.name]
     single = [each for each in task.reads if has_at_most_one_row([states[each].snapshot(states[each].latest_readable)])]
-    facts = known_of({each: channels[each] for each in (*task.reads, task.name)}, single)
+    facts = known_of(channels, single)
     change = None
     complete = states[task.name].stored_schema
     if logic is not None and complete is not None:

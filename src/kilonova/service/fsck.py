@@ -120,8 +120,8 @@ def verify(
         for first in range(0, len(blocks), _BATCH):
             some = blocks[first : first + _BATCH]
             parts = [some[place::_AT_ONCE] for place in range(_AT_ONCE)]
-            for part, results in zip(parts, pool.map(lambda part: list(map(look, part)), parts), strict=True):
-                for block, (damages, lacks_mark) in zip(part, results, strict=True):
+            for results in pool.map(lambda part: [(block, *look(block)) for block in part], parts):
+                for block, damages, lacks_mark in results:
                     if damages:
                         damaged.append(DamagedBlock(block=block, damages=damages))
                     if lacks_mark:

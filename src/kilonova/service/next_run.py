@@ -74,10 +74,6 @@ class TaskPreview:
 def task_preview(tx: Transaction, task: str) -> TaskPreview:
     """Return a preview of the next run of a task.
 
-    Args:
-        tx: an open transaction.
-        task: its name.
-
     Raises:
         NotFound: there is no such task.
     """

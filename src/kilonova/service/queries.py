@@ -31,7 +31,6 @@ from kilonova.model.watched_file import FileState
 from kilonova.schedule.compaction import DeltaStack
 from kilonova.schedule.planning import PlannerInput, due_version
 from kilonova.service import explain_view, next_run, size_history, snapshot_plan
-from kilonova.service.explain_view import MaintainedRelation
 from kilonova.service.reports import (
     ChannelAccess,
     ChannelHistory,
@@ -75,6 +74,7 @@ class ProjectReader:
         self.catalog = catalog
 
     events_before = _query(events.before)
+    explain = _query(explain_view.explain)
     firings = _query(firings.firings)
     metrics = _query(metrics.catalog_metrics)
     newest_event = _query(events.newest)
@@ -214,19 +214,6 @@ class ProjectReader:
         """Return the events after an event, in order."""
         with self.catalog.reading() as tx:
             return events.since(tx, since, limit)
-
-    def explain(self, view: str, runs: int = 5) -> tuple[MaintainedRelation, ...]:
-        """Explain how a view is maintained: see `kilonova.service.explain_view`.
-
-        Args:
-            view: its name.
-            runs: how many of its last runs to include.
-
-        Raises:
-            NotFound: there is no such view.
-        """
-        with self.catalog.reading() as tx:
-            return explain_view.explain(tx, view, runs)
 
     def runs(
         self, limit: int, before: int | None = None, *, after: int | None = None, **filters: Unpack[RunFilters]

@@ -182,20 +182,15 @@ class Registration:
             tasks = registry.tasks(tx)
             readers = dict.fromkeys(version.task.name for version in registry.readers(tx, channel))
             if readers:
-                raise DeclarationError(
-                    f"the channel is read by {', '.join(readers)}", channel=channel, hint="Drop those first"
-                )
+                problem = f"the channel is read by {', '.join(readers)}"
+                raise DeclarationError(problem, channel=channel, hint="Drop those first")
             if state.latest_readable < state.latest:
                 raise Conflict("a run is writing the channel", channel=channel, hint="Wait until it has ended")
             writers = [known.task for known in tasks.values() if channel in known.task.writes]
             for task in writers:
                 if len(task.writes) > 1:
-                    raise DeclarationError(
-                        "its task writes other channels too",
-                        channel=channel,
-                        task=task.name,
-                        hint="Apply the workflow without that task first",
-                    )
+                    problem, hint = "its task writes other channels too", "Apply the workflow without that task first"
+                    raise DeclarationError(problem, channel=channel, task=task.name, hint=hint)
                 registry.drop_task(tx, task.name)
             kept = channel_store.drop_channel(tx, channel)
             bindings.forget(tx, channel)

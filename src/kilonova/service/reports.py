@@ -157,15 +157,7 @@ def closing(run: Run) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """Lag of a live logic version of a task on a channel.
-
-    Attributes:
-        task: the task.
-        logic: the number of the version.
-        channel: the channel that it reads.
-        cursor: the point up to which it has read.
-        newest: the newest readable point.
-    """
+    """Lag of a live logic version of a task: the points up to which it has read a channel, and could read it."""
 
     task: str
     logic: int
@@ -256,14 +248,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLineage:
-    """Run with what its tasks read and wrote, for external lineage systems.
-
-    Attributes:
-        catalog: the identity of the catalog.
-        run: the run.
-        steps: its tasks.
-        schemas: the schemas of the channels, as far as known.
-    """
+    """Run of a catalog with what its tasks read and wrote, and the schemas of these channels, as far as known."""
 
     catalog: str
     run: Run

@@ -12,7 +12,7 @@ from kilonova.catalog import bindings
 from kilonova.catalog import runs as records
 from kilonova.catalog.firings import Claim
 from kilonova.catalog.planner_input import load_planner_input
-from kilonova.engine.run_events import Listener, RunNotification, RunStarted
+from kilonova.engine.run_events import RunNotification, RunStarted
 from kilonova.engine.run_order import RunOrder, run_in_order, run_order
 from kilonova.engine.run_request import RunDue, RunFirings, RunRequest, RunTasks, shared_reads
 from kilonova.engine.shared_steps import SharedSteps
@@ -79,12 +79,10 @@ class Runner:
         begun: set[int] = set()
         interrupted = threading.Event()
 
-        def heard(notification: RunNotification) -> None:
-            if isinstance(notification, RunStarted):
-                begun.add(notification.run)
-                if interrupted.is_set():
-                    raise Cancelled("the run was interrupted", run=notification.run, hint="Nothing was published")
-            self._resources.listener(notification)
+        def started(run: int) -> None:
+            begun.add(run)
+            if interrupted.is_set():
+                raise Cancelled("the run was interrupted", run=run, hint="Nothing was published")
 
         def interrupt() -> None:
             interrupted.set()
@@ -97,7 +95,7 @@ class Runner:
         asked = None if tasks is None else self._asked(tasks)
         while True:
             parts, order = self._parts(asked, {*excluding, *failed})
-            run = partial(self._run, listener=heard)
+            run = partial(self._run, started=started)
             done, refused = run_in_order(order.waits_for, parts, run, interrupt)
             reports += [report for report in done if report is not None]
             failed |= refused
@@ -153,13 +151,7 @@ class Runner:
             LeaseLost: another server has taken it over.
             KilonovaError: any error that `run` raises.
         """
-
-        def heard(notification: RunNotification) -> None:
-            if isinstance(notification, RunStarted):
-                begun(notification.run)
-            self._resources.listener(notification)
-
-        return self._run(RunFirings(claimed, shared_steps), heard)
+        return self._run(RunFirings(claimed, shared_steps), begun)
 
     @contextmanager
     def shared_batch(self, parts: Iterable[Claim]) -> Iterator[SharedSteps]:
@@ -169,10 +161,15 @@ class Runner:
         with self._resources.warehouse.holding(readings):
             yield SharedSteps()
 
-    def _run(self, request: RunRequest, listener: Listener | None = None) -> RunReport | None:
+    def _run(self, request: RunRequest, started: Callable[[int], object] = lambda _: None) -> RunReport | None:
         from kilonova.engine.executor import RetryPolicy, run_tasks
+
+        def heard(notification: RunNotification) -> None:
+            if isinstance(notification, RunStarted):
+                started(notification.run)
+            self._resources.listener(notification)
 
         section = self._resources.settings.retry
         retries = RetryPolicy(attempts=section.attempts, wait=section.wait)
-        done = run_tasks(self._resources.environment(listener), self._resources.warehouse, request, retries)
+        done = run_tasks(self._resources.environment(heard), self._resources.warehouse, request, retries)
         return None if done is None else run_report(self._catalog, done[0])

@@ -35,12 +35,7 @@ class SizePoint:
 
 
 def size_history(tx: Transaction, channel: str, limit: int = 200) -> tuple[SizePoint, ...]:
-    """Return the size of a channel at its last filled points, oldest first.
-
-    Args:
-        tx: an open transaction.
-        channel: the channel.
-        limit: the maximum number of points.
+    """Return the size of a channel at its last filled points, at most `limit`, oldest first.
 
     Raises:
         NotFound: there is no such channel.

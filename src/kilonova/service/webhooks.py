@@ -41,12 +41,7 @@ class Message:
 
 
 def message(catalog: str, event: Event) -> Message:
-    """Return the message for an event.
-
-    Args:
-        catalog: the identity of the catalog.
-        event: the event.
-    """
+    """Return the message for an event of the catalog of an identity."""
     data = {
         "catalog": catalog,
         "event": event.number,

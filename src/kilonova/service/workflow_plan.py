@@ -311,8 +311,8 @@ def _channel_change(
         return ChannelChange(channel=channel, action=Action.KEEP, detail=_shown(old))
     if reshaped and state.latest_distinct and not derived:
         _refuse_misfit(channel, old)
-    if reshaped and state.latest_distinct and not derived and channel.encoding != old.encoding:
-        found = ["existing deltas keep the functions they were written with", *found]
+        if channel.encoding != old.encoding:
+            found = ["existing deltas keep the functions they were written with", *found]
     detail = ", ".join([*([_altered(old, channel)] if reshaped else []), *found])
     unseen = tuple(check for check in channel.checks if check not in old.checks)
     return ChannelChange(channel=channel, action=Action.CHANGE, detail=detail, reshaped=reshaped, unseen=unseen)
