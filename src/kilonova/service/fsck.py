@@ -240,7 +240,7 @@ def mend(catalog: Catalog, storage: Storage, found: FsckReport) -> None:
 
 
 def lost_blocks(damaged: Iterable[DamagedBlock]) -> dict[str, list[int]]:
-    """Return the damaged channels, with the numbers of the blocks that have lost rows; none if nothing else is lost."""
+    """Return the damaged channels, each with the numbers of its blocks that have lost rows, if there are any."""
     lost: dict[str, list[int]] = defaultdict(list)
     for each in damaged:
         lost[each.block.channel] += [each.block.written.name.number] if each.is_lost else []
