@@ -281,7 +281,10 @@ class ActiveRun(Generic[Plan]):
                 participant.on_commit(tx, self.run)
 
     def _abort(self, error: BaseException) -> Run:
-        """End the run after an error, unless it has ended already, e.g. committed unnoticed, and delete its files."""
+        """End the run after an error, unless it has ended already, and delete its files.
+
+        It has succeeded if the commit had gone through and only its confirmation was lost.
+        """
         with self._catalog.writing() as tx:
             if runs.is_running(tx, self.run):
                 for participant in self._participants:
