@@ -28,6 +28,8 @@ class LayoutThresholds:
             file.
         full_compare_max: snapshots up to this size are compared with an upsert as a whole, to find what it changes; of
             larger ones a few rows are compared first, and the others only if those are unchanged.
+        local_check_max: blocks up to this expected size have their keys checked in this process after they are written,
+            larger ones by the Spark job that writes them.
     """
 
     bucketing_min: int = 32 << 20
@@ -35,6 +37,7 @@ class LayoutThresholds:
     broadcast_max: int = 8 << 20
     single_task_max: int = 8 << 20
     full_compare_max: int = 16 << 20
+    local_check_max: int = 256 << 20
 
 
 def buckets_for(expected: int, base: Block | None, sizes: LayoutThresholds) -> int:

@@ -36,6 +36,7 @@ class SizesSection(_Section):
     broadcast_max: int = Field(default=8 << 20, ge=0)
     single_task_max: int = Field(default=8 << 20, ge=0)
     full_compare_max: int = Field(default=16 << 20, ge=0)
+    local_check_max: int = Field(default=256 << 20, ge=0)
 
 
 class RetrySection(_Section):

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kilonova.errors import CheckFailed, QueryError
+from kilonova.errors import CheckFailed, KeyViolation, QueryError
 from kilonova.model.block import Base, Kind
 from kilonova.model.check import AcceptedValues, Check, NotNull, RowCheck, RowCondition, Unique, describe_check
 from kilonova.model.encoding import Changes, Encoding, Upsert
@@ -78,6 +78,30 @@ def check_violations(seen: Mapping[str, Any], checks: Sequence[RowCheck]) -> Non
     for number, check in violated[:1]:
         more = ", ".join(describe_check(other) for _, other in violated[1:])
         raise _failed(check, seen[_count(number)], seen[_example(number)], f"Also violated: {more}" if more else None)
+
+
+def check_keys(seen: Mapping[str, Any], key: tuple[str, ...]) -> None:
+    """Check that no null or duplicate keys were observed.
+
+    Args:
+        seen: the metrics: `nulls` and `duplicates`, numbers of rows, and an `example`.
+        key: the key columns.
+
+    Raises:
+        KeyViolation: there are some.
+    """
+    if seen.get("nulls"):
+        raise KeyViolation(
+            f"{seen['nulls']} rows have a null in their key",
+            column=", ".join(key),
+            hint="Every row needs its key",
+        )
+    if seen.get("duplicates"):
+        raise KeyViolation(
+            f"{seen['duplicates']} rows share their key with another, for example {seen['example']}",
+            column=", ".join(key),
+            hint="Keep one row per key",
+        )
 
 
 def check_repeated(check: Unique, found: Sequence[tuple[Any, ...]]) -> None:

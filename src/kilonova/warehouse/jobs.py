@@ -50,6 +50,7 @@ class Layout:
         single: whether to write a single file.
         trusted: whether the keys are known to be non-null and unique, because the rows come from a snapshot.
         arranged: whether the rows are already in their buckets, task by task, in order.
+        checked_later: whether the caller checks the keys in the written files, if they have to be checked.
     """
 
     key: tuple[str, ...]
@@ -57,6 +58,7 @@ class Layout:
     single: bool
     trusted: bool = False
     arranged: bool = False
+    checked_later: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,10 +205,10 @@ def write(
         StorageFailed: the files cannot be written.
     """
     key, columns = layout.key, frame.columns
-    added_up = isinstance(plan.encoding, Increment) and not plan.is_base
-    unique = bool(key) and not (layout.trusted or plan.is_strong_delta or added_up or isinstance(plan.encoding, Custom))
-    rows = _arranged(frame, layout, unique)
-    metrics = _metrics(frame, plan, () if layout.trusted else key, unique)
+    unique = must_be_unique(plan, layout)
+    later = unique and layout.checked_later
+    rows = _arranged(frame, layout, unique and not later)
+    metrics = _metrics(frame, plan, () if layout.trusted or later else key, unique and not later)
     if layout.buckets:
         elsewhere = F.pmod(F.hash(*map(column, key)), F.lit(layout.buckets)) != F.spark_partition_id()
         if layout.arranged:
@@ -219,9 +221,16 @@ def write(
     with translate_errors(path):
         rows.select(*map(column, columns)).write.option("compression", "zstd").parquet(path)
         seen: dict[str, Any] = observation.get if observation is not None else {}
-        _refuse(seen if keys is None else keys.seen(), key)
+        on.check_keys(seen if keys is None else keys.seen(), key)
         on.check_violations(seen, of_rows(plan.checks))
     return WrittenStatistics(removals=_removals(seen, plan), misplaced=int(seen.get("misplaced") or 0))
+
+
+def must_be_unique(plan: WritePlan, layout: Layout) -> bool:
+    """Return whether a block's keys have to be checked for nulls and duplicates when it is written."""
+    if layout.trusted or plan.is_strong_delta or isinstance(plan.encoding, Custom):
+        return False
+    return bool(layout.key) and (plan.is_base or not isinstance(plan.encoding, Increment))
 
 
 def inspect(frame: DataFrame, plan: WritePlan) -> tuple[int, int | None]:
@@ -248,7 +257,7 @@ def inspect(frame: DataFrame, plan: WritePlan) -> tuple[int, int | None]:
         frame = frame.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*map(column, key))))
     (row,) = fetch(frame.agg(*(metric.alias(name) for name, metric in metrics.items())))
     seen = dict(zip(metrics, row, strict=True))
-    _refuse(seen, key)
+    on.check_keys(seen, key)
     on.check_violations(seen, of_rows(plan.checks))
     return int(seen["rows"]), _removals(seen, plan)
 
@@ -286,21 +295,6 @@ def _repeated(key: tuple[str, ...]) -> dict[str, Column]:
     """Return the metrics of duplicate keys, for rows with `_same`, the number of rows that share their key."""
     example = F.min(F.when(column("_same") > 1, F.to_json(F.struct(*map(column, key)))))
     return {"duplicates": F.count_if(column("_same") > 1), "example": example}
-
-
-def _refuse(seen: dict[str, Any], key: tuple[str, ...]) -> None:
-    if seen.get("nulls"):
-        raise KeyViolation(
-            f"{seen['nulls']} rows have a null in their key",
-            column=", ".join(key),
-            hint="Every row needs its key",
-        )
-    if seen.get("duplicates"):
-        raise KeyViolation(
-            f"{seen['duplicates']} rows share their key with another, for example {seen['example']}",
-            column=", ".join(key),
-            hint="Keep one row per key",
-        )
 
 
 def _arranged(frame: DataFrame, layout: Layout, unique: bool) -> DataFrame:

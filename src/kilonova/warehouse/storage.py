@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import pyarrow as pa
 import pyarrow.parquet as parquet
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
@@ -335,6 +336,22 @@ class Storage:
                 return tuple(pool.map(self._recorded, (path for path, _ in self._listed(block))))
         except (OSError, ValueError) as error:
             raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
+
+    def table(self, block: BlockName, files: Iterable[StoredFile], columns: Sequence[str]) -> pa.Table:
+        """Return some columns of all rows of a block, in the order of its files.
+
+        Raises:
+            StorageFailed: a file cannot be read.
+        """
+        try:
+            tables = [self._columns(f"{self._place(block)}/{file.name}", list(columns)) for file in files]
+        except (OSError, ValueError) as error:
+            raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
+        return pa.concat_tables(tables)
+
+    def _columns(self, path: str, columns: list[str]) -> pa.Table:
+        with self._fs.open(path, "rb") as file:
+            return parquet.ParquetFile(file, coerce_int96_timestamp_unit="us").read(columns).select(columns)
 
     def first_rows(self, block: BlockName, columns: Sequence[str], count: int) -> list[dict[str, Any]]:
         """Return some columns of at most `count` rows of a block, the first ones of one file.

@@ -16,6 +16,7 @@ from itertools import groupby, takewhile
 from operator import and_
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -45,6 +46,7 @@ from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, conform, schema_of
 from kilonova.warehouse.equality import differ_at_end
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
+from kilonova.warehouse.local_checks import comparable_types, key_metrics, upsert_effect
 from kilonova.warehouse.shared_evaluation import evaluate_once
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.verification import Verification
@@ -286,6 +288,9 @@ class Warehouse:
             buckets=buckets_for(expected or 0, None, self.sizes) if plan.is_base and key else 0,
             single=expected is not None and expected <= self.sizes.single_task_max,
             trusted=plan.derived and not plan.is_base,
+            checked_later=expected is not None
+            and expected <= self.sizes.local_check_max
+            and comparable_types(plan.schema, key, as_key=True),
         )
         block = self._written(conform(frame, columns), replace(plan, encoding=encoding), columns, layout, keys)
         return self._accepted(block, plan)
@@ -491,6 +496,8 @@ class Warehouse:
             rows = rows.withColumn(NUMBER, _uncompiled(name.number))
         seen = jobs.write(rows, self.storage.path(name), plan, layout, keys)
         stored = self.storage.recorded(name)
+        if layout.checked_later and jobs.must_be_unique(plan, layout) and stored:
+            on.check_keys(key_metrics(self.storage.table(name, stored, layout.key)), layout.key)
         size = sum(file.size for file in stored)
         # Spark repartitions once more to group by floating-point keys; and large inputs may yield few rows.
         buckets = 0 if seen.misplaced or 4 * size < self.sizes.bucketing_min else layout.buckets
@@ -517,7 +524,7 @@ class Warehouse:
         """Return the block, with its number of removals if counted, or None if it changes nothing."""
         if not compares_whole(old, self.sizes) and self._differs_early(block, old):
             return block
-        effect = self._effect(block, old)
+        effect = self._local_effect(block, old) if self._is_local(block, old) else self._effect(block, old)
         return replace(block, statistics=replace(block.statistics, removals=effect.removed)) if effect.any else None
 
     def _differs_early(self, block: Block, old: SnapshotRead) -> bool:
@@ -539,6 +546,29 @@ class Warehouse:
             rows = rows.unionByName(base.withColumns({"_deleted": F.lit(False), POSITION: F.lit(-1)}))
         found = jobs.fetch(rows.select(F.struct(*map(column, encoding.key)), *map(column, rows.columns)))
         return differ_at_end([(row[0], None if row[-2] else row[1:-2], row[-1]) for row in found])
+
+    def _is_local(self, block: Block, old: SnapshotRead) -> bool:
+        """Return whether this process compares an upsert with the snapshot before it, because both are small."""
+        schema, encoding = block.schema, block.encoding
+        return (
+            isinstance(encoding, Upsert)
+            and all(other.encoding == encoding for other in old.deltas)
+            and all(each.external is None and each.stored is not None for each in (block, *old.blocks))
+            and sum(each.statistics.bytes for each in (block, *old.blocks)) <= self.sizes.full_compare_max
+            and comparable_types(schema, encoding.key, as_key=True)
+            and comparable_types(schema, schema.names)
+        )
+
+    def _local_effect(self, block: Block, old: SnapshotRead) -> jobs.Effect:
+        """Count the rows that a small upsert adds to the snapshot before it and removes from it, without Spark."""
+        self._verification.check(old.blocks)
+        wanted = (*block.schema.names, "_deleted")
+
+        def rows(each: Block) -> pa.Table:
+            stored = each.seen_as(block.schema).columns.names
+            return self.storage.table(each.name, each.stored or (), [name for name in wanted if name in stored])
+
+        return upsert_effect(rows(block), [rows(each) for each in old.blocks], key_of(block.encoding))
 
     def _effect(self, block: Block, old: SnapshotRead) -> jobs.Effect:
         """Count the rows that a delta adds to the snapshot before it and removes from it."""
