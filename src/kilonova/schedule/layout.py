@@ -29,7 +29,8 @@ class LayoutThresholds:
         full_compare_max: snapshots up to this size are compared with an upsert as a whole, to find what it changes; of
             larger ones a few rows are compared first, and the others only if those are unchanged.
         local_check_max: blocks up to this expected size have their keys checked in this process after they are written,
-            larger ones by the Spark job that writes them.
+            larger ones by the Spark job that writes them; an upsert that is compared as a whole is so in this process
+            up to this size.
     """
 
     bucketing_min: int = 32 << 20

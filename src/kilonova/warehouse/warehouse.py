@@ -554,7 +554,8 @@ class Warehouse:
             isinstance(encoding, Upsert)
             and all(other.encoding == encoding for other in old.deltas)
             and all(each.external is None and each.stored is not None for each in (block, *old.blocks))
-            and sum(each.statistics.bytes for each in (block, *old.blocks)) <= self.sizes.full_compare_max
+            and sum(each.statistics.bytes for each in (block, *old.blocks))
+            <= min(self.sizes.full_compare_max, self.sizes.local_check_max)
             and comparable_types(schema, encoding.key, as_key=True)
             and comparable_types(schema, schema.names)
         )

@@ -1,0 +1,215 @@
+"""What this process finds in small blocks with Arrow equals what the reference, and Spark, find in them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from kilonova.errors import KeyViolation
+from kilonova.model.block import Base, Block, BlockName, Delta
+from kilonova.model.encoding import Upsert
+from kilonova.model.read_plan import SnapshotRead
+from kilonova.model.schema import Schema
+from kilonova.model.write_plan import WritePlan
+from kilonova.schedule.layout import LayoutThresholds
+from kilonova.warehouse.jobs import Effect
+from kilonova.warehouse.local_checks import comparable_types, key_metrics, upsert_effect
+from kilonova.warehouse.storage import Storage
+from kilonova.warehouse.warehouse import Warehouse
+from tests.seeds import SEED
+
+NAN = float("nan")
+NOON = datetime(2024, 2, 29, 12, 0, 0, 123456)
+
+TYPES: dict[str, tuple[pa.DataType, tuple[Any, ...]]] = {
+    "tinyint": (pa.int8(), (-128, 0, 127)),
+    "smallint": (pa.int16(), (-1, 0, 1)),
+    "int": (pa.int32(), (-1, 0, 1)),
+    "bigint": (pa.int64(), (-(2**63), 0, 2**63 - 1)),
+    "float": (pa.float32(), (NAN, 0.0, -0.0, 1.5)),
+    "double": (pa.float64(), (NAN, 0.0, -0.0, float("inf"))),
+    "string": (pa.string(), ("", " ", "é", "e\u0301")),
+    "binary": (pa.binary(), (b"", b"\0", b"a")),
+    "boolean": (pa.bool_(), (False, True)),
+    "date": (pa.date32(), (date(1, 1, 1), date(1970, 1, 1), date(9999, 12, 31))),
+    "timestamp": (pa.timestamp("us", "UTC"), tuple(t.replace(tzinfo=UTC) for t in (NOON, datetime(1900, 1, 1)))),
+    "timestamp_ntz": (pa.timestamp("us"), (NOON, datetime(9999, 12, 31))),
+    "decimal(38,18)": (pa.decimal128(38, 18), (Decimal("1E-18"), Decimal(0), Decimal("99999999999999999999"))),
+}
+KEYS = [kind for kind in TYPES if comparable_types(Schema.of(("k", kind)), ["k"], as_key=True)]
+
+
+def test_types_that_spark_compares_by_rules_of_its_own_are_left_to_it() -> None:
+    assert set(TYPES) - set(KEYS) == {"float", "double", "binary"}
+    for kind in (
+        "array<int>",
+        "map<string,int>",
+        "struct<a:int>",
+        "string collate UNICODE_CI",
+        "variant",
+        "varchar(3)",
+    ):
+        assert not comparable_types(Schema.of(("c", kind)), ["c"])
+
+
+@st.composite
+def upserts(draw: st.DrawFn) -> tuple[Schema, tuple[str, ...], list[list[tuple[Any, ...]]]]:
+    """A schema, its key, and blocks of rows with unique keys that end with `_deleted`; the last is the delta."""
+    key = [(f"k {n}", kind) for n, kind in enumerate(draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=2)))]
+    others = [(f"v.{n}", kind) for n, kind in enumerate(draw(st.lists(st.sampled_from(list(TYPES)), max_size=2)))]
+    row = st.tuples(
+        *(st.sampled_from(TYPES[kind][1]) for _, kind in key),
+        *(st.none() | st.sampled_from(TYPES[kind][1]) for _, kind in others),
+        st.booleans(),
+    )
+    block = st.lists(row, max_size=6, unique_by=lambda values: values[: len(key)])
+    blocks = draw(st.lists(block, min_size=1, max_size=4))
+    return Schema.of(*key, *others), tuple(name for name, _ in key), blocks
+
+
+def expected(blocks: list[list[tuple[Any, ...]]], key: int) -> Effect:
+    """The effect of the last block on those before it, as sentences say it."""
+    before: dict[Any, tuple[Any, ...]] = {}
+    for block in blocks[:-1]:
+        for row in block:
+            before[row[:key]] = row
+    there = {place: same(row[key:-1]) for place, row in before.items() if not row[-1]}
+    added = removed = 0
+    for row in blocks[-1]:
+        was, now = there.get(row[:key]), None if row[-1] else same(row[key:-1])
+        added += now is not None and now != was
+        removed += was is not None and now != was
+    return Effect(added=added, removed=removed)
+
+
+def same(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple("NaN" if value != value else value for value in values)
+
+
+def table(schema: Schema, rows: list[tuple[Any, ...]], absent: tuple[str, ...] = ()) -> pa.Table:
+    names = [*schema.names, "_deleted"]
+    types = [*(TYPES[item.type][0] for item in schema.columns), pa.bool_()]
+    columns = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(types)]
+    return pa.Table.from_arrays(columns, names=names).drop_columns(list(absent))
+
+
+@seed(SEED)
+@settings(max_examples=300, deadline=None)
+@given(made=upserts(), oldest_lacks=st.booleans())
+def test_the_effect_of_an_upsert(
+    made: tuple[Schema, tuple[str, ...], list[list[tuple[Any, ...]]]], oldest_lacks: bool
+) -> None:
+    schema, key, blocks = made
+    absent: tuple[str, ...] = ()
+    if oldest_lacks and len(blocks) > 1:  # as a base does, written before columns were added
+        absent = (*(name for name in schema.names if name not in key), "_deleted")
+        bare = [(*row[: len(key)], *[None] * (len(schema.names) - len(key)), False) for row in blocks[0]]
+        blocks = [bare, *blocks[1:]]
+    older = [table(schema, block, absent if n == 0 else ()) for n, block in enumerate(blocks[:-1])]
+    assert upsert_effect(table(schema, blocks[-1]), older, key) == expected(blocks, len(key))
+
+
+@seed(SEED)
+@settings(max_examples=200, deadline=None)
+@given(keys=st.lists(st.tuples(st.none() | st.integers(0, 4), st.sampled_from(("", "a", "b"))), max_size=8))
+def test_null_and_duplicate_keys_are_counted(keys: list[tuple[int | None, str]]) -> None:
+    ordered = sorted(keys, key=lambda pair: (pair[0] is not None, pair[0] or 0, pair[1]))
+    types = pa.schema([("n", "int64"), ("s", "string")])
+    halves = [
+        pa.table({"n": [n for n, _ in half], "s": [s for _, s in half]}, types)
+        for half in (ordered[: len(keys) // 2], ordered[len(keys) // 2 :])
+    ]
+    found = key_metrics(pa.concat_tables(halves))
+    nulls = sum(n is None for n, _ in keys)
+    assert bool(found.get("nulls")) == bool(nulls)
+    if nulls:
+        assert found["nulls"] == nulls
+        return
+    repeated = {pair: times for pair, times in Counter(keys).items() if times > 1}
+    assert found.get("duplicates", 0) == sum(repeated.values())
+    if repeated:
+        number, text = min(repeated)
+        assert found["example"] == f'{{"n":{number},"s":"{text}"}}'
+
+
+class Written:
+    """The blocks of one channel, written by a warehouse with given thresholds."""
+
+    def __init__(self, spark: SparkSession, place: Path, schema: Schema, key: tuple[str, ...], sizes: LayoutThresholds):
+        self.spark, self.schema, self.encoding = spark, schema, Upsert(key)
+        self.warehouse = Warehouse(spark, Storage(str(place)), "test", _no_functions, sizes)
+        self.blocks: list[Block] = []
+
+    def write(self, rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Write a base, or a delta after it, and return what became of it."""
+        point, base = len(self.blocks) + 1, None if not self.blocks else self.blocks[0]
+        old = SnapshotRead(
+            at=point - 1, schema=self.schema, encoding=self.encoding, base=base, deltas=tuple(self.blocks[1:])
+        )
+        plan = WritePlan(
+            name=BlockName(point, ""),
+            kind=Base(1) if base is None else Delta(point - 1, point),
+            schema=self.schema,
+            encoding=self.encoding,
+            old=None if base is None else old,
+            expected=100 * len(rows),
+        )
+        self.warehouse.storage.delete([plan.name])
+        frame = self.spark.createDataFrame(rows, f"{self.schema.ddl}, _deleted boolean")
+        try:
+            block = self.warehouse.write(frame.drop("_deleted") if base is None else frame, plan)
+        except KeyViolation as error:
+            return (str(error).partition(", for example")[0],)
+        if block is None:
+            return (None,)
+        self.blocks.append(block)
+        return block.statistics.rows, block.statistics.removals
+
+
+def _no_functions(name: str) -> Any:
+    raise AssertionError(name)
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path, spread: bool) -> None:
+    chance = random.Random(f"{SEED}/{spread}")
+    types = {f"v.{n}": kind for n, kind in enumerate(TYPES)}
+    key = tuple(f"k {n}" for n in range(2))
+    schema = Schema.of(*zip(key, chance.choices(KEYS, k=2), strict=True), *types.items())
+    sizes = LayoutThresholds(single_task_max=0) if spread else LayoutThresholds()
+    here = Written(spark, tmp_path / "here", schema, key, sizes)
+    there = Written(spark, tmp_path / "there", schema, key, replace(sizes, local_check_max=0))
+    outcomes: Counter[str] = Counter()
+    last: list[tuple[Any, ...]] = []
+    for step in range(12):
+        rows = last if step == 9 else [_row(schema, key, chance) for _ in range(chance.randrange(7))]
+        if chance.random() < 0.8 or step in (0, 8):  # the others may have null or duplicate keys
+            rows = list({row[: len(key)]: row for row in rows if None not in row[: len(key)]}.values())
+        if step in (10, 11):
+            one = _row(schema, key, chance)
+            rows = [one, one] if step == 10 else [one, (None, *one[1:])]
+        found = here.write(rows)
+        assert there.write(rows) == found
+        last = last if isinstance(found[0], str) else rows
+        outcomes["refused" if isinstance(found[0], str) else "nothing" if found[0] is None else "written"] += 1
+    assert set(outcomes) == {"refused", "nothing", "written"}
+
+
+def _row(schema: Schema, key: tuple[str, ...], chance: random.Random) -> tuple[Any, ...]:
+    """A row with few values per column, and in one of twenty a null in its key."""
+    values = [
+        None if chance.random() < (0.05 if item.name in key else 0.2) else chance.choice(TYPES[item.type][1])
+        for item in schema.columns
+    ]
+    return (*values, chance.random() < 0.2)
