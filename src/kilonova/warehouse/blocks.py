@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -42,19 +43,28 @@ def column(name: str, of: str | None = None) -> Column:
     return F.col(f"{of}.{quoted(name)}" if of else quoted(name))
 
 
-def conform(frame: DataFrame, schema: Schema, extra: Sequence[str] = ()) -> DataFrame:
-    """Return the frame with exactly the columns of `schema`, null if absent, followed by the `extra` ones."""
+def conform(
+    frame: DataFrame, schema: Schema, extra: Sequence[str] = (), absent: Mapping[str, str] = MappingProxyType({})
+) -> DataFrame:
+    """Return the frame with exactly the columns of `schema`, followed by the `extra` ones.
+
+    Args:
+        frame: the rows.
+        schema: the columns; those that the frame lacks are null.
+        extra: names of further columns.
+        absent: SQL expressions of columns, those of `extra` included, that are used where the frame lacks the column.
+    """
     names = frame.columns
     if names == [*schema.names, *extra]:
         return frame
-    present = set(names)
-    return frame.select(
-        *(
-            column(item.name) if item.name in present else F.lit(None).cast(item.type).alias(item.name)
-            for item in schema.columns
-        ),
-        *(column(name) for name in extra),
+    present, types = set(names), {item.name: item.type for item in schema.columns}
+    texts = (
+        quoted(name)
+        if name in present
+        else f"{absent[name] if name in absent else f'CAST(NULL AS {types[name]})'} AS {quoted(name)}"
+        for name in (*schema.names, *extra)
     )
+    return frame.selectExpr(*texts)
 
 
 class Blocks:

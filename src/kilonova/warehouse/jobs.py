@@ -219,7 +219,8 @@ def write(
     if observation is not None:
         rows = rows.observe(observation, *(metric.alias(name) for name, metric in metrics.items()))
     with translate_errors(path):
-        rows.select(*map(column, columns)).write.option("compression", "zstd").parquet(path)
+        rows = rows if rows.columns == columns else rows.select(*map(column, columns))
+        rows.write.option("compression", "zstd").parquet(path)
         seen: dict[str, Any] = observation.get if observation is not None else {}
         on.check_keys(seen if keys is None else keys.seen(), key)
         on.check_violations(seen, of_rows(plan.checks))

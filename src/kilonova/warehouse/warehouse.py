@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kilonova.errors import BrokenInvariant, Conflict, EncodingError, KeyViolation, SparkUnavailable
@@ -292,7 +292,7 @@ class Warehouse:
             and expected <= self.sizes.local_check_max
             and comparable_types(plan.schema, key, as_key=True),
         )
-        block = self._written(conform(frame, columns), replace(plan, encoding=encoding), columns, layout, keys)
+        block = self._written(frame, replace(plan, encoding=encoding), columns, layout, keys)
         return self._accepted(block, plan)
 
     def _encoded(self, frame: DataFrame, plan: WritePlan) -> tuple[DataFrame, Encoding, jobs.ObservedKeys | None]:
@@ -304,7 +304,8 @@ class Warehouse:
             return frame, encoding, None
         if plan.derived and WEIGHT[0] in frame.columns:
             return frame, Changes(key_of(encoding)), None
-        frame = jobs.with_control_columns(frame, encoding, schema)
+        if not isinstance(encoding, Upsert) or "_deleted" in frame.columns or plan.strong:
+            frame = jobs.with_control_columns(frame, encoding, schema)
         if not plan.strong or plan.old is None or not isinstance(encoding, Upsert | Increment | Columns):
             return frame, encoding, None
         frame, keys = conform(frame, delta_schema(encoding, schema)), None
@@ -490,10 +491,10 @@ class Warehouse:
         layout: jobs.Layout,
         keys: jobs.ObservedKeys | None = None,
     ) -> Block:
-        """Write rows with exactly the given columns, and return the block."""
+        """Write rows with exactly the given columns, null if absent, and return the block."""
         name, appends = plan.name, isinstance(plan.encoding, Append) and not plan.is_base
-        if not plan.is_base and not appends:
-            rows = rows.withColumn(NUMBER, _uncompiled(name.number))
+        extra = [] if plan.is_base or appends else [NUMBER]
+        rows = conform(rows, columns, extra, {NUMBER: _uncompiled(name.number), "_deleted": "false"})
         seen = jobs.write(rows, self.storage.path(name), plan, layout, keys)
         stored = self.storage.recorded(name)
         if layout.checked_later and jobs.must_be_unique(plan, layout) and stored:
@@ -718,11 +719,15 @@ class Warehouse:
             return self._blocks.plain(deltas, schema)
         if isinstance(encoding, Changes) and any(block.encoding != encoding for block in deltas):
             return self._mixed(deltas, schema)
-        rows = (self._upserts if isinstance(encoding, Upsert) else self._blocks.deltas)(deltas, wanted)
+        alone = len(deltas) == 1 and deltas[0].encoding == encoding and deltas[0].columns == wanted
+        if alone:
+            rows = self._blocks.plain(deltas, wanted)
+        else:
+            rows = (self._upserts if isinstance(encoding, Upsert) else self._blocks.deltas)(deltas, wanted)
         if buckets:
             rows = rows.repartition(buckets, *map(column, key_of(encoding)))
-        if len(deltas) == 1 and deltas[0].encoding == encoding and deltas[0].columns == wanted:
-            return rows.select(*map(column, wanted.names))
+        if alone:
+            return rows
         return algebra.chain(rows, encoding, schema, self.functions).select(*map(column, wanted.names))
 
     def _upserts(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
@@ -777,9 +782,9 @@ def _external(spark: SparkSession, block: Block) -> DataFrame:
     return conform(rows, block.columns)
 
 
-def _uncompiled(number: int) -> Column:
-    """Return a number that is not part of the code that Spark generates, so that the next block reuses the code."""
-    return F.element_at(F.array(F.lit(number).cast("bigint")), F.spark_partition_id() * 0 + 1)
+def _uncompiled(number: int) -> str:
+    """Return a number, in SQL, that is not part of the code that Spark generates, so that the next block reuses it."""
+    return f"element_at(array({number}L), spark_partition_id() * 0 + 1)"
 
 
 def _runs(deltas: tuple[Block, ...]) -> list[tuple[Block, ...]]:
