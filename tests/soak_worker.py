@@ -17,6 +17,7 @@ from typing import Any
 
 import kilonova as kn
 from kilonova.errors import Conflict, LeaseLost
+from kilonova.service.reports import BindingsFailed
 
 USERS, WORDS = 12, 40
 
@@ -77,7 +78,10 @@ class Worker:
         while time.monotonic() < deadline:
             try:
                 self.log.write("did", step=self.step())
-            except (Conflict, LeaseLost) as error:
+            except (Conflict, LeaseLost, BindingsFailed) as error:
+                failed = error.report.failed.values() if isinstance(error, BindingsFailed) else [error]
+                if not all(isinstance(each, (Conflict, LeaseLost)) for each in failed):
+                    raise
                 self.log.write("gave way", error=type(error).__name__)
                 time.sleep(0.1)
 

@@ -100,9 +100,9 @@ class RunInput:
 class RefreshMethod(enum.Enum):
     """Method by which a task's output is brought up to date.
 
-    INCREMENTAL computes the output's change from the inputs' changes; PARTITIONWISE recomputes the groups of a view
-    that the inputs' changes affect; WHOLE recomputes the whole relation from whole relations, as the variant is
-    written; FRESH runs an incremental variant once, from the empty relation, over all input.
+    INCREMENTAL computes the output's change from the inputs' changes; AFFECTED_GROUPS recomputes the groups of a
+    view that the inputs' changes affect; FULL recomputes the whole relation from whole relations, as the variant is
+    written; INITIAL runs an incremental variant once, from the empty relation, over all input.
     """
 
     INCREMENTAL = "incremental"

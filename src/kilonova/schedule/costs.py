@@ -82,7 +82,7 @@ class CostModel:
         """Return how many seconds a task is estimated to take: the lower confidence bound.
 
         Args:
-            method: any method but `FRESH`.
+            method: any method but `INITIAL`.
             input_size: the size of the input.
         """
         logarithm, gradient = _estimate(_row(method, input_size, self.shape)[None, :], self.factors)
