@@ -7,6 +7,7 @@ what the page says.
 
 from __future__ import annotations
 
+import io
 import re
 import runpy
 import shlex
@@ -73,6 +74,9 @@ def test_the_examples_of_a_page_work(
             for words, expected in commands(fence.body):
                 if words[0] != "kilonova":
                     continue
+                if "<" in words:
+                    *words, _, script = words
+                    monkeypatch.setattr("sys.stdin", io.StringIO((tmp_path / script).read_text()))
                 with pytest.raises(SystemExit) as ended:
                     main(words[1:])
                 printed = capsys.readouterr()

@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kilonova.cli import files, inspect, project, render, run, server
+from kilonova.cli import files, inspect, project, render, run, server, shell
 from kilonova.cli.options import TRY_LATER, app
 from kilonova.errors import KilonovaError
 
-for module in (project, run, inspect, files, server):
+for module in (project, run, inspect, files, server, shell):
     app.add_typer(module.commands)
 
 

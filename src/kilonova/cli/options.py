@@ -34,6 +34,13 @@ class Common:
     quiet: bool = False
     given: dict[str, Any] = field(default_factory=dict)
 
+    def words(self) -> list[str]:
+        """Return the options as words of a command line."""
+        named = {"project": str(self.directory), "catalog": self.given.get("catalog")}
+        named |= {"warehouse": self.given.get("warehouse"), **self.given.get("spark", {})}
+        flags = [f"--{name}" for name, on in (("json", self.json), ("quiet", self.quiet)) if on]
+        return [*(word for name, value in named.items() if value for word in (f"--{name}", value)), *flags]
+
 
 common = Common()
 
