@@ -627,7 +627,7 @@ def test_all_ways_to_merge_give_the_same(spark: SparkSession, tmp_path: Path, en
 
 def test_rows_that_do_not_stand_where_they_were_taken_to_are_noticed(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(0, 100, 1, 4).selectExpr("cast(id AS int) AS id", "'' AS note", "0L AS n")
-    layout = jobs.Layout(key=("id",), buckets=4, single=False, trusted=True, arranged=True)
+    layout = jobs.Layout(key=("id",), buckets=4, tasks=None, trusted=True, arranged=True)
     plan = WritePlan(name=BlockName(1, ""), kind=Base(1), schema=schema_of(UPSERT), encoding=UPSERT)
     with pytest.raises(jobs.Misplaced):
         jobs.write(rows, str(tmp_path / "block"), plan, layout)

@@ -122,15 +122,18 @@ def test_the_effect_of_an_upsert(
 
 @seed(SEED)
 @settings(max_examples=200, deadline=None)
-@given(keys=st.lists(st.tuples(st.none() | st.integers(0, 4), st.sampled_from(("", "a", "b"))), max_size=8))
-def test_null_and_duplicate_keys_are_counted(keys: list[tuple[int | None, str]]) -> None:
-    ordered = sorted(keys, key=lambda pair: (pair[0] is not None, pair[0] or 0, pair[1]))
+@given(
+    keys=st.lists(st.tuples(st.none() | st.integers(0, 4), st.sampled_from(("", "a", "b"))), max_size=8),
+    ordered=st.booleans(),
+)
+def test_null_and_duplicate_keys_are_counted(keys: list[tuple[int | None, str]], ordered: bool) -> None:
+    keys = sorted(keys, key=lambda pair: (pair[0] is not None, pair[0] or 0, pair[1])) if ordered else keys
     types = pa.schema([("n", "int64"), ("s", "string")])
     halves = [
         pa.table({"n": [n for n, _ in half], "s": [s for _, s in half]}, types)
-        for half in (ordered[: len(keys) // 2], ordered[len(keys) // 2 :])
+        for half in (keys[: len(keys) // 2], keys[len(keys) // 2 :])
     ]
-    found = key_metrics(pa.concat_tables(halves))
+    found = key_metrics(pa.concat_tables(halves), ordered=ordered)
     nulls = sum(n is None for n, _ in keys)
     assert bool(found.get("nulls")) == bool(nulls)
     if nulls:
@@ -181,13 +184,19 @@ def _no_functions(name: str) -> Any:
     raise AssertionError(name)
 
 
-@pytest.mark.parametrize("spread", [False, True])
-def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path, spread: bool) -> None:
-    chance = random.Random(f"{SEED}/{spread}")
+SIZES = {
+    "one task": LayoutThresholds(),
+    "several tasks": LayoutThresholds(single_task_max=0),
+    "a few rows first": LayoutThresholds(full_compare_max=0),
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path, sizes: LayoutThresholds) -> None:
+    chance = random.Random(f"{SEED}/{sizes}")
     types = {f"v.{n}": kind for n, kind in enumerate(TYPES)}
     key = tuple(f"k {n}" for n in range(2))
     schema = Schema.of(*zip(key, chance.choices(KEYS, k=2), strict=True), *types.items())
-    sizes = LayoutThresholds(single_task_max=0) if spread else LayoutThresholds()
     here = Written(spark, tmp_path / "here", schema, key, sizes)
     there = Written(spark, tmp_path / "there", schema, key, replace(sizes, local_check_max=0))
     outcomes: Counter[str] = Counter()

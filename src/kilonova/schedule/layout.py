@@ -15,6 +15,9 @@ from kilonova.model.block import Block, Delta
 from kilonova.model.encoding import Append
 from kilonova.model.read_plan import SnapshotRead
 
+_TASK_SIZE = 4 << 20
+"""Size of Parquet that one task reads and writes where blocks are small, as Spark splits its input."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutThresholds:
@@ -57,6 +60,26 @@ def buckets_for(expected: int, base: Block | None, sizes: LayoutThresholds) -> i
     enough = max(expected / sizes.bucket_size, min(64, 2 * expected / sizes.bucket_size))
     buckets = min(4096, 1 << max(0, math.ceil(math.log2(enough))))
     return base.buckets if base is not None and buckets <= 2 * base.buckets <= 4 * buckets else buckets
+
+
+def tasks_for(expected: int | None, sizes: LayoutThresholds, *, checked_later: bool = False) -> int | None:
+    """Return the number of tasks that write a block without a shuffle; None if the rows of a key must be in one task.
+
+    Args:
+        expected: the block's expected size; None if unknown.
+        sizes: the thresholds.
+        checked_later: whether the block's keys are checked once it is written.
+
+    >>> [tasks_for(size << 20, LayoutThresholds(), checked_later=True) for size in (1, 14, 200)]
+    [1, 4, 50]
+    >>> tasks_for(14 << 20, LayoutThresholds()) is None
+    True
+    """
+    if expected is None:
+        return None
+    if expected <= sizes.single_task_max:
+        return 1
+    return math.ceil(expected / _TASK_SIZE) if checked_later else None
 
 
 class Strategy(enum.Enum):

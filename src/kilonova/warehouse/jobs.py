@@ -47,7 +47,8 @@ class Layout:
     Attributes:
         key: the columns to group and sort by; empty for no order.
         buckets: number of files by hash of the key; 0 lets Spark choose.
-        single: whether to write a single file.
+        tasks: number of tasks that write the rows, at most, without a shuffle; None to let Spark choose, and to shuffle
+            the rows of a key into one task.
         trusted: whether the keys are known to be non-null and unique, because the rows come from a snapshot.
         arranged: whether the rows are already in their buckets, task by task, in order.
         checked_later: whether the caller checks the keys in the written files, if they have to be checked.
@@ -55,7 +56,7 @@ class Layout:
 
     key: tuple[str, ...]
     buckets: int
-    single: bool
+    tasks: int | None
     trusted: bool = False
     arranged: bool = False
     checked_later: bool = False
@@ -301,14 +302,14 @@ def _repeated(key: tuple[str, ...]) -> dict[str, Column]:
 def _arranged(frame: DataFrame, layout: Layout, unique: bool) -> DataFrame:
     """Distribute and sort rows as the layout specifies; if `unique`, add the number of rows with the same key."""
     if not layout.key:
-        return frame.coalesce(1) if layout.single else frame
+        return frame if layout.tasks is None else frame.coalesce(layout.tasks)
     if layout.arranged:
         return frame
     names = [column(name) for name in layout.key]
     if layout.buckets:
         rows = frame.repartition(layout.buckets, *names)
     else:
-        rows = frame.coalesce(1) if layout.single else frame.repartition(*names)
+        rows = frame.repartition(*names) if layout.tasks is None else frame.coalesce(layout.tasks)
     if unique:
         rows = rows.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*names)))
     return rows.sortWithinPartitions(*names)

@@ -29,22 +29,32 @@ def comparable_types(schema: Schema, names: Iterable[str], *, as_key: bool = Fal
     return all(schema.type_of(name).partition("(")[0] in known for name in names)
 
 
-def key_metrics(keys: pa.Table) -> dict[str, Any]:
+def key_metrics(keys: pa.Table, *, ordered: bool) -> dict[str, Any]:
     """Return the metrics of null and duplicate keys, as `jobs` observes them.
 
     Args:
-        keys: the key columns of a block's rows, in which equal keys are neighbours.
+        keys: the key columns of a block's rows.
+        ordered: whether equal keys are neighbours, which is faster to check.
     """
     columns = [column.combine_chunks() for column in keys.columns]
     nulls = pc.sum(reduce(pc.or_, map(pc.is_null, columns))).as_py()
     if nulls or keys.num_rows < 2:
         return {"nulls": nulls}
+    if not ordered:
+        counts = keys.group_by(keys.column_names).aggregate([([], "count_all")])
+        duplicate = counts.filter(pc.field("count_all") > 1)
+        return _duplicates(duplicate.drop_columns("count_all"), pc.sum(duplicate["count_all"]).as_py())
     same = _flags(reduce(pc.and_, (pc.equal(column[:-1], column[1:]) for column in columns)))
-    if not same.any():
+    shared = np.append(same, False) | np.insert(same, 0, False)
+    return _duplicates(keys.filter(pa.array(shared)), int(shared.sum()))
+
+
+def _duplicates(keys: pa.Table, rows: int) -> dict[str, Any]:
+    """Return the metrics of duplicate keys, with the least as an example."""
+    if not keys.num_rows:
         return {}
-    duplicate = np.append(same, False) | np.insert(same, 0, False)
-    (example,) = keys.slice(int(same.argmax()), 1).to_pylist()
-    return {"duplicates": int(duplicate.sum()), "example": _json(example)}
+    (example,) = keys.sort_by([(name, "ascending") for name in keys.column_names]).slice(0, 1).to_pylist()
+    return {"duplicates": rows, "example": _json(example)}
 
 
 def _json(row: dict[str, Any]) -> str:

@@ -22,6 +22,8 @@ from typing import Any
 
 import fsspec
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as dataset
 import pyarrow.parquet as parquet
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
@@ -35,6 +37,7 @@ _LOGS = "_logs"
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}$")
 _PART = re.compile(r"part-(\d+)-")
 _CHECKSUM = "sha256"
+_PARQUET = dataset.ParquetFileFormat(read_options=dataset.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
 _AT_ONCE = 8
 """Number of files read concurrently."""
 
@@ -337,21 +340,36 @@ class Storage:
         except (OSError, ValueError) as error:
             raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
 
-    def table(self, block: BlockName, files: Iterable[StoredFile], columns: Sequence[str]) -> pa.Table:
-        """Return some columns of all rows of a block, in the order of its files.
+    def table(
+        self,
+        block: BlockName,
+        files: Iterable[StoredFile],
+        columns: Sequence[str],
+        where: pc.Expression | None = None,
+        *,
+        count: int | None = None,
+    ) -> pa.Table:
+        """Return rows of a block, in the order of its files.
+
+        Args:
+            block: the block.
+            files: its files.
+            columns: the columns to return.
+            where: the condition that the rows satisfy; parts of files that cannot satisfy it are not read.
+            count: maximum number of rows.
 
         Raises:
             StorageFailed: a file cannot be read.
         """
         try:
-            tables = [self._columns(f"{self._place(block)}/{file.name}", list(columns)) for file in files]
+            read = dataset.dataset(
+                [f"{self._place(block)}/{file.name}" for file in files], filesystem=self._fs, format=_PARQUET
+            )
+            if count is not None:
+                return read.head(count, columns=list(columns), filter=where)
+            return read.to_table(columns=list(columns), filter=where)
         except (OSError, ValueError) as error:
             raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
-        return pa.concat_tables(tables)
-
-    def _columns(self, path: str, columns: list[str]) -> pa.Table:
-        with self._fs.open(path, "rb") as file:
-            return parquet.ParquetFile(file, coerce_int96_timestamp_unit="us").read(columns).select(columns)
 
     def first_rows(self, block: BlockName, columns: Sequence[str], count: int) -> list[dict[str, Any]]:
         """Return some columns of at most `count` rows of a block, the first ones of one file.

@@ -17,6 +17,7 @@ from operator import and_
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -25,6 +26,7 @@ from kilonova.errors import BrokenInvariant, Conflict, EncodingError, KeyViolati
 from kilonova.model.block import Base, Block, BlockName, Delta, External, Statistics
 from kilonova.model.check import Check, Unique, across_rows, check_columns_exist, of_rows
 from kilonova.model.encoding import (
+    DELETED,
     WEIGHT,
     Append,
     Changes,
@@ -40,7 +42,15 @@ from kilonova.model.encoding import (
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.model.write_plan import WritePlan
-from kilonova.schedule.layout import LayoutThresholds, Strategy, buckets_for, compares_whole, strategy, together
+from kilonova.schedule.layout import (
+    LayoutThresholds,
+    Strategy,
+    buckets_for,
+    compares_whole,
+    strategy,
+    tasks_for,
+    together,
+)
 from kilonova.warehouse import algebra, job_tracking, jobs
 from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, conform, schema_of
@@ -53,6 +63,9 @@ from kilonova.warehouse.verification import Verification
 
 _FEW = 8
 """Number of keys of an upsert into a large channel to look up first; Parquet skips pages in Spark for up to ten."""
+
+_LOOKED_THROUGH = 64 << 20
+"""Size in bytes of a channel up to which those keys are looked up in this process: Arrow skips no pages."""
 
 _SHARED = 256
 """Number of read plans whose frames are cached for queries."""
@@ -283,14 +296,14 @@ class Warehouse:
         complete = Schema((*plan.schema.columns, *schema_of(frame.schema).state_columns.columns))
         columns = complete if plan.is_base else delta_schema(encoding, complete)
         key, expected = key_of(encoding), plan.expected
+        small = expected is not None and expected <= self.sizes.local_check_max
+        checked_later = bool(key) and small and comparable_types(plan.schema, key, as_key=True)
         layout = jobs.Layout(
             key=key,
             buckets=buckets_for(expected or 0, None, self.sizes) if plan.is_base and key else 0,
-            single=expected is not None and expected <= self.sizes.single_task_max,
+            tasks=tasks_for(expected, self.sizes, checked_later=checked_later),
             trusted=plan.derived and not plan.is_base,
-            checked_later=expected is not None
-            and expected <= self.sizes.local_check_max
-            and comparable_types(plan.schema, key, as_key=True),
+            checked_later=checked_later,
         )
         block = self._written(frame, replace(plan, encoding=encoding), columns, layout, keys)
         return self._accepted(block, plan)
@@ -449,7 +462,7 @@ class Warehouse:
         layout = jobs.Layout(
             key=key_of(encoding),
             buckets=buckets,
-            single=expected <= self.sizes.single_task_max,
+            tasks=tasks_for(expected, self.sizes),
             trusted=True,
             arranged=aligned and base is not None and 0 < buckets == base.buckets,
         )
@@ -478,7 +491,7 @@ class Warehouse:
         self._verification.check(deltas, checksums=True)
         first, size = deltas[0], sum(block.statistics.bytes for block in deltas)
         blocks = self._blocks.by_one() if together(deltas, self.sizes) else self._blocks
-        layout = jobs.Layout(key=(), buckets=0, single=size <= self.sizes.single_task_max, trusted=True, arranged=False)
+        layout = jobs.Layout(key=(), buckets=0, tasks=tasks_for(size, self.sizes), trusted=True)
         kind = Delta(first.start, deltas[-1].end)
         plan = WritePlan(name=name, kind=kind, schema=first.schema, encoding=first.encoding)
         return self._written(blocks.plain(deltas, first.columns), plan, first.columns, layout)
@@ -498,7 +511,8 @@ class Warehouse:
         seen = jobs.write(rows, self.storage.path(name), plan, layout, keys)
         stored = self.storage.recorded(name)
         if layout.checked_later and jobs.must_be_unique(plan, layout) and stored:
-            on.check_keys(key_metrics(self.storage.table(name, stored, layout.key)), layout.key)
+            keys = self.storage.table(name, stored, layout.key)
+            on.check_keys(key_metrics(keys, ordered=layout.tasks in (1, None) or bool(layout.buckets)), layout.key)
         size = sum(file.size for file in stored)
         # Spark repartitions once more to group by floating-point keys; and large inputs may yield few rows.
         buckets = 0 if seen.misplaced or 4 * size < self.sizes.bucketing_min else layout.buckets
@@ -525,7 +539,14 @@ class Warehouse:
         """Return the block, with its number of removals if counted, or None if it changes nothing."""
         if not compares_whole(old, self.sizes) and self._differs_early(block, old):
             return block
-        effect = self._local_effect(block, old) if self._is_local(block, old) else self._effect(block, old)
+        if (
+            self._is_local(block, old, self.sizes.full_compare_max)
+            and block.statistics.bytes <= self.sizes.full_compare_max
+        ):
+            rows = self.storage.table(block.name, block.stored or (), (*block.schema.names, DELETED[0]))
+            effect = self._local_effect(rows, block, old)
+        else:
+            effect = self._effect(block, old)
         return replace(block, statistics=replace(block.statistics, removals=effect.removed)) if effect.any else None
 
     def _differs_early(self, block: Block, old: SnapshotRead) -> bool:
@@ -536,11 +557,16 @@ class Warehouse:
             return False
         if block.external is not None:  # looking up a few rows is no faster than reading all
             return False
+        if self._is_local(block, old, _LOOKED_THROUGH):
+            few = self.storage.table(block.name, block.stored or (), (*schema.names, DELETED[0]), count=_FEW)
+            return self._local_effect(few, block, old).any
         known = [name for name in encoding.key if schema.type_of(name).partition("(")[0] in _LOOKED_UP]
         some = self.storage.first_rows(block.name, known, _FEW) if known else []
         if not some:
             return False
-        few = self._blocks.where(reduce(and_, (column(name).isin([row[name] for row in some]) for name in known)))
+        few = self._blocks.where(
+            reduce(and_, (column(name).isin([_literal(row[name]) for row in some]) for name in known))
+        )
         rows = conform(few.deltas(deltas, schema), schema, ["_deleted", POSITION])
         if old.base is not None:
             base = conform(few.base(old.base, schema), schema)
@@ -548,29 +574,30 @@ class Warehouse:
         found = jobs.fetch(rows.select(F.struct(*map(column, encoding.key)), *map(column, rows.columns)))
         return differ_at_end([(row[0], None if row[-2] else row[1:-2], row[-1]) for row in found])
 
-    def _is_local(self, block: Block, old: SnapshotRead) -> bool:
-        """Return whether this process compares an upsert with the snapshot before it, because both are small."""
+    def _is_local(self, block: Block, old: SnapshotRead, limit: int) -> bool:
+        """Return whether this process can compare an upsert with a snapshot of at most so many bytes before it."""
         schema, encoding = block.schema, block.encoding
         return (
             isinstance(encoding, Upsert)
             and all(other.encoding == encoding for other in old.deltas)
             and all(each.external is None and each.stored is not None for each in (block, *old.blocks))
-            and sum(each.statistics.bytes for each in (block, *old.blocks))
-            <= min(self.sizes.full_compare_max, self.sizes.local_check_max)
+            and sum(each.statistics.bytes for each in old.blocks) <= min(limit, self.sizes.local_check_max)
             and comparable_types(schema, encoding.key, as_key=True)
             and comparable_types(schema, schema.names)
         )
 
-    def _local_effect(self, block: Block, old: SnapshotRead) -> jobs.Effect:
-        """Count the rows that a small upsert adds to the snapshot before it and removes from it, without Spark."""
+    def _local_effect(self, rows: pa.Table, block: Block, old: SnapshotRead) -> jobs.Effect:
+        """Count the rows that some rows of an upsert add to the snapshot before it and remove from it."""
         self._verification.check(old.blocks)
-        wanted = (*block.schema.names, "_deleted")
-
-        def rows(each: Block) -> pa.Table:
-            stored = each.seen_as(block.schema).columns.names
-            return self.storage.table(each.name, each.stored or (), [name for name in wanted if name in stored])
-
-        return upsert_effect(rows(block), [rows(each) for each in old.blocks], key_of(block.encoding))
+        key = key_of(block.encoding)
+        ranges = ((pc.field(name), pc.min_max(rows[name])) for name in key)
+        within = reduce(and_, ((field >= values["min"]) & (field <= values["max"]) for field, values in ranges))
+        older = []
+        for each in old.blocks:
+            names = each.seen_as(block.schema).columns.names
+            stored = [name for name in rows.column_names if name in names]
+            older.append(self.storage.table(each.name, each.stored or (), stored, within))
+        return upsert_effect(rows, older, key)
 
     def _effect(self, block: Block, old: SnapshotRead) -> jobs.Effect:
         """Count the rows that a delta adds to the snapshot before it and removes from it."""
@@ -780,6 +807,11 @@ def _external(spark: SparkSession, block: Block) -> DataFrame:
     if not isinstance(block.kind, Base):
         rows = jobs.with_control_columns(rows, block.encoding, block.schema)
     return conform(rows, block.columns)
+
+
+def _literal(value: Any) -> Column:
+    """Return a value as a literal; PySpark's own literals of dates fail before the year 1000."""
+    return F.lit(value.isoformat()).cast("date") if isinstance(value, date) else F.lit(value)
 
 
 def _uncompiled(number: int) -> str:
