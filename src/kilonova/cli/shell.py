@@ -11,6 +11,7 @@ from threading import Thread
 import typer
 
 from kilonova.cli import render
+from kilonova.cli.execution import execute
 from kilonova.cli.options import NOTHING_TO_DO, app, common, project
 from kilonova.errors import KilonovaError
 from kilonova.service.project import Project
@@ -32,7 +33,7 @@ def shell() -> None:
             if starting.is_alive():
                 render.err.print("Spark is starting…", style="dim")
                 starting.join()
-            code = _execute([*before, *words])
+            code = execute([*before, *words])
             _forget_modules(loaded)
             if code not in (0, NOTHING_TO_DO) and not interactive:
                 raise typer.Exit(code)
@@ -71,17 +72,6 @@ def _lines(interactive: bool) -> Iterator[list[str]]:
             return
         if words:
             yield words
-
-
-def _execute(words: list[str]) -> int:
-    """Execute a command and return its exit code."""
-    from kilonova.cli.main import main
-
-    try:
-        main(words)
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 1
-    return 0
 
 
 def _forget_modules(loaded: set[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from functools import reduce
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,12 @@ def _duplicates(keys: pa.Table, rows: int) -> dict[str, Any]:
 
 def _json(row: dict[str, Any]) -> str:
     return json.dumps(row, separators=(",", ":"), ensure_ascii=False, default=str)
+
+
+def keys_within(rows: pa.Table, key: Sequence[str]) -> pc.Expression:
+    """Return the condition that a key lies between the least and the greatest of some rows, column by column."""
+    ranges = ((pc.field(name), pc.min_max(rows[name])) for name in key)
+    return reduce(and_, ((field >= values["min"]) & (field <= values["max"]) for field, values in ranges))
 
 
 def upsert_effect(delta: pa.Table, older: Sequence[pa.Table], key: Sequence[str]) -> Effect:

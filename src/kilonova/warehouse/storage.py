@@ -13,8 +13,9 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -361,13 +362,31 @@ class Storage:
         Raises:
             StorageFailed: a file cannot be read.
         """
-        try:
-            read = dataset.dataset(
-                [f"{self._place(block)}/{file.name}" for file in files], filesystem=self._fs, format=_PARQUET
-            )
+        with self._reading(block):
+            read = self._dataset(block, files)
             if count is not None:
                 return read.head(count, columns=list(columns), filter=where)
             return read.to_table(columns=list(columns), filter=where)
+
+    def size_where(self, block: BlockName, files: Iterable[StoredFile], where: pc.Expression) -> int:
+        """Return the uncompressed size in bytes of the parts of a block's files that may have rows with a condition.
+
+        Raises:
+            StorageFailed: a file cannot be read.
+        """
+        with self._reading(block):
+            parts = (part.subset(where) for part in self._dataset(block, files).get_fragments(filter=where))
+            return sum(group.total_byte_size for part in parts for group in part.row_groups)
+
+    def _dataset(self, block: BlockName, files: Iterable[StoredFile]) -> dataset.Dataset:
+        paths = [f"{self._place(block)}/{file.name}" for file in files]
+        return dataset.dataset(paths, filesystem=self._fs, format=_PARQUET)
+
+    @contextmanager
+    def _reading(self, block: BlockName) -> Iterator[None]:
+        """Translate the errors of reading a block's files."""
+        try:
+            yield
         except (OSError, ValueError) as error:
             raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
 

@@ -17,7 +17,6 @@ from operator import and_
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -56,7 +55,7 @@ from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, conform, schema_of
 from kilonova.warehouse.equality import differ_at_end
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
-from kilonova.warehouse.local_checks import comparable_types, key_metrics, upsert_effect
+from kilonova.warehouse.local_checks import comparable_types, key_metrics, keys_within, upsert_effect
 from kilonova.warehouse.shared_evaluation import evaluate_once
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.verification import Verification
@@ -64,8 +63,8 @@ from kilonova.warehouse.verification import Verification
 _FEW = 8
 """Number of keys of an upsert into a large channel to look up first; Parquet skips pages in Spark for up to ten."""
 
-_LOOKED_THROUGH = 64 << 20
-"""Size in bytes of a channel up to which those keys are looked up in this process: Arrow skips no pages."""
+_LOOKED_THROUGH = 256 << 20
+"""Uncompressed size of the parts of files in which this process looks those keys up: Arrow skips no pages."""
 
 _SHARED = 256
 """Number of read plans whose frames are cached for queries."""
@@ -539,10 +538,8 @@ class Warehouse:
         """Return the block, with its number of removals if counted, or None if it changes nothing."""
         if not compares_whole(old, self.sizes) and self._differs_early(block, old):
             return block
-        if (
-            self._is_local(block, old, self.sizes.full_compare_max)
-            and block.statistics.bytes <= self.sizes.full_compare_max
-        ):
+        size = sum(each.statistics.bytes for each in (block, *old.blocks))
+        if size <= min(self.sizes.full_compare_max, self.sizes.local_check_max) and self._is_local(block, old):
             rows = self.storage.table(block.name, block.stored or (), (*block.schema.names, DELETED[0]))
             effect = self._local_effect(rows, block, old)
         else:
@@ -557,9 +554,12 @@ class Warehouse:
             return False
         if block.external is not None:  # looking up a few rows is no faster than reading all
             return False
-        if self._is_local(block, old, _LOOKED_THROUGH):
+        if self._is_local(block, old):
             few = self.storage.table(block.name, block.stored or (), (*schema.names, DELETED[0]), count=_FEW)
-            return self._local_effect(few, block, old).any
+            near = keys_within(few, encoding.key)
+            sizes = (self.storage.size_where(each.name, each.stored or (), near) for each in old.blocks)
+            if sum(sizes) <= _LOOKED_THROUGH:
+                return self._local_effect(few, block, old).any
         known = [name for name in encoding.key if schema.type_of(name).partition("(")[0] in _LOOKED_UP]
         some = self.storage.first_rows(block.name, known, _FEW) if known else []
         if not some:
@@ -574,14 +574,14 @@ class Warehouse:
         found = jobs.fetch(rows.select(F.struct(*map(column, encoding.key)), *map(column, rows.columns)))
         return differ_at_end([(row[0], None if row[-2] else row[1:-2], row[-1]) for row in found])
 
-    def _is_local(self, block: Block, old: SnapshotRead, limit: int) -> bool:
-        """Return whether this process can compare an upsert with a snapshot of at most so many bytes before it."""
+    def _is_local(self, block: Block, old: SnapshotRead) -> bool:
+        """Return whether this process can compare an upsert with the snapshot before it, if both are small."""
         schema, encoding = block.schema, block.encoding
         return (
             isinstance(encoding, Upsert)
+            and self.sizes.local_check_max > 0
             and all(other.encoding == encoding for other in old.deltas)
             and all(each.external is None and each.stored is not None for each in (block, *old.blocks))
-            and sum(each.statistics.bytes for each in old.blocks) <= min(limit, self.sizes.local_check_max)
             and comparable_types(schema, encoding.key, as_key=True)
             and comparable_types(schema, schema.names)
         )
@@ -589,14 +589,12 @@ class Warehouse:
     def _local_effect(self, rows: pa.Table, block: Block, old: SnapshotRead) -> jobs.Effect:
         """Count the rows that some rows of an upsert add to the snapshot before it and remove from it."""
         self._verification.check(old.blocks)
-        key = key_of(block.encoding)
-        ranges = ((pc.field(name), pc.min_max(rows[name])) for name in key)
-        within = reduce(and_, ((field >= values["min"]) & (field <= values["max"]) for field, values in ranges))
-        older = []
+        key, older = key_of(block.encoding), []
+        near = keys_within(rows, key)
         for each in old.blocks:
             names = each.seen_as(block.schema).columns.names
             stored = [name for name in rows.column_names if name in names]
-            older.append(self.storage.table(each.name, each.stored or (), stored, within))
+            older.append(self.storage.table(each.name, each.stored or (), stored, near))
         return upsert_effect(rows, older, key)
 
     def _effect(self, block: Block, old: SnapshotRead) -> jobs.Effect:
