@@ -311,7 +311,7 @@ def test_a_page_that_waits_for_too_long_is_refused(project: Project, monkeypatch
         monkeypatch.setattr(loop, "_PATIENCE", 0.0)
         with pytest.raises(OperationFailed, match="no worker was free") as told:
             stage.server.operation("page", channel="clicks").result(20)
-        assert told.value.told["error"] == "spark"
+        assert told.value.content["error"] == "spark"
 
 
 def test_an_operation_of_a_disconnected_client_is_skipped(project: Project) -> None:

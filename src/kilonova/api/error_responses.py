@@ -83,36 +83,42 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(KilonovaError)
     def kilonova_error(_request: Request, error: KilonovaError) -> JSONResponse:
-        return _told(error.to_dict(), passing=is_transient(error))
+        return _failure_response(error.to_dict(), passing=is_transient(error))
 
     @app.exception_handler(OperationFailed)
     def refused(_request: Request, error: OperationFailed) -> JSONResponse:
-        return _told(error.told, passing=error.passing)
+        return _failure_response(error.content, passing=error.passing)
 
     @app.exception_handler(AccessDenied)
     def denied(_request: Request, error: AccessDenied) -> JSONResponse:
         headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
         if error.wait is not None:
             headers["Retry-After"] = str(error.wait)
-        told = {"error": "denied", "problem": error.problem, "hint": error.hint}
-        return _Escaped(told, error.status, headers)
+        content = {"error": "denied", "problem": error.problem, "hint": error.hint}
+        return _Escaped(content, error.status, headers)
 
     @app.exception_handler(RequestValidationError)
     def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-        told = {"error": "request", "problem": f"{name}: {first['msg']}", "hint": "See /api/docs", "path": name}
-        return _Escaped(told, 422)
+        content = {"error": "request", "problem": f"{name}: {first['msg']}", "hint": "See /api/docs", "path": name}
+        return _Escaped(content, 422)
 
     @app.exception_handler(HTTPException)
     def http_error(_request: Request, error: HTTPException) -> JSONResponse:
-        told = {"error": HTTPStatus(error.status_code).phrase.lower(), "problem": error.detail, "hint": "See /api/docs"}
-        return _Escaped(told, error.status_code, error.headers)
+        content = {
+            "error": HTTPStatus(error.status_code).phrase.lower(),
+            "problem": error.detail,
+            "hint": "See /api/docs",
+        }
+        return _Escaped(content, error.status_code, error.headers)
 
     @app.exception_handler(Exception)
     def defect(request: Request, error: Exception) -> JSONResponse:
         logging.getLogger(__name__).error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return _told({"error": "defect", "problem": f"{type(error).__name__}: {error}", "hint": None}, passing=False)
+        return _failure_response(
+            {"error": "defect", "problem": f"{type(error).__name__}: {error}", "hint": None}, passing=False
+        )
 
 
 class _Escaped(JSONResponse):
@@ -123,6 +129,6 @@ class _Escaped(JSONResponse):
         return json.dumps(content, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
 
 
-def _told(told: Mapping[str, Any], *, passing: bool) -> JSONResponse:
+def _failure_response(content: Mapping[str, Any], *, passing: bool) -> JSONResponse:
     headers = {"Retry-After": str(_WAIT)} if passing else None
-    return _Escaped(dict(told), _STATUSES.get(str(told["error"]), 422), headers)
+    return _Escaped(dict(content), _STATUSES.get(str(content["error"]), 422), headers)

@@ -68,8 +68,8 @@ def forget(tx: Transaction, before: datetime) -> None:
                 unseen += tx.connection.execute(
                     select(table.c.id).where(*awaited).order_by(table.c.id).limit(1)
                 ).scalars()
-    told = tx.connection.execute(select(func.min(tables.subscription.c.cursor))).scalar()
-    first = min([*unseen, newest(tx), *([] if told is None else [told + 1])])
+    delivered = tx.connection.execute(select(func.min(tables.subscription.c.cursor))).scalar()
+    first = min([*unseen, newest(tx), *([] if delivered is None else [delivered + 1])])
     tx.connection.execute(delete(table).where(table.c.time < before, table.c.id < first))
 
 

@@ -137,7 +137,7 @@ _MARKS = {Action.ADD: "+", Action.CHANGE: "~", Action.KEEP: " ", Action.DROP: "-
 def show_plans(plans: Sequence[WorkflowPlan], json: bool) -> None:
     """Print the changes that registering workflows makes."""
     if json or common.json:
-        render.as_json([item.told for item in plans])
+        render.as_json([item.to_dict() for item in plans])
         return
     for item in plans:
         _show_plan(item)

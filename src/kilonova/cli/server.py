@@ -240,10 +240,10 @@ def list_webhooks(json: JsonFlag = False) -> None:
     for each in found:
         aimed, standing = _aimed(each.subscription), each.standing
         failing = f"{standing.attempts} since {render.moment(standing.failing)}" if standing.attempts else ""
-        told = ", ".join(aimed["on"])
+        kinds_shown = ", ".join(aimed["on"])
         delivered = render.moment(standing.delivered)
         rows.append(
-            (each.subscription.name, aimed["url"], told, aimed["binding"], delivered, failing, standing.problem)
+            (each.subscription.name, aimed["url"], kinds_shown, aimed["binding"], delivered, failing, standing.problem)
         )
     render.table("", ("webhook", "url", "events", "binding", "last delivery", "failures", "last problem"), rows)
 
@@ -252,8 +252,8 @@ def _aimed(subscription: Subscription) -> dict[str, Any]:
     """Describe a subscription's URL, events, binding and secret."""
     match subscription:
         case Webhook(url=url, kinds=kinds, binding=binding, secret=secret):
-            told = sorted(kind.value for kind in kinds)
-            return {"url": url, "on": told, "binding": binding, "secret_env": secret}
+            names = sorted(kind.value for kind in kinds)
+            return {"url": url, "on": names, "binding": binding, "secret_env": secret}
         case Lineage():
             return {"url": None, "on": ["runs"], "binding": None, "secret_env": None}
         case _:

@@ -75,7 +75,7 @@ RunRequest = RunDue | RunTasks | RunFirings
 class RunReason(enum.Enum):
     """Reason to run a task: new input, if there is any; a request; or to determine the columns of its empty output."""
 
-    NEWS = "news"
+    NEW_INPUT = "new input"
     ASKED = "asked"
     COLUMNS = "columns"
 
@@ -181,7 +181,7 @@ def _requested(tx: Transaction, request: RunRequest) -> tuple[PlannerInput, dict
     if isinstance(request, RunFirings):
         known = known.without_schedules()
     chosen = known.newest if asked else {state.task.name: state for state in due_tasks(known, request.until)}
-    return known, dict.fromkeys(chosen, RunReason.ASKED if asked else RunReason.NEWS), chosen
+    return known, dict.fromkeys(chosen, RunReason.ASKED if asked else RunReason.NEW_INPUT), chosen
 
 
 def _pins(

@@ -553,8 +553,8 @@ class _Reader:
                 )
             bits = ["".join(str(int(key not in chosen)) for key in asked or keys) for chosen in sets]
             kind = "TINYINT" if isinstance(call, exp.Grouping) else "BIGINT"
-            told = " ".join(f"WHEN {place} THEN {int(each, 2)}" for place, each in enumerate(bits))
-            case = node_of(parse(f"CAST(CASE {column(which).sql} {told} END AS {kind})"))
+            branches = " ".join(f"WHEN {place} THEN {int(each, 2)}" for place, each in enumerate(bits))
+            case = node_of(parse(f"CAST(CASE {column(which).sql} {branches} END AS {kind})"))
             for each in case.find_all(exp.Column):
                 each.set("marked", True)
             call.replace(case)

@@ -367,8 +367,8 @@ def tells_apart(node: Node, columns: frozenset[str], known: Known) -> bool:
     if isinstance(node, Projection):
         below = [item.value.name for item in node.items if item.name in columns]
         return tells_apart(node.input, frozenset(name for name in below if name), known)
-    told = determined(node, columns, known)
-    return any(told.issuperset(key) for key in unique(node, known))
+    columns_known = determined(node, columns, known)
+    return any(columns_known.issuperset(key) for key in unique(node, known))
 
 
 def determined(node: Node, given: frozenset[str], known: Known) -> frozenset[str]:

@@ -95,7 +95,7 @@ class _Objects(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         event: Event | None = getattr(record, "happened", None)
-        told: dict[str, Any] = {
+        record_fields: dict[str, Any] = {
             "time": _time(record).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -108,8 +108,8 @@ class _Objects(logging.Formatter):
             "text": record.getMessage(),
         }
         if record.exc_info is not None:
-            told["trace"] = self.formatException(record.exc_info)
-        return json.dumps(told, ensure_ascii=False)
+            record_fields["trace"] = self.formatException(record.exc_info)
+        return json.dumps(record_fields, ensure_ascii=False)
 
 
 def _time(record: logging.LogRecord) -> datetime:

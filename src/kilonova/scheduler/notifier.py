@@ -258,8 +258,8 @@ def _teller(project: Project, section: LineageSection) -> Callable[[Event], None
 
     def tell(event: Event) -> None:
         assert event.run is not None
-        told = project.reader.run_lineage(event.run)
-        for each in openlineage.events(told, event, namespace=section.namespace, warehouse=warehouse):
+        lineage = project.reader.run_lineage(event.run)
+        for each in openlineage.events(lineage, event, namespace=section.namespace, warehouse=warehouse):
             client.emit(each)
 
     return tell

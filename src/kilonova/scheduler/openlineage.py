@@ -74,37 +74,37 @@ def _texts(value: Any) -> list[str]:
     return [value] if isinstance(value, str) and value else []
 
 
-def events(told: RunLineage, event: Event, *, namespace: str, warehouse: str) -> list[event_v2.RunEvent]:
+def events(lineage: RunLineage, event: Event, *, namespace: str, warehouse: str) -> list[event_v2.RunEvent]:
     """Convert an event of a run to OpenLineage events.
 
     Args:
-        told: the run's lineage.
+        lineage: the run's lineage.
         event: the event.
         namespace: the namespace of jobs.
         warehouse: the URL of the warehouse, which is the namespace of datasets.
     """
-    converted = partial(_event, told, event, namespace, warehouse)
-    match told.run.kind:
+    converted = partial(_event, lineage, event, namespace, warehouse)
+    match lineage.run.kind:
         case RunKind.COMPACTION | RunKind.RECOVERY:
             return []
         case RunKind.INGEST:
-            return [converted(step, f"ingest:{each.channel}") for step in told.steps for each in step.written]
+            return [converted(step, f"ingest:{each.channel}") for step in lineage.steps for each in step.written]
         case RunKind.TASKS:
             name = "by-hand" if event.binding is None else f"binding:{event.binding}"
             parent = parent_run.ParentRunFacet(
-                run=parent_run.Run(runId=_id(told, name)), job=parent_run.Job(namespace=namespace, name=name)
+                run=parent_run.Run(runId=_id(lineage, name)), job=parent_run.Job(namespace=namespace, name=name)
             )
             whole = converted(Step(task=None), name)
-            parts = [converted(step, str(step.task), parent) for step in told.steps]
+            parts = [converted(step, str(step.task), parent) for step in lineage.steps]
             return [whole, *parts] if event.kind is EventKind.LAUNCHED else [*parts, whole]
 
 
-def _id(told: RunLineage, job: str) -> str:
-    return str(generate_static_uuid(told.run.started, f"{told.catalog}/{told.run.number}/{job}".encode()))
+def _id(lineage: RunLineage, job: str) -> str:
+    return str(generate_static_uuid(lineage.run.started, f"{lineage.catalog}/{lineage.run.number}/{job}".encode()))
 
 
 def _event(
-    told: RunLineage,
+    lineage: RunLineage,
     event: Event,
     namespace: str,
     warehouse: str,
@@ -125,17 +125,17 @@ def _event(
     return event_v2.RunEvent(
         eventTime=event.time.isoformat(),
         eventType=_STATES[event.kind],
-        run=event_v2.Run(runId=_id(told, job), facets=facets),
+        run=event_v2.Run(runId=_id(lineage, job), facets=facets),
         job=event_v2.Job(namespace=namespace, name=job, facets={"jobType": kind}),
         inputs=[
-            event_v2.InputDataset(namespace=warehouse, name=each.channel, facets=_facets(each, told.schemas))
+            event_v2.InputDataset(namespace=warehouse, name=each.channel, facets=_facets(each, lineage.schemas))
             for each in step.read
         ],
         outputs=[
             event_v2.OutputDataset(
                 namespace=warehouse,
                 name=each.channel,
-                facets=_facets(each, told.schemas),
+                facets=_facets(each, lineage.schemas),
                 outputFacets=_statistics(each),
             )
             for each in step.written

@@ -168,7 +168,7 @@ def _done(project: Project, operation: OperationRequest) -> Any:
 def _applied(project: Project, *, dry_run: bool, **sent: Any) -> list[dict[str, Any]]:
     """Return the plans of uploaded workflows; apply them together unless it is a dry run."""
     carry_out = project.plan_all if dry_run else project.apply_all
-    return [plan.told for plan in carry_out(load_workflows(project, **sent))]
+    return [plan.to_dict() for plan in carry_out(load_workflows(project, **sent))]
 
 
 def _repaired(found: FsckReport) -> dict[str, Any]:

@@ -108,12 +108,12 @@ class Registration:
         channels = {name: each.channel for name, each in known.items()}
         channels |= {channel.name: channel for channel in declared.workflow.channels}
         complete = {name: schema for name, each in known.items() if (schema := each.stored_schema) is not None}
-        told = {name: channel.schema for name, channel in channels.items() if channel.schema is not None}
+        schemas = {name: channel.schema for name, channel in channels.items() if channel.schema is not None}
         try:
             warehouse = self._resources.warehouse
         except SparkUnavailable as error:
             return dict.fromkeys(anew, f"not analysed: {error.problem}")
-        problems = analyse_views(warehouse, declared.workflow.order(), channels, complete | told, anew)
+        problems = analyse_views(warehouse, declared.workflow.order(), channels, complete | schemas, anew)
         return {name: f"fully recomputed in each run: {problem}" for name, problem in problems.items()}
 
     def apply(self, workflow: Workflow | Declared) -> workflow_plan.WorkflowPlan:

@@ -13,13 +13,13 @@ class OperationFailed(Exception):
     """An operation that failed.
 
     Args:
-        told: the error as `KilonovaError.to_dict()` returns it.
+        content: the error as `KilonovaError.to_dict()` returns it.
         passing: whether the error is transient, so that a retry may succeed.
     """
 
-    def __init__(self, told: Mapping[str, Any], passing: bool) -> None:
-        super().__init__(told["problem"])
-        self.told = told
+    def __init__(self, content: Mapping[str, Any], passing: bool) -> None:
+        super().__init__(content["problem"])
+        self.content = content
         self.passing = passing
 
     @classmethod

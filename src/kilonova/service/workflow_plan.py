@@ -118,9 +118,8 @@ class WorkflowPlan:
         actions = [item.action for part in (self.channels, self.tasks, self.bindings) for item in part]
         return all(action is Action.KEEP for action in actions)
 
-    @property
-    def told(self) -> dict[str, Any]:
-        """Plan as a dictionary for serialization."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as a dictionary, for serialization."""
 
         def action(item: ChannelChange | TaskChange | BindingChange) -> dict[str, str]:
             return {"action": item.action.value, "detail": item.detail}
@@ -290,10 +289,10 @@ def _channel_change(
 ) -> ChannelChange:
     derived = bool(workflow.writers(channel.name)) and not channel.several_writers
     if state is None:
-        told = [describe_check(check) for check in channel.checks]
-        told += [_watching(channel)] if channel.watch is not None else []
-        told += [f"“{channel.description}”"] if channel.description else []
-        return ChannelChange(channel=channel, action=Action.ADD, detail="; ".join((_shown(channel), *told)))
+        details = [describe_check(check) for check in channel.checks]
+        details += [_watching(channel)] if channel.watch is not None else []
+        details += [f"“{channel.description}”"] if channel.description else []
+        return ChannelChange(channel=channel, action=Action.ADD, detail="; ".join((_shown(channel), *details)))
     old = state.channel
     if channel.schema is not None:
         channel = replace(channel, schema=identified(channel.schema, old.schema, state.latest))

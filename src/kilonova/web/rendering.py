@@ -77,7 +77,7 @@ class PageRenderer:
             "holding": formatting.holding,
             "lasting": formatting.lasting,
             "condition": channel_status,
-            "told": describe_channel,
+            "describe_channel": describe_channel,
             "event_kinds": ",".join(kind.value for kind in EventKind),
         }
         self._templates.tests["base"] = lambda kind: isinstance(kind, Base)

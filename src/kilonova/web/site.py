@@ -62,7 +62,7 @@ class _Files(StaticFiles):
 def _tell_errors(app: FastAPI, pages: PageRenderer, access: Authenticator) -> None:
     """Install error handlers that render errors as pages."""
 
-    def told(request: Request, status: int, title: str, problem: str, hint: str | None) -> Response:
+    def error_page(request: Request, status: int, title: str, problem: str, hint: str | None) -> Response:
         return pages.show(request, "error.html", code=status, title=title, problem=problem, hint=hint)
 
     @app.exception_handler(AccessDenied)
@@ -74,7 +74,7 @@ def _tell_errors(app: FastAPI, pages: PageRenderer, access: Authenticator) -> No
                 response.delete_cookie(access.cookie)
             return response
         title = "Too many requests" if error.status == 429 else "Access denied"
-        answer = told(request, error.status, title, error.problem, error.hint)
+        answer = error_page(request, error.status, title, error.problem, error.hint)
         if error.wait is not None:
             answer.headers["Retry-After"] = str(error.wait)
         return answer
@@ -82,20 +82,20 @@ def _tell_errors(app: FastAPI, pages: PageRenderer, access: Authenticator) -> No
     @app.exception_handler(KilonovaError)
     def kilonova_error(request: Request, error: KilonovaError) -> Response:
         if isinstance(error, NotFound):
-            return told(request, 404, "Not found", error.problem, error.hint)
-        return told(request, 503, "Temporarily unavailable", error.problem, error.hint)
+            return error_page(request, 404, "Not found", error.problem, error.hint)
+        return error_page(request, 503, "Temporarily unavailable", error.problem, error.hint)
 
     @app.exception_handler(HTTPException)
     def http_error(request: Request, error: HTTPException) -> Response:
-        return told(request, error.status_code, "Not found", request.url.path, "Go to the workflow")
+        return error_page(request, error.status_code, "Not found", request.url.path, "Go to the workflow")
 
     @app.exception_handler(RequestValidationError)
     def nonsense(request: Request, error: RequestValidationError) -> Response:
         problem = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
-        return told(request, 422, "Invalid address", problem, "Go to the workflow")
+        return error_page(request, 422, "Invalid address", problem, "Go to the workflow")
 
     @app.exception_handler(Exception)
     def defect(request: Request, error: Exception) -> Response:
         logging.getLogger(__name__).error("%s %s failed", request.method, request.url.path, exc_info=error)
         problem = f"{type(error).__name__}: {error}"
-        return told(request, 500, "Internal error", problem, "See the server's log")
+        return error_page(request, 500, "Internal error", problem, "See the server's log")

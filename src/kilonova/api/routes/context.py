@@ -186,7 +186,7 @@ def operation_response(asked: Operation) -> OperationResponse:
     match outcome.exception():
         case None:
             return response(state="done", result=outcome.result())
-        case OperationFailed(told=told):
-            return response(state="failed", error=ErrorResponse(**told))
+        case OperationFailed(content=content):
+            return response(state="failed", error=ErrorResponse(**content))
         case error:
             raise error

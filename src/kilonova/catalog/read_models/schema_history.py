@@ -59,9 +59,9 @@ def schemas(tx: Transaction, channel: str, limit: int = 20) -> tuple[SchemaRecor
         .order_by(output.c.point.desc(), output.c.run_id.desc())
         .limit(_LOOKED_AT + 1)
     ).all()
-    told = [(row, row.schema) for row in rows] + ([(None, "[]")] if len(rows) <= _LOOKED_AT else [])
+    schemas = [(row, row.schema) for row in rows] + ([(None, "[]")] if len(rows) <= _LOOKED_AT else [])
     found: list[SchemaRecord] = []
-    for (row, after), (_, before) in pairwise(told):
+    for (row, after), (_, before) in pairwise(schemas):
         if after != before and row is not None and len(found) < limit:
             record = _record(row.point, row.run_id, row.time, _schema(before), _schema(after))
             found += [record] if record.added or record.dropped or record.changed else []

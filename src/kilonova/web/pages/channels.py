@@ -112,7 +112,7 @@ async def rows(page: CurrentPage, name: str, at: str = "", since: str = "", offs
             page.context, name, at=_point(at), since=_point(since), offset=offset, limit=_SAMPLE + 1
         )
     except OperationFailed as error:
-        return page.show("rows.html", problem=error.told)
+        return page.show("rows.html", problem=error.content)
     table = pa.ipc.open_stream(content).read_all()
     found = [[_shown(value) for value in row.values()] for row in table.slice(0, _SAMPLE).to_pylist()]
     return page.show(
