@@ -356,10 +356,10 @@ class Catalog:
 
     def _said(self, error: DBAPIError) -> str:
         """Return the message of a database error, without the URL's passwords."""
-        said = str(error.orig)
+        message = str(error.orig)
         for secret in _passwords(make_url(self.url)):
-            said = said.replace(secret, _MASK)
-        return said
+            message = message.replace(secret, _MASK)
+        return message
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

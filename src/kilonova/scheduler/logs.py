@@ -46,21 +46,21 @@ class _Folding(logging.StreamHandler[TextIO]):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._said: dict[tuple[str, str], tuple[float, int]] = {}
+        self._repeated: dict[tuple[str, str], tuple[float, int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         if getattr(record, "happened", None) is not None:
             super().emit(record)
             return
         now, text = time.monotonic(), record.getMessage()
-        since, left_out = self._said.get((record.name, text), (float("-inf"), 0))
+        since, left_out = self._repeated.get((record.name, text), (float("-inf"), 0))
         if now < since + _MINUTE:
-            self._said[record.name, text] = since, left_out + 1
+            self._repeated[record.name, text] = since, left_out + 1
             return
-        if len(self._said) >= _TEXTS:
-            self._said = {key: said for key, said in self._said.items() if now < said[0] + _MINUTE}
-        if len(self._said) < _TEXTS:
-            self._said[record.name, text] = now, 0
+        if len(self._repeated) >= _TEXTS:
+            self._repeated = {key: entry for key, entry in self._repeated.items() if now < entry[0] + _MINUTE}
+        if len(self._repeated) < _TEXTS:
+            self._repeated[record.name, text] = now, 0
         if left_out:
             record = logging.makeLogRecord(vars(record))
             record.msg, record.args = f"{text} (and {left_out} times more since {now - since:.0f} s ago)", None

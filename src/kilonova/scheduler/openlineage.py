@@ -56,11 +56,11 @@ def client(transport: Mapping[str, Any]) -> OpenLineageClient:
             raise KeyError("type")
         return OpenLineageClient(transport=get_default_factory().create(dict(transport)))
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         for text in _texts({name: value for name, value in transport.items() if name != "type"}):
-            said = said.replace(text, "***")  # a key or a password may be among them
+            message = message.replace(text, "***")  # a key or a password may be among them
         raise SettingsError(
-            f"the OpenLineage client rejected the setting lineage.transport: {said}",
+            f"the OpenLineage client rejected the setting lineage.transport: {message}",
             hint='Write, for example, {type = "file", log_file_path = "lineage.json", append = true}',
         ) from None
 

@@ -62,10 +62,10 @@ def work(directory: str) -> None:
     The first line of the standard input is JSON: the owner name of its runs, and settings that override the file's
     and the environment's.
     """
-    said, out = _own_pipes()
-    begun = json.loads(said.readline())
+    requests, out = _own_pipes()
+    begun = json.loads(requests.readline())
     given = queue.SimpleQueue[Work]()
-    threading.Thread(target=_listen, args=(said, given), name="server", daemon=True).start()
+    threading.Thread(target=_listen, args=(requests, given), name="server", daemon=True).start()
     threading.Thread(target=_live, args=(out,), name="alive", daemon=True).start()
     with open_project(directory, **begun["settings"]) as project:
         project.resources.owner = begun["owner"]
@@ -80,12 +80,12 @@ def work(directory: str) -> None:
 
 def _own_pipes() -> tuple[TextIO, _Out]:
     """Separate the message pipes from the standard streams of user code and of the processes that it starts."""
-    said, out = os.fdopen(os.dup(0)), _Out(os.fdopen(os.dup(1), "w"))
+    requests, out = os.fdopen(os.dup(0)), _Out(os.fdopen(os.dup(1), "w"))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)  # user code's standard output goes to the log
-    return said, out
+    return requests, out
 
 
 def _live(out: _Out) -> None:
@@ -181,8 +181,8 @@ def _run(report: RunReport | None) -> int | None:
     return None if report is None else report.run
 
 
-def _listen(said: TextIO, given: queue.SimpleQueue[Work]) -> None:
-    for line in said:
+def _listen(requests: TextIO, given: queue.SimpleQueue[Work]) -> None:
+    for line in requests:
         message = decode(line)
         assert isinstance(message, Batch | OperationRequest)
         given.put(message)

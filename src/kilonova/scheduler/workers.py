@@ -104,23 +104,23 @@ class Worker:
     def _listen(self) -> None:
         """Read the worker's messages until its process has ended."""
         assert self._process.stdout is not None
-        said, process = self._process.stdout.fileno(), os.pidfd_open(self._process.pid)
-        os.set_blocking(said, False)
+        output, process = self._process.stdout.fileno(), os.pidfd_open(self._process.pid)
+        os.set_blocking(output, False)
         with selectors.DefaultSelector() as selector:
-            selector.register(said, selectors.EVENT_READ)
+            selector.register(output, selectors.EVENT_READ)
             selector.register(process, selectors.EVENT_READ)
             begun, over, until = b"", False, time.monotonic() + self._silent
             while not over:
                 ready = {key.fd for key, _ in selector.select(_left(until))}
                 over = process in ready
-                if said in selector.get_map():
-                    text = _read(said)
+                if output in selector.get_map():
+                    text = _read(output)
                     if text:
                         *lines, begun = (begun + text).split(b"\n")
                         self._understand(lines)
                         until = time.monotonic() + self._silent
                     elif text is not None and not over:
-                        selector.unregister(said)
+                        selector.unregister(output)
                         self.kill("it closed its output")
                 if time.monotonic() >= until:
                     self.kill(f"it sent no heartbeat for {self._silent:.0f} s")

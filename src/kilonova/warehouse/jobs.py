@@ -433,16 +433,16 @@ _CAUSES = 20  # a chain of causes may be cyclic
 def _causes(error: PySparkException | Py4JJavaError) -> str:
     """Return the first lines of the messages of an error and its causes, without plans and stack traces."""
     thrown = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
-    lines = [] if isinstance(error, Py4JJavaError) else _said(str(error))
+    lines = [] if isinstance(error, Py4JJavaError) else _messages(str(error))
     for _ in range(_CAUSES):
         if thrown is None:
             break
-        lines += _said(str(thrown.toString()))
+        lines += _messages(str(thrown.toString()))
         thrown = thrown.getCause()
     return "\n".join(dict.fromkeys(lines))
 
 
-def _said(text: str) -> list[str]:
+def _messages(text: str) -> list[str]:
     """Return a message's first line and the lines that begin a cause: causes in tasks or on a server are text."""
     first, *rest = text.splitlines() or [""]
     return [first, *(line.removeprefix(_CAUSED) for line in rest if line.startswith(_CAUSED))]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kilonova.web.graph.geometry import Line, PortPosition, Rectangle, Size, Way
+from kilonova.web.graph.geometry import Line, Path, PortPosition, Rectangle, Size
 from kilonova.web.graph.layers import LayerItem
 from kilonova.web.graph.nesting import HEADING, PADDING, NestedUnits, nest_workflowettes
 from kilonova.web.graph.placement import place_units
@@ -52,9 +52,9 @@ def graphs(*, acyclic: bool) -> st.SearchStrategy[tuple[dict[str, Size], list[Li
     return boxes.flatmap(lambda found: st.tuples(st.just(found), lines_of(found, acyclic=acyclic)))
 
 
-def leads_past(way: Way, places: Iterable[Rectangle]) -> bool:
-    """Whether no box lies between two points of a way, in whatever curve it leads from one to the other."""
-    for (x, y), (a, b) in pairwise(way):
+def leads_past(path: Path, places: Iterable[Rectangle]) -> bool:
+    """Whether no box lies between two points of a path, in whatever curve it leads from one to the other."""
+    for (x, y), (a, b) in pairwise(path):
         span = Rectangle(min(x, a), min(y, b), abs(a - x), abs(b - y))
         if x != a and y != b and a < x:
             return False
@@ -63,13 +63,13 @@ def leads_past(way: Way, places: Iterable[Rectangle]) -> bool:
     return True
 
 
-def leads(line: Line, way: Way, places: Mapping[str, Rectangle]) -> bool:
-    """Whether a way begins and ends where the line does."""
+def leads(line: Line, path: Path, places: Mapping[str, Rectangle]) -> bool:
+    """Whether a path begins and ends where the line does."""
     start, end = line
     assert start is not None
     assert end is not None
     one, other = places[start.box], places[end.box]
-    return way[0] == pytest.approx((one.x + one.width, one.y + start.down)) and way[-1] == pytest.approx(
+    return path[0] == pytest.approx((one.x + one.width, one.y + start.down)) and path[-1] == pytest.approx(
         (other.x, other.y + end.down)
     )
 
@@ -108,11 +108,11 @@ def test_every_box_has_a_place_of_its_own_and_lines_lead_past_all(
     whole = Rectangle(0, 0, found.width, found.height)
     assert all(lies_within(place, whole) for place in places.values())
     assert not any(overlap(one, other) for one, other in combinations(places.values(), 2))
-    assert found.ways.keys() == set(lines)
-    for line, way in found.ways.items():
-        assert leads(line, way, places)
-        assert leads_past(way, places.values()), (line, way)
-        assert all(-SLACK <= x <= found.width + SLACK and -SLACK <= y <= found.height + SLACK for x, y in way)
+    assert found.paths.keys() == set(lines)
+    for line, path in found.paths.items():
+        assert leads(line, path, places)
+        assert leads_past(path, places.values()), (line, path)
+        assert all(-SLACK <= x <= found.width + SLACK and -SLACK <= y <= found.height + SLACK for x, y in path)
     assert place_units(given_sizes, lines, GAP, apart=apart) == found
 
 
@@ -128,14 +128,14 @@ def test_lines_from_and_to_outside_lead_past_all_boxes(
     places = rectangles(found, given_sizes)
     assert not any(overlap(one, other) for one, other in combinations(places.values(), 2))
     for line in halves:
-        way = found.ways[line]
-        assert leads_past(way, places.values()), (line, way)
+        path = found.paths[line]
+        assert leads_past(path, places.values()), (line, path)
         if line.start is None:
-            assert way[0][0] == pytest.approx(0)
-            assert way[-1][0] == pytest.approx(places[line.end.box].x)
+            assert path[0][0] == pytest.approx(0)
+            assert path[-1][0] == pytest.approx(places[line.end.box].x)
         else:
-            assert way[0][0] == pytest.approx(places[line.start.box].x + places[line.start.box].width)
-            assert way[-1][0] == pytest.approx(found.width)
+            assert path[0][0] == pytest.approx(places[line.start.box].x + places[line.start.box].width)
+            assert path[-1][0] == pytest.approx(found.width)
 
 
 @settings(max_examples=150, deadline=None)
@@ -149,7 +149,7 @@ def test_lines_lead_to_the_right(graph: tuple[dict[str, Size], list[Line]]) -> N
         assert line.end is not None
         one, other = places[line.start.box], places[line.end.box]
         assert one.x + one.width + GAP <= other.x + SLACK, line
-        along = [x for x, _ in found.ways[line]]
+        along = [x for x, _ in found.paths[line]]
         assert along == sorted(along)
 
 
@@ -162,7 +162,7 @@ def test_lines_do_not_cross_where_they_need_not() -> None:
     pairs = ("ab", "bc", "dc", "ef", "fg", "fh", "dh", "id", "dj", "dk")
     lines = [Line(PortPosition(one, 5), PortPosition(other, 5)) for one, other in pairs]
     found = place_units({name: (10.0, 10.0) for name in "abcdefghijk"}, lines, GAP)
-    segments = [(way[at], way[at + 1]) for way in found.ways.values() for at in range(len(way) - 1)]
+    segments = [(path[at], path[at + 1]) for path in found.paths.values() for at in range(len(path) - 1)]
     crossed = [
         (one, other)
         for one, other in combinations(segments, 2)
@@ -205,10 +205,10 @@ def test_frames_hold_what_is_theirs_and_nothing_else(
 ) -> None:
     (given_sizes, lines), around = given_graph
     found: NestedUnits = nest_workflowettes(given_sizes, around, lines, GAP)
-    assert found.ways.keys() == set(lines)
-    for line, way in found.ways.items():
-        assert leads(line, way, found.boxes)
-        assert leads_past(way, found.boxes.values()), (line, way)
+    assert found.paths.keys() == set(lines)
+    for line, path in found.paths.items():
+        assert leads(line, path, found.boxes)
+        assert leads_past(path, found.boxes.values()), (line, path)
     assert found.boxes.keys() == given_sizes.keys()
     wanted = {inside[:depth] for inside in around.values() for depth in range(1, len(inside) + 1)}
     assert found.frames.keys() == wanted

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise, takewhile
 
 from kilonova.catalog.read_models.overview import InputSummary, Overview, TaskSummary
-from kilonova.web.graph.geometry import Line, Point, PortPosition, Rectangle, Size, Way, joined
+from kilonova.web.graph.geometry import Line, Path, Point, PortPosition, Rectangle, Size, joined
 from kilonova.web.graph.nesting import Frames, NestedUnits, nest_workflowettes
 
 _LETTER = 7.0
@@ -65,7 +65,7 @@ class GraphLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphText:
+class GraphWriting:
     """Line from a task to a channel that it writes, as an SVG path.
 
     Attributes:
@@ -97,7 +97,7 @@ class Drawing:
     tasks: Mapping[str, Rectangle]
     frames: tuple[Frame, ...]
     links: tuple[GraphLink, ...]
-    writings: tuple[GraphText, ...]
+    writings: tuple[GraphWriting, ...]
 
 
 def shorten(name: str) -> str:
@@ -214,8 +214,8 @@ def _composed(
         own = _own(task, writer)
         for channel in task.writes:
             if channel not in own:
-                path = _curve(places.ways[lines[task.name, channel]])
-                writings.append(GraphText(task=task.name, channel=channel, path=path, back=""))
+                curve = _curve(places.paths[lines[task.name, channel]])
+                writings.append(GraphWriting(task=task.name, channel=channel, path=curve, back=""))
                 continue
             left, top = unit.x + width + _ARROW, unit.y + own.index(channel) * (_HIGH + _ROW)
             place = channels[channel] = Rectangle(left, top, unit.width - width - _ARROW, _HIGH)
@@ -223,10 +223,10 @@ def _composed(
     links = []
     for task in overview.tasks.values():
         read = [each for each in task.reads if each.channel in channels]
-        ways = _untwisted([places.ways[lines[task.name, each.channel]] for each in read])
-        for each, way in zip(read, ways, strict=True):
-            x, y = way[-1]
-            links.append(GraphLink(task=task.name, following=each, path=_curve(way), label=(x - 8, y - 4)))
+        paths = _untwisted([places.paths[lines[task.name, each.channel]] for each in read])
+        for each, path in zip(read, paths, strict=True):
+            x, y = path[-1]
+            links.append(GraphLink(task=task.name, following=each, path=_curve(path), label=(x - 8, y - 4)))
     shown = tuple(
         Frame(name=name[-1], binding=len(name) > 1 or not _several(overview), place=box)
         for name, box in places.frames.items()
@@ -242,35 +242,35 @@ def _composed(
     )
 
 
-def _written(task: TaskSummary, channel: str, box: Rectangle, place: Rectangle) -> GraphText:
+def _written(task: TaskSummary, channel: str, box: Rectangle, place: Rectangle) -> GraphWriting:
     back = ""
     if channel in task.own and not task.view:
         middle, beside, centre = place.x + place.width / 2, place.x - _ARROW / 2, box.x + box.width / 2
         low, lower = place.y + place.height, box.y + box.height
         under, below = low + _ROW / 2, lower + _ROW / 2
-        way = joined(((middle, low), (middle, under), (beside, under), (beside, below), (centre, below)))
-        back = _curve((*way, (centre, lower)))
-    return GraphText(task=task.name, channel=channel, path=_curve((_right(box), _left(place))), back=back)
+        path = joined(((middle, low), (middle, under), (beside, under), (beside, below), (centre, below)))
+        back = _curve((*path, (centre, lower)))
+    return GraphWriting(task=task.name, channel=channel, path=_curve((_right(box), _left(place))), back=back)
 
 
-def _untwisted(ways: Sequence[Way]) -> list[Way]:
-    """Reorder the ends of the ways to one task, so that ways that come from farther up end farther up."""
-    ends = sorted((way[-1] for way in ways), key=lambda end: end[1])
-    order = sorted(range(len(ways)), key=lambda number: _before_end(ways[number]))
-    ended = {number: _ended(ways[number], end) for number, end in zip(order, ends, strict=True)}
-    return [ended[number] for number in range(len(ways))]
+def _untwisted(paths: Sequence[Path]) -> list[Path]:
+    """Reorder the ends of the paths to one task, so that paths that come from farther up end farther up."""
+    ends = sorted((path[-1] for path in paths), key=lambda end: end[1])
+    order = sorted(range(len(paths)), key=lambda number: _before_end(paths[number]))
+    ended = {number: _ended(paths[number], end) for number, end in zip(order, ends, strict=True)}
+    return [ended[number] for number in range(len(paths))]
 
 
-def _before_end(way: Way) -> float:
-    """Return the height of a way before it turns to the height of its end."""
-    return next((y for _, y in reversed(way) if abs(y - way[-1][1]) > _SAME), way[-1][1])
+def _before_end(path: Path) -> float:
+    """Return the height of a path before it turns to the height of its end."""
+    return next((y for _, y in reversed(path) if abs(y - path[-1][1]) > _SAME), path[-1][1])
 
 
-def _ended(way: Way, end: Point) -> Way:
-    """Return a way with another end at the same box, whose last level part is moved to the height of that end."""
-    level = sum(1 for _ in takewhile(lambda point: abs(point[1] - way[-1][1]) <= _SAME, reversed(way)))
-    kept = len(way) - (1 if level == len(way) else level)
-    return (*way[:kept], *((x, end[1]) for x, _ in way[kept:]))
+def _ended(path: Path, end: Point) -> Path:
+    """Return a path with another end at the same box, whose last level part is moved to the height of that end."""
+    level = sum(1 for _ in takewhile(lambda point: abs(point[1] - path[-1][1]) <= _SAME, reversed(path)))
+    kept = len(path) - (1 if level == len(path) else level)
+    return (*path[:kept], *((x, end[1]) for x, _ in path[kept:]))
 
 
 def _left(box: Rectangle) -> Point:
@@ -285,7 +285,7 @@ def _at(x: float, y: float) -> str:
     return f"{x:.0f} {y:.0f}"
 
 
-def _curve(points: Way) -> str:
+def _curve(points: Path) -> str:
     """Return an SVG path through points, with horizontal ends, and rounded corners between level and upright parts."""
     path = [f"M{_at(*points[0])}"]
     for number, ((x, y), (a, b)) in enumerate(pairwise(points), 2):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 Point = tuple[float, float]
 Size = tuple[float, float]
-Way = tuple[Point, ...]
+Path = tuple[Point, ...]
 """The points of a line."""
 
 _BESIDE = 5
@@ -42,9 +42,9 @@ class Rectangle:
     height: float
 
 
-def moved(way: Iterable[Point], x: float, y: float) -> Way:
-    """Translate a way."""
-    return tuple((a + x, b + y) for a, b in way)
+def moved(path: Iterable[Point], x: float, y: float) -> Path:
+    """Translate a path."""
+    return tuple((a + x, b + y) for a, b in path)
 
 
 def aside(number: int, room: float) -> float:
@@ -56,8 +56,8 @@ def aside(number: int, room: float) -> float:
     return room * (number % _BESIDE + 1) / (_BESIDE + 1)
 
 
-def joined(points: Iterable[Point]) -> Way:
-    """Return a way without consecutive duplicate points.
+def joined(points: Iterable[Point]) -> Path:
+    """Return a path without consecutive duplicate points.
 
     >>> joined([(0, 0), (0, 0), (1, 0)])
     ((0, 0), (1, 0))

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from fast_sugiyama import from_edges
 
-from kilonova.web.graph.geometry import Line, Point, PortPosition, Size, Way, aside, joined
+from kilonova.web.graph.geometry import Line, Path, Point, PortPosition, Size, aside, joined
 
 Edge = tuple[str, str]
 
@@ -43,20 +43,20 @@ class LayerItem:
 
     Attributes:
         corners: the upper left corner of each box.
-        ways: the points of each line; lines from or to other boxes extend to the left or right edge.
+        paths: the points of each line; lines from or to other boxes extend to the left or right edge.
     """
 
     width: float
     height: float
     corners: Mapping[str, Point]
-    ways: Mapping[Line, Way]
+    paths: Mapping[Line, Path]
 
 
 def single_layer(name: str, size: Size, lines: Iterable[Line]) -> LayerItem:
     """Return a box that is connected to no other, with the lines that leave or reach it."""
-    ways = {line: ((size[0], line.start.down),) for line in lines if line.start and line.start.box == name}
-    ways |= {line: ((0.0, line.end.down),) for line in lines if line.end and line.end.box == name}
-    return LayerItem(*size, {name: (0.0, 0.0)}, ways)
+    paths = {line: ((size[0], line.start.down),) for line in lines if line.start and line.start.box == name}
+    paths |= {line: ((0.0, line.end.down),) for line in lines if line.end and line.end.box == name}
+    return LayerItem(*size, {name: (0.0, 0.0)}, paths)
 
 
 def assign_layers(edges: Sequence[Edge], sizes: Mapping[str, Size], lines: Sequence[Line], gap: float) -> LayerItem:
@@ -71,7 +71,7 @@ def assign_layers(edges: Sequence[Edge], sizes: Mapping[str, Size], lines: Seque
     layers, follows = _ordered(edges)
     at = {node: index for index, layer in enumerate(layers) for node in layer}
     heights = {node: sizes[node][1] if isinstance(node, str) else _PASSAGE for node in at}
-    bends = {(start, end): way for start in at if isinstance(start, str) for end, way in _passing(start, follows)}
+    bends = {(start, end): path for start in at if isinstance(start, str) for end, path in _passing(start, follows)}
     centres = _settled(layers, follows, heights)
     leaving = [line.start for line in lines if line.start and line.start.box in at and not _within(line.end, at)]
     entering = [line.end for line in lines if line.end and line.end.box in at and not _within(line.start, at)]
@@ -90,7 +90,7 @@ def assign_layers(edges: Sequence[Edge], sizes: Mapping[str, Size], lines: Seque
     width, height = max(right for _, right in sides.values()) + margin, low + margin
     levels = {node: centre - top for node, centre in centres.items()}
     placed = _Placed(sizes, corners, sides, levels, bends, lanes, turning, margin, width, low)
-    return LayerItem(width, height, corners, {line: placed.way(line) for line in lines})
+    return LayerItem(width, height, corners, {line: placed.path(line) for line in lines})
 
 
 def _sides(
@@ -137,7 +137,7 @@ class _Placed:
     width: float
     low: float
 
-    def way(self, line: Line) -> Way:
+    def path(self, line: Line) -> Path:
         """Return the points of a line, as far as it is in the part."""
         start = line.start if line.start and line.start.box in self.corners else None
         end = line.end if line.end and line.end.box in self.corners else None

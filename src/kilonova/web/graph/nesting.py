@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kilonova.web.graph.geometry import Line, PortPosition, Rectangle, Size, Way, joined, moved
+from kilonova.web.graph.geometry import Line, Path, PortPosition, Rectangle, Size, joined, moved
 from kilonova.web.graph.placement import place_units
 
 Frames = tuple[str, ...]
@@ -29,7 +29,7 @@ class NestedUnits:
     height: float
     boxes: Mapping[str, Rectangle]
     frames: Mapping[Frames, Rectangle]
-    ways: Mapping[Line, Way]
+    paths: Mapping[Line, Path]
 
 
 def nest_workflowettes(
@@ -68,7 +68,7 @@ def nest_workflowettes(
         found = place_units(outer, coarse.values(), gap, apart=True)
     boxes: dict[str, Rectangle] = {}
     shown: dict[Frames, Rectangle] = {}
-    partly: dict[Line, Way] = {}
+    partly: dict[Line, Path] = {}
     for name, (x, y) in found.corners.items():
         if name in sizes:
             boxes[name] = Rectangle(x, y, *sizes[name])
@@ -79,13 +79,13 @@ def nest_workflowettes(
         left, top = x + PADDING, y + PADDING + HEADING
         boxes |= {each: _moved(box, left, top) for each, box in part.boxes.items()}
         shown |= {each: _moved(box, left, top) for each, box in part.frames.items()}
-        partly |= {line: moved(way, left, top) for line, way in part.ways.items()}
-    ways = {line: way for line, way in partly.items() if line.start and line.end}
-    for line, way in coarse.items():
+        partly |= {line: moved(path, left, top) for line, path in part.paths.items()}
+    paths = {line: path for line, path in partly.items() if line.start and line.end}
+    for line, path in coarse.items():
         first = partly[Line(line.start, None)] if _frame(line.start, child) is not None else ()
         last = partly[Line(None, line.end)] if _frame(line.end, child) is not None else ()
-        ways[line] = joined((*first, *found.ways[way], *last))
-    return NestedUnits(found.width, found.height, boxes, shown, ways)
+        paths[line] = joined((*first, *found.paths[path], *last))
+    return NestedUnits(found.width, found.height, boxes, shown, paths)
 
 
 def _frame(port: PortPosition | None, child: Mapping[str, str | None]) -> str | None:
@@ -116,9 +116,9 @@ def _between_frames(line: Line, child: Mapping[str, str | None], parts: Mapping[
     """Map a line between boxes to one between the boxes outside of frames, and the frames around the others."""
     start, end = line
     if (one := _frame(start, child)) is not None:
-        start = PortPosition(_key(one), PADDING + HEADING + parts[one].ways[Line(start, None)][-1][1])
+        start = PortPosition(_key(one), PADDING + HEADING + parts[one].paths[Line(start, None)][-1][1])
     if (other := _frame(end, child)) is not None:
-        end = PortPosition(_key(other), PADDING + HEADING + parts[other].ways[Line(None, end)][0][1])
+        end = PortPosition(_key(other), PADDING + HEADING + parts[other].paths[Line(None, end)][0][1])
     return Line(start, end)
 
 

@@ -51,17 +51,17 @@ def _back(edges: Iterable[Edge]) -> set[Edge]:
     found: set[Edge] = set()
     seen: set[str] = set()
     for root in follows:
-        way = {root: iter(follows[root])} if root not in seen else {}
-        while way:
-            name = next(reversed(way))
+        path = {root: iter(follows[root])} if root not in seen else {}
+        while path:
+            name = next(reversed(path))
             seen.add(name)
-            end = next(way[name], None)
+            end = next(path[name], None)
             if end is None:
-                del way[name]
-            elif end in way:
+                del path[name]
+            elif end in path:
                 found.add((name, end))
             elif end not in seen:
-                way[end] = iter(follows.get(end, ()))
+                path[end] = iter(follows.get(end, ()))
     return found
 
 

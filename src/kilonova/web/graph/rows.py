@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from kilonova.web.graph.geometry import Line, Point, Way, aside, joined, moved
+from kilonova.web.graph.geometry import Line, Path, Point, aside, joined, moved
 from kilonova.web.graph.layers import LayerItem
 
 _SHAPE = 1.8
@@ -28,16 +28,16 @@ class _Spot:
     x: float
     y: float
 
-    def way(self, line: Line) -> Way:
+    def path(self, line: Line) -> Path:
         """Return the points of a line within the part."""
-        return moved(self.part.ways[line], self.x, self.y)
+        return moved(self.part.paths[line], self.x, self.y)
 
 
 def side_by_side(parts: Sequence[LayerItem], lines: Iterable[Line], space: float) -> LayerItem:
     """Arrange parts in rows, the highest first, so that the whole has about the shape of a window.
 
     Args:
-        parts: the parts; each has the ways of the lines that start or end at its boxes.
+        parts: the parts; each has the paths of the lines that start or end at its boxes.
         lines: all lines.
         space: pixels between parts.
     """
@@ -93,24 +93,24 @@ class _Rows:
             self._lows[each.row] = max(self._lows.get(each.row, 0.0), each.y + each.part.height)
 
     def whole(self, lines: Sequence[Line]) -> LayerItem:
-        """Return all parts as one, with the ways of all lines."""
+        """Return all parts as one, with the paths of all lines."""
         turns = (line for line in lines if self._turns(*self._ends(line)))
         turning = {line: number for number, line in enumerate(turns)}
         margin = self._margin if turning else 0.0
         left, right = -margin, self._width + margin
-        ways: dict[Line, Way] = {}
+        paths: dict[Line, Path] = {}
         for line in lines:
             start, end = self._ends(line)
-            points = [*start.way(line)] if start else []
+            points = [*start.path(line)] if start else []
             if line in turning:
                 points += self._around(start, end, line, aside(turning[line], self._margin), left)
             if end and end is not start:
-                points += end.way(line)
+                points += end.path(line)
             if end is None:
                 points.append((right, points[-1][1]))
             if start is None:
                 points.insert(0, (left, points[0][1]))
-            ways[line] = joined(points)
+            paths[line] = joined(points)
         corners: Mapping[str, Point] = {
             name: (x + each.x + margin, y + each.y + margin)
             for each in self._spots
@@ -120,7 +120,7 @@ class _Rows:
             self._width + 2 * margin,
             self._height + 2 * margin,
             corners,
-            {line: moved(way, margin, margin) for line, way in ways.items()},
+            {line: moved(path, margin, margin) for line, path in paths.items()},
         )
 
     def _ends(self, line: Line) -> tuple[_Spot | None, _Spot | None]:
@@ -128,13 +128,13 @@ class _Rows:
         return self._home[start.box] if start else None, self._home[end.box] if end else None
 
     def _turns(self, start: _Spot | None, end: _Spot | None) -> bool:
-        """Return whether the way between two parts, or to or from outside, is not straight."""
+        """Return whether the path between two parts, or to or from outside, is not straight."""
         if start is None:
             return end is not None and end.index > 0
         return not start.last if end is None else start is not end
 
     def _around(self, start: _Spot | None, end: _Spot | None, line: Line, far: float, left: float) -> list[Point]:
-        """Return the corners of a way from the right edge of one part to the left edge of another."""
+        """Return the corners of a path from the right edge of one part to the left edge of another."""
         some = start or end
         assert some
         one, other = (start or some).row, (end or some).row
@@ -144,13 +144,13 @@ class _Rows:
         points: list[Point] = []
         if start:
             out = start.x + start.part.width + far
-            level = start.way(line)[-1][1]
+            level = start.path(line)[-1][1]
             if end and start.row == end.row and end.index == start.index + 1:
-                return [(out, level), (out, end.way(line)[0][1])]
+                return [(out, level), (out, end.path(line)[0][1])]
             points += ((out, level), (out, first))
         if second != first:
             points += ((left + far, first), (left + far, second))
         if end:
             into = end.x - far
-            points += ((into, second), (into, end.way(line)[0][1]))
+            points += ((into, second), (into, end.path(line)[0][1]))
         return points
