@@ -536,6 +536,7 @@ class Warehouse:
 
     def _compared(self, block: Block, old: SnapshotRead) -> Block | None:
         """Return the block, with its number of removals if counted, or None if it changes nothing."""
+        self._verification.check(old.blocks)
         if not compares_whole(old, self.sizes) and self._differs_early(block, old):
             return block
         size = sum(each.statistics.bytes for each in (block, *old.blocks))
@@ -588,7 +589,6 @@ class Warehouse:
 
     def _local_effect(self, rows: pa.Table, block: Block, old: SnapshotRead) -> jobs.Effect:
         """Count the rows that some rows of an upsert add to the snapshot before it and remove from it."""
-        self._verification.check(old.blocks)
         key, older = key_of(block.encoding), []
         near = keys_within(rows, key)
         for each in old.blocks:
