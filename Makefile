@@ -50,11 +50,11 @@ soak: $(STAMP)
 
 # Servers that are killed every few seconds, and their database too, with a new seed.
 soak-servers: $(STAMP)
-	$(BIN)/python -m tests.soak_servers --minutes 3
+	$(BIN)/python -m tests.soak_servers --minutes 2
 
 # Servers with Sparks of their own, and faults of every kind, with a new seed.
 chaos: $(STAMP)
-	$(BIN)/python -m tests.chaos --minutes 3
+	$(BIN)/python -m tests.chaos --minutes 2
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

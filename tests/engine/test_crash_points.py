@@ -19,7 +19,7 @@ from tests.databases import DIALECTS, Clock, emptied, empty_database
 from tests.engine.plain import LEASE, Fuse, Killed, Process, declare
 from tests.seeds import SEED
 
-STRIDE = int(os.environ.get("KILONOVA_STRIDE", "4"))
+STRIDE = int(os.environ.get("KILONOVA_STRIDE", "6"))
 """Every how many steps a process dies, from a first step that differs from run to run."""
 
 Operation = Callable[[Process], object]

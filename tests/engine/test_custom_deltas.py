@@ -79,7 +79,7 @@ def stock(kind: str) -> kn.Workflow:
     return wf
 
 
-@pytest.mark.parametrize("kind", some(KINDS, 2))
+@pytest.mark.parametrize("kind", some(KINDS, 1))
 def test_the_relation_and_its_changes_are_those_of_the_reference(project: Project, kind: str) -> None:
     """NEW is the chain of the deltas also from point 0, and the user's diff where a base is all that is left."""
     chance = random.Random(f"{SEED}/{kind}")

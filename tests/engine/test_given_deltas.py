@@ -62,7 +62,7 @@ def rows_of(chance: random.Random, encoding: Encoding, there: list[Record]) -> l
     return [each | {"_weight": chance.choice(weights)} for each in rows] + [each | {"_weight": -1} for each in gone]
 
 
-@pytest.mark.parametrize("name", some(ENCODINGS, 2))
+@pytest.mark.parametrize("name", some(ENCODINGS, 1))
 def test_what_the_reference_refuses_is_refused_and_the_rest_reads_as_it_says(project: Project, name: str) -> None:
     chance = random.Random(f"{SEED}/{name}")
     encoding, spark = ENCODINGS[name][0], project.warehouse.spark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from kilonova.model.encoding import DELETED
 from tests.generator.declared import Spec, TaskSpec, standard
 from tests.generator.history import projects, replay
 from tests.generator.steps import Apply, Collect, Compact, Drop, During, Ending, Ingest, Run, Step, Turn
+from tests.seeds import SEED
 
 ROWS = parse_schema("k bigint, v bigint, w string")
 
@@ -138,6 +140,6 @@ def test_found(name: str, tmp_path: Path) -> None:
 
 def test_found_on_spark(tmp_path: Path, spark: SparkSession) -> None:
     with projects(tmp_path, spark) as begin:
-        for name, steps in FOUND.items():
-            failure = replay(begin(), steps)
+        for name in random.Random(SEED).sample(list(FOUND), len(FOUND) // 3):
+            failure = replay(begin(), FOUND[name])
             assert failure is None, (name, failure)
