@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from kilonova.service.project import Project, open_project
 from kilonova.warehouse.session import SparkSettings, open_session
 from tests.seeds import SEED
+
+settings.register_profile("kilonova", deadline=None)  # tests never depend on how long something takes
+settings.load_profile("kilonova")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
