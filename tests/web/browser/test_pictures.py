@@ -20,7 +20,7 @@ from tests.fakes import Prompt
 from tests.web.browser.browser import Visitor
 from tests.web.browser.sites import Site, answering, crowded
 
-DOCS = Path(__file__).parents[2] / "docs" / "page"
+DOCS = Path(__file__).parents[3] / "docs" / "page"
 
 
 class Rows(Prompt):
