@@ -304,7 +304,7 @@ def _tasks(
         for channel, mode in ports:
             modes.setdefault(channel, {})[mode] = None
         outside = [channel for channel in modes if channel not in row.writes]
-        news = {channel for channel, mode in ports if mode.advances and channel not in row.writes}
+        followed = {channel for channel, mode in ports if mode.advances and channel not in row.writes}
         mine = cursors.get(row.id, {})
         ill = failed.get(row.name)
         found[row.name] = TaskSummary(
@@ -320,7 +320,7 @@ def _tasks(
                     modes=tuple(modes[channel]),
                     cursor=mine.get(channel, 0),
                     behind=_behind(channels[channel], mine.get(channel), lags),
-                    drives=not news or channel in news,
+                    drives=not followed or channel in followed,
                 )
                 for channel in outside
             ),
