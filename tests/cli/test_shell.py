@@ -80,7 +80,7 @@ def test_on_a_terminal_it_goes_on_after_an_error_and_reads_changed_modules_again
 
     try:
         types("init", "ready")
-        types("show orders", "orders")
+        types("show orders", "Error")
         types("apply shop.py", "2 columns")
         (place / "numbers_of.py").write_text('COLUMNS = "id bigint, amount bigint, note string"\n')
         types("apply shop.py", "note")

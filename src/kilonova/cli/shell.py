@@ -75,7 +75,7 @@ def _lines(interactive: bool) -> Iterator[list[str]]:
 
 
 def _forget_modules(loaded: set[str]) -> None:
-    """Have the user's modules that a command imported imported anew by the next: they may have changed."""
+    """Unload the user's modules that a command imported, because they may have changed before the next command."""
     from kilonova.declare.pickling import is_local
 
     for name in set(sys.modules) - loaded:

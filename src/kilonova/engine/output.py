@@ -54,7 +54,7 @@ class Output(Generic[Frame]):
 
     @property
     def kind(self) -> Kind:
-        """Whether it is written as a base or as a delta."""
+        """Return the kind of block to write: a base or a delta."""
         encoding = self.state.channel.encoding
         kept = self.empty and isinstance(encoding, Custom) and self.production is Production.DELTA
         if not kept and (self.replaces or (self.empty and key_of(encoding) and not self.derived)):

@@ -316,7 +316,7 @@ class Warehouse:
             return frame, encoding, None
         if plan.derived and WEIGHT[0] in frame.columns:
             return frame, Changes(key_of(encoding)), None
-        if not isinstance(encoding, Upsert) or "_deleted" in frame.columns or plan.strong:
+        if not isinstance(encoding, Upsert) or "_deleted" in frame.columns or plan.strong:  # else `_written` adds it
             frame = jobs.with_control_columns(frame, encoding, schema)
         if not plan.strong or plan.old is None or not isinstance(encoding, Upsert | Increment | Columns):
             return frame, encoding, None
@@ -510,8 +510,8 @@ class Warehouse:
         seen = jobs.write(rows, self.storage.path(name), plan, layout, keys)
         stored = self.storage.recorded(name)
         if layout.checked_later and jobs.must_be_unique(plan, layout) and stored:
-            keys = self.storage.table(name, stored, layout.key)
-            on.check_keys(key_metrics(keys, ordered=layout.tasks in (1, None) or bool(layout.buckets)), layout.key)
+            written = self.storage.table(name, stored, layout.key)
+            on.check_keys(key_metrics(written, ordered=layout.tasks == 1 or bool(layout.buckets)), layout.key)
         size = sum(file.size for file in stored)
         # Spark repartitions once more to group by floating-point keys; and large inputs may yield few rows.
         buckets = 0 if seen.misplaced or 4 * size < self.sizes.bucketing_min else layout.buckets
