@@ -437,12 +437,12 @@ class Memory:
                 given = [name for name in schema.names if name in delta.schema.names and name not in key]
                 made = []
                 for record in records:
-                    named = record.get("_set")
-                    for name in named or ():
+                    deleted, named = bool(record.get("_deleted")), record.get("_set")
+                    for name in () if deleted or named is None else named:
                         if name not in schema.names or name in key:
                             raise EncodingError("_set names a column that it cannot set", column=name)
-                    chosen = None if record.get("_deleted") else tuple(given if named is None else named)
-                    made.append(record | {"_deleted": bool(record.get("_deleted")), "_set": chosen})
+                    chosen = None if deleted else tuple(given if named is None else named)
+                    made.append(record | {"_deleted": deleted, "_set": chosen})
                 return made
             case _:
                 assert_never(encoding)

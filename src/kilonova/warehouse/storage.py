@@ -9,6 +9,7 @@ the run began: `_logs/<day>/run_<number>.log`; `_catalog.json` names the catalog
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -39,6 +40,9 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}$")
 _PART = re.compile(r"part-(\d+)-")
 _CHECKSUM = "sha256"
 _PARQUET = dataset.ParquetFileFormat(read_options=dataset.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
+_CALENDAR = {"org.apache.spark.version": "4.3.0"}
+"""Metadata by which Spark knows that dates are of the calendar that it uses since version 3."""
+
 _AT_ONCE = 8
 """Number of files read concurrently."""
 
@@ -377,6 +381,38 @@ class Storage:
         with self._reading(block):
             parts = (part.subset(where) for part in self._dataset(block, files).get_fragments(filter=where))
             return sum(group.total_byte_size for part in parts for group in part.row_groups)
+
+    def uncompressed_size(self, block: BlockName, files: Iterable[StoredFile]) -> int:
+        """Return the uncompressed size in bytes of files of a block.
+
+        Raises:
+            StorageFailed: a file cannot be read.
+        """
+        return self.size_where(block, files, pc.scalar(True))
+
+    def write_rows(self, block: BlockName, file: str, rows: pa.Table) -> None:
+        """Write rows to a new file of a block, as Spark would.
+
+        Raises:
+            StorageFailed: the file cannot be written.
+        """
+        place = self._place(block)
+        try:
+            self._fs.makedirs(place, exist_ok=True)
+            with self._fs.open(f"{place}/{file}", "wb") as opened:
+                parquet.write_table(
+                    rows.replace_schema_metadata(_CALENDAR),
+                    opened,
+                    compression="zstd",
+                    store_schema=False,
+                    store_decimal_as_integer=True,
+                    write_page_index=True,
+                )
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                hint = "Free some space; nothing was changed"
+                raise StorageFailed("the disk is full", path=self.path(block), hint=hint) from error
+            raise StorageFailed(f"the block cannot be written: {error}", path=self.path(block)) from error
 
     def _dataset(self, block: BlockName, files: Iterable[StoredFile]) -> dataset.Dataset:
         paths = [f"{self._place(block)}/{file.name}" for file in files]

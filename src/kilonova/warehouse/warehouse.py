@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kilonova.errors import BrokenInvariant, Conflict, EncodingError, KeyViolation, SparkUnavailable
-from kilonova.model.block import Base, Block, BlockName, Delta, External, Statistics
+from kilonova.model.block import Base, Block, BlockName, Delta, External, Statistics, StoredFile
 from kilonova.model.check import Check, Unique, across_rows, check_columns_exist, of_rows
 from kilonova.model.encoding import (
     DELETED,
@@ -56,6 +56,7 @@ from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, conform,
 from kilonova.warehouse.equality import differ_at_end
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
 from kilonova.warehouse.local_checks import comparable_types, key_metrics, keys_within, upsert_effect
+from kilonova.warehouse.local_merge import merges_locally, write_merged
 from kilonova.warehouse.shared_evaluation import evaluate_once
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.verification import Verification
@@ -444,6 +445,8 @@ class Warehouse:
     def compact(self, snapshot: SnapshotRead, name: BlockName) -> Block:
         """Write a snapshot as a base, bucket by bucket where it is merged that way.
 
+        Upserts are merged in this process, those of more than `sizes.local_check_max` only where Spark runs in it too.
+
         Args:
             snapshot: the snapshot; the contents of its blocks are verified, because damage would become permanent.
             name: the name of the new block.
@@ -468,8 +471,11 @@ class Warehouse:
         alone = together(snapshot.blocks, self.sizes)
         columns = snapshot.complete.schema
         assert columns is not None
-        rows = self.open(snapshot.complete) if alone else self._snapshot(snapshot, columns, copied=True)
         plan = WritePlan(name=name, kind=Base(snapshot.at), schema=snapshot.schema, encoding=encoding)
+        here = self.sizes.local_check_max > 0 and (expected <= self.sizes.local_check_max or self._is_local_mode)
+        if here and merges_locally(snapshot, columns) and write_merged(self.storage, snapshot, columns, name, buckets):
+            return self._block(plan, columns, self.storage.recorded(name), buckets)
+        rows = self.open(snapshot.complete) if alone else self._snapshot(snapshot, columns, copied=True)
         try:
             return self._written(rows, plan, columns, layout)
         except jobs.Misplaced:
@@ -512,27 +518,31 @@ class Warehouse:
         if layout.checked_later and jobs.must_be_unique(plan, layout) and stored:
             written = self.storage.table(name, stored, layout.key)
             on.check_keys(key_metrics(written, ordered=layout.tasks == 1 or bool(layout.buckets)), layout.key)
+        # Spark repartitions once more to group by floating-point keys.
+        block = self._block(plan, columns, stored, 0 if seen.misplaced else layout.buckets)
+        if block.buckets:
+            block = replace(block, stored=self.storage.name_buckets(name, stored))
+        return replace(block, statistics=replace(block.statistics, removals=0 if appends else seen.removals))
+
+    def _block(self, plan: WritePlan, columns: Schema, stored: tuple[StoredFile, ...], buckets: int) -> Block:
+        """Return a block with the files that were written; it has no buckets if there are few rows."""
         size = sum(file.size for file in stored)
-        # Spark repartitions once more to group by floating-point keys; and large inputs may yield few rows.
-        buckets = 0 if seen.misplaced or 4 * size < self.sizes.bucketing_min else layout.buckets
-        if buckets:
-            stored = self.storage.name_buckets(name, stored)
         return Block(
-            number=name.number,
+            number=plan.name.number,
             kind=plan.kind,
             schema=plan.schema,
             encoding=plan.encoding,
             columns=columns,
-            buckets=buckets,
-            statistics=Statistics(
-                rows=sum(file.rows for file in stored),
-                bytes=size,
-                files=len(stored),
-                removals=0 if appends else seen.removals,
-            ),
-            suffix=name.suffix,
+            buckets=0 if 4 * size < self.sizes.bucketing_min else buckets,
+            statistics=Statistics(rows=sum(file.rows for file in stored), bytes=size, files=len(stored)),
+            suffix=plan.name.suffix,
             stored=stored,
         )
+
+    @property
+    def _is_local_mode(self) -> bool:
+        """Whether Spark runs on this machine only."""
+        return type(self.spark) is SparkSession and (self.spark.sparkContext.master or "").startswith("local")
 
     def _compared(self, block: Block, old: SnapshotRead) -> Block | None:
         """Return the block, with its number of removals if counted, or None if it changes nothing."""

@@ -1,0 +1,219 @@
+"""Compaction in this process: merging a base with the deltas after it with Arrow, bucket by bucket.
+
+Rows of a key are neighbours once the blocks, which are sorted, are merged by key; the last one counts. This takes less
+CPU than a Spark job that only copies the rows. It works for the keys and values of `local_checks`; others, and blocks
+whose buckets are too large for this process, are left to Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kilonova.model.block import Block, BlockName, StoredFile
+from kilonova.model.encoding import Changes, Upsert, key_of
+from kilonova.model.read_plan import SnapshotRead
+from kilonova.model.schema import Schema
+from kilonova.warehouse.local_checks import comparable_types
+from kilonova.warehouse.spark_hash import buckets_of, hashes_like_spark, text_matrix, unscaled
+from kilonova.warehouse.storage import Storage
+
+_BUCKET = re.compile(r"_(\d+)(?:\.|$)")
+_MEMORY = 4 << 30
+"""Uncompressed size of the buckets that are merged at once, in bytes, at most."""
+
+_TYPES = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_DELETED = pa.field("_deleted", pa.bool_())
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """Return a schema of comparable types as Arrow's."""
+    return pa.schema([(column.name, _arrow_type(column.type)) for column in schema.columns])
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    if kind.startswith("decimal"):
+        precision, scale = map(int, kind.removeprefix("decimal(").removesuffix(")").split(","))
+        return pa.decimal128(precision, scale)
+    return _TYPES[kind]
+
+
+def merges_locally(snapshot: SnapshotRead, columns: Schema) -> bool:
+    """Return whether `write_merged` can merge a snapshot.
+
+    Args:
+        snapshot: the snapshot.
+        columns: its columns, state columns included.
+    """
+    key, keyed = key_of(snapshot.encoding), (snapshot.encoding, Changes(key_of(snapshot.encoding)))
+    return (
+        isinstance(snapshot.encoding, Upsert)
+        and all(block.encoding in keyed for block in snapshot.deltas)
+        and all(block.external is None and block.stored is not None for block in snapshot.blocks)
+        and comparable_types(columns, key, as_key=True)
+        and comparable_types(columns, columns.names)
+        and hashes_like_spark(arrow_schema(columns.only(key)))
+    )
+
+
+def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name: BlockName, buckets: int) -> bool:
+    """Write the rows of a snapshot as the files of a base, sorted by key.
+
+    Args:
+        storage: the storage of the blocks.
+        snapshot: a snapshot for which `merges_locally` holds.
+        columns: the columns to write.
+        name: the name of the new block.
+        buckets: number of its buckets, a power of two; 0 for one file.
+
+    Returns:
+        Whether the files are written; False where the buckets are too large for this process.
+
+    Raises:
+        StorageFailed: a file cannot be read or written.
+    """
+    key, base = key_of(snapshot.encoding), snapshot.base
+    old = 0 if base is None else base.buckets
+    groups = min(old or 1, buckets or 1)
+    files = [[file for file in _files(base) if _bucket(file) % groups == group] for group in range(groups)]
+    sizes = [0 if base is None else storage.uncompressed_size(base.name, each) for each in files]
+    deltas_size = sum(storage.uncompressed_size(each.name, _files(each)) for each in snapshot.deltas)
+    largest = max(sizes) + deltas_size // groups
+    if deltas_size > _MEMORY or largest > _MEMORY:
+        return False
+    schema = arrow_schema(columns)
+    deltas = [part for block in snapshot.deltas for part in _parts(storage, block, columns, key)]
+    places = [buckets_of(part.select(key), max(old, buckets, 1)) for part in deltas]
+
+    def merge(group: int) -> None:
+        rows = [schema.append(_DELETED).empty_table()]
+        if base is not None and files[group]:
+            rows.append(_read(storage, base, files[group], columns))
+        rows += [part.filter(pa.array(place % groups == group)) for part, place in zip(deltas, places, strict=True)]
+        merged = newest_rows(pa.concat_tables(rows), key).select(schema.names)
+        if buckets <= groups:
+            storage.write_rows(name, _file_name(group, buckets), merged)
+            return
+        place = buckets_of(merged.select(key), buckets)
+        for bucket in range(group, buckets, groups):
+            storage.write_rows(name, _file_name(bucket, buckets), merged.filter(pa.array(place == bucket)))
+
+    with ThreadPoolExecutor(max(1, min(os.cpu_count() or 1, _MEMORY // max(largest, 1)))) as pool:
+        list(pool.map(merge, range(groups)))
+    return True
+
+
+def newest_rows(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the last row of each key, sorted by key, unless it is deleted.
+
+    Args:
+        rows: the rows, with `_deleted`; those of a block follow those of older blocks. The more they are sorted by key,
+            the faster they are merged.
+        key: the key columns, without nulls.
+    """
+    rows = rows.combine_chunks()
+    keys = _sortable(rows.select(key))
+    order = np.argsort(keys, kind="stable")  # merges sorted runs
+    ordered = keys[order]
+    last = order[np.append(ordered[1:] != ordered[:-1], True)[: len(order)]]
+    deleted = rows["_deleted"].to_numpy(zero_copy_only=False)
+    return rows.take(pa.array(last[~deleted[last]]))
+
+
+def _files(block: Block | None) -> tuple[StoredFile, ...]:
+    return () if block is None or block.stored is None else block.stored
+
+
+def _bucket(file: StoredFile) -> int:
+    """Return the bucket of a file of a bucketed block; 0 for other files, where it does not matter."""
+    match = _BUCKET.search(file.name)
+    return 0 if match is None else int(match[1])
+
+
+def _file_name(bucket: int, buckets: int) -> str:
+    """Return the name of a new file, as Spark would name it."""
+    return f"part-{bucket:05d}-{uuid4()}{f'_{bucket:05d}' if buckets else ''}.c000.zstd.parquet"
+
+
+def _parts(storage: Storage, block: Block, columns: Schema, key: Sequence[str]) -> list[pa.Table]:
+    """Return the rows of a delta with `_deleted`; of strong deltas, removed rows before added ones."""
+    if isinstance(block.encoding, Upsert):
+        return [_read(storage, block, _files(block), columns, "_deleted")]
+    rows = _read(storage, block, _files(block), columns, "_weight")
+    added = rows["_weight"].to_numpy() > 0
+    signed = rows.drop_columns("_weight").append_column(_DELETED, pa.array(~added))
+    return [signed.filter(pa.array(~added)), signed.filter(pa.array(added))]
+
+
+def _read(
+    storage: Storage, block: Block, files: Sequence[StoredFile], columns: Schema, control: str | None = None
+) -> pa.Table:
+    """Return rows of a block with all columns and `control`, or with `_deleted`, which is false."""
+    there = block.seen_as(columns).columns.names
+    names = [name for name in columns.names if name in there]
+    table = storage.table(block.name, files, [*names, *([control] if control else [])])
+
+    def column_of(field: pa.Field) -> pa.ChunkedArray | pa.Array:
+        known = field.name in names
+        return table[field.name].cast(field.type) if known else pa.nulls(table.num_rows, field.type)
+
+    rows = pa.table({field.name: column_of(field) for field in arrow_schema(columns)})
+    if control is not None:
+        return rows.append_column(control, table[control].combine_chunks())
+    return rows.append_column(_DELETED, pa.array(np.zeros(table.num_rows, dtype=bool)))
+
+
+def _sortable(keys: pa.Table) -> npt.NDArray[np.generic]:
+    """Return values that are ordered as keys are: numbers for a single column of numbers, else texts of bytes."""
+    columns = [column.combine_chunks() for column in keys.columns]
+    if len(columns) == 1 and not (pa.types.is_string(columns[0].type) or pa.types.is_decimal(columns[0].type)):
+        return _numbers(columns[0])
+    parts = np.hstack([part for column in columns for part in _ordered_bytes(column)])
+    return np.ascontiguousarray(parts).view(f"S{parts.shape[1]}").ravel()
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+    kind = column.type
+    if pa.types.is_date(kind):
+        column = column.cast(pa.int32())
+    return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _ordered_bytes(column: pa.Array) -> list[npt.NDArray[np.uint8]]:
+    """Return bytes whose order is that of a key column: of texts, their length comes after them."""
+    if pa.types.is_string(column.type):
+        texts, lengths = text_matrix(column)
+        return [texts, _big_endian(lengths.astype(np.uint32))]
+    if pa.types.is_decimal(column.type):
+        words = unscaled(column)
+        return [_signed(words[:, 1]), _big_endian(words[:, 0].view(np.uint64))]
+    return [_signed(_numbers(column))]
+
+
+def _signed(values: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    return _big_endian(np.ascontiguousarray(values).view(np.uint64) ^ np.uint64(1 << 63))
+
+
+def _big_endian(values: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.uint8]:
+    wide = np.ascontiguousarray(values).byteswap()
+    return wide.view(np.uint8).reshape(len(values), wide.dtype.itemsize)
