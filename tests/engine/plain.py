@@ -39,7 +39,8 @@ from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.model.version import Version
 from kilonova.model.watched_directory import WatchedDirectory
-from kilonova.schedule.planning import choose, due_reason, due_tasks, output_version, port_inputs
+from kilonova.schedule.due import due_reason, due_tasks
+from kilonova.schedule.planning import choose, output_version, port_inputs
 from kilonova.warehouse.storage import Storage
 from tests.databases import rows as rows_of_table
 

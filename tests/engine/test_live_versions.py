@@ -11,7 +11,8 @@ import pytest
 
 from kilonova.catalog import registry
 from kilonova.catalog.planner_input import load_planner_input
-from kilonova.schedule.planning import choose, due_tasks, port_inputs
+from kilonova.schedule.due import due_tasks
+from kilonova.schedule.planning import choose, port_inputs
 from tests.databases import Clock
 from tests.engine.plain import COPIED, Process, declare
 

@@ -20,7 +20,8 @@ from kilonova.model.encoding import Append, Changes, Upsert
 from kilonova.query.join_ordering import without_hints
 from kilonova.query.maintenance import maintenance_delta
 from kilonova.query.maintenance_context import MaintenanceContext
-from kilonova.query.materialization import MaterializedRelation, plan_materializations
+from kilonova.query.materialization import plan_materializations
+from kilonova.query.materialized_relation import MaterializedRelation
 from kilonova.query.parsing import parse_query
 from kilonova.query.properties import RelationFacts
 from kilonova.query.rendering import render

@@ -1,16 +1,18 @@
-"""Input of the planner, which decides which tasks to run: see `kilonova.schedule.planning`."""
+"""Input of the planner, which decides which tasks to run: see `kilonova.schedule.due` and `planning`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from graphlib import TopologicalSorter
 
+from kilonova.catalog import bindings, registry
 from kilonova.catalog.channel_store import channel_states
 from kilonova.catalog.database import Transaction
-from kilonova.catalog.registry import live_versions
+from kilonova.catalog.registry import TaskVersion, live_versions
 from kilonova.catalog.runs import cost_samples, last_begun
 from kilonova.model.workflow import WorkflowDefinition
+from kilonova.schedule.due import PlannerInput, TaskState
 from kilonova.schedule.next_times import waits_until
-from kilonova.schedule.planning import PlannerInput, TaskState
 
 
 def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> PlannerInput:
@@ -54,3 +56,24 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
         },
         channels=channels,
     )
+
+
+def parts(tx: Transaction, name: str) -> dict[str, TaskVersion]:
+    """Return a task, preceded, if it is a view, by the tasks that maintain the relations that it needs; by name.
+
+    Raises:
+        NotFound: there is no such task.
+    """
+    found = registry.tasks(tx, registry.view_tasks(tx, name) or [name])
+    order = TopologicalSorter({each: (set(known.task.reads) & found.keys()) - {each} for each, known in found.items()})
+    return {each: found[each] for each in order.static_order()}
+
+
+def tasks_named(tx: Transaction, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the tasks of names of tasks, bindings and views; for a view also those that maintain what it needs.
+
+    Raises:
+        NotFound: there is no such task.
+    """
+    found = [task for name in names for task in bindings.tasks_of(tx, name) or parts(tx, name)]
+    return tuple(dict.fromkeys(found))

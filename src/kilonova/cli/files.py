@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kilonova.cli import render
-from kilonova.cli.options import ChannelName, JsonFlag, common, project
+from kilonova.cli.options import ChannelName, JsonFlag, common, project, reader
 from kilonova.model.watched_directory import describe_directory
 from kilonova.model.watched_file import FileState
 
@@ -24,8 +24,8 @@ def list_files(
     json: JsonFlag = False,
 ) -> None:
     """Show the files of a channel's watched directory: quarantined, settling and ingested ones."""
-    with project() as opened:
-        found = opened.reader.files(channel, limit, state)
+    with reader() as opened:
+        found = opened.files(channel, limit, state)
     if json or common.json:
         render.as_json(found)
         return

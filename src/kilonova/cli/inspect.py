@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from kilonova.cli import render
-from kilonova.cli.options import ChannelName, JsonFlag, common, project
+from kilonova.cli.options import ChannelName, JsonFlag, common, project, reader
 from kilonova.errors import SettingsError
 from kilonova.model.block import Base
 from kilonova.model.encoding import describe_encoding, name_of
@@ -30,7 +30,7 @@ def explain(
     json: JsonFlag = False,
 ) -> None:
     """Show the materialized relations and refresh methods of a view, and its last runs."""
-    with project() as opened:
+    with reader() as opened:
         kept = opened.explain(view)
     if json or common.json:
         render.as_json([asdict(item) for item in kept])
@@ -119,7 +119,7 @@ def show(
 @commands.command()
 def status(json: JsonFlag = False) -> None:
     """Show channels, cursors, lags and the last runs."""
-    with project() as opened:
+    with reader() as opened:
         found = opened.status()
     if json or common.json:
         render.as_json(_status_json(found))
@@ -230,7 +230,7 @@ def runs(
     json: JsonFlag = False,
 ) -> None:
     """Show the last runs and their output."""
-    with project() as opened:
+    with reader() as opened:
         found = opened.runs(limit)
     if json or common.json:
         render.as_json(found)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kilonova.cli.progress import ProgressDisplay
-from kilonova.service.project import Project, open_project
+from kilonova.service.queries import ProjectReader, open_reader
+
+if TYPE_CHECKING:
+    from kilonova.service.project import Project
 
 NOTHING_TO_DO = 3
 TRY_LATER = 75
@@ -66,9 +68,20 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of ta
 ChannelName = Annotated[str, typer.Argument(help="The channel.")]
 
 
+def reader() -> AbstractContextManager[ProjectReader]:
+    """Open the project's catalog, for commands that only show what it records."""
+    return open_reader(common.directory, **common.given)
+
+
 @contextmanager
 def project(watched: bool = False) -> Iterator[Project]:
-    """Open the project, with progress on the terminal if `watched`."""
+    """Open the project, with progress on the terminal if `watched`.
+
+    What only `reader` does not need is imported here: that takes longer than most queries of a catalog.
+    """
+    from kilonova.cli.progress import ProgressDisplay
+    from kilonova.service.project import open_project
+
     if not watched:
         with open_project(common.directory, **common.given) as opened:
             yield opened

@@ -10,8 +10,6 @@ import typer
 
 from kilonova.cli import render
 from kilonova.cli.options import NOTHING_TO_DO, ChannelName, JsonFlag, common, project
-from kilonova.cli.progress import CountDisplay
-from kilonova.service.project import open_project
 from kilonova.service.settings import FILE
 from kilonova.service.workflow_plan import Action, WorkflowPlan
 
@@ -28,6 +26,8 @@ def init(
     directory: Annotated[Path | None, typer.Argument(help="The directory; the project's directory if omitted.")] = None,
 ) -> None:
     """Create a project: kilonova.toml, an empty catalog and a warehouse. Also upgrades an older catalog."""
+    from kilonova.service.project import open_project
+
     place = directory or common.directory
     place.mkdir(parents=True, exist_ok=True)
     file = place / FILE
@@ -57,6 +57,8 @@ def recover(json: JsonFlag = False) -> None:
     Stop all servers and runs before. Nothing in the warehouse is deleted. Apply the workflows again afterwards: their
     tasks are recomputed at the next run.
     """
+    from kilonova.cli.progress import CountDisplay
+
     with (
         CountDisplay("reading manifests", quiet=common.quiet or json or common.json) as counter,
         project() as opened,

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kilonova.cli import render
-from kilonova.cli.options import NOTHING_TO_DO, TRY_LATER, ChannelName, JsonFlag, common, project
-from kilonova.cli.progress import CountDisplay
+from kilonova.cli.options import NOTHING_TO_DO, TRY_LATER, ChannelName, JsonFlag, common, project, reader
 from kilonova.cli.project import load_all, show_plans
 from kilonova.errors import Conflict, SettingsError
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy, describe_policy
-from kilonova.service.project import Project
 from kilonova.service.reports import DirectoryIngestReport, RunReport, RunsReport
 
 if TYPE_CHECKING:
     from kilonova.service.fsck import FsckReport
+    from kilonova.service.project import Project
 
 commands = typer.Typer()
 
@@ -262,12 +261,13 @@ def compaction_policy(
     if (channel is None) is not (not chosen) or len(chosen) > 1:
         hint = "Give a channel with one of --cost-based, --max-deltas, --manual"
         raise SettingsError("a policy is for one channel", hint=hint)
-    with project() as opened:
-        if channel is not None:
+    if channel is not None:
+        with project() as opened:
             opened.operator.set_policy(channel, chosen[0])
-            render.out.print(f"{channel} is compacted {describe_policy(chosen[0])}.")
-            return
-        found = opened.reader.delta_stacks()
+        render.out.print(f"{channel} is compacted {describe_policy(chosen[0])}.")
+        return
+    with reader() as state:
+        found = state.delta_stacks()
     if json or common.json:
         render.as_json(found)
         return
@@ -301,6 +301,8 @@ def fsck(
     json: JsonFlag = False,
 ) -> None:
     """Compare the blocks in the warehouse with what was written; exit with 1 if anything is damaged."""
+    from kilonova.cli.progress import CountDisplay
+
     with (
         CountDisplay("verifying blocks", quiet=common.quiet or json or common.json) as counter,
         project() as opened,

@@ -10,11 +10,10 @@ from typing import Annotated, Any, assert_never
 import typer
 
 from kilonova.cli import render
-from kilonova.cli.options import TRY_LATER, JsonFlag, common, project
+from kilonova.cli.options import TRY_LATER, JsonFlag, common, project, reader
 from kilonova.errors import KilonovaError, SettingsError
 from kilonova.model.subscription import Lineage, Subscription, Webhook
 from kilonova.model.trigger import describe_trigger
-from kilonova.service.project import open_project
 
 commands = typer.Typer()
 
@@ -30,6 +29,7 @@ def serve(
     """Run a server until interrupted: fire triggers, start due bindings, serve the page. Many can share a catalog."""
     from kilonova.scheduler.logs import log, logging_to, say
     from kilonova.scheduler.loop import Server
+    from kilonova.service.project import open_project
 
     try:
         from kilonova.web.application import serve_http
@@ -113,11 +113,10 @@ def triggers(
     json: JsonFlag = False,
 ) -> None:
     """Show the triggers of each binding, the last firings, and the servers."""
-    with project() as opened:
-        reader = opened.reader
-        bound = reader.bindings() if binding is None else [reader.binding(binding)]
-        firings = reader.firings(limit, binding)
-        servers = [each.server for each in reader.servers(limit)]
+    with reader() as opened:
+        bound = opened.bindings() if binding is None else [opened.binding(binding)]
+        firings = opened.firings(limit, binding)
+        servers = [each.server for each in opened.servers(limit)]
     if json or common.json:
         render.as_json({"bindings": bound, "firings": firings, "servers": servers})
         return
@@ -180,8 +179,8 @@ def revoke_token(name: TokenName) -> None:
 @token_app.command("list")
 def list_tokens(json: JsonFlag = False) -> None:
     """List the tokens."""
-    with project() as opened:
-        found = opened.reader.tokens()
+    with reader() as opened:
+        found = opened.tokens()
     if json or common.json:
         render.as_json(found)
         return
@@ -229,8 +228,8 @@ def try_webhook(name: WebhookName) -> None:
 @webhook_app.command("list")
 def list_webhooks(json: JsonFlag = False) -> None:
     """Show the webhooks and other subscriptions, and their delivery state."""
-    with project() as opened:
-        found = opened.reader.subscriptions()
+    with reader() as opened:
+        found = opened.subscriptions()
     if json or common.json:
         render.as_json(
             [{"name": each.subscription.name, **_aimed(each.subscription), **asdict(each.standing)} for each in found]

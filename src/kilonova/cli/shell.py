@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from threading import Thread
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,7 +15,9 @@ from kilonova.cli import render
 from kilonova.cli.execution import execute
 from kilonova.cli.options import NOTHING_TO_DO, app, common, project
 from kilonova.errors import KilonovaError
-from kilonova.service.project import Project
+
+if TYPE_CHECKING:
+    from kilonova.service.project import Project
 
 commands = typer.Typer()
 

@@ -18,7 +18,8 @@ from kilonova.model.encoding import Changes, Encoding, Upsert
 from kilonova.model.logic import Sql
 from kilonova.model.schedule import Schedule
 from kilonova.model.task import Mode, Port, Production, Task, Variant
-from kilonova.query.materialization import MaterializedRelation, kept_whole, plan_materializations
+from kilonova.query.materialization import kept_whole, plan_materializations
+from kilonova.query.materialized_relation import MaterializedRelation
 from kilonova.query.parsing import parse_query
 from kilonova.query.properties import RelationFacts
 from kilonova.query.syntax import UnsupportedSql, channels_of, expanded, selected_names, with_ports

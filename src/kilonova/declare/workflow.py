@@ -17,7 +17,7 @@ from kilonova.model.schedule import Schedule
 from kilonova.model.task import Task
 from kilonova.model.trigger import ArrivalTrigger, TimeTrigger, Trigger
 from kilonova.model.workflow import WorkflowDefinition as WorkflowValue
-from kilonova.schedule.planning import triggering_inputs
+from kilonova.schedule.due import triggering_inputs
 
 Starts = Trigger | Iterable[Trigger]
 

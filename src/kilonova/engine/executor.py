@@ -47,21 +47,19 @@ from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.run import RunInput, RunOutput
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Task
+from kilonova.schedule.due import TaskState, due_reason, read_ends
 from kilonova.schedule.planning import (
     PortInput,
-    TaskState,
     VariantChoice,
     advanced_cursors,
     check_rewritable,
     choose,
-    due_reason,
     full_refresh_choice,
     input_size,
     is_rewritten,
     limit_channels,
     output_version,
     port_inputs,
-    read_ends,
 )
 
 

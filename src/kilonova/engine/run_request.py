@@ -19,7 +19,8 @@ from kilonova.errors import is_transient
 from kilonova.model.channel import ChannelState
 from kilonova.model.read_plan import ReadPlan
 from kilonova.model.run import RunFailure, RunKind
-from kilonova.schedule.planning import PlannerInput, TaskState, choose, due_tasks, port_inputs
+from kilonova.schedule.due import PlannerInput, TaskState, due_tasks
+from kilonova.schedule.planning import choose, port_inputs
 
 
 @dataclass(frozen=True, slots=True)

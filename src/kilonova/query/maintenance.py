@@ -12,7 +12,7 @@ from kilonova.query.delta_rules import delta_of_tree, touched
 from kilonova.query.expression import Op, Scalar, and_, column, compose, null_safe_eq, or_
 from kilonova.query.key_restriction import restrict_to_keys
 from kilonova.query.maintenance_context import MaintenanceContext
-from kilonova.query.materialization import ROWS, MaterializedRelation, grouping, shown
+from kilonova.query.materialized_relation import ROWS, MaterializedRelation, grouping, shown
 from kilonova.query.properties import Known, single, types
 from kilonova.query.tree import (
     WEIGHT,

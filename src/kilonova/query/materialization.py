@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sqlglot import exp
 
@@ -23,6 +23,7 @@ from kilonova.query.decimals import averaged, digits
 from kilonova.query.eager_aggregation import aggregate_early, met_early
 from kilonova.query.expression import Scalar, column
 from kilonova.query.expression_syntax import node_of, parse
+from kilonova.query.materialized_relation import ROWS, MaterializedRelation, grouping, shown
 from kilonova.query.properties import (
     FLOATING,
     Known,
@@ -47,41 +48,11 @@ from kilonova.query.tree import (
     Projection,
     Scan,
     Top,
-    channels,
     inputs,
     kept,
     names,
     with_inputs,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaterializedRelation:
-    """Relation that a view stores.
-
-    Attributes:
-        channel: the channel that holds it.
-        tree: its query.
-        encoding: the encoding of its deltas.
-        facts: its known properties.
-        whole: why it can only be fully recomputed; None if its change can be derived.
-    """
-
-    channel: str
-    tree: Node
-    encoding: Encoding
-    facts: RelationFacts
-    whole: str | None = None
-
-    @property
-    def sums(self) -> bool:
-        """Return whether the sums of its groups are stored with them."""
-        return any(name.startswith(KEPT) for name in names(self.tree))
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Channels that its query reads."""
-        return channels(self.tree)
 
 
 def plan_materializations(
@@ -220,10 +191,6 @@ def _text(node: Node) -> str:
     return _NAMES.sub(lambda m: m[0] if m[0][0] == "'" else seen.setdefault(m[0], f"`{len(seen)}`"), written)
 
 
-ROWS = f"{KEPT}rows"
-"""Column with the number of rows of a group."""
-
-
 def summed(node: Aggregate, known: Known) -> Projection | None:
     """Return groups computed from sums that are stored with them; None where an aggregate is no exact sum."""
     kinds = types(node.input, known)
@@ -238,24 +205,6 @@ def summed(node: Aggregate, known: Known) -> Projection | None:
     visible = tuple(Item(key.name, column(each.name)) for key, each in zip(node.keys, own, strict=True))
     group = Aggregate(node.input, own, tuple(Item(name, value) for name, value in sums.items()))
     return Projection(group, (*visible, *calls, *kept(names(group))))
-
-
-def grouping(tree: Node) -> tuple[Aggregate, tuple[Projection, ...]]:
-    """Return the aggregate below projections, and the projections from the top."""
-    above: list[Projection] = []
-    while isinstance(tree, Projection):
-        above.append(tree)
-        tree = tree.input
-    assert isinstance(tree, Aggregate)
-    return tree, tuple(above)
-
-
-def shown(name: str, above: tuple[Projection, ...]) -> tuple[str, ...]:
-    """Return the top-level names of a column below projections, those that are part of the relation first."""
-    found = {name}
-    for project in reversed(above):
-        found = {item.name for item in project.items if item.value.name in found}
-    return tuple(sorted(found, key=lambda each: (each.startswith(KEPT), each)))
 
 
 def _without_visible_keys(tree: Node) -> Node:

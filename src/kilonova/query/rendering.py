@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
-import sqlglot
-
 from kilonova.query.expression import column
 from kilonova.query.tree import (
     WEIGHT,
@@ -103,11 +101,6 @@ def _scanned(scan: Scan) -> str:
 def _renamed(sources: tuple[str, ...], columns: tuple[str, ...]) -> str:
     pairs = zip(columns, sources, strict=True)
     return _listed(tuple(Item(name, column(source)) for name, source in pairs))
-
-
-def render_pretty(sql: str) -> str:
-    """Return a query formatted for reading."""
-    return sqlglot.parse_one(sql, dialect="spark").sql("spark", pretty=True)
 
 
 def _listed(items: tuple[Item, ...]) -> str:

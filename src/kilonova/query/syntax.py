@@ -112,6 +112,11 @@ def reading(text: str, names: Mapping[str, str]) -> str:
     return syntax.sql("spark")
 
 
+def render_pretty(sql: str) -> str:
+    """Return a query formatted for reading."""
+    return sqlglot.parse_one(sql, dialect="spark").sql("spark", pretty=True)
+
+
 def with_ports(text: str, known: Known) -> str:
     """Return a query with the channels that it reads as ports in braces, its own braces doubled.
 

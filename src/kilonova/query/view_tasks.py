@@ -15,7 +15,7 @@ from kilonova.model.schema import Schema, quoted
 from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.query.maintenance import maintenance_delta, refresh_method_of_tree
 from kilonova.query.maintenance_context import MaintenanceContext
-from kilonova.query.materialization import MaterializedRelation
+from kilonova.query.materialized_relation import MaterializedRelation
 from kilonova.query.properties import Known, RelationFacts
 from kilonova.query.rendering import render
 from kilonova.query.rules import OF_CHANGE, OF_RUN, adapt

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from graphlib import TopologicalSorter
 
-from kilonova.catalog import bindings, registry
+from kilonova.catalog import registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Transaction
-from kilonova.catalog.planner_input import load_planner_input
-from kilonova.catalog.registry import TaskVersion
+from kilonova.catalog.planner_input import load_planner_input, parts
 from kilonova.errors import NotFound, closest_name
 from kilonova.model.channel import ChannelState
 from kilonova.model.check import describe_check
@@ -19,10 +17,11 @@ from kilonova.model.schedule import describe_schedule
 from kilonova.model.task import Task
 from kilonova.query.maintenance import refresh_method_of_tree
 from kilonova.query.maintenance_context import MaintenanceContext
-from kilonova.query.rendering import render_pretty
+from kilonova.query.syntax import render_pretty
 from kilonova.query.view_tasks import change_of, delta_of, has_at_most_one_row, known_of, relation_of
 from kilonova.schedule.costs import fit
-from kilonova.schedule.planning import PlannerInput, TaskState, choose, due_reason, input_size
+from kilonova.schedule.due import PlannerInput, TaskState, due_reason
+from kilonova.schedule.planning import choose, input_size
 from kilonova.schedule.query_shape import shape_of
 
 
@@ -82,27 +81,6 @@ def explain(tx: Transaction, view: str, runs: int = 5) -> tuple[MaintainedRelati
     return tuple(
         _kept(known.task, observed, tuple(records.last_outputs(tx, each, runs))) for each, known in tasks.items()
     )
-
-
-def parts(tx: Transaction, name: str) -> dict[str, TaskVersion]:
-    """Return a task, preceded, if it is a view, by the tasks that maintain the relations that it needs; by name.
-
-    Raises:
-        NotFound: there is no such task.
-    """
-    found = registry.tasks(tx, registry.view_tasks(tx, name) or [name])
-    order = TopologicalSorter({each: (set(known.task.reads) & found.keys()) - {each} for each, known in found.items()})
-    return {each: found[each] for each in order.static_order()}
-
-
-def tasks_named(tx: Transaction, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the tasks of names of tasks, bindings and views; for a view also those that maintain what it needs.
-
-    Raises:
-        NotFound: there is no such task.
-    """
-    found = [task for name in names for task in bindings.tasks_of(tx, name) or parts(tx, name)]
-    return tuple(dict.fromkeys(found))
 
 
 def _kept(task: Task, observed: PlannerInput, made: tuple[records.OutputRecord, ...]) -> MaintainedRelation:

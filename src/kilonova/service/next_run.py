@@ -17,8 +17,9 @@ from kilonova.model.channel import ChannelState
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.run import RefreshMethod
 from kilonova.model.task import Mode, Port
+from kilonova.schedule.due import due_version
 from kilonova.schedule.layout import LayoutThresholds
-from kilonova.schedule.planning import PortInput, VariantChoice, choose, due_version, port_input
+from kilonova.schedule.planning import PortInput, VariantChoice, choose, port_input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from kilonova.catalog import bindings, channel_store, events, files, firings, registry, servers, subscriptions, tokens
 from kilonova.catalog import runs as records
 from kilonova.catalog.compaction_stats import delta_stacks
 from kilonova.catalog.database import Catalog, Transaction
-from kilonova.catalog.planner_input import load_planner_input
+from kilonova.catalog.planner_input import load_planner_input, tasks_named
 from kilonova.catalog.read_models import (
     binding_status,
     metrics,
@@ -29,8 +31,8 @@ from kilonova.model.run import Run, RunInput
 from kilonova.model.task import Task
 from kilonova.model.watched_file import FileState
 from kilonova.schedule.compaction import DeltaStack
-from kilonova.schedule.planning import PlannerInput, due_version
-from kilonova.service import explain_view, next_run, size_history, snapshot_plan
+from kilonova.schedule.due import PlannerInput, due_version
+from kilonova.service import size_history, snapshot_plan
 from kilonova.service.reports import (
     ChannelAccess,
     ChannelHistory,
@@ -44,6 +46,11 @@ from kilonova.service.reports import (
     Step,
     TaskStatus,
 )
+from kilonova.service.settings import catalog_url, load_settings
+
+if TYPE_CHECKING:
+    from kilonova.service.explain_view import MaintainedRelation
+    from kilonova.service.next_run import TaskPreview
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -74,7 +81,6 @@ class ProjectReader:
         self.catalog = catalog
 
     events_before = _query(events.before)
-    explain = _query(explain_view.explain)
     firings = _query(firings.firings)
     metrics = _query(metrics.catalog_metrics)
     newest_event = _query(events.newest)
@@ -88,7 +94,6 @@ class ProjectReader:
     size_history = _query(size_history.size_history)
     snapshot_plan = _query(snapshot_plan.snapshot_plan)
     subscriptions = _query(subscriptions.subscriptions)
-    task_preview = _query(next_run.task_preview)
     task_runs = _query(task_runs.task_runs)
     tokens = _query(tokens.tokens)
     upcoming_triggers = _query(binding_status.upcoming_triggers)
@@ -103,7 +108,21 @@ class ProjectReader:
             NotFound: there is no such task.
         """
         with self.catalog.reading() as tx:
-            return _due(load_planner_input(tx, None if among is None else explain_view.tasks_named(tx, among)))
+            return _due(load_planner_input(tx, None if among is None else tasks_named(tx, among)))
+
+    def explain(self, view: str, runs: int = 5) -> tuple[MaintainedRelation, ...]:
+        """Return the relations that are maintained for a view: see `kilonova.service.explain_view`."""
+        from kilonova.service.explain_view import explain
+
+        with self.catalog.reading() as tx:
+            return explain(tx, view, runs)
+
+    def task_preview(self, task: str) -> TaskPreview:
+        """Return a preview of the next run of a task: see `kilonova.service.next_run`."""
+        from kilonova.service.next_run import task_preview
+
+        with self.catalog.reading() as tx:
+            return task_preview(tx, task)
 
     def status(self, limit: int = 5) -> Status:
         """Return channels, tasks, cursors, lags and the last runs."""
@@ -321,6 +340,22 @@ def _tasks(tx: Transaction, names: Sequence[str]) -> list[TaskStatus]:
         )
         for name in names
     ]
+
+
+@contextmanager
+def open_reader(directory: str | Path = ".", **settings: Any) -> Iterator[ProjectReader]:
+    """Open the catalog of a project's directory for reading, which needs less than `service.project.open_project`.
+
+    Args:
+        directory: the directory of `kilonova.toml`, if there is one.
+        settings: settings that override the file's and the environment's.
+
+    Raises:
+        SettingsError: a setting is unknown or has an invalid value.
+    """
+    place = Path(directory)
+    with closing(Catalog(catalog_url(load_settings(place, **settings), place))) as catalog:
+        yield ProjectReader(catalog)
 
 
 def _due(known: PlannerInput) -> dict[str, str]:

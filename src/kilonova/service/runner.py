@@ -11,14 +11,13 @@ from functools import partial
 from kilonova.catalog import bindings
 from kilonova.catalog import runs as records
 from kilonova.catalog.firings import Claim
-from kilonova.catalog.planner_input import load_planner_input
+from kilonova.catalog.planner_input import load_planner_input, tasks_named
 from kilonova.engine.run_events import RunNotification, RunStarted
 from kilonova.engine.run_order import RunOrder, run_in_order, run_order
 from kilonova.engine.run_request import RunDue, RunFirings, RunRequest, RunTasks, shared_reads
 from kilonova.engine.shared_steps import SharedSteps
 from kilonova.errors import Cancelled, InvalidState, KilonovaError
-from kilonova.schedule.planning import due_tasks
-from kilonova.service.explain_view import tasks_named
+from kilonova.schedule.due import due_tasks
 from kilonova.service.queries import ProjectReader
 from kilonova.service.reports import RunReport, RunsReport, run_report
 from kilonova.service.resources import ProjectResources

@@ -25,8 +25,8 @@ from kilonova.model.run import RefreshMethod, RunInput
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Production, Task, Variant
 from kilonova.model.version import Version
+from kilonova.schedule.due import TaskState
 from kilonova.schedule.layout import Strategy
-from kilonova.schedule.planning import TaskState
 from kilonova.service.project import Project
 from kilonova.warehouse.algebra import merge
 from kilonova.warehouse.blocks import column

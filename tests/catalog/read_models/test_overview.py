@@ -22,8 +22,8 @@ from kilonova.model.progress import RunProgress, StepProgress, TaskCount
 from kilonova.model.run import RunKind, RunOutput, RunState
 from kilonova.model.task import Mode, Production, Task
 from kilonova.model.watched_directory import WatchedDirectory
+from kilonova.schedule.due import triggering_inputs
 from kilonova.schedule.garbage import Provenance, decide_collection
-from kilonova.schedule.planning import triggering_inputs
 from kilonova.service.queries import ProjectReader
 from tests.catalog.building import (
     LEASE,

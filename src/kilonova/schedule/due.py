@@ -1,0 +1,158 @@
+"""Tasks that are due: those whose cursors are behind the channels that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from kilonova.errors import InvalidState
+from kilonova.model.channel import ChannelState
+from kilonova.model.run import CostSample
+from kilonova.model.task import Task
+from kilonova.model.workflow import WorkflowDefinition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskState:
+    """State of a logic version of a task.
+
+    Attributes:
+        task: the task at that logic version.
+        logic: the number of the version.
+        started: whether the version has run.
+        cursors: the point up to which it has read each channel; absent ones are at 0.
+        samples: the costs of the task's last runs, newest first.
+        waits_until: the time until which its schedule delays it; None if it does not.
+    """
+
+    task: Task
+    logic: int
+    started: bool
+    cursors: Mapping[str, int]
+    samples: tuple[CostSample, ...] = ()
+    waits_until: datetime | None = None
+
+    def cursor(self, channel: str) -> int:
+        """Return the point up to which this version has read a channel."""
+        return self.cursors.get(channel, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerInput:
+    """Tasks and channels at one moment, from which the planner decides.
+
+    Attributes:
+        workflow: the tasks, at their newest live logic versions, and their channels.
+        versions: the states of the live logic versions of each task, newest first.
+        channels: the states of the channels that these versions read or write.
+    """
+
+    workflow: WorkflowDefinition
+    versions: Mapping[str, tuple[TaskState, ...]]
+    channels: Mapping[str, ChannelState]
+
+    @property
+    def newest(self) -> dict[str, TaskState]:
+        """The state of the newest live logic version of each task."""
+        return {name: states[0] for name, states in self.versions.items()}
+
+    def without_schedules(self) -> PlannerInput:
+        """Return the same without schedules that delay tasks."""
+        versions = {
+            name: tuple(replace(state, waits_until=None) for state in states) for name, states in self.versions.items()
+        }
+        return replace(self, versions=versions)
+
+
+def triggering_inputs(task: Task) -> tuple[str, ...]:
+    """Return the channels whose new input makes a task due: those read by cursor, or all if there are none.
+
+    A channel read with ALL beside one read by cursor is a lookup table (Nova, section 2): its changes do not make the
+    task due.
+    """
+    ports = [port for variant in task.variants for port in variant.ports if port.channel not in task.writes]
+    news = [port.channel for port in ports if port.mode.advances]
+    return tuple(dict.fromkeys(news or [port.channel for port in ports]))
+
+
+def read_ends(
+    state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Return the point up to which a task reads each channel: the given one, or the newest readable one.
+
+    Raises:
+        InvalidState: a given point is before the task's cursor, or not readable.
+    """
+    given = ends or {}
+    ports = (port.channel for variant in state.task.variants for port in variant.ports)
+    found = {name: channels[name].latest_readable for name in ports}
+    for name in found.keys() & given.keys():
+        end, first, last = given[name], state.cursor(name), found[name]
+        if not first <= end <= last:
+            raise InvalidState(
+                f"it can be read only up to a point from {first}, the cursor, to {last}, the newest readable one",
+                task=state.task.name,
+                channel=name,
+                point=end,
+            )
+        found[name] = end
+    return found
+
+
+def due_reason(
+    state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
+) -> str | None:
+    """Return why a task is due; None if it is not, or if its schedule delays it.
+
+    Args:
+        state: the task.
+        channels: the channels.
+        ends: the points up to which channels would be read; those not given are read to the newest readable point.
+
+    Raises:
+        InvalidState: a given point is before the task's cursor, or not readable.
+    """
+    if state.waits_until is not None:
+        return None
+    ends = read_ends(state, channels, ends)
+    inputs = triggering_inputs(state.task)
+    if not state.started:
+        return "its logic has not run yet" if any(channels[name].settled(ends[name]) for name in inputs) else None
+    for name in inputs:
+        cursor, end = state.cursor(name), ends[name]
+        if not channels[name].is_equivalent(cursor, end):
+            return f"{name} advanced from point {cursor} to {channels[name].settled(end)}"
+    return None
+
+
+def due_version(
+    versions: Sequence[TaskState], channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
+) -> tuple[TaskState, str] | None:
+    """Return the first of the logic versions of a task that is due, and why; None if none is."""
+    reasons = ((state, due_reason(state, channels, ends)) for state in versions)
+    return next(((state, reason) for state, reason in reasons if reason is not None), None)
+
+
+def due_tasks(known: PlannerInput, until: Mapping[str, int] | None = None) -> tuple[TaskState, ...]:
+    """Return the tasks that are due and those that may become due after them, in the order to run them.
+
+    A run executes one logic version of a task: the newest live one that is due.
+
+    Args:
+        known: the tasks and channels.
+        until: the points up to which channels would be read; of those that a returned task writes, all is read.
+
+    Raises:
+        InvalidState: one of these points is before a task's cursor, or not readable.
+    """
+    chosen: dict[str, TaskState] = {}
+    ends = dict(until or {})
+    for task in known.workflow.order():
+        versions = [state for state in known.versions[task.name] if state.waits_until is None]
+        due = due_version(versions, known.channels, ends)
+        writers = {writer.name for channel in task.reads for writer in known.workflow.writers(channel)}
+        if due is not None or (versions and not writers.isdisjoint(chosen)):
+            chosen[task.name] = state = versions[0] if due is None else due[0]
+            ends = {name: end for name, end in ends.items() if name not in state.task.writes}
+    return tuple(chosen.values())
