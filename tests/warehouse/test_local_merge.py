@@ -21,7 +21,7 @@ from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.model.write_plan import WritePlan
 from kilonova.schedule.layout import LayoutThresholds
-from kilonova.warehouse.local_checks import comparable_types
+from kilonova.warehouse.arrow_types import comparable_types
 from kilonova.warehouse.local_merge import newest_rows
 from kilonova.warehouse.spark_hash import buckets_of, hashes_like_spark
 from kilonova.warehouse.storage import Storage

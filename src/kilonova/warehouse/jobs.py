@@ -328,6 +328,21 @@ def fetch(frame: DataFrame, limit: int | None = None) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in (frame if limit is None else frame.limit(limit)).collect()]
 
 
+def fetch_table(frame: DataFrame, path: str, limit: int) -> pa.Table:
+    """Return the rows of a frame as a table, at most `limit`.
+
+    Args:
+        frame: the rows.
+        path: the directory of the block that will have them.
+        limit: maximum number of rows.
+
+    Raises:
+        KilonovaError: any error of `write`.
+    """
+    with translate_errors(path):
+        return frame.coalesce(1).limit(limit).toArrow()
+
+
 def write_page(frame: DataFrame, file: str, key: Sequence[str], offset: int, limit: int) -> None:
     """Write some rows of a frame to a file, as an Arrow stream.
 

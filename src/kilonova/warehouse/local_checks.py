@@ -1,13 +1,12 @@
 """Checks of written rows in this process, with Arrow: for a small block, a Spark job takes far longer than the check.
 
-The results equal those of `jobs` and `algebra`, for columns of the types that `comparable_types` accepts. Nested values
-and floating-point keys, which Spark compares by rules of its own, are left to Spark.
+The results equal those of `jobs` and `algebra`, for columns of comparable types: see `arrow_types`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -17,17 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kilonova.model.schema import Schema
 from kilonova.warehouse.jobs import Effect
-
-_KEYS = ("tinyint", "smallint", "int", "bigint", "string", "date", "timestamp", "timestamp_ntz", "decimal", "boolean")
-_VALUES = (*_KEYS, "float", "double", "binary")
-
-
-def comparable_types(schema: Schema, names: Iterable[str], *, as_key: bool = False) -> bool:
-    """Return whether Arrow compares the values of some columns as Spark does."""
-    known = _KEYS if as_key else _VALUES
-    return all(schema.type_of(name).partition("(")[0] in known for name in names)
 
 
 def key_metrics(keys: pa.Table, *, ordered: bool) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Compaction in this process: merging a base with the deltas after it with Arrow, bucket by bucket.
 
 Rows of a key are neighbours once the blocks, which are sorted, are merged by key; the last one counts. This takes less
-CPU than a Spark job that only copies the rows. It works for the keys and values of `local_checks`; others, and blocks
+CPU than a Spark job that only copies the rows. It works for the keys and values of `arrow_types`; others, and blocks
 whose buckets are too large for this process, are left to Spark.
 """
 
@@ -21,7 +21,7 @@ from kilonova.model.block import Block, BlockName, StoredFile
 from kilonova.model.encoding import Changes, Upsert, key_of
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.schema import Schema
-from kilonova.warehouse.local_checks import comparable_types
+from kilonova.warehouse.arrow_types import arrow_schema, comparable_types
 from kilonova.warehouse.spark_hash import buckets_of, hashes_like_spark, text_matrix, unscaled
 from kilonova.warehouse.storage import Storage
 
@@ -29,33 +29,7 @@ _BUCKET = re.compile(r"_(\d+)(?:\.|$)")
 _MEMORY = 4 << 30
 """Uncompressed size of the buckets that are merged at once, in bytes, at most."""
 
-_TYPES = {
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "boolean": pa.bool_(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
 _DELETED = pa.field("_deleted", pa.bool_())
-
-
-def arrow_schema(schema: Schema) -> pa.Schema:
-    """Return a schema of comparable types as Arrow's."""
-    return pa.schema([(column.name, _arrow_type(column.type)) for column in schema.columns])
-
-
-def _arrow_type(kind: str) -> pa.DataType:
-    if kind.startswith("decimal"):
-        precision, scale = map(int, kind.removeprefix("decimal(").removesuffix(")").split(","))
-        return pa.decimal128(precision, scale)
-    return _TYPES[kind]
 
 
 def merges_locally(snapshot: SnapshotRead, columns: Schema) -> bool:
@@ -112,11 +86,11 @@ def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name
         rows += [part.filter(pa.array(place % groups == group)) for part, place in zip(deltas, places, strict=True)]
         merged = newest_rows(pa.concat_tables(rows), key).select(schema.names)
         if buckets <= groups:
-            storage.write_rows(name, _file_name(group, buckets), merged)
+            storage.write_rows(name, file_name(group, buckets), merged)
             return
         place = buckets_of(merged.select(key), buckets)
         for bucket in range(group, buckets, groups):
-            storage.write_rows(name, _file_name(bucket, buckets), merged.filter(pa.array(place == bucket)))
+            storage.write_rows(name, file_name(bucket, buckets), merged.filter(pa.array(place == bucket)))
 
     with ThreadPoolExecutor(max(1, min(os.cpu_count() or 1, _MEMORY // max(largest, 1)))) as pool:
         list(pool.map(merge, range(groups)))
@@ -150,7 +124,7 @@ def _bucket(file: StoredFile) -> int:
     return 0 if match is None else int(match[1])
 
 
-def _file_name(bucket: int, buckets: int) -> str:
+def file_name(bucket: int, buckets: int) -> str:
     """Return the name of a new file, as Spark would name it."""
     return f"part-{bucket:05d}-{uuid4()}{f'_{bucket:05d}' if buckets else ''}.c000.zstd.parquet"
 

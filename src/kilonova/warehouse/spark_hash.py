@@ -1,6 +1,6 @@
 """Spark's hash of keys, computed with NumPy: it decides in which bucket a row belongs.
 
-This is `org.apache.spark.sql.catalyst.expressions.Murmur3Hash` with its seed, for the types of `local_checks`.
+This is `org.apache.spark.sql.catalyst.expressions.Murmur3Hash` with its seed, for the types of keys in `arrow_types`.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from operator import and_
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -52,11 +53,12 @@ from kilonova.schedule.layout import (
 )
 from kilonova.warehouse import algebra, job_tracking, jobs
 from kilonova.warehouse import checks as on
+from kilonova.warehouse.arrow_types import arrow_schema, comparable_types
 from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, conform, schema_of
 from kilonova.warehouse.equality import differ_at_end
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
-from kilonova.warehouse.local_checks import comparable_types, key_metrics, keys_within, upsert_effect
-from kilonova.warehouse.local_merge import merges_locally, write_merged
+from kilonova.warehouse.local_checks import key_metrics, keys_within, upsert_effect
+from kilonova.warehouse.local_merge import file_name, merges_locally, write_merged
 from kilonova.warehouse.shared_evaluation import evaluate_once
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.verification import Verification
@@ -66,6 +68,12 @@ _FEW = 8
 
 _LOOKED_THROUGH = 256 << 20
 """Uncompressed size of the parts of files in which this process looks those keys up: Arrow skips no pages."""
+
+_FETCHED_SIZE = 2 << 20
+"""Expected size of a block up to which this process fetches its rows and writes it: a Spark job takes twice as long."""
+
+_FETCHED = 100_000
+"""Number of rows of such a block, at most."""
 
 _SHARED = 256
 """Number of read plans whose frames are cached for queries."""
@@ -510,6 +518,10 @@ class Warehouse:
         keys: jobs.ObservedKeys | None = None,
     ) -> Block:
         """Write rows with exactly the given columns, null if absent, and return the block."""
+        if layout.tasks == 1 and keys is None and self._is_fetched(plan, columns, layout):
+            block = self._fetched(conform(rows, columns, absent={"_deleted": "false"}), plan, columns, layout)
+            if block is not None:
+                return block
         name, appends = plan.name, isinstance(plan.encoding, Append) and not plan.is_base
         extra = [] if plan.is_base or appends else [NUMBER]
         rows = conform(rows, columns, extra, {NUMBER: _uncompiled(name.number), "_deleted": "false"})
@@ -523,6 +535,39 @@ class Warehouse:
         if block.buckets:
             block = replace(block, stored=self.storage.name_buckets(name, stored))
         return replace(block, statistics=replace(block.statistics, removals=0 if appends else seen.removals))
+
+    def _is_fetched(self, plan: WritePlan, columns: Schema, layout: jobs.Layout) -> bool:
+        """Return whether this process fetches the rows of a small block, and writes it."""
+        return (
+            self.sizes.local_check_max > 0
+            and plan.expected is not None
+            and plan.expected <= _FETCHED_SIZE
+            and not of_rows(plan.checks)
+            and comparable_types(columns, columns.names)
+            and comparable_types(columns, layout.key, as_key=True)
+        )
+
+    def _fetched(self, rows: DataFrame, plan: WritePlan, columns: Schema, layout: jobs.Layout) -> Block | None:
+        """Fetch rows with exactly the given columns, write them, and return the block; None if there are too many."""
+        name, key = plan.name, list(layout.key)
+        table = jobs.fetch_table(rows, self.storage.path(name), _FETCHED + 1)
+        if table.num_rows > _FETCHED:
+            return None
+        table = table.cast(arrow_schema(columns))
+        if key:
+            table = table.sort_by([(each, "ascending") for each in key])
+            if not layout.trusted:
+                seen = key_metrics(table.select(key), ordered=True)
+                on.check_keys(seen if jobs.must_be_unique(plan, layout) else {"nulls": seen.get("nulls")}, layout.key)
+        removals = None
+        if plan.is_strong_delta:
+            removals = -int(pc.sum(pc.min_element_wise(table["_weight"], 0)).as_py() or 0)
+        appends = isinstance(plan.encoding, Append) and not plan.is_base
+        if not plan.is_base and not appends:
+            table = table.append_column(NUMBER, pa.repeat(pa.scalar(name.number, pa.int64()), table.num_rows))
+        self.storage.write_rows(name, file_name(0, 0), table)
+        block = self._block(plan, columns, self.storage.recorded(name), 0)
+        return replace(block, statistics=replace(block.statistics, removals=0 if appends else removals))
 
     def _block(self, plan: WritePlan, columns: Schema, stored: tuple[StoredFile, ...], buckets: int) -> Block:
         """Return a block with the files that were written; it has no buckets if there are few rows."""
