@@ -386,3 +386,13 @@ def test_a_url_that_cannot_be_is_not_repeated(url: str) -> None:
     with pytest.raises(CatalogError) as told:
         Catalog(url)
     assert "hunter2" not in str(told.value)
+
+
+def test_connections_that_the_database_closed_in_the_pool_are_replaced(postgresql: str) -> None:
+    catalog = Catalog(postgresql)
+    catalog.create()
+    with catalog.reading() as tx, catalog.reading() as other:
+        pids = [each.connection.execute(text("SELECT pg_backend_pid()")).scalar() for each in (tx, other)]
+    execute(catalog.url, *(f"SELECT pg_terminate_backend({pid})" for pid in pids))
+    with catalog.writing() as tx, catalog.reading() as other:
+        assert tx.identity() == other.identity()

@@ -12,7 +12,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -158,6 +158,14 @@ class _Undone(Exception):
     """Internal exception that rolls a transaction back."""
 
 
+class _NoTables(Exception):
+    """Internal exception for a database in which no catalog was created."""
+
+
+_Begun = tuple[Connection, CursorResult[Any]]
+"""Connection with a transaction, and the result of the query with which it began."""
+
+
 class Catalog:
     """Metadata database.
 
@@ -196,11 +204,8 @@ class Catalog:
         Raises:
             CatalogError: there is no catalog, or it is older or newer than this release.
         """
-        self._require_file()
-        with self._snapshot() as connection:
-            tx = Transaction(connection, self._begin(connection), before=self._remembered)
+        with self._checked(self._snapshot) as tx:
             yield tx
-        self._remembered.update(tx.read)
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -209,10 +214,29 @@ class Catalog:
         Raises:
             CatalogError: there is no catalog, or it is older or newer than this release.
         """
-        self._require_file()
-        with self._exclusive() as connection:
-            tx = Transaction(connection, self._begin(connection), before=self._remembered)
+        with self._checked(self._exclusive) as tx:
             yield tx
+
+    @contextmanager
+    def _checked(self, begun: Callable[[str], AbstractContextManager[_Begun]]) -> Iterator[Transaction]:
+        """Open a transaction of a catalog of this release.
+
+        Every transaction checks the revision of the tables, since another release may upgrade the catalog while this
+        process has it open; and it reads the time, which in a writing one is after the wait for the writers' lock.
+        """
+        self._require_file()
+        now = ", clock_timestamp()" if self.dialect == "postgresql" else ""
+        try:
+            with begun(f"SELECT version_num{now} FROM alembic_version") as (connection, result):
+                if (row := result.first()) is None:
+                    raise self._missing()
+                if row[0] != REVISION:
+                    raise _unsuitable(row[0])
+                moment: datetime = row[-1].astimezone(UTC) if now and self.clock is utc_now else self.clock()
+                tx = Transaction(connection, moment, before=self._remembered)
+                yield tx
+        except _NoTables:
+            raise self._missing() from None
         self._remembered.update(tx.read)
 
     @contextmanager
@@ -223,51 +247,43 @@ class Catalog:
             raise _Undone
 
     @contextmanager
-    def _snapshot(self) -> Iterator[Connection]:
-        """Open a read-only transaction, whatever the tables."""
-        options: dict[str, Any] = {"kilonova_begin": "BEGIN"}
-        if self.dialect == "postgresql":
-            options["isolation_level"] = "REPEATABLE READ"
-        with (
-            self._translated(),
-            self._engine.connect().execution_options(**options) as connection,
-            connection.begin(),
-        ):
-            yield connection
+    def _snapshot(self, query: str) -> Iterator[_Begun]:
+        """Open a read-only transaction, whatever the tables, with the result of a query."""
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ" if self.dialect == "postgresql" else "BEGIN"
+        with self._translated(), self._transaction(begin, query) as begun:
+            yield begun
 
     @contextmanager
-    def _exclusive(self) -> Iterator[Connection]:
-        """Open a writing transaction, whatever the tables."""
-        options: dict[str, Any] = {"kilonova_begin": "BEGIN IMMEDIATE"}
+    def _exclusive(self, query: str) -> Iterator[_Begun]:
+        """Open a writing transaction, whatever the tables, with the result of a query."""
+        begin = ["BEGIN IMMEDIATE"]
         if self.dialect == "postgresql":  # a snapshot taken before the lock is granted would be stale
-            options["isolation_level"] = "READ COMMITTED"
-        with (
-            self._translated(),
-            self._queued(),
-            self._engine.connect().execution_options(**options) as connection,
-            connection.begin(),
-        ):
-            if self.dialect == "postgresql":
-                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-            yield connection
+            begin = ["BEGIN ISOLATION LEVEL READ COMMITTED", f"SELECT pg_advisory_xact_lock({_LOCK})"]
+        with self._translated(), self._queued(), self._transaction(*begin, query) as begun:
+            yield begun
 
-    def _begin(self, connection: Connection) -> datetime:
-        """Check the revision of the tables, and return the current time: after the wait for the writers' lock.
+    @contextmanager
+    def _transaction(self, *statements: str) -> Iterator[_Begun]:
+        """Execute statements, the first of which begins a transaction, in one round trip to PostgreSQL.
 
-        Every transaction does so, since another release may upgrade the catalog while this process has it open.
+        A connection that the database closed while it was in the pool is replaced.
         """
-        now = ", clock_timestamp()" if self.dialect == "postgresql" else ""
-        try:
-            row = connection.exec_driver_sql(f"SELECT version_num{now} FROM alembic_version").first()
-        except DBAPIError as error:
-            if _code(error.orig) == "42P01" or "no such table" in str(error.orig):
-                raise self._missing() from None
-            raise
-        if row is None:
-            raise self._missing()
-        if row[0] != REVISION:
-            raise _unsuitable(row[0])
-        return row[1].astimezone(UTC) if now and self.clock is utc_now else self.clock()
+        together = ("; ".join(statements),) if self.dialect == "postgresql" else statements
+        for again in (True, False):
+            connection = self._engine.connect()
+            try:
+                transaction = connection.begin()
+                results = [connection.exec_driver_sql(each) for each in together]
+                break
+            except BaseException as error:
+                connection.close()
+                if isinstance(error, DBAPIError) and error.connection_invalidated and again:
+                    continue
+                if isinstance(error, DBAPIError) and _lacks_table(error):
+                    raise _NoTables from None
+                raise
+        with connection, transaction:
+            yield connection, results[-1]
 
     def _missing(self) -> CatalogError:
         return CatalogError(f"there is no catalog at {self.shown_url}", hint="Create one with: kilonova init")
@@ -299,7 +315,7 @@ class Catalog:
 
     def watching(self) -> Connection:
         """Return an autocommit connection for detecting commits of other connections."""
-        return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT", kilonova_begin="")
+        return self._engine.connect()
 
     def create(self) -> None:
         """Create the tables of this release, or upgrade those of an older revision.
@@ -317,7 +333,7 @@ class Catalog:
             raise _unsuitable(found)
         if self.dialect == "sqlite" and (file := make_url(self.url).database):
             Path(file).parent.mkdir(parents=True, exist_ok=True)
-        with self._exclusive() as connection:
+        with self._exclusive("SELECT 1") as (connection, _):
             if self.dialect == "postgresql":
                 connection.execute(text("SET LOCAL statement_timeout = 0"))
             try:
@@ -331,7 +347,7 @@ class Catalog:
         """Return the revision of the existing tables; None if there are none."""
         if not self._has_file():
             return None
-        with self._snapshot() as connection:
+        with self._snapshot("SELECT 1") as (connection, _):
             if not self._engine.dialect.has_table(connection, "alembic_version"):
                 return None
             return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
@@ -433,6 +449,10 @@ def _code(error: BaseException | None) -> str | None:
     return code
 
 
+def _lacks_table(error: DBAPIError) -> bool:
+    return _code(error.orig) == "42P01" or "no such table" in str(error.orig)
+
+
 def _unsuitable(found: str) -> CatalogError:
     """Return the error for a catalog of another revision than this release requires."""
     if found < _OLDEST:
@@ -461,13 +481,16 @@ def _engine(url: str, alone: bool) -> Engine:
     if not url.startswith("sqlite"):
         given = make_url(url).query
         options = {name: value for name, value in _CONNECTION.items() if name not in given}
-        engine = create_engine(url, pool_pre_ping=True, connect_args=options)
+        engine = create_engine(url, isolation_level="AUTOCOMMIT", connect_args=options)
 
         @event.listens_for(engine, "connect")
         def limited(connection: Any, _record: Any) -> None:
-            limits = "".join(f"SET {name} = '{seconds}s';" for name, seconds in _SESSION.items())
-            connection.execute(limits)
-            connection.commit()
+            connection.execute("".join(f"SET {name} = '{seconds}s';" for name, seconds in _SESSION.items()))
+
+        @event.listens_for(engine, "after_cursor_execute")
+        def executed(_connection: Connection, cursor: Any, statement: str, *_rest: Any) -> None:
+            if statement.startswith("BEGIN"):  # of several statements, the result is that of the last
+                cursor.set_result(-1)
 
         return engine
     engine = create_engine(url, connect_args={"timeout": _PATIENCE, "check_same_thread": False})
@@ -481,10 +504,5 @@ def _engine(url: str, alone: bool) -> Engine:
         connection.execute("PRAGMA cache_spill=OFF")  # write nothing before the commit
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
-
-    @event.listens_for(engine, "begin")
-    def begun(connection: Connection) -> None:
-        if begin := connection.get_execution_options().get("kilonova_begin", "BEGIN"):
-            connection.exec_driver_sql(begin)
 
     return engine
