@@ -59,7 +59,8 @@ def test_versions_come_back_as_they_were_written(catalog: Catalog) -> None:
     )
     with catalog.writing() as tx:
         _, points = begin(tx, "c")
-        channel_store.resolve_point(tx, "c", points["c"], channel_store.PointState.FILLED, version)
+        channel_store.fill_point(tx, "c", points["c"], version)
+        channel_store.mark_changed(tx, [channel_store.channel_id(tx, "c")])
     with catalog.reading() as tx:
         assert channel_store.channel_state(tx, "c").version(1) == version
 

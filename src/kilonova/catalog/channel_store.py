@@ -8,6 +8,7 @@ were removed stay recorded, not live, for the history of their channel.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -29,7 +30,7 @@ from sqlalchemy import (
 )
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.database import Transaction, inserted_id, is_among
+from kilonova.catalog.database import Transaction, insert_all, inserted_id, is_among
 from kilonova.catalog.read_cache import CachedChannel, ChannelFingerprint, NamedRows
 from kilonova.errors import Conflict, LeaseLost, NotFound, closest_name
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
@@ -74,6 +75,14 @@ def channel_id(tx: Transaction, name: str) -> int:
             raise NotFound("there is no such channel", channel=name, hint=closest_name(name, channel_names(tx)))
         tx.channels[name] = int(found)
     return tx.channels[name]
+
+
+def look_up_ids(tx: Transaction, names: Iterable[str]) -> None:
+    """Look up the ids of channels in one statement, for `channel_id`; names without a channel are passed over."""
+    unknown = set(names) - tx.channels.keys()
+    if unknown:
+        query = select(tables.channel.c.name, tables.channel.c.id).where(is_among(tx, tables.channel.c.name, unknown))
+        tx.channels.update((row.name, row.id) for row in tx.connection.execute(query))
 
 
 def channel(tx: Transaction, name: str) -> Channel:
@@ -149,30 +158,31 @@ def channel_states(tx: Transaction, names: Iterable[str] | None = None) -> dict[
     Raises:
         NotFound: there is no channel of one of the names.
     """
-    query = select(tables.channel).order_by(tables.channel.c.name)
+    cursor, dropped = tables.cursor.c, tables.dropped.c
+    oldest = select(func.min(cursor.point)).where(cursor.channel_id == tables.channel.c.id).scalar_subquery()
+    past = select(dropped.point).where(dropped.name == tables.channel.c.name).scalar_subquery()
+    query = select(tables.channel, oldest.label("read"), past.label("origin")).order_by(tables.channel.c.name)
     wanted = None if names is None else list(dict.fromkeys(names))
     if wanted is not None:
         query = query.where(is_among(tx, tables.channel.c.name, wanted))
     rows = {row.id: row for row in tx.connection.execute(query)}
-    found = {row.name for row in rows.values()}
+    tx.channels.update((row.name, number) for number, row in rows.items())
     for name in wanted or ():
-        if name not in found:
-            channel_id(tx, name)
-    past, read = _dropped(tx, found), _read_up_to(tx, rows)
+        channel_id(tx, name)
     known = {number: tx.read.states.get(number) or tx.before.states.get(number) for number in rows}
     states: dict[str, ChannelState] = {}
     fingerprints: dict[int, ChannelFingerprint] = {}
     changed: dict[int, Channel] = {}
     for number, row in rows.items():
         each = _channel(row)
-        fingerprints[number] = ChannelFingerprint(row.stamp, each, read.get(number), past.get(row.name, 0))
+        fingerprints[number] = ChannelFingerprint(row.stamp, each, row.read, row.origin or 0)
         before = known[number]
         if before is not None and before.fingerprint == fingerprints[number]:
             states[row.name] = before.state
         else:
             changed[number] = each
     since = dict.fromkeys(changed, 0)
-    points, blocks = _points(tx, changed, since), _live(tx, changed)
+    points, blocks = (_points(tx, changed, since), _live(tx, changed)) if changed else ({}, {})
     for number, each in changed.items():
         fingerprint = fingerprints[number]
         states[each.name] = ChannelState(each, points[number], blocks[number], since[number], fingerprint.origin)
@@ -181,22 +191,19 @@ def channel_states(tx: Transaction, names: Iterable[str] | None = None) -> dict[
     return {row.name: states[row.name] for row in rows.values()}
 
 
-def _read_up_to(tx: Transaction, channels: Collection[int]) -> dict[int, int]:
-    """Return the lowest cursor of any task on channels, by the channel's id."""
-    cursor = tables.cursor.c
-    oldest = select(cursor.channel_id, func.min(cursor.point).label("point")).where(cursor.channel_id.in_(channels))
-    return {row.channel_id: row.point for row in tx.connection.execute(oldest.group_by(cursor.channel_id))}
-
-
-def mark_changed(tx: Transaction, channels: Collection[int] | Select[Any]) -> None:
+def mark_changed(tx: Transaction, channels: Collection[int] | Select[Any]) -> list[str]:
     """Record that points or live blocks of channels have changed, which invalidates their cached state.
 
     Args:
         tx: a writing transaction.
         channels: their ids, or a query for them.
+
+    Returns:
+        Their names, sorted.
     """
     here = tables.channel.c.id.in_(channels)
-    tx.connection.execute(update(tables.channel).where(here).values(stamp=secrets.token_hex(_STAMP)))
+    changed = update(tables.channel).where(here).values(stamp=secrets.token_hex(_STAMP))
+    return sorted(tx.connection.execute(changed.returning(tables.channel.c.name)).scalars())
 
 
 def _live(tx: Transaction, channels: Collection[int]) -> dict[int, tuple[Block, ...]]:
@@ -213,7 +220,7 @@ def _live(tx: Transaction, channels: Collection[int]) -> dict[int, tuple[Block, 
     changed = {number: names[number].split(",") for number in names if names[number] != known[number].names}
     new = [_numbered(each) for n, some in changed.items() for each in some if each not in known[n].items]
     query = placed_blocks().where(is_among(tx, tables.block.c.id, new), place.channel_id.in_(changed))
-    rows = {(row.channel_id, row.id): row for row in tx.connection.execute(query)}
+    rows = {(row.channel_id, row.id): row for row in (tx.connection.execute(query) if new else ())}
     for number, some in changed.items():
         before = known[number].items
         items = {each: before.get(each) or block_from(rows[number, _numbered(each)]) for each in some}
@@ -282,12 +289,6 @@ def _point(row: Row[Any]) -> Point:
         time=row.time,
         run=row.run_id,
     )
-
-
-def _dropped(tx: Transaction, names: Collection[str]) -> dict[str, int]:
-    """Return the newest points of dropped channels with the given names, by name."""
-    rows = tx.connection.execute(select(tables.dropped))
-    return {row.name: row.point for row in rows if row.name in names}
 
 
 def _listed(bounds: CTE, *columns: Any) -> Select[Any]:
@@ -386,45 +387,56 @@ def set_policy(tx: Transaction, name: str, policy: Policy) -> None:
     )
 
 
-def reserve(tx: Transaction, name: str, run: int) -> int:
-    """Reserve the next point of a channel for a run (Nova, section 4, the data manager).
+def reserve(tx: Transaction, names: Iterable[str], run: int) -> dict[str, int]:
+    """Reserve the next point of channels for a run (Nova, section 4, the data manager).
 
     The points of a channel that is declared again after it was dropped continue the old numbering.
 
+    Args:
+        tx: a writing transaction.
+        names: the channels, each as often as a point is reserved on it.
+        run: the run.
+
     Returns:
-        The reserved point.
+        The reserved point of each channel: the first of several, which are consecutive.
     """
-    number = channel_id(tx, name)
-    newest = tx.connection.execute(
-        select(tables.point.c.number)
-        .where(tables.point.c.channel_id == number)
-        .order_by(tables.point.c.number.desc())
-        .limit(1)
-    ).scalar()
-    if newest is None:
-        newest = tx.connection.execute(select(tables.dropped.c.point).where(tables.dropped.c.name == name)).scalar()
-    reserved = (newest or 0) + 1
-    tx.connection.execute(
-        insert(tables.point).values(
-            channel_id=number, number=reserved, state=PointState.RESERVED.value, version=[], run_id=run
-        )
+    wanted = Counter(names)
+    if not wanted:
+        return {}
+    here, dropped = tables.channel.c, tables.dropped.c
+    last = select(func.max(tables.point.c.number)).where(tables.point.c.channel_id == here.id).scalar_subquery()
+    before = select(dropped.point).where(dropped.name == here.name).scalar_subquery()
+    query = select(here.name, func.coalesce(last, before, 0).label("last")).where(is_among(tx, here.name, wanted))
+    newest = {row.name: int(row.last) for row in tx.connection.execute(query)}
+    ids = {name: channel_id(tx, name) for name in wanted}
+    insert_all(
+        tx,
+        tables.point,
+        [
+            {
+                "channel_id": ids[name],
+                "number": newest[name] + further,
+                "state": PointState.RESERVED.value,
+                "version": [],
+                "run_id": run,
+            }
+            for name, count in wanted.items()
+            for further in range(1, count + 1)
+        ],
     )
-    mark_changed(tx, [number])
-    return reserved
+    mark_changed(tx, list(ids.values()))
+    return {name: newest[name] + 1 for name in wanted}
 
 
-def resolve_point(tx: Transaction, name: str, point: int, state: PointState, version: Version) -> None:
-    """Fill or cancel a reserved point.
+def fill_point(tx: Transaction, name: str, point: int, version: Version) -> None:
+    """Fill a reserved point, without marking the channel as changed.
 
     In a channel of several writers, each of which reports only its own contribution, the version of a point includes
     those of the points before it; later points that are already filled are updated accordingly.
     """
-    if state is PointState.FILLED and channel(tx, name).several_writers:
-        here = tables.point.c.channel_id == channel_id(tx, name)
-        filled = select(tables.point.c.number, tables.point.c.version).where(
-            here, tables.point.c.state == PointState.FILLED.value
-        )
-        number = tables.point.c.number
+    here, number = tables.point.c.channel_id == channel_id(tx, name), tables.point.c.number
+    if channel(tx, name).several_writers:
+        filled = select(number, tables.point.c.version).where(here, tables.point.c.state == PointState.FILLED.value)
         for row in tx.connection.execute(filled.where(number > point)).all():
             later = codec.version_from_json(row.version).beside(version)
             tx.connection.execute(
@@ -434,10 +446,9 @@ def resolve_point(tx: Transaction, name: str, point: int, state: PointState, ver
         version = version if before is None else codec.version_from_json(before.version).beside(version)
     tx.connection.execute(
         update(tables.point)
-        .where(tables.point.c.channel_id == channel_id(tx, name), tables.point.c.number == point)
-        .values(state=state.value, version=codec.version_to_json(version), time=tx.now)
+        .where(here, number == point)
+        .values(state=PointState.FILLED.value, version=codec.version_to_json(version), time=tx.now)
     )
-    mark_changed(tx, [channel_id(tx, name)])
 
 
 def new_block(tx: Transaction, name: str, run: int) -> BlockName:

@@ -6,15 +6,14 @@ an event has missed none before it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, select, union_all
-from sqlalchemy import text as sql_text
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.database import NOTICE, Transaction, contains_name
+from kilonova.catalog.database import NOTICE, Transaction, contains_name, insert_all
 from kilonova.model.event import Event, EventKind
 from kilonova.model.trigger import RunOutcome, RunTrigger, conditions_of
 
@@ -29,13 +28,23 @@ def record(
     text: str = "",
 ) -> None:
     """Record an event, and notify connections that wait for events."""
-    tx.connection.execute(
-        insert(tables.event).values(
-            time=tx.now, kind=kind.value, run=run, binding=binding, channels=list(channels), text=text
-        )
-    )
-    if tx.connection.dialect.name == "postgresql":
-        tx.connection.execute(sql_text(f"NOTIFY {NOTICE}"))
+    row = _row(tx, kind) | {"run": run, "binding": binding, "channels": list(channels), "text": text}
+    tx.connection.execute(_ANNOUNCED if tx.connection.dialect.name == "postgresql" else _RECORDED, row)
+
+
+def record_all(tx: Transaction, kind: EventKind, happened: Sequence[tuple[str, str]]) -> None:
+    """Record events of one kind, each given by its binding and its text."""
+    insert_all(tx, tables.event, [_row(tx, kind) | {"binding": name, "text": text} for name, text in happened[:-1]])
+    for name, text in happened[-1:]:
+        record(tx, kind, binding=name, text=text)
+
+
+def _row(tx: Transaction, kind: EventKind) -> dict[str, Any]:
+    return {"time": tx.now, "kind": kind.value, "run": None, "channels": []}
+
+
+_RECORDED = insert(tables.event)
+_ANNOUNCED = _RECORDED.returning(func.pg_notify(NOTICE, ""))
 
 
 _KINDS = {

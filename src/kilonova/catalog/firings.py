@@ -61,8 +61,7 @@ def queue(tx: Transaction, queued: Sequence[QueuedFiring]) -> list[int]:
     ]
     numbers = tx.connection.execute(insert(table).returning(table.c.id, sort_by_parameter_order=True), rows).scalars()
     found = list(numbers)
-    for each in queued:
-        events.record(tx, EventKind.FIRED, binding=each.binding, text=each.occurrence.name)
+    events.record_all(tx, EventKind.FIRED, [(each.binding, each.occurrence.name) for each in queued])
     return found
 
 
@@ -94,9 +93,11 @@ class Batch:
     claims: tuple[Claim, ...]
 
 
-def claim(tx: Transaction, claimed: Claim) -> None:
+def claim(tx: Transaction, claims: Iterable[Claim], server: str) -> None:
     """Record that a server has claimed queued firings."""
-    _move(tx, claimed.firings, FiringEvent.CLAIM, server=claimed.server)
+    numbers = [number for each in claims for number in each.firings]
+    if numbers:
+        _move(tx, is_among(tx, tables.firing.c.id, numbers), FiringEvent.CLAIM, server=server)
 
 
 def any_unended(tx: Transaction) -> bool:
@@ -131,9 +132,8 @@ def launch(tx: Transaction, claimed: Claim, run: int) -> None:
     Raises:
         LeaseLost: another server has taken over some of the firings.
     """
-    if len(_held_claims(tx, claimed)) < len(claimed.firings):
+    if _move(tx, _held_by(tx, claimed), FiringEvent.LAUNCH, run=run) < len(claimed.firings):
         raise LeaseLost("another server has taken over the firing", binding=claimed.binding, hint="Wait for its run")
-    _move(tx, claimed.firings, FiringEvent.LAUNCH, run=run)
 
 
 def explicit(tx: Transaction, claimed: Claim) -> bool:
@@ -153,15 +153,14 @@ def explicit(tx: Transaction, claimed: Claim) -> bool:
 
 def skip(tx: Transaction, claimed: Claim) -> None:
     """Record claimed firings as skipped, as there was nothing to do, if the server still holds the claim."""
-    if mine := _held_claims(tx, claimed):
-        _move(tx, mine, FiringEvent.SKIP)
+    if _move(tx, _held_by(tx, claimed), FiringEvent.SKIP):
         events.record(tx, EventKind.SKIPPED, binding=claimed.binding)
 
 
 def fail(tx: Transaction, claimed: Claim, error: str) -> None:
     """Record claimed firings as failed, as no run can be started, if the server still holds the claim."""
     if mine := _held_claims(tx, claimed):
-        _move(tx, mine, FiringEvent.FAIL)
+        _move(tx, is_among(tx, tables.firing.c.id, mine), FiringEvent.FAIL)
         events.record(tx, EventKind.FAILED, binding=claimed.binding, text=error)
 
 
@@ -184,9 +183,9 @@ def _requeue(tx: Transaction, number: int, *, tried: bool, lost: bool) -> None:
     attempts, losses = known.attempts + tried, (known.lost or 0) + lost
     tx.connection.execute(update(table).where(table.c.id == number).values(attempts=attempts, lost=losses))
     if attempts < ATTEMPTS and losses < LOSSES:
-        _move(tx, [number], FiringEvent.RELEASE)
+        _move(tx, table.c.id == number, FiringEvent.RELEASE)
         return
-    _move(tx, [number], FiringEvent.FAIL)
+    _move(tx, table.c.id == number, FiringEvent.FAIL)
     times = f"failed in all {attempts} attempts" if attempts >= ATTEMPTS else f"lost with its server {losses} times"
     _report_stuck(tx, table.c.id == number, times)
 
@@ -215,15 +214,13 @@ def _report_stuck(tx: Transaction, which: ColumnElement[bool], why: str) -> None
 def _held_claims(tx: Transaction, claimed: Claim) -> list[int]:
     """Return the claimed firings that their server still holds and has not started."""
     table = tables.firing
-    return list(
-        tx.connection.execute(
-            select(table.c.id).where(
-                table.c.id.in_(claimed.firings),
-                table.c.server == claimed.server,
-                table.c.state == FiringState.CLAIMED.value,
-            )
-        ).scalars()
-    )
+    query = select(table.c.id).where(_held_by(tx, claimed), table.c.state == FiringState.CLAIMED.value)
+    return list(tx.connection.execute(query).scalars())
+
+
+def _held_by(tx: Transaction, claimed: Claim) -> ColumnElement[bool]:
+    """Return the condition that selects the claimed firings that their server, and no other, has claimed."""
+    return and_(is_among(tx, tables.firing.c.id, claimed.firings), tables.firing.c.server == claimed.server)
 
 
 def release(tx: Transaction, servers: Collection[str], held: Collection[int] = ()) -> None:
@@ -238,7 +235,8 @@ def release(tx: Transaction, servers: Collection[str], held: Collection[int] = (
     numbers = tx.connection.execute(
         select(table.c.id).where(table.c.server.in_(servers), table.c.state == FiringState.CLAIMED.value)
     ).scalars()
-    _move(tx, [number for number in numbers if number not in held], FiringEvent.RELEASE)
+    if lost := [number for number in numbers if number not in held]:
+        _move(tx, is_among(tx, table.c.id, lost), FiringEvent.RELEASE)
 
 
 def end(tx: Transaction, run: int, failure: RunFailure | None) -> None:
@@ -250,26 +248,33 @@ def end(tx: Transaction, run: int, failure: RunFailure | None) -> None:
         failure: the kind of its failure; None if it has succeeded.
     """
     table = tables.firing
-    query = select(table.c.id).where(table.c.run_id == run, table.c.state == FiringState.RUNNING.value)
-    numbers = list(tx.connection.execute(query).scalars())
     match failure:
         case None:
-            _move(tx, numbers, FiringEvent.SUCCEED)
+            _move(tx, table.c.run_id == run, FiringEvent.SUCCEED)
         case RunFailure.FINAL:
-            _move(tx, numbers, FiringEvent.FAIL)
+            _move(tx, table.c.run_id == run, FiringEvent.FAIL)
         case RunFailure.TRANSIENT | RunFailure.LOST:
             lost = failure is RunFailure.LOST
-            for number in numbers:
+            query = select(table.c.id).where(table.c.run_id == run, table.c.state == FiringState.RUNNING.value)
+            for number in tx.connection.execute(query).scalars().all():
                 _requeue(tx, number, tried=not lost, lost=lost)
         case _:
             assert_never(failure)
 
 
 def _move(
-    tx: Transaction, firings: Sequence[int], event: FiringEvent, *, server: str | None = None, run: int | None = None
-) -> None:
-    """Apply an event to firings; those in a state that does not allow it are left unchanged."""
-    table = tables.firing
+    tx: Transaction,
+    which: ColumnElement[bool],
+    event: FiringEvent,
+    *,
+    server: str | None = None,
+    run: int | None = None,
+) -> int:
+    """Apply an event to firings, and return their number; those in a state that does not allow it are left unchanged.
+
+    No state occurs both before and after an event, so none is moved twice.
+    """
+    table, moved = tables.firing, 0
     for state in before(event):
         after = next_firing_state(state, event)
         values: dict[str, object] = {"state": after.value}
@@ -284,9 +289,10 @@ def _move(
                     values |= {"since": tx.now}
             case _:
                 values |= {"ended": tx.now}
-        tx.connection.execute(
-            update(table).where(is_among(tx, table.c.id, firings), table.c.state == state.value).values(**values)
-        )
+        moved += tx.connection.execute(
+            update(table).where(which, table.c.state == state.value).values(**values)
+        ).rowcount
+    return moved
 
 
 def forget(tx: Transaction, before: datetime) -> None:

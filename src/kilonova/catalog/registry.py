@@ -501,21 +501,28 @@ def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[
     A version that was retired meanwhile gets none.
     """
     version, cursor = tables.logic.c, tables.cursor.c
-    live = select(version.task_id).join(tables.task, tables.task.c.id == version.task_id)
-    number = tx.connection.execute(
-        live.where(tables.task.c.name == task, version.version == logic, version.live)
-    ).scalar()
-    if number is None:
-        return
-    tx.connection.execute(delete(tables.cursor).where(cursor.task_id == number, cursor.logic == logic))
-    insert_all(
-        tx,
-        tables.cursor,
-        [
-            {"task_id": number, "logic": logic, "channel_id": channel_id(tx, channel), "point": point}
-            for channel, point in points
-        ],
+    own = and_(cursor.task_id == version.task_id, cursor.logic == version.version)
+    live = (
+        select(version.task_id, cursor.channel_id, cursor.point)
+        .join(tables.task, tables.task.c.id == version.task_id)
+        .outerjoin(tables.cursor, own)
+        .where(tables.task.c.name == task, version.version == logic, version.live)
     )
+    rows = tx.connection.execute(live).all()
+    if not rows:
+        return
+    before = {row.channel_id: row.point for row in rows}
+    after = {channel_id(tx, channel): point for channel, point in points}
+    mine = cursor.task_id == rows[0].task_id, cursor.logic == logic
+    if gone := before.keys() - after.keys() - {None}:
+        tx.connection.execute(delete(tables.cursor).where(*mine, cursor.channel_id.in_(gone)))
+    for channel, point in after.items():
+        if channel in before and point != before[channel]:
+            here = cursor.channel_id == channel
+            tx.connection.execute(update(tables.cursor).where(*mine, here).values(point=point))
+    new = [(channel, point) for channel, point in after.items() if channel not in before]
+    columns = {"task_id": rows[0].task_id, "logic": logic}
+    insert_all(tx, tables.cursor, [columns | {"channel_id": channel, "point": point} for channel, point in new])
 
 
 def reset_cursors(tx: Transaction, task: str) -> None:

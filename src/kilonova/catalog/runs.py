@@ -33,13 +33,14 @@ from kilonova.catalog.channel_store import (
     WRITING,
     channel,
     channel_id,
+    fill_point,
     kind_from,
+    look_up_ids,
     mark_changed,
     mark_merged,
     placed_by,
     publish,
     reserve,
-    resolve_point,
     set_schema,
 )
 from kilonova.catalog.database import Transaction, insert_all, inserted_id, is_among
@@ -65,7 +66,6 @@ from kilonova.model.run import (
     RunState,
     next_state,
 )
-from kilonova.model.version import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +86,9 @@ def start(
     owner: str,
     lease: timedelta,
     binding: str | None = None,
+    pins: Iterable[int] = (),
 ) -> tuple[int, dict[str, int]]:
-    """Start a run: claim its tasks and reserve the next point of every channel that it writes.
+    """Start a run: claim its tasks, reserve the next point of every channel that it writes, and pin what it reads.
 
     Args:
         tx: a writing transaction.
@@ -97,6 +98,7 @@ def start(
         owner: the process that runs it.
         lease: the duration for which the run is protected from takeover without a heartbeat.
         binding: the binding that it runs; None if it is not one binding.
+        pins: the numbers of the live blocks that it reads.
 
     Returns:
         The run's number, and the reserved point per channel: the first of several, which are consecutive.
@@ -104,11 +106,7 @@ def start(
     Raises:
         Conflict: another run has claimed one of the tasks.
     """
-    claims = [task_id(tx, name) for name in tasks]
-    for name, key in zip(tasks, claims, strict=True):
-        holder = tx.connection.execute(select(tables.claim.c.run_id).where(tables.claim.c.task_id == key)).scalar()
-        if holder is not None:
-            raise Conflict("another run has this task", task=name, run=int(holder), hint="Wait until it has ended")
+    claims = _unclaimed(tx, tasks)
     result = tx.connection.execute(
         insert(tables.run).values(
             kind=kind.value,
@@ -122,12 +120,24 @@ def start(
     )
     number = inserted_id(result)
     events.record(tx, EventKind.LAUNCHED, run=number, binding=binding, text=", ".join(tasks) or kind.value)
-    for key in claims:
-        tx.connection.execute(insert(tables.claim).values(task_id=key, run_id=number))
-    points: dict[str, int] = {}
-    for name in writes:
-        points.setdefault(name, reserve(tx, name, number))
-    return number, points
+    insert_all(tx, tables.claim, [{"task_id": key, "run_id": number} for key in claims])
+    _add_pins(tx, holder_of(number), set(pins), lease)
+    return number, reserve(tx, writes, number)
+
+
+def _unclaimed(tx: Transaction, tasks: Sequence[str]) -> list[int]:
+    """Return the ids of tasks, none of which a run has claimed."""
+    if not tasks:
+        return []
+    task, claim = tables.task.c, tables.claim
+    query = select(task.id, task.name, claim.c.run_id).outerjoin(claim, claim.c.task_id == task.id)
+    found = {row.name: row for row in tx.connection.execute(query.where(is_among(tx, task.name, tasks)))}
+    for name in tasks:
+        if name not in found:
+            task_id(tx, name)
+        if (holder := found[name].run_id) is not None:
+            raise Conflict("another run has this task", task=name, run=int(holder), hint="Wait until it has ended")
+    return [found[name].id for name in tasks]
 
 
 def renew_lease(tx: Transaction, run: int, lease: timedelta) -> bool:
@@ -173,66 +183,77 @@ def commit(
     Returns:
         `Committed`; or `LeaseExpired` if the run was taken over or cancelled, in which case nothing was published.
     """
-    if not _end(tx, run, RunEvent.COMMIT, None, None):
+    if (ended := _stop(tx, run, RunEvent.COMMIT, None)) is None:
         return LeaseExpired()
-    for output in outputs:
-        _publish_output(tx, run, output)
-    _release(tx, run)
-    _record_inputs(tx, run, tuple(inputs))
-    for advance in advances:
+    written, read, moved = tuple(outputs), tuple(inputs), tuple(advances)
+    advanced = [channel for each in moved for channel, _ in each.points]
+    look_up_ids(tx, [*(each.channel for each in written), *(each.channel for each in read), *advanced])
+    for output in written:
+        _publish_output(tx, output)
+    insert_all(tx, tables.run_output, [_output_row(tx, run, output) for output in written])
+    _record_inputs(tx, run, read)
+    for advance in moved:
         move_cursors(tx, advance.task, advance.logic, advance.points)
+    _settle(tx, run, RunEvent.COMMIT, ended, None)
     return Committed()
 
 
-def _publish_output(tx: Transaction, run: int, output: RunOutput) -> None:
-    """Place the block of an output, resolve its point, and record it.
+def _publish_output(tx: Transaction, output: RunOutput) -> None:
+    """Place the block of an output, if there is one, and fill its point.
 
     Raises:
         NotFound: the channel was dropped while the block was being written.
         Conflict: the block no longer exists.
     """
-    channel, block, size = channel_id(tx, output.channel), output.block, output.input_size
+    channel, block = channel_id(tx, output.channel), output.block
+    if block is None:
+        return  # a point that is not filled is cancelled at the end
     here = tables.point.c.channel_id == channel, tables.point.c.number == output.point
     point = tx.connection.execute(select(tables.point.c.state).where(*here)).scalar()
-    if block is not None:
-        if point is None:  # the channel has been declared again: its points continue the numbers of the dropped one
-            raise NotFound("the channel was dropped while it was being written", channel=output.channel)
-        publish(tx, output.channel, block)
+    if point is None:  # the channel has been declared again: its points continue the numbers of the dropped one
+        raise NotFound("the channel was dropped while it was being written", channel=output.channel)
+    publish(tx, output.channel, block)
+    if output.merges:
         mark_merged(tx, output.channel, output.merges, block.number)
-        _adopt_schema(tx, output)
+    _adopt_schema(tx, output)
     if point == PointState.RESERVED.value:
-        state = PointState.CANCELLED if block is None else PointState.FILLED
-        resolve_point(tx, output.channel, output.point, state, Version() if block is None else output.version)
-    tx.connection.execute(
-        insert(tables.run_output).values(
-            run_id=run,
-            channel_id=channel,
-            point=output.point,
-            block_id=None if block is None else block.number,
-            task=output.task,
-            reason=output.reason,
-            seconds=output.seconds,
-            method=None if output.method is None else output.method.value,
-            change_bytes=None if size is None else size.change,
-            whole_bytes=None if size is None else size.whole,
-            moved=None if size is None else size.moved,
-            estimates=codec.estimates_to_json(output.estimates) if output.estimates else None,
-        )
-    )
+        fill_point(tx, output.channel, output.point, output.version)
+
+
+def _output_row(tx: Transaction, run: int, output: RunOutput) -> dict[str, Any]:
+    block, size = output.block, output.input_size
+    return {
+        "run_id": run,
+        "channel_id": channel_id(tx, output.channel),
+        "point": output.point,
+        "block_id": None if block is None else block.number,
+        "task": output.task,
+        "reason": output.reason,
+        "seconds": output.seconds,
+        "method": None if output.method is None else output.method.value,
+        "change_bytes": None if size is None else size.change,
+        "whole_bytes": None if size is None else size.whole,
+        "moved": None if size is None else size.moved,
+        "estimates": codec.estimates_to_json(output.estimates) if output.estimates else None,
+    }
 
 
 def _record_inputs(tx: Transaction, run: int, inputs: Sequence[RunInput]) -> None:
-    for item in inputs:
-        tx.connection.execute(
-            insert(tables.run_input).values(
-                run_id=run,
-                task=item.task,
-                port=item.port,
-                channel_id=channel_id(tx, item.channel),
-                start=item.start,
-                end=item.end,
-            )
-        )
+    insert_all(
+        tx,
+        tables.run_input,
+        [
+            {
+                "run_id": run,
+                "task": item.task,
+                "port": item.port,
+                "channel_id": channel_id(tx, item.channel),
+                "start": item.start,
+                "end": item.end,
+            }
+            for item in inputs
+        ],
+    )
     blocks = {(item.task, channel_id(tx, item.channel), block) for item in inputs for block in item.blocks}
     insert_all(
         tx,
@@ -354,27 +375,37 @@ def _end(tx: Transaction, run: int, event: RunEvent, error: str | None, failure:
     Returns:
         Whether the run was still running.
     """
-    after = next_state(RunState.RUNNING, event)
+    if (ended := _stop(tx, run, event, error)) is None:
+        return False
+    _settle(tx, run, event, ended, failure)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _EndedRun:
+    """What the event about the end of a run tells: its binding, and the error as text."""
+
+    binding: str | None
+    error: str
+
+
+def _stop(tx: Transaction, run: int, event: RunEvent, error: str | None) -> _EndedRun | None:
+    """Record that a run has ended; return None if it had ended before."""
     printable = error and error.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
-    result = tx.connection.execute(
+    ended = tx.connection.execute(
         update(tables.run)
         .where(tables.run.c.id == run, tables.run.c.state == RunState.RUNNING.value)
-        .values(state=after.value, ended=tx.now, error=printable, progress=None)
-    )
-    if not result.rowcount:
-        return False
+        .values(state=next_state(RunState.RUNNING, event).value, ended=tx.now, error=printable, progress=None)
+        .returning(tables.run.c.binding)
+    ).first()
+    return None if ended is None else _EndedRun(ended.binding, printable or "")
+
+
+def _settle(tx: Transaction, run: int, event: RunEvent, ended: _EndedRun, failure: RunFailure | None) -> None:
+    """End the firings of a run that has ended, release what it holds, and record the event."""
     firings.end(tx, run, failure)
-    events.record(
-        tx,
-        _KINDS[event],
-        run=run,
-        binding=tx.connection.execute(select(tables.run.c.binding).where(tables.run.c.id == run)).scalar(),
-        channels=written_by(tx, run),
-        text=printable or "",
-    )
-    if failure is not None:
-        _release(tx, run)
-    return True
+    written = _release(tx, run)
+    events.record(tx, _KINDS[event], run=run, binding=ended.binding, channels=written, text=ended.error)
 
 
 def written_by(tx: Transaction, run: int) -> list[str]:
@@ -384,9 +415,12 @@ def written_by(tx: Transaction, run: int) -> list[str]:
     return list(tx.connection.execute(query).scalars())
 
 
-def _release(tx: Transaction, run: int) -> None:
-    """Cancel unfilled points, release claims and pins, and mark unpublished blocks for deletion."""
-    mark_changed(tx, select(tables.point.c.channel_id).where(tables.point.c.run_id == run))
+def _release(tx: Transaction, run: int) -> list[str]:
+    """Cancel unfilled points, release claims and pins, and mark unpublished blocks for deletion.
+
+    Returns:
+        The names of the channels on which the run had reserved a point, sorted.
+    """
     tx.connection.execute(
         update(tables.point)
         .where(tables.point.c.run_id == run, tables.point.c.state == PointState.RESERVED.value)
@@ -395,6 +429,7 @@ def _release(tx: Transaction, run: int) -> None:
     tx.connection.execute(delete(tables.claim).where(tables.claim.c.run_id == run))
     tx.connection.execute(delete(tables.pin).where(tables.pin.c.holder == holder_of(run)))
     _leave_blocks(tx, run)
+    return mark_changed(tx, select(tables.point.c.channel_id).where(tables.point.c.run_id == run))
 
 
 def _leave_blocks(tx: Transaction, run: int) -> None:
@@ -458,14 +493,18 @@ def pin(tx: Transaction, holder: str, blocks: Iterable[int], duration: timedelta
     """
     mine = tables.pin.c.holder == holder
     held = tx.connection.execute(select(tables.pin.c.blocks).where(mine)).scalar()
-    wanted = {*blocks, *(() if held is None else codec.numbers_from_json(held))}
-    if not wanted:
-        return
-    values = {"blocks": codec.numbers_to_json(wanted), "until": tx.now + duration}
     if held is None:
+        _add_pins(tx, holder, set(blocks), duration)
+        return
+    values = {"blocks": codec.numbers_to_json({*blocks, *codec.numbers_from_json(held)}), "until": tx.now + duration}
+    tx.connection.execute(update(tables.pin).where(mine).values(**values))
+
+
+def _add_pins(tx: Transaction, holder: str, blocks: set[int], duration: timedelta) -> None:
+    """Pin blocks for a holder without pins."""
+    if blocks:
+        values = {"blocks": codec.numbers_to_json(blocks), "until": tx.now + duration}
         tx.connection.execute(insert(tables.pin).values(holder=holder, **values))
-    else:
-        tx.connection.execute(update(tables.pin).where(mine).values(**values))
 
 
 def renew_pins(tx: Transaction, holders: Collection[str], duration: timedelta) -> None:

@@ -229,7 +229,6 @@ def store(tx: Transaction, decision: Decision, server: str) -> list[Batch]:
             )
             for run in batch
         ]
-        for each in claims:
-            firings.claim(tx, each)
         batches.append(Batch(tuple(claims)))
+    firings.claim(tx, (each for batch in batches for each in batch.claims), server)
     return batches

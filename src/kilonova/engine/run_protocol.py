@@ -168,8 +168,8 @@ def _start(tx: Transaction, environment: RunEnvironment, plan: RunPlan[Plan]) ->
         owner=environment.owner,
         lease=environment.lease,
         binding=plan.binding,
+        pins=plan.pins,
     )
-    runs.pin(tx, runs.holder_of(run), plan.pins, environment.lease)
     for participant in plan.participants:
         participant.on_start(tx, run)
     return ActiveRun(environment, plan, run, points, tx.now)
