@@ -77,6 +77,7 @@ def emptied(catalog: Catalog) -> None:
     """Take all rows out of a catalog but its identity; numbers begin at 1 again."""
     names = [table.name for table in reversed(tables.metadata.sorted_tables) if table.name != "identity"]
     with catalog.writing() as tx:
+        tx.mark_registry_changed()
         if catalog.dialect == "postgresql":
             tx.connection.execute(text(f"TRUNCATE {', '.join(names)} RESTART IDENTITY CASCADE"))
             return

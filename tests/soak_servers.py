@@ -242,7 +242,7 @@ def _wait(project: Project, tally: Tally) -> int:
 
 def _arrivals_waiting(tx: Transaction) -> bool:
     """Whether a trigger has seen data and waits for more, or for its time: what is derived may be up to date before."""
-    on_data = {each.number for each in scheduling.trigger_interests(tx) if each.channels}
+    on_data = set().union(*scheduling.trigger_interests(tx).channels.values())
     rows = tx.connection.execute(scheduling.active_triggers()).all()
     return any(row.id in on_data and row.next_check is not None for row in rows)
 
@@ -320,7 +320,7 @@ def _check_catalog(project: Project, last: int, tally: Tally) -> None:
         fired = firings.firings(tx, 1_000_000)
         past = run_queries.runs(tx)
     with project.catalog.writing() as tx:
-        unseen = fire_triggers(tx, [each.number for each in scheduling.trigger_interests(tx) if each.channels])
+        unseen = fire_triggers(tx, set().union(*scheduling.trigger_interests(tx).channels.values()))
     tally.firings, tally.runs = len(fired), len(past)
     tally.abandoned = sum(run.state is RunState.ABANDONED for run in past)
     tally.taken_over = sum(firing.attempts > 0 for firing in fired)

@@ -82,7 +82,7 @@ def an_output(channel: str, point: int, block: Block | None, task: str | None = 
 
 def fire_triggers(tx: Transaction, triggers: Collection[int] | None = None) -> list[str]:
     """The bindings that triggers fire, of the given triggers or of all."""
-    every = [each.number for each in scheduling.trigger_interests(tx)] if triggers is None else triggers
+    every = scheduling.trigger_interests(tx).every if triggers is None else triggers
     decision = TriggerScheduler().decide(scheduling.observe(tx, every, free_workers=0))
     assert scheduling.store(tx, decision, "") == []
     return [each.binding for each in decision.queued]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from kilonova.catalog import channel_store, registry
-from kilonova.catalog.database import Catalog
+from kilonova.catalog import bindings, channel_store, registry
+from kilonova.catalog.database import Catalog, Transaction
 from kilonova.errors import NotFound
+from kilonova.model.binding import Binding
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.logic import Function
 from kilonova.model.schema import Schema
@@ -118,6 +120,50 @@ def test_a_logic_version_can_be_renewed_without_a_difference(catalog: Catalog) -
         assert registry.put_task(tx, task, "w") == 0
         assert registry.put_task(tx, task, "w", renew=True) == 1
         assert registry.logic_version(tx, "b", 0) == registry.logic_version(tx, "b", 1) == task
+
+
+def _put_binding(tx: Transaction) -> None:
+    bindings.put(tx, "w", [Binding(name="b", tasks=("b", "c"), implicit=True)])
+
+
+FOLLOWER = a_task("c", {"b": Mode.CHANGES}, ("c",))
+CHANGED = a_task("b", {"a": Mode.NEW}, ("b",), text="SELECT 2")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tx: registry.put_task(tx, FOLLOWER, "w"),
+        lambda tx: registry.put_tasks(tx, [FOLLOWER], "w"),
+        lambda tx: registry.put_task(tx, CHANGED, "w"),
+        lambda tx: registry.add_version(tx, CHANGED),
+        lambda tx: registry.continue_versions(tx, {"b": 7}),
+        lambda tx: registry.update_view_sources(tx, [replace(CHANGED, written="SELECT two")]),
+        lambda tx: registry.drop_task(tx, "b"),
+        lambda tx: registry.move_cursors(tx, "b", 0, [("a", 3)]),
+        _put_binding,
+    ],
+)
+def test_what_a_process_has_cached_is_read_again_once_another_process_has_changed_it(
+    catalog: Catalog, change: Callable[[Transaction], object]
+) -> None:
+    def known(process: Catalog) -> str:
+        with process.reading() as tx:
+            names = registry.task_names(tx)
+            own = registry.live_versions(tx, names), bindings.tasks_of(tx, "b"), bindings.is_implicit(tx, "b")
+            return repr((*own, registry.live_versions(tx), sorted(registry.followed_channels(tx, ["a", "b"]))))
+
+    with_channels(catalog, "a", "b", "c")
+    with catalog.writing() as tx:
+        registry.put_task(tx, a_task("b", {"a": Mode.NEW}, ("b",)), "w")
+    before = known(catalog)
+    other = Catalog(catalog.url, catalog.clock)
+    with other.rehearsing() as tx:
+        change(tx)
+    assert known(catalog) == before
+    with other.writing() as tx:
+        change(tx)
+    assert known(catalog) == known(Catalog(catalog.url, catalog.clock)) != before
 
 
 def test_cursors_belong_to_a_logic_version(catalog: Catalog) -> None:

@@ -125,14 +125,8 @@ class SchedulingMachine(RuleBasedStateMachine):
             with catalog.writing() as tx:
                 happened = events.since(tx, self.seen[number])
                 self.seen[number] = events.newest(tx)
-                channels = {channel for each in happened for channel in each.channels}
-                ended = {each.binding for each in happened}
-                touched = {
-                    each.number
-                    for each in scheduling.trigger_interests(tx)
-                    if each.channels & channels or each.bindings & ended
-                }
-                numbers = touched | set(scheduling.triggers_due(tx))
+                interests = scheduling.trigger_interests(tx)
+                numbers = set(scheduling.triggers_due(tx)).union(*(interests.concerned(each) for each in happened))
                 observation = scheduling.observe(tx, numbers, free_workers=free_workers, workflow_limit=limit)
                 decision = TriggerScheduler().decide(observation)
                 assert decision == expected

@@ -104,9 +104,21 @@ def _unknown(tx: Transaction, name: str) -> NotFound:
 
 def tasks_of(tx: Transaction, name: str) -> tuple[str, ...]:
     """Return the tasks of a binding, in the order of their registration."""
-    table = tables.task
-    query = select(table.c.name).where(table.c.binding == name, table.c.active).order_by(table.c.id)
-    return tuple(tx.connection.execute(query).scalars())
+    known = tx.definitions("tasks_of")
+    if name not in known:
+        table = tables.task
+        query = select(table.c.name).where(table.c.binding == name, table.c.active).order_by(table.c.id)
+        known[name] = tuple(tx.connection.execute(query).scalars())
+    return tuple(known[name])
+
+
+def is_implicit(tx: Transaction, name: str) -> bool:
+    """Return whether a binding is active and its triggers are not declared."""
+    known = tx.definitions("is_implicit")
+    if name not in known:
+        query = select(tables.binding.c.implicit).where(tables.binding.c.name == name, tables.binding.c.active)
+        known[name] = bool(tx.connection.execute(query).scalar())
+    return bool(known[name])
 
 
 def of_tasks(tx: Transaction, tasks: Iterable[str]) -> tuple[str, ...]:
@@ -147,6 +159,7 @@ def put(tx: Transaction, workflow: str, bindings: Iterable[Binding]) -> None:
 
     An unchanged trigger keeps its state; a new one starts with the initial state.
     """
+    tx.mark_registry_changed()
     table = tables.binding
     wanted = {binding.name: binding for binding in bindings}
     known = {row.name: row for row in tx.connection.execute(select(table))}

@@ -191,6 +191,11 @@ def channel_states(tx: Transaction, names: Iterable[str] | None = None) -> dict[
     return {row.name: states[row.name] for row in rows.values()}
 
 
+def new_stamp() -> str:
+    """Return a stamp for a channel."""
+    return secrets.token_hex(_STAMP)
+
+
 def mark_changed(tx: Transaction, channels: Collection[int] | Select[Any]) -> list[str]:
     """Record that points or live blocks of channels have changed, which invalidates their cached state.
 
@@ -202,7 +207,7 @@ def mark_changed(tx: Transaction, channels: Collection[int] | Select[Any]) -> li
         Their names, sorted.
     """
     here = tables.channel.c.id.in_(channels)
-    changed = update(tables.channel).where(here).values(stamp=secrets.token_hex(_STAMP))
+    changed = update(tables.channel).where(here).values(stamp=new_stamp())
     return sorted(tx.connection.execute(changed.returning(tables.channel.c.name)).scalars())
 
 

@@ -60,6 +60,9 @@ REVISION = "0026"
 _OLDEST = "0026"
 """Oldest revision of the tables that can be upgraded."""
 
+IDENTITY, _REGISTRY = "catalog", "registry"
+"""Names of the catalog's identity, and of the random stamp that changes with the registered tasks and bindings."""
+
 _PATIENCE = 60
 """Seconds for which a writer waits for the lock."""
 
@@ -102,6 +105,7 @@ class Transaction:
         channels: the ids of channels that were looked up in it, by name.
         before: the cache of earlier transactions of this process.
         read: the rows that it has read itself.
+        stamps: the stamp of the registered tasks and bindings, until it changes them; null if none were registered yet.
     """
 
     connection: Connection
@@ -109,10 +113,25 @@ class Transaction:
     channels: dict[str, int] = field(default_factory=dict)
     before: ReadCache = field(default_factory=ReadCache)
     read: ReadCache = field(default_factory=ReadCache)
+    stamps: dict[str, str | None] = field(default_factory=dict)
+
+    def definitions(self, kind: str) -> dict[Any, Any]:
+        """Return the cache of a kind of facts about the registered tasks and bindings; an empty one if they changed."""
+        stamp = self.stamps.get(_REGISTRY)
+        return {} if stamp is None else self.before.definitions_of(stamp).setdefault(kind, {})
+
+    def mark_registry_changed(self) -> None:
+        """Record that tasks or bindings change, which invalidates what is cached about them."""
+        if self.stamps.pop(_REGISTRY, "") != "":
+            stamp = {"value": uuid.uuid4().hex}
+            mine = update(tables.identity).where(tables.identity.c.name == _REGISTRY)
+            if not self.connection.execute(mine.values(stamp)).rowcount:
+                self.connection.execute(insert(tables.identity).values(name=_REGISTRY, **stamp))
 
     def identity(self) -> str:
         """Return the identity of the catalog, which distinguishes its blocks from those of other catalogs."""
-        return str(self.connection.execute(select(tables.identity.c.value)).scalar_one())
+        query = select(tables.identity.c.value).where(tables.identity.c.name == IDENTITY)
+        return str(self.connection.execute(query).scalar_one())
 
 
 def inserted_id(result: CursorResult[Any]) -> int:
@@ -226,14 +245,16 @@ class Catalog:
         """
         self._require_file()
         now = ", clock_timestamp()" if self.dialect == "postgresql" else ""
+        stamp = f"(SELECT value FROM identity WHERE name = '{_REGISTRY}')"
         try:
-            with begun(f"SELECT version_num{now} FROM alembic_version") as (connection, result):
-                if (row := result.first()) is None:
+            with begun(f"SELECT version_num, {stamp}{now} FROM alembic_version") as (connection, result):
+                row: tuple[Any, ...] = tuple(result.first() or ())
+                if not row:
                     raise self._missing()
                 if row[0] != REVISION:
                     raise _unsuitable(row[0])
-                moment: datetime = row[-1].astimezone(UTC) if now and self.clock is utc_now else self.clock()
-                tx = Transaction(connection, moment, before=self._remembered)
+                moment = row[-1].astimezone(UTC) if now and self.clock is utc_now else self.clock()
+                tx = Transaction(connection, moment, before=self._remembered, stamps={_REGISTRY: row[1]})
                 yield tx
         except _NoTables:
             raise self._missing() from None
@@ -341,7 +362,7 @@ class Catalog:
             except CommandError:
                 raise _unsuitable(str(found)) from None
             if connection.execute(select(tables.identity.c.name)).first() is None:
-                connection.execute(insert(tables.identity).values(name="catalog", value=uuid.uuid4().hex[:8]))
+                connection.execute(insert(tables.identity).values(name=IDENTITY, value=uuid.uuid4().hex[:8]))
 
     def revision(self) -> str | None:
         """Return the revision of the existing tables; None if there are none."""

@@ -10,7 +10,7 @@ from typing import assert_never
 from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, insert, or_, select, update
 
 from kilonova.catalog import codec, events, tables
-from kilonova.catalog.bindings import binding_id
+from kilonova.catalog.bindings import binding_id, is_implicit
 from kilonova.catalog.database import Transaction, is_among
 from kilonova.errors import LeaseLost
 from kilonova.model.event import EventKind
@@ -141,10 +141,7 @@ def explicit(tx: Transaction, claimed: Claim) -> bool:
 
     The triggers of a task that is in no workflowette are not declared: new input makes it due.
     """
-    implicit = select(tables.binding.c.implicit).where(
-        tables.binding.c.name == claimed.binding, tables.binding.c.active
-    )
-    if not tx.connection.execute(implicit).scalar():
+    if not is_implicit(tx, claimed.binding):
         return True
     firing = tables.firing
     by_hand = select(firing.c.id).where(firing.c.id.in_(claimed.firings), firing.c.trigger_id.is_(None))

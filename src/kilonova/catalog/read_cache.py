@@ -5,13 +5,16 @@ writers. A transaction therefore reads the names of the existing rows, one text 
 that are new. A name includes what distinguishes the row from any other that may have the same number, as after a
 rollback or a restored backup: a block's suffix, a point's state and run. If the stamp of a channel is unchanged, not
 even its names are read. Rows that a transaction has read are cached once it has succeeded.
+
+Tasks and bindings have one random stamp, which every transaction reads when it begins. What was derived from their
+rows under that stamp holds as long as it is unchanged; a transaction that changes it caches nothing more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kilonova.model.block import Block
 from kilonova.model.channel import Channel, ChannelState, Point
@@ -61,11 +64,19 @@ class CachedChannel:
 
 @dataclass(frozen=True, slots=True)
 class ReadCache:
-    """Cached blocks, points and states of channels, by the channel's id."""
+    """Cached blocks, points and states of channels, by the channel's id; and definitions, by their stamp and kind."""
 
     blocks: dict[int, NamedRows[Block]] = field(default_factory=dict)
     points: dict[int, NamedRows[Point]] = field(default_factory=dict)
     states: dict[int, CachedChannel] = field(default_factory=dict)
+    definitions: dict[str, dict[str, dict[Any, Any]]] = field(default_factory=dict)
+
+    def definitions_of(self, stamp: str) -> dict[str, dict[Any, Any]]:
+        """Return what is cached for a stamp of the registered tasks and bindings; all else is forgotten."""
+        if (known := self.definitions.get(stamp)) is None:
+            self.definitions.clear()
+            known = self.definitions.setdefault(stamp, {})
+        return known
 
     def update(self, later: ReadCache) -> None:
         """Replace the cached rows of channels with those that were read later."""

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import func, insert, select, text, update
 
 from kilonova.catalog import channel_store, codec, events, registry, runs, tables
-from kilonova.catalog.database import Transaction, insert_all, is_among
+from kilonova.catalog.database import IDENTITY, Transaction, insert_all, is_among
 from kilonova.errors import Conflict
 from kilonova.model.block import Block, BlockName
 from kilonova.model.channel import Channel, PointState
@@ -108,7 +108,7 @@ def put_recovered(
     _put_highest(tx, names, number)
     registry.continue_versions(tx, logics)
     _reset_tasks(tx)
-    tx.connection.execute(update(tables.identity).values(value=identity))
+    tx.connection.execute(update(tables.identity).where(tables.identity.c.name == IDENTITY).values(value=identity))
     _continue_numbering(tx)
     recovered = [each.name for each in channels if each.blocks]
     events.record(tx, EventKind.RECOVERED, run=number, channels=recovered, text="the catalog was recovered")

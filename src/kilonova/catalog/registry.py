@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, delete, func, insert, or_, select, update
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.channel_store import channel_id
-from kilonova.catalog.database import Transaction, insert_all
+from kilonova.catalog.channel_store import channel_id, new_stamp
+from kilonova.catalog.database import Transaction, insert_all, is_among
 from kilonova.catalog.files import set_watched_directory
 from kilonova.errors import NotFound, closest_name
 from kilonova.model.channel import Channel
@@ -63,6 +63,7 @@ def add_channels(tx: Transaction, channels: Iterable[Channel], workflow: str) ->
                 "adopts": channel.schema is None,
                 "encoding": codec.encoding_to_json(channel.encoding),
                 "workflow": workflow,
+                "stamp": new_stamp(),
                 **_metadata(channel),
             }
             for channel in every
@@ -133,6 +134,7 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
     Returns:
         The number of the version.
     """
+    tx.mark_registry_changed()
     row = tx.connection.execute(_newest_versions().where(tables.task.c.name == task.name)).first()
     if row is None:
         _add_tasks(tx, [task], workflow)
@@ -168,6 +170,7 @@ def add_version(tx: Transaction, task: Task) -> int:
     Raises:
         NotFound: there is no such task.
     """
+    tx.mark_registry_changed()
     row = tx.connection.execute(_newest_versions().where(tables.task.c.id == task_id(tx, task.name))).one()
     _add_logics(tx, [(row.id, row.version + 1, task)])
     return int(row.version) + 1
@@ -175,6 +178,7 @@ def add_version(tx: Transaction, task: Task) -> int:
 
 def continue_versions(tx: Transaction, logics: Mapping[str, int]) -> None:
     """Continue the logic versions of tasks that will be declared again, given by name, after the given ones."""
+    tx.mark_registry_changed()
     known = {row.name: row for row in tx.connection.execute(_newest_versions())}
     for name, logic in logics.items():
         if name in known and known[name].version >= logic:
@@ -206,6 +210,7 @@ def _retire_versions(tx: Transaction, number: int) -> None:
 
 def put_tasks(tx: Transaction, tasks: Iterable[Task], workflow: str) -> None:
     """Register tasks, as `put_task` does; new ones are inserted in bulk."""
+    tx.mark_registry_changed()
     known = set(tx.connection.execute(select(tables.task.c.name)).scalars())
     new = []
     for task in tasks:
@@ -218,6 +223,7 @@ def put_tasks(tx: Transaction, tasks: Iterable[Task], workflow: str) -> None:
 
 def update_view_sources(tx: Transaction, tasks: Iterable[Task]) -> None:
     """Update the source text of views whose queries are equivalent to before."""
+    tx.mark_registry_changed()
     table = tables.task
     known = {row.name: row.written for row in tx.connection.execute(select(table.c.name, table.c.written))}
     for task in tasks:
@@ -326,15 +332,47 @@ def live_versions(tx: Transaction, names: Iterable[str] | None = None) -> dict[s
     Raises:
         NotFound: there is no active task of one of the names.
     """
-    task, logic, variant, cursor = tables.task, tables.logic, tables.variant, tables.cursor
     wanted = None if names is None else list(dict.fromkeys(names))
-    these = logic.c.live if wanted is None else and_(logic.c.live, task.c.name.in_(wanted))
+    known = tx.definitions("live_versions")
+    missing = None if wanted is None else [name for name in wanted if name not in known]
+    if missing is None or missing:
+        known.update(_defined(tx, missing))
+    for name in wanted or ():
+        if name not in known:
+            raise _unknown(tx, name)
+    task, logic, cursor, channel = tables.task.c, tables.logic.c, tables.cursor.c, tables.channel.c
+    read = (
+        select(task.name, cursor.logic, channel.name.label("channel"), cursor.point)
+        .join(tables.task, task.id == cursor.task_id)
+        .join(tables.logic, and_(logic.task_id == cursor.task_id, logic.version == cursor.logic))
+        .join(tables.channel, channel.id == cursor.channel_id)
+        .where(logic.live if wanted is None else and_(logic.live, is_among(tx, task.name, wanted)))
+        .order_by(channel.name)
+    )
+    cursors: dict[tuple[str, int], dict[str, int]] = {}
+    for row in tx.connection.execute(read):
+        cursors.setdefault((row.name, row.logic), {})[row.channel] = row.point
+    found: list[tuple[int, tuple[TaskVersion, ...]]] = sorted(
+        (known[name] for name in (known if wanted is None else wanted)), key=lambda each: each[0]
+    )
+    return {
+        versions[0].task.name: tuple(
+            replace(each, cursors=cursors.get((each.task.name, each.logic), {})) for each in versions
+        )
+        for _, versions in found
+    }
+
+
+def _defined(tx: Transaction, names: Collection[str] | None) -> dict[str, tuple[int, tuple[TaskVersion, ...]]]:
+    """Return the ids of active tasks and their live logic versions, newest first and without cursors, by name."""
+    task, logic, variant = tables.task, tables.logic, tables.variant
+    these = logic.c.live if names is None else and_(logic.c.live, is_among(tx, task.c.name, names))
     live = select(task.c.id, logic.c.version).join(logic, logic.c.task_id == task.c.id).where(these).subquery("live")
     rows = tx.connection.execute(
         select(task, logic.c.version, logic.c.writes)
         .join(logic, logic.c.task_id == task.c.id)
         .where(these)
-        .order_by(task.c.id, logic.c.version.desc())
+        .order_by(logic.c.version.desc())
     ).all()
     outputs = {(row.id, row.version): len(row.writes) for row in rows}
     variants: dict[tuple[int, int], list[Variant]] = {key: [] for key in outputs}
@@ -345,15 +383,7 @@ def live_versions(tx: Transaction, names: Iterable[str] | None = None) -> dict[s
     ):
         key = each.task_id, each.logic
         variants[key].append(_variant(each, outputs[key]))
-    cursors: dict[tuple[int, int], dict[str, int]] = {key: {} for key in outputs}
-    for each in tx.connection.execute(
-        select(cursor, tables.channel.c.name)
-        .join(tables.channel, tables.channel.c.id == cursor.c.channel_id)
-        .join(live, and_(live.c.id == cursor.c.task_id, live.c.version == cursor.c.logic))
-        .order_by(tables.channel.c.name)
-    ):
-        cursors[each.task_id, each.logic][each.name] = each.point
-    found: dict[str, tuple[TaskVersion, ...]] = {}
+    found: dict[str, tuple[int, tuple[TaskVersion, ...]]] = {}
     for row in rows:
         version = TaskVersion(
             task=Task(
@@ -366,35 +396,21 @@ def live_versions(tx: Transaction, names: Iterable[str] | None = None) -> dict[s
             ),
             workflow=row.workflow,
             logic=row.version,
-            cursors=cursors[row.id, row.version],
+            cursors={},
         )
-        found[row.name] = (*found.get(row.name, ()), version)
-    for name in wanted or ():
-        if name not in found:
-            raise _unknown(tx, name)
+        found[row.name] = row.id, (*found.get(row.name, (0, ()))[1], version)
     return found
 
 
 def followed_channels(tx: Transaction, channels: Iterable[str]) -> frozenset[str]:
-    """Return the given channels whose changes any task reads: replaced rows are looked up once, when they are written.
-
-    Few of the tasks read any of them, so the database filters by channel first.
-    """
-    ports = cast(tables.variant.c.ports, Text)
-    wanted = list(channels)
-    if not wanted:
-        return frozenset()
-    rows = tx.connection.execute(
-        select(tables.variant.c.ports)
-        .join(tables.logic, _is_of_version())
-        .where(
-            tables.logic.c.live,
-            ports.contains(json.dumps(Mode.CHANGES.value)),
-            or_(*(ports.contains(json.dumps(name), autoescape=True) for name in wanted)),
-        )
-    ).scalars()
-    found = {channel for own in rows for _, channel, mode in own if mode == Mode.CHANGES.value}
-    return frozenset(found & set(wanted))
+    """Return the given channels whose changes any task reads: replaced rows are looked up when they are written."""
+    known = tx.definitions("followed_channels")
+    if None not in known:
+        follows = cast(tables.variant.c.ports, Text).contains(json.dumps(Mode.CHANGES.value))
+        query = select(tables.variant.c.ports).join(tables.logic, _is_of_version()).where(tables.logic.c.live, follows)
+        rows = tx.connection.execute(query).scalars()
+        known[None] = frozenset(name for own in rows for _, name, mode in own if mode == Mode.CHANGES.value)
+    return frozenset(known[None].intersection(channels))
 
 
 def _is_of_version() -> ColumnElement[bool]:
@@ -532,6 +548,7 @@ def reset_cursors(tx: Transaction, task: str) -> None:
 
 def drop_task(tx: Transaction, name: str) -> None:
     """Deactivate a task: its logic versions stay recorded, but none is live."""
+    tx.mark_registry_changed()
     number = task_id(tx, name)
     _retire_versions(tx, number)
     tx.connection.execute(update(tables.task).where(tables.task.c.id == number).values(active=False))

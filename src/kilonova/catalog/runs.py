@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, Select, Text, cast, delete, func, insert, literal, select, update
+from sqlalchemy import Row, Select, Text, bindparam, cast, delete, func, insert, literal, or_, select, update
 
 from kilonova.catalog import codec, events, firings, tables
 from kilonova.catalog.channel_store import (
@@ -307,13 +307,12 @@ def cancel(tx: Transaction, run: int, who: str) -> None:
 
 def any_expired(tx: Transaction) -> bool:
     """Return whether there are runs or pins for `expire` to end."""
-    runs = _expired(tx).with_only_columns(tables.run.c.id).limit(1)
-    pins = select(tables.pin.c.holder).where(tables.pin.c.until < tx.now).limit(1)
-    return tx.connection.execute(runs).first() is not None or tx.connection.execute(pins).first() is not None
+    return bool(tx.connection.execute(_ANY_EXPIRED, {"now": tx.now}).scalar())
 
 
-def _expired(tx: Transaction) -> Select[Any]:
-    return select(tables.run).where(tables.run.c.state == RunState.RUNNING.value, tables.run.c.lease_until < tx.now)
+_NOW = bindparam("now", type_=tables.UtcTime())
+_EXPIRED = select(tables.run).where(tables.run.c.state == RunState.RUNNING.value, tables.run.c.lease_until < _NOW)
+_ANY_EXPIRED = select(or_(_EXPIRED.exists(), select(tables.pin.c.holder).where(tables.pin.c.until < _NOW).exists()))
 
 
 def expire(tx: Transaction) -> list[Run]:
@@ -322,7 +321,7 @@ def expire(tx: Transaction) -> list[Run]:
     Returns:
         Those runs, in their state before.
     """
-    expired = [run_from(row) for row in tx.connection.execute(_expired(tx))]
+    expired = [run_from(row) for row in tx.connection.execute(_EXPIRED, {"now": tx.now})]
     for run in expired:
         reason = f"the process {run.owner} stopped sending heartbeats"
         _end(tx, run.number, RunEvent.EXPIRE, reason, RunFailure.LOST)

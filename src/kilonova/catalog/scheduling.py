@@ -7,17 +7,19 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, select, union
+from sqlalchemy import Row, Select, func, or_, select, union
 
 from kilonova.catalog import codec, firings, registry, tables
 from kilonova.catalog.database import Transaction, is_among, update_all
 from kilonova.catalog.firings import Batch, Claim
 from kilonova.catalog.trigger_inputs import trigger_inputs
+from kilonova.model.event import Event
 from kilonova.model.firing import FiringState
 from kilonova.model.task import Mode
 from kilonova.model.trigger import ArrivalTrigger, Occurrence, RunTrigger, conditions_of
@@ -26,36 +28,39 @@ from kilonova.schedule.scheduler import Decision, Observation, ObservedTrigger
 
 
 @dataclass(frozen=True, slots=True)
-class TriggerInterest:
-    """Channels and bindings that a trigger depends on.
+class TriggerInterests:
+    """Active triggers by what they depend on, which determines the triggers to evaluate after an event.
 
     Attributes:
-        number: the trigger's number.
-        channels: the channels on which it waits for data.
-        bindings: the bindings for whose runs it waits.
+        every: the numbers of all of them.
+        channels: the numbers of those that wait for data, by channel.
+        bindings: the numbers of those that wait for runs, by binding.
     """
 
-    number: int
-    channels: frozenset[str]
-    bindings: frozenset[str]
+    every: frozenset[int] = frozenset()
+    channels: Mapping[str, set[int]] = field(default_factory=dict)
+    bindings: Mapping[str, set[int]] = field(default_factory=dict)
+
+    def concerned(self, event: Event) -> set[int]:
+        """Return the triggers that may fire because of an event."""
+        found = (self.channels.get(name, set()) for name in event.channels)
+        return set().union(*found, self.bindings.get(event.binding or "", set()))
 
 
-def trigger_interests(tx: Transaction) -> list[TriggerInterest]:
-    """Return the interests of all active triggers, which determine the triggers to evaluate after an event."""
+def trigger_interests(tx: Transaction) -> TriggerInterests:
+    """Return the interests of all active triggers."""
     rows = tx.connection.execute(
         select(tables.trigger.c.id, tables.trigger.c.definition).where(tables.trigger.c.active)
-    )
-    found = []
+    ).all()
+    channels: defaultdict[str, set[int]] = defaultdict(set)
+    bindings: defaultdict[str, set[int]] = defaultdict(set)
     for row in rows:
-        items = conditions_of(codec.trigger_from_json(row.definition))
-        found.append(
-            TriggerInterest(
-                row.id,
-                frozenset(item.channel for item in items if isinstance(item, ArrivalTrigger)),
-                frozenset(item.binding for item in items if isinstance(item, RunTrigger)),
-            )
-        )
-    return found
+        for item in conditions_of(codec.trigger_from_json(row.definition)):
+            if isinstance(item, ArrivalTrigger):
+                channels[item.channel].add(row.id)
+            elif isinstance(item, RunTrigger):
+                bindings[item.binding].add(row.id)
+    return TriggerInterests(frozenset(row.id for row in rows), channels, bindings)
 
 
 def triggers_due(tx: Transaction) -> list[int]:
@@ -116,7 +121,7 @@ def observe(
     rows = tx.connection.execute(query).all() if numbers else []
     observed = tuple(observed_trigger(row) for row in rows)
     running = _running(tx) if free_workers > 0 else {}
-    waiting = _queued(tx, running) if free_workers > 0 else []
+    waiting = _queued(tx, running, free_workers) if free_workers > 0 else []
     mergeable = {row.name for row in (*rows, *waiting) if row.merge_window is not None and free_workers > 0}
     reads = _reads(tx, mergeable - running.keys())
     bindings = {
@@ -161,17 +166,38 @@ def _running(tx: Transaction) -> dict[str, str]:
     return {row.name: row.workflow for row in rows}
 
 
-def _queued(tx: Transaction, running: Collection[str]) -> list[Row[Any]]:
-    """Return the queued firings of bindings that do not run, in their order, with the bindings."""
-    binding, firing = tables.binding, tables.firing
-    query = (
-        select(firing.c.id, firing.c.trigger_id, firing.c.occurrence, firing.c.time, firing.c.attempts, *_BINDING)
-        .join(binding, binding.c.id == firing.c.binding_id)
-        .where(firing.c.state == FiringState.QUEUED.value, binding.c.active)
-        .where(~is_among(tx, binding.c.name, running))
-        .order_by(firing.c.id)
+def _queued(tx: Transaction, running: Collection[str], most: int) -> list[Row[Any]]:
+    """Return the queued firings of bindings that do not run, in their order, with the bindings.
+
+    Of the bindings of a workflow that are not to be merged, these are the first `most` in the order in which they start
+    (see `select_bindings`): no more can start, and the others may be thousands.
+    """
+    binding, firing = tables.binding.c, tables.firing.c
+    name = binding.name.collate("C") if tx.connection.dialect.name == "postgresql" else binding.name
+    waiting = (
+        select(
+            firing.id,
+            firing.trigger_id,
+            firing.occurrence,
+            firing.time,
+            firing.attempts,
+            *_BINDING,
+            name.label("sorted"),
+            func.min(firing.time).over(partition_by=binding.id).label("oldest"),
+        )
+        .join(tables.binding, binding.id == firing.binding_id)
+        .where(firing.state == FiringState.QUEUED.value, binding.active)
+        .where(~is_among(tx, binding.name, running))
+        .cte("waiting")
     )
-    return list(tx.connection.execute(query))
+    each = waiting.c
+    place = func.dense_rank().over(
+        partition_by=(each.workflow, each.merge_window.is_(None)),
+        order_by=(each.priority.desc(), each.oldest, each.sorted),
+    )
+    ranked = select(waiting, place.label("place")).cte("ranked")
+    first = select(ranked).where(or_(ranked.c.place <= most, ranked.c.merge_window.is_not(None)))
+    return list(tx.connection.execute(first.order_by(ranked.c.id)))
 
 
 def _reads(tx: Transaction, bindings: Collection[str]) -> dict[str, frozenset[tuple[str, int]]]:

@@ -20,7 +20,7 @@ from kilonova.engine.interfaces import BlockStore, Counting, no_tracking
 from kilonova.engine.lease import renewed_lease
 from kilonova.engine.run_events import Listener
 from kilonova.engine.run_monitor import RunMonitor
-from kilonova.engine.run_recovery import delete_doomed_blocks, recover_expired_runs
+from kilonova.engine.run_recovery import any_left, delete_doomed_blocks, recover_expired_runs
 from kilonova.errors import Cancelled, KilonovaError, LeaseLost
 from kilonova.model.block import BlockName
 from kilonova.model.run import LeaseExpired, Run, RunInput, RunKind, RunOutput, RunState
@@ -140,9 +140,13 @@ def execute_run(
         KilonovaError: the work raised it; then none of its results are visible and its files are deleted.
     """
     catalog = environment.catalog
-    recover_expired_runs(catalog, environment.files, environment.listener)
     with catalog.reading() as tx:
-        prepare(tx)
+        if not (recover := any_left(tx)):
+            prepare(tx)
+    if recover:
+        recover_expired_runs(catalog, environment.files, environment.listener)
+        with catalog.reading() as tx:
+            prepare(tx)
     with catalog.writing() as tx:
         plan = prepare(tx)
         if plan is None:
@@ -154,8 +158,9 @@ def execute_run(
     with suppress(KilonovaError):
         blocks = [output.block for output in results.outputs if output.block is not None]
         environment.files.mark_committed((block.name, block.manifest) for block in blocks if block.manifest)
-    with suppress(KilonovaError):
-        delete_doomed_blocks(catalog, environment.files)
+    if run.leaves_blocks:
+        with suppress(KilonovaError):
+            delete_doomed_blocks(catalog, environment.files)
     return run.run, results
 
 
@@ -185,6 +190,7 @@ class ActiveRun(Generic[Plan]):
         notify: sends a notification to its log and to the listener.
         step: executes a step within a `with` block: attributes the output and Spark jobs of this thread to it.
         stopped: set once the run was ended elsewhere, so that no more work is needed for it.
+        leaves_blocks: whether there were blocks marked for deletion when it was published.
     """
 
     def __init__(
@@ -196,6 +202,7 @@ class ActiveRun(Generic[Plan]):
         self._environment = environment
         self._catalog = environment.catalog
         self._participants = plan.participants
+        self.leaves_blocks = False
         self._names: list[BlockName] = []
         self._sealed: list[tuple[BlockName, str]] = []
         self._monitor = RunMonitor(
@@ -279,6 +286,7 @@ class ActiveRun(Generic[Plan]):
                 raise self._lease_lost()
             for participant in self._participants:
                 participant.on_commit(tx, self.run)
+            self.leaves_blocks = bool(channel_store.marked_for_deletion(tx))
 
     def _abort(self, error: BaseException) -> Run:
         """End the run after an error, unless it has ended already, and delete its files.

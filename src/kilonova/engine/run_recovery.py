@@ -6,12 +6,17 @@ Deletion is idempotent: if a process crashes before it has recorded one, the nex
 from __future__ import annotations
 
 from kilonova.catalog import channel_store, runs
-from kilonova.catalog.database import Catalog
+from kilonova.catalog.database import Catalog, Transaction
 from kilonova.engine.interfaces import BlockStore
 from kilonova.engine.run_events import Listener, RunRecovered
 
 AT_ONCE = 2_000
 """Maximum number of blocks that change their state in one transaction, which blocks other writers."""
+
+
+def any_left(tx: Transaction) -> bool:
+    """Return whether there is anything for `recover_expired_runs` to do."""
+    return runs.any_expired(tx) or bool(channel_store.marked_for_deletion(tx))
 
 
 def recover_expired_runs(catalog: Catalog, files: BlockStore, listener: Listener) -> None:

@@ -53,7 +53,8 @@ class Observation:
         triggers: the triggers that may fire: those that are due, or that new events concern.
         inputs: the inputs for evaluating these triggers.
         bindings: the bindings of the triggers and of the queued firings, by name.
-        queued: the queued firings of bindings that do not run; none if the server has no free worker.
+        queued: the queued firings of bindings that do not run, of each workflow at least those that can start now; none
+            if the server has no free worker.
         running: the bindings that run or are about to run, each with its workflow.
         free_workers: the number of batches that the server can start.
         workflow_limit: the maximum number of concurrent runs of a workflow; None for any number.

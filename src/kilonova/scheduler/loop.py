@@ -26,8 +26,9 @@ from typing import Any, assert_never
 from kilonova.catalog import events, files, firings, runs, scheduling, servers
 from kilonova.catalog.change_notifier import ChangeNotifier
 from kilonova.catalog.compaction_stats import delta_stacks
+from kilonova.catalog.database import Transaction
 from kilonova.catalog.firings import Batch, Claim
-from kilonova.catalog.scheduling import TriggerInterest
+from kilonova.catalog.scheduling import TriggerInterests
 from kilonova.errors import Cancelled, CatalogUnavailable, Conflict, SparkUnavailable
 from kilonova.model.event import Event, EventKind
 from kilonova.model.run import RunFailure
@@ -114,9 +115,9 @@ class Server:
         self._event = 0
         self._look_at: set[int] = set()
         self._compacted: set[str] = set()
-        self._watched: list[TriggerInterest] = []
+        self._watched = TriggerInterests()
         self._all = True
-        self._queued: datetime | None = None
+        self._wakes: tuple[datetime | None, ...] = ()
         self._beaten = 0.0
         self._tidied = time.monotonic()
         self._stopping: float | None = None
@@ -166,12 +167,11 @@ class Server:
             while not self._ended():
                 try:
                     self._step()
-                    pause = self._pause()
                 except (Conflict, CatalogUnavailable) as error:
                     log.warning("waiting for the catalog: %s", error)
                     time.sleep(_RETRY)
                 else:
-                    self._watch.wait(pause)
+                    self._watch.wait(self._pause())
         finally:
             self._leave()
 
@@ -204,27 +204,29 @@ class Server:
         self._tend()
         for problem in self._lookout.hear():
             self._log(problem, None)
-        self._look_at |= self._read()
         free = [worker for worker in self._workers if worker.free and self._stopping is None]
         _assign(self._operations, free)
         room = len(free)
         with self._catalog.reading() as tx:
+            self._read(tx)
             self._look_at.update(scheduling.triggers_due(tx))
             unended = firings.any_unended(tx)
             directories = files.due_for_scan(tx) if self._stopping is None else []
             settling = self._until_idle and files.any_settling(tx)
+            scan = None if self._stopping is not None else files.next_scan(tx, {*self._lookout.busy, *directories})
+            self._wakes = scheduling.next_check(tx), scan
         self._lookout.look(directories)
         if self._look_at or (room and unended):
             with self._catalog.writing() as tx:
                 limit = self._settings.per_workflow
                 observation = scheduling.observe(tx, self._look_at, free_workers=room, workflow_limit=limit)
                 decision = self._scheduler.decide(observation)
-                batches, self._queued = scheduling.store(tx, decision, self._name), decision.next_check
+                batches = scheduling.store(tx, decision, self._name)
+                self._wakes = scheduling.next_check(tx), scan, decision.next_check
             self._look_at.clear()  # not before all of it is recorded
             for batch in batches:
                 free.pop().give(batch)
         else:
-            self._queued = None  # without a free worker there is nothing else to wait for
             awaited = unended or directories or settling or self._lookout.busy
             if self._until_idle and not awaited and self._stopping is None:
                 self.stop()
@@ -273,27 +275,19 @@ class Server:
         doing = [worker.doing for worker in self._workers]
         return [number for work in doing if isinstance(work, Batch) for part in work.claims for number in part.firings]
 
-    def _read(self) -> set[int]:
-        """Return the triggers that new events may cause to fire."""
-        with self._catalog.reading() as tx:
-            if self._all:
-                self._watched = scheduling.trigger_interests(tx)
-                self._all = False
-                return {each.number for each in self._watched}
-            happened = events.since(tx, self._event)
+    def _read(self, tx: Transaction) -> None:
+        """Note the triggers that new events may cause to fire."""
+        happened = events.since(tx, self._event)
         if happened:
             self._deliverer.nudge()
-        channels: set[str] = set()
-        bindings: set[str] = set()
         for event in happened:
             self._tell(event)
-            channels.update(event.channels)
-            if event.binding is not None:
-                bindings.add(event.binding)
+            self._look_at |= self._watched.concerned(event)
             self._all = self._all or event.kind is EventKind.APPLIED
         if self._all:
-            return self._read()
-        return {each.number for each in self._watched if each.channels & channels or each.bindings & bindings}
+            self._watched = scheduling.trigger_interests(tx)
+            self._look_at |= self._watched.every
+            self._all = False
 
     def _tell(self, event: Event) -> None:
         self._log(describe_event(event), event)
@@ -414,13 +408,7 @@ class Server:
     def _pause(self) -> float:
         """Return the seconds for which there is nothing to do without new events."""
         longest = self._settings.lease / 3
-        with self._catalog.reading() as tx:
-            times = (
-                scheduling.next_check(tx),
-                self._queued,
-                None if self._lookout.full or self._stopping is not None else files.next_scan(tx, self._lookout.busy),
-            )
-        wakes = [wake for wake in times if wake is not None]
+        wakes = [wake for wake in self._wakes if wake is not None]
         return min([longest, *(max(0.0, (wake - datetime.now(UTC)).total_seconds()) for wake in wakes)])
 
     def _leave(self) -> None:
