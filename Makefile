@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-PYTEST_OPTIONS ?= -n 2 --dist worksteal -m "not slow"
+PYTEST_OPTIONS ?= -n 3 --dist worksteal -m "not slow"
 STAMP := .venv/.installed
 BROWSER := chromium fonts-inter fonts-noto-core
 
@@ -50,11 +50,11 @@ soak: $(STAMP)
 
 # Servers that are killed every few seconds, and their database too, with a new seed.
 soak-servers: $(STAMP)
-	$(BIN)/python -m tests.soak_servers --minutes 2
+	$(BIN)/python -m tests.soak_servers --minutes 1
 
 # Servers with Sparks of their own, and faults of every kind, with a new seed.
 chaos: $(STAMP)
-	$(BIN)/python -m tests.chaos --minutes 2
+	$(BIN)/python -m tests.chaos --minutes 1
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -188,7 +188,7 @@ steps = st.one_of(
 
 
 @settings(
-    max_examples=2, deadline=None, phases=(Phase.generate,), suppress_health_check=[*HealthCheck], print_blob=True
+    max_examples=1, deadline=None, phases=(Phase.generate,), suppress_health_check=[*HealthCheck], print_blob=True
 )
 @given(history=st.lists(steps, min_size=6, max_size=9))
 def test_histories_of_blocks_in_place_and_at_home_agree_with_the_reference(

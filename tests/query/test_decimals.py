@@ -176,7 +176,7 @@ TOTALS = ("SELECT {} FROM t", "sum({x}) AS s_{x}, avg({x} / 3) AS a_{x}, avg(-{x
 
 
 @given(history=histories(), query=st.sampled_from((SUMS, TOTALS, OTHERS, ROWWISE)))
-@settings(max_examples=8, deadline=None, phases=(Phase.reuse, Phase.generate), suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, phases=(Phase.reuse, Phase.generate), suppress_health_check=list(HealthCheck))
 def test_a_view_of_decimals_equals_its_query_whatever_changes(
     spark: SparkSession, history: History, query: tuple[str, str]
 ) -> None:

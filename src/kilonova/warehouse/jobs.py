@@ -88,6 +88,10 @@ class Effect:
         return bool(self.added or self.removed)
 
 
+_ROW_GROUP = 4 << 20
+"""Size of a row group of a keyed block, in bytes: to look up a few keys, all of those that may have them are read."""
+
+
 class Misplaced(Exception):
     """Rows that were assumed to be in their buckets are not."""
 
@@ -221,7 +225,8 @@ def write(
         rows = rows.observe(observation, *(metric.alias(name) for name, metric in metrics.items()))
     with translate_errors(path):
         rows = rows if rows.columns == columns else rows.select(*map(column, columns))
-        rows.write.option("compression", "zstd").parquet(path)
+        writer = rows.write.option("compression", "zstd")
+        (writer.option("parquet.block.size", _ROW_GROUP) if key else writer).parquet(path)
         seen: dict[str, Any] = observation.get if observation is not None else {}
         on.check_keys(seen if keys is None else keys.seen(), key)
         on.check_violations(seen, of_rows(plan.checks))

@@ -43,6 +43,9 @@ _PARQUET = dataset.ParquetFileFormat(read_options=dataset.ParquetReadOptions(coe
 _CALENDAR = {"org.apache.spark.version": "4.3.0"}
 """Metadata by which Spark knows that dates are of the calendar that it uses since version 3."""
 
+_ROWS_TOGETHER = 1 << 18
+"""Number of rows in a row group, at most: to look up a few keys, all of the row groups that may have them are read."""
+
 _AT_ONCE = 8
 """Number of files read concurrently."""
 
@@ -407,6 +410,7 @@ class Storage:
                     store_schema=False,
                     store_decimal_as_integer=True,
                     write_page_index=True,
+                    row_group_size=_ROWS_TOGETHER,
                 )
         except OSError as error:
             if error.errno == errno.ENOSPC:
