@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,3 +30,11 @@ def serving(place: Path, **settings: object) -> Iterator[Server]:
         thread.join(60)
         print("\n".join(said))
         assert not thread.is_alive()
+
+
+def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

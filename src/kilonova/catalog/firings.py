@@ -29,14 +29,29 @@ LOSSES = 20
 """Maximum number of attempts of a firing whose runs are lost with their servers, which the firing may be crashing."""
 
 
-def fire_manually(tx: Transaction, binding: str, who: str) -> None:
-    """Fire a binding manually.
+def fire_manually(tx: Transaction, binding: str, who: str, *, due_only: bool = False) -> int:
+    """Fire a binding manually, and return the number of the firing.
+
+    Args:
+        tx: a writing transaction.
+        binding: the binding.
+        who: the user, as text.
+        due_only: whether only those of its tasks are to run that are due.
 
     Raises:
         NotFound: there is no such binding.
     """
     binding_id(tx, binding)
-    queue(tx, [QueuedFiring(binding=binding, trigger=None, occurrence=Occurrence(who, tx.now))])
+    occurrence = Occurrence(who, tx.now)
+    (number,) = queue(tx, [QueuedFiring(binding=binding, trigger=None, occurrence=occurrence, due_only=due_only)])
+    return number
+
+
+def withdraw(tx: Transaction, number: int) -> bool:
+    """Delete a queued firing, and return whether it was still queued."""
+    table = tables.firing
+    queued = table.c.id == number, table.c.state == FiringState.QUEUED.value
+    return bool(tx.connection.execute(delete(table).where(*queued)).rowcount)
 
 
 def queue(tx: Transaction, queued: Sequence[QueuedFiring]) -> list[int]:
@@ -56,6 +71,7 @@ def queue(tx: Transaction, queued: Sequence[QueuedFiring]) -> list[int]:
             "since": tx.now,
             "stuck": False,
             "attempts": 0,
+            "due_only": each.due_only,
         }
         for each in queued
     ]
@@ -137,15 +153,15 @@ def launch(tx: Transaction, claimed: Claim, run: int) -> None:
 
 
 def explicit(tx: Transaction, claimed: Claim) -> bool:
-    """Return whether a binding was fired by a declared trigger or manually.
+    """Return whether a declared trigger, or a person, started all tasks of a binding, not only those that are due.
 
     The triggers of a task that is in no workflowette are not declared: new input makes it due.
     """
-    if not is_implicit(tx, claimed.binding):
-        return True
     firing = tables.firing
-    by_hand = select(firing.c.id).where(firing.c.id.in_(claimed.firings), firing.c.trigger_id.is_(None))
-    return tx.connection.execute(by_hand.limit(1)).first() is not None
+    explicit = select(firing.c.id).where(firing.c.id.in_(claimed.firings), firing.c.due_only.is_(False))
+    if is_implicit(tx, claimed.binding):
+        explicit = explicit.where(firing.c.trigger_id.is_(None))
+    return tx.connection.execute(explicit.limit(1)).first() is not None
 
 
 def skip(tx: Transaction, claimed: Claim) -> None:
@@ -317,6 +333,12 @@ def firings(
     if state is not None:
         query = query.where(tables.firing.c.state == state.value)
     return [_firing(row) for row in tx.connection.execute(query)]
+
+
+def find(tx: Transaction, number: int) -> Firing | None:
+    """Return a firing; None if there is no such firing."""
+    row = tx.connection.execute(_query().where(tables.firing.c.id == number)).first()
+    return None if row is None else _firing(row)
 
 
 def of_run(tx: Transaction, run: int) -> list[Firing]:

@@ -119,6 +119,15 @@ def servers(tx: Transaction, limit: int) -> list[ServerRecord]:
     ]
 
 
+def alive(tx: Transaction) -> list[ServerRecord]:
+    """Return the servers that are alive: those that have not stopped and whose leases have not expired."""
+    return [each for each in servers(tx, _MOST) if each.state == ALIVE and each.lease_until >= tx.now]
+
+
+_MOST = 1_000
+"""Number of servers that are searched for live ones."""
+
+
 def server_statuses(tx: Transaction, limit: int) -> list[ServerStatus]:
     """Return the servers in the order of `servers`, each with its firings, runs and subscriptions."""
     found = servers(tx, limit)

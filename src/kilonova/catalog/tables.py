@@ -328,6 +328,7 @@ firing = Table(
     Column("since", UtcTime),
     Column("stuck", Boolean),
     Column("lost", Integer),
+    Column("due_only", Boolean, nullable=False),
     UniqueConstraint("trigger_id", "occurrence", name="firing_once"),
     Index("firing_by_binding", "binding_id", "id"),
     Index("firing_by_state", "state", "id"),

@@ -58,7 +58,7 @@ class ProgressDisplay:
     def __enter__(self) -> ProgressDisplay:
         self._progress.start()
         if not self._quiet:
-            self._bar = self._progress.add_task("starting Spark", total=None)
+            self._bar = self._progress.add_task("starting", total=None)
         return self
 
     def __exit__(

@@ -117,13 +117,19 @@ def run(
     all_or_nothing: Annotated[
         bool, typer.Option("--all-or-nothing", help="Run all tasks in one run, which publishes everything or nothing.")
     ] = False,
+    here: Annotated[bool, typer.Option("--here", help="Run in this process, even if a server is running.")] = False,
     json: JsonFlag = False,
 ) -> None:
     """Run the tasks that have new input: each binding as a run of its own, whose failure does not affect the others.
 
-    New files of watched directories are ingested first, unless tasks are given. Exit code 3 means that there was
-    nothing to do, 1 that a binding failed, 75 that all bindings which did not run are busy.
+    New files of watched directories are ingested first, unless tasks are given. If a server is running, it executes the
+    tasks, so that this command does not start Spark; not with --watch, --all-or-nothing, --master and --remote.
+
+    Exit code 3 means that there was nothing to do, 1 that a binding failed, 75 that all bindings which did not run are
+    busy.
     """
+    from kilonova.cli.server_runner import ServerRunner
+
     with project(watched=True) as opened:
         places = [word for word in tasks or () if _is_place(word, opened)]
         tasks = [word for word in tasks or () if word not in places]
@@ -134,7 +140,8 @@ def run(
         if all_or_nothing:
             done = opened.run(tasks or None, all_or_nothing=True) or RunsReport()
         else:
-            done = opened.run_each(tasks or None)
+            runner = opened.runner if here or watch or "spark" in common.given else ServerRunner(opened)
+            done = runner.run_each(tasks or None)
         _show_runs(done, json)
         if watch:
             _watch(opened, done, tasks or None, every, all_or_nothing, json)

@@ -53,7 +53,8 @@ class RunTasks:
 class RunFirings:
     """Request to run the tasks of a claimed binding, even without new input, regardless of their schedules.
 
-    Arrivals that start a task in no workflowette only make it due: it runs only if it has new input.
+    Arrivals that start a task in no workflowette only make it due: it runs only if it has new input. So do requests for
+    the tasks of a binding that are due.
 
     Attributes:
         claimed: the binding and its firings.

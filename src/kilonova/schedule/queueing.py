@@ -20,6 +20,7 @@ class QueuedFiring:
         occurrence: the occurrence.
         attempts: the number of its runs that were abandoned.
         number: its number; None until it is stored.
+        due_only: whether only those tasks of the binding are to run that are due.
     """
 
     binding: str
@@ -27,6 +28,7 @@ class QueuedFiring:
     occurrence: Occurrence
     attempts: int = 0
     number: int | None = None
+    due_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

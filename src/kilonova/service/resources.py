@@ -70,9 +70,9 @@ class ProjectResources:
 
         It is created once per machine and release, by a background process of its own.
         """
-        from kilonova.jvm.cds_archive import make_in_background
-
         if self._opened and self.settings.spark.class_data_archive and self.settings.spark.remote is None:
+            from kilonova.jvm.cds_archive import make_in_background
+
             make_in_background()
 
     def create(self) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 
 from kilonova.catalog import bindings
 from kilonova.catalog import runs as records
+from kilonova.catalog.database import Catalog
 from kilonova.catalog.firings import Claim
 from kilonova.catalog.planner_input import load_planner_input, tasks_named
 from kilonova.engine.run_events import RunNotification, RunStarted
@@ -21,6 +22,29 @@ from kilonova.schedule.due import due_tasks
 from kilonova.service.queries import ProjectReader
 from kilonova.service.reports import RunReport, RunsReport, run_report
 from kilonova.service.resources import ProjectResources
+
+
+class Interruption:
+    """Interruption of several runs by the user: cancels those in progress, and those that begin later."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._begun: set[int] = set()
+        self._interrupted = threading.Event()
+
+    def check(self, run: int | None = None) -> None:
+        """Raise `Cancelled` if the runs were interrupted; a run that is given has begun, and is one of them."""
+        if run is not None:
+            self._begun.add(run)
+        if self._interrupted.is_set():
+            raise Cancelled("the run was interrupted", run=run, hint="Nothing was published")
+
+    def interrupt(self) -> None:
+        """Cancel the runs."""
+        self._interrupted.set()
+        for run in tuple(self._begun):  # a copy, as other runs may be starting
+            with suppress(InvalidState), self._catalog.writing() as tx:
+                records.cancel(tx, run, getpass.getuser())
 
 
 class Runner:
@@ -75,27 +99,14 @@ class Runner:
             NotFound: there is no such task.
         """
         self._resources.recover_expired_runs()
-        begun: set[int] = set()
-        interrupted = threading.Event()
-
-        def started(run: int) -> None:
-            begun.add(run)
-            if interrupted.is_set():
-                raise Cancelled("the run was interrupted", run=run, hint="Nothing was published")
-
-        def interrupt() -> None:
-            interrupted.set()
-            for run in tuple(begun):  # a copy, as other runs may be starting
-                with suppress(InvalidState), self._catalog.writing() as tx:
-                    records.cancel(tx, run, getpass.getuser())
-
+        interruption = Interruption(self._catalog)
         reports: list[RunReport] = []
         failed: dict[str, KilonovaError] = {}
         asked = None if tasks is None else self._asked(tasks)
         while True:
             parts, order = self._parts(asked, {*excluding, *failed})
-            run = partial(self._run, started=started)
-            done, refused = run_in_order(order.waits_for, parts, run, interrupt)
+            run = partial(self.execute, interruption=interruption)
+            done, refused = run_in_order(order.waits_for, parts, run, interruption.interrupt)
             reports += [report for report in done if report is not None]
             failed |= refused
             if asked is not None or not order.circular or not any(done):
@@ -151,6 +162,14 @@ class Runner:
             KilonovaError: any error that `run` raises.
         """
         return self._run(RunFirings(claimed, shared_steps), begun)
+
+    def execute(self, request: RunRequest, interruption: Interruption) -> RunReport | None:
+        """Execute a request for the tasks of one binding, and return the report; None if there was nothing to do.
+
+        Raises:
+            KilonovaError: any error that `run` raises.
+        """
+        return self._run(request, interruption.check)
 
     @contextmanager
     def shared_batch(self, parts: Iterable[Claim]) -> Iterator[SharedSteps]:

@@ -64,11 +64,11 @@ class WatchedDirectories:
             NotFound: there is no such channel.
             KilonovaError: Spark, the warehouse or the directory failed; the files stay ready.
         """
-        from kilonova.engine.directory_ingest import BatchLimits, ingest_ready_files
-
         with self._catalog.reading() as tx:
             if not files.ready_files(tx, channel, 1):
                 return ()
+        from kilonova.engine.directory_ingest import BatchLimits, ingest_ready_files
+
         resources, section = self._resources, self._resources.settings.scan
         most = BatchLimits(section.max_files, section.max_bytes)
         runs = ingest_ready_files(resources.environment(), resources.warehouse, resources.directory, channel, most)

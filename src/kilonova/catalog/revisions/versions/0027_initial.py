@@ -5,7 +5,7 @@ from alembic import op
 
 from kilonova.catalog import tables
 
-revision = "0026"
+revision = "0027"
 down_revision = None
 
 number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -385,6 +385,7 @@ def upgrade() -> None:
         sa.Column("since", tables.UtcTime(timezone=True), nullable=True),
         sa.Column("stuck", sa.Boolean(), nullable=True),
         sa.Column("lost", sa.Integer(), nullable=True),
+        sa.Column("due_only", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(
             ["binding_id"],
             ["binding.id"],
