@@ -19,14 +19,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 import kilonova as kn
-from kilonova.catalog import firings, servers
+from kilonova.catalog import firings, runs, servers
 from kilonova.catalog.firings import Claim
 from kilonova.cli.server_runner import ServerRunner
 from kilonova.engine.run_request import RunDue
 from kilonova.errors import Cancelled, KilonovaError
 from kilonova.model.firing import FiringState
+from kilonova.model.run import RunKind, RunState
 from kilonova.service.project import Project, open_project
 from kilonova.service.runner import Interruption
+from tests.databases import DIALECTS, empty_database
 from tests.serving import until
 
 RELEASE = version("kilonova")
@@ -44,12 +46,17 @@ def declared() -> kn.Workflow:
     return shop
 
 
-@pytest.fixture
-def shop(project: Project) -> Project:
+@pytest.fixture(params=DIALECTS)
+def shop(tmp_path: Path, spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[Project]:
     """A project with a workflowette of two views, and new input of one of them."""
-    project.apply(declared())
-    project.ingest("orders", project.warehouse.spark.range(1, 3))
-    return project
+    with (
+        empty_database(request.param) as url,
+        open_project(tmp_path, catalog=url, session=spark, retry={"wait": 0}) as project,
+    ):
+        project.create()
+        project.apply(declared())
+        project.ingest("orders", spark.range(1, 3))
+        yield project
 
 
 def register(project: Project, release: str = RELEASE, lease: timedelta = LONG) -> None:
@@ -73,12 +80,17 @@ def played(project: Project) -> Iterator[None]:
             for each in project.reader.firings(10, state=FiringState.QUEUED):
                 claim = Claim(binding=each.binding, firings=(each.number,), server="idle")
                 with project.catalog.writing() as tx:
-                    firings.claim(tx, claim)
+                    firings.claim(tx, [claim], "idle")
                 with suppress(KilonovaError):  # the run records it
                     project.runner.run_claim(claim)
 
+    def leave(_: object) -> None:
+        with project.catalog.writing() as tx:
+            servers.deregister(tx, "idle")
+
     with ThreadPoolExecutor(1) as pool:
         playing = pool.submit(play)
+        playing.add_done_callback(leave)  # or the command would wait for a server that has failed
         try:
             yield
         finally:
@@ -133,7 +145,7 @@ def test_a_server_that_dies_is_not_waited_for(shop: Project, claimed: bool) -> N
         if claimed:
             with shop.catalog.writing() as tx:
                 [firing] = firings.firings(tx, 10)
-                firings.claim(tx, Claim(binding="both", firings=(firing.number,), server="idle"))
+                firings.claim(tx, [Claim(binding="both", firings=(firing.number,), server="idle")], "idle")
         assert {made.channel for made in done.result().made} == {"doubled"}
     assert owners(shop) == [shop.resources.owner]
     assert shop.reader.firings(10) == []
@@ -150,6 +162,27 @@ def test_what_no_server_has_begun_is_withdrawn_when_the_user_interrupts(shop: Pr
             done.result()
     assert shop.reader.firings(10) == []
     assert owners(shop) == []
+
+
+def test_what_a_server_has_begun_is_cancelled_when_the_user_interrupts(shop: Project) -> None:
+    register(shop)
+    interruption = Interruption(shop.catalog)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(ServerRunner(shop).execute, RunDue(("doubled", "seen")), interruption)
+        until(lambda: bool(shop.reader.firings(10)))
+        with shop.catalog.writing() as tx:
+            [firing] = firings.firings(tx, 10)
+            claim = Claim(binding="both", firings=(firing.number,), server="idle")
+            firings.claim(tx, [claim], "idle")
+            run, _ = runs.start(
+                tx, kind=RunKind.TASKS, tasks=["doubled"], writes=["doubled"], owner="idle", lease=LONG, binding="both"
+            )
+            firings.launch(tx, claim, run)
+        interruption.interrupt()
+        with pytest.raises(Cancelled):
+            done.result()
+    assert shop.run_detail(run).run.state is RunState.CANCELLED
+    assert [each.state for each in shop.reader.firings(10)] == [FiringState.FAILED]
 
 
 COMMAND = """
