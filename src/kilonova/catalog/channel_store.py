@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -19,6 +20,7 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
+    bindparam,
     case,
     cast,
     delete,
@@ -30,7 +32,7 @@ from sqlalchemy import (
 )
 
 from kilonova.catalog import codec, tables
-from kilonova.catalog.database import Transaction, insert_all, inserted_id, is_among
+from kilonova.catalog.database import Transaction, insert_all, inserted_id, is_among, is_given
 from kilonova.catalog.read_cache import CachedChannel, ChannelFingerprint, NamedRows
 from kilonova.errors import Conflict, LeaseLost, NotFound, closest_name
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind, Statistics
@@ -81,8 +83,14 @@ def look_up_ids(tx: Transaction, names: Iterable[str]) -> None:
     """Look up the ids of channels in one statement, for `channel_id`; names without a channel are passed over."""
     unknown = set(names) - tx.channels.keys()
     if unknown:
-        query = select(tables.channel.c.name, tables.channel.c.id).where(is_among(tx, tables.channel.c.name, unknown))
-        tx.channels.update((row.name, row.id) for row in tx.connection.execute(query))
+        rows = tx.connection.execute(_ids(tx.connection.dialect.name), {"names": list(unknown)})
+        tx.channels.update((row.name, row.id) for row in rows)
+
+
+@cache
+def _ids(dialect: str) -> Select[Any]:
+    channel = tables.channel.c
+    return select(channel.name, channel.id).where(is_given(dialect, channel.name, "names"))
 
 
 def channel(tx: Transaction, name: str) -> Channel:
@@ -158,14 +166,9 @@ def channel_states(tx: Transaction, names: Iterable[str] | None = None) -> dict[
     Raises:
         NotFound: there is no channel of one of the names.
     """
-    cursor, dropped = tables.cursor.c, tables.dropped.c
-    oldest = select(func.min(cursor.point)).where(cursor.channel_id == tables.channel.c.id).scalar_subquery()
-    past = select(dropped.point).where(dropped.name == tables.channel.c.name).scalar_subquery()
-    query = select(tables.channel, oldest.label("read"), past.label("origin")).order_by(tables.channel.c.name)
     wanted = None if names is None else list(dict.fromkeys(names))
-    if wanted is not None:
-        query = query.where(is_among(tx, tables.channel.c.name, wanted))
-    rows = {row.id: row for row in tx.connection.execute(query)}
+    query = _channels(tx.connection.dialect.name, some=wanted is not None)
+    rows = {row.id: row for row in tx.connection.execute(query, {} if wanted is None else {"names": wanted})}
     tx.channels.update((row.name, number) for number, row in rows.items())
     for name in wanted or ():
         channel_id(tx, name)
@@ -196,31 +199,45 @@ def new_stamp() -> str:
     return secrets.token_hex(_STAMP)
 
 
-def mark_changed(tx: Transaction, channels: Collection[int] | Select[Any]) -> list[str]:
+def mark_changed(tx: Transaction, channels: Collection[int] | Select[Any]) -> None:
     """Record that points or live blocks of channels have changed, which invalidates their cached state.
 
     Args:
         tx: a writing transaction.
         channels: their ids, or a query for them.
-
-    Returns:
-        Their names, sorted.
     """
     here = tables.channel.c.id.in_(channels)
-    changed = update(tables.channel).where(here).values(stamp=new_stamp())
-    return sorted(tx.connection.execute(changed.returning(tables.channel.c.name)).scalars())
+    tx.connection.execute(update(tables.channel).where(here).values(stamp=new_stamp()))
+
+
+def mark_written(tx: Transaction, run: int) -> list[str]:
+    """Record that the channels have changed on which a run has reserved points, and return their names, sorted."""
+    return sorted(tx.connection.execute(_WRITTEN, {"run": run, "new": new_stamp()}).scalars())
+
+
+_WRITTEN = (
+    update(tables.channel)
+    .where(tables.channel.c.id.in_(select(tables.point.c.channel_id).where(tables.point.c.run_id == bindparam("run"))))
+    .values(stamp=bindparam("new"))
+    .returning(tables.channel.c.name)
+)
+
+
+@cache
+def _channels(dialect: str, *, some: bool) -> Select[Any]:
+    """Return a query for channels, of some names or all, with their lowest cursor `read` and old numbering `origin`."""
+    channel, cursor, dropped = tables.channel.c, tables.cursor.c, tables.dropped.c
+    oldest = select(func.min(cursor.point)).where(cursor.channel_id == channel.id).scalar_subquery()
+    past = select(dropped.point).where(dropped.name == channel.name).scalar_subquery()
+    query = select(tables.channel, oldest.label("read"), past.label("origin")).order_by(channel.name)
+    return query.where(is_given(dialect, channel.name, "names")) if some else query
 
 
 def _live(tx: Transaction, channels: Collection[int]) -> dict[int, tuple[Block, ...]]:
     """Return the live blocks of channels, by the channel's id; only blocks that are not cached are read."""
     place = tables.placement.c
-    name = cast(place.block_id, Text) + ":" + place.stamp
-    listed = (
-        select(place.channel_id, func.aggregate_strings(name, ",").label("names"))
-        .where(place.channel_id.in_(channels), place.live)
-        .group_by(place.channel_id)
-    )
-    names = {row.channel_id: row.names for row in tx.connection.execute(listed)}
+    listed = tx.connection.execute(_live_names(tx.connection.dialect.name), {"channels": list(channels)})
+    names = {row.channel_id: row.names for row in listed}
     known = {number: _known(tx.before.blocks, tx.read.blocks, number) for number in names}
     changed = {number: names[number].split(",") for number in names if names[number] != known[number].names}
     new = [_numbered(each) for n, some in changed.items() for each in some if each not in known[n].items]
@@ -234,6 +251,17 @@ def _live(tx: Transaction, channels: Collection[int]) -> dict[int, tuple[Block, 
     return {number: known[number].ordered if number in known else () for number in channels}
 
 
+@cache
+def _live_names(dialect: str) -> Select[Any]:
+    place = tables.placement.c
+    name = cast(place.block_id, Text) + ":" + place.stamp
+    return (
+        select(place.channel_id, func.aggregate_strings(name, ",").label("names"))
+        .where(is_given(dialect, place.channel_id, "channels"), place.live)
+        .group_by(place.channel_id)
+    )
+
+
 def _points(tx: Transaction, channels: Mapping[int, Channel], since: dict[int, int]) -> dict[int, tuple[Point, ...]]:
     """Return the needed points of channels, in order; only points that are not cached are read.
 
@@ -242,11 +270,9 @@ def _points(tx: Transaction, channels: Mapping[int, Channel], since: dict[int, i
         channels: the channels, by id.
         since: receives the oldest listed point of each channel.
     """
-    point, bounds = tables.point.c, needed(channels)
-    name = cast(point.number, Text) + ":" + point.state + ":" + cast(point.run_id, Text)
-    columns = (bounds.c.id, bounds.c.since, func.aggregate_strings(name, ",").label("names"))
+    point, dialect = tables.point.c, tx.connection.dialect.name
     names: dict[int, str] = {}
-    for row in tx.connection.execute(_listed(bounds, *columns).group_by(bounds.c.id, bounds.c.since)):
+    for row in tx.connection.execute(_point_names(dialect), {"channels": list(channels)}):
         since[row.id], names[row.id] = row.since, row.names
     known = {number: _known(tx.before.points, tx.read.points, number) for number in names}
     several = {number for number in names if channels[number].several_writers}
@@ -262,8 +288,8 @@ def _points(tx: Transaction, channels: Mapping[int, Channel], since: dict[int, i
         query = select(tables.point).where(point.channel_id == number, point.number >= first[number])
         rows |= {(number, row.number): row for row in tx.connection.execute(query)}
     if few:
-        query = _listed(needed(few), tables.point)
-        rows |= {(row.channel_id, row.number): row for row in tx.connection.execute(query)}
+        found = tx.connection.execute(_needed_points(dialect), {"channels": few})
+        rows |= {(row.channel_id, row.number): row for row in found}
     for number, some in changed.items():
         items = {}
         for each in some:
@@ -272,6 +298,19 @@ def _points(tx: Transaction, channels: Mapping[int, Channel], since: dict[int, i
         ordered = tuple(sorted(items.values(), key=lambda each: each.number))
         tx.read.points[number] = known[number] = NamedRows(names[number], items, ordered)
     return {number: known[number].ordered if number in known else () for number in channels}
+
+
+@cache
+def _point_names(dialect: str) -> Select[Any]:
+    point, bounds = tables.point.c, needed(dialect)
+    name = cast(point.number, Text) + ":" + point.state + ":" + cast(point.run_id, Text)
+    columns = (bounds.c.id, bounds.c.since, func.aggregate_strings(name, ",").label("names"))
+    return _listed(bounds, *columns).group_by(bounds.c.id, bounds.c.since)
+
+
+@cache
+def _needed_points(dialect: str) -> Select[Any]:
+    return _listed(needed(dialect), tables.point)
 
 
 def _known(
@@ -315,11 +354,11 @@ def _listed(bounds: CTE, *columns: Any) -> Select[Any]:
     )
 
 
-def needed(channels: Collection[int] | None = None) -> CTE:
+def needed(dialect: str | None = None) -> CTE:
     """Return the range of needed points per channel: `id`, the oldest needed point `since`, and `newest`.
 
     Args:
-        channels: the ids of the channels; None for all.
+        dialect: the database's dialect, for the channels whose ids are the parameter `channels`; None for all channels.
     """
     place, cursor, here = tables.placement, tables.cursor, tables.channel.c.id
     point, older = tables.point.alias("ahead"), tables.point.alias("older")
@@ -336,7 +375,7 @@ def needed(channels: Collection[int] | None = None) -> CTE:
         reserved.scalar_subquery().label("reserved"),
         newest.scalar_subquery().label("newest"),
     )
-    lows = (ends if channels is None else ends.where(here.in_(channels))).cte("lows")
+    lows = (ends if dialect is None else ends.where(is_given(dialect, here, "channels"))).cte("lows")
     low = _lesser(_lesser(lows.c.read, lows.c.kept), lows.c.reserved)
     since = select(func.max(older.c.number)).where(
         older.c.channel_id == lows.c.id, older.c.state == PointState.FILLED.value, older.c.number <= low
@@ -408,11 +447,8 @@ def reserve(tx: Transaction, names: Iterable[str], run: int) -> dict[str, int]:
     wanted = Counter(names)
     if not wanted:
         return {}
-    here, dropped = tables.channel.c, tables.dropped.c
-    last = select(func.max(tables.point.c.number)).where(tables.point.c.channel_id == here.id).scalar_subquery()
-    before = select(dropped.point).where(dropped.name == here.name).scalar_subquery()
-    query = select(here.name, func.coalesce(last, before, 0).label("last")).where(is_among(tx, here.name, wanted))
-    newest = {row.name: int(row.last) for row in tx.connection.execute(query)}
+    last = tx.connection.execute(_last_points(tx.connection.dialect.name), {"names": list(wanted)})
+    newest = {row.name: int(row.last) for row in last}
     ids = {name: channel_id(tx, name) for name in wanted}
     insert_all(
         tx,
@@ -431,6 +467,15 @@ def reserve(tx: Transaction, names: Iterable[str], run: int) -> dict[str, int]:
     )
     mark_changed(tx, list(ids.values()))
     return {name: newest[name] + 1 for name in wanted}
+
+
+@cache
+def _last_points(dialect: str) -> Select[Any]:
+    """Return a query for the newest point of channels, which may be that of a dropped one of the same name, or 0."""
+    here, dropped = tables.channel.c, tables.dropped.c
+    last = select(func.max(tables.point.c.number)).where(tables.point.c.channel_id == here.id).scalar_subquery()
+    before = select(dropped.point).where(dropped.name == here.name).scalar_subquery()
+    return select(here.name, func.coalesce(last, before, 0).label("last")).where(is_given(dialect, here.name, "names"))
 
 
 def fill_point(tx: Transaction, name: str, point: int, version: Version) -> None:
@@ -579,10 +624,14 @@ def pinned(tx: Transaction) -> dict[int, list[str]]:
 
 def marked_for_deletion(tx: Transaction) -> list[BlockName]:
     """Return the blocks marked for deletion that are not pinned, as those of a dropped channel may still be."""
-    query = select(tables.block.c.id, tables.block.c.suffix).where(tables.block.c.state == DOOMED)
-    rows = tx.connection.execute(query.order_by(tables.block.c.id)).all()
+    rows = tx.connection.execute(_DOOMED).all()
     read = pinned(tx) if rows else {}
     return [BlockName(row.id, row.suffix or "") for row in rows if row.id not in read]
+
+
+_DOOMED = (
+    select(tables.block.c.id, tables.block.c.suffix).where(tables.block.c.state == DOOMED).order_by(tables.block.c.id)
+)
 
 
 def mark_deleted(tx: Transaction, numbers: Iterable[int]) -> None:

@@ -15,16 +15,19 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote_plus
 
 from sqlalchemy import (
     ARRAY,
+    JSON,
     ColumnElement,
     Connection,
     CursorResult,
     Engine,
+    Insert,
     Table,
     Text,
     any_,
@@ -144,7 +147,12 @@ def inserted_id(result: CursorResult[Any]) -> int:
 def insert_all(tx: Transaction, table: Table, rows: list[dict[str, Any]]) -> None:
     """Insert rows, which all have the same columns; do nothing if there are none."""
     if rows:
-        tx.connection.execute(insert(table), rows)
+        tx.connection.execute(_insert(table), rows)
+
+
+@cache
+def _insert(table: Table) -> Insert:
+    return insert(table)
 
 
 def update_all(tx: Transaction, table: Table, rows: list[dict[str, Any]]) -> None:
@@ -161,6 +169,16 @@ def is_among(tx: Transaction, column: ColumnElement[_Value], values: Iterable[_V
     if tx.connection.dialect.name == "postgresql":
         return column == any_(literal(list(values), ARRAY(column.type)))
     return column.in_(select(func.json_each(json.dumps(list(values))).table_valued("value").c.value))
+
+
+def is_given(dialect: str, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+    """Return the condition that a column has one of the values in a list, which is passed as the parameter `name`.
+
+    Statements that every run executes are built once per dialect: building one takes as long as executing it.
+    """
+    if dialect == "postgresql":
+        return column == any_(bindparam(name, type_=ARRAY(column.type)))
+    return column.in_(select(func.json_each(bindparam(name, type_=JSON())).table_valued("value").c.value))
 
 
 def contains_name(tx: Transaction, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:

@@ -5,13 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.channel_store import channel_id, new_stamp
-from kilonova.catalog.database import Transaction, insert_all, is_among
+from kilonova.catalog.database import Transaction, insert_all, is_among, is_given
 from kilonova.catalog.files import set_watched_directory
 from kilonova.errors import NotFound, closest_name
 from kilonova.model.channel import Channel
@@ -340,17 +355,9 @@ def live_versions(tx: Transaction, names: Iterable[str] | None = None) -> dict[s
     for name in wanted or ():
         if name not in known:
             raise _unknown(tx, name)
-    task, logic, cursor, channel = tables.task.c, tables.logic.c, tables.cursor.c, tables.channel.c
-    read = (
-        select(task.name, cursor.logic, channel.name.label("channel"), cursor.point)
-        .join(tables.task, task.id == cursor.task_id)
-        .join(tables.logic, and_(logic.task_id == cursor.task_id, logic.version == cursor.logic))
-        .join(tables.channel, channel.id == cursor.channel_id)
-        .where(logic.live if wanted is None else and_(logic.live, is_among(tx, task.name, wanted)))
-        .order_by(channel.name)
-    )
+    query = _cursors(tx.connection.dialect.name, some=wanted is not None)
     cursors: dict[tuple[str, int], dict[str, int]] = {}
-    for row in tx.connection.execute(read):
+    for row in tx.connection.execute(query, {} if wanted is None else {"names": wanted}):
         cursors.setdefault((row.name, row.logic), {})[row.channel] = row.point
     found: list[tuple[int, tuple[TaskVersion, ...]]] = sorted(
         (known[name] for name in (known if wanted is None else wanted)), key=lambda each: each[0]
@@ -361,6 +368,21 @@ def live_versions(tx: Transaction, names: Iterable[str] | None = None) -> dict[s
         )
         for _, versions in found
     }
+
+
+@cache
+def _cursors(dialect: str, *, some: bool) -> Select[Any]:
+    """Return a query for the cursors of live logic versions, of tasks of some names or of all."""
+    task, logic, cursor, channel = tables.task.c, tables.logic.c, tables.cursor.c, tables.channel.c
+    query = (
+        select(task.name, cursor.logic, channel.name.label("channel"), cursor.point)
+        .join(tables.task, task.id == cursor.task_id)
+        .join(tables.logic, and_(logic.task_id == cursor.task_id, logic.version == cursor.logic))
+        .join(tables.channel, channel.id == cursor.channel_id)
+        .where(logic.live)
+        .order_by(channel.name)
+    )
+    return query.where(is_given(dialect, task.name, "names")) if some else query
 
 
 def _defined(tx: Transaction, names: Collection[str] | None) -> dict[str, tuple[int, tuple[TaskVersion, ...]]]:
@@ -516,15 +538,8 @@ def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[
 
     A version that was retired meanwhile gets none.
     """
-    version, cursor = tables.logic.c, tables.cursor.c
-    own = and_(cursor.task_id == version.task_id, cursor.logic == version.version)
-    live = (
-        select(version.task_id, cursor.channel_id, cursor.point)
-        .join(tables.task, tables.task.c.id == version.task_id)
-        .outerjoin(tables.cursor, own)
-        .where(tables.task.c.name == task, version.version == logic, version.live)
-    )
-    rows = tx.connection.execute(live).all()
+    cursor = tables.cursor.c
+    rows = tx.connection.execute(_OWN_CURSORS, {"task": task, "logic": logic}).all()
     if not rows:
         return
     before = {row.channel_id: row.point for row in rows}
@@ -539,6 +554,18 @@ def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[
     new = [(channel, point) for channel, point in after.items() if channel not in before]
     columns = {"task_id": rows[0].task_id, "logic": logic}
     insert_all(tx, tables.cursor, [columns | {"channel_id": channel, "point": point} for channel, point in new])
+
+
+_OWN_CURSORS = (
+    select(tables.logic.c.task_id, tables.cursor.c.channel_id, tables.cursor.c.point)
+    .join(tables.task, tables.task.c.id == tables.logic.c.task_id)
+    .outerjoin(
+        tables.cursor,
+        and_(tables.cursor.c.task_id == tables.logic.c.task_id, tables.cursor.c.logic == tables.logic.c.version),
+    )
+    .where(tables.task.c.name == bindparam("task"), tables.logic.c.version == bindparam("logic"), tables.logic.c.live)
+)
+"""Query for the id of a task that has a logic version live, with the cursors of that version, at least one row."""
 
 
 def reset_cursors(tx: Transaction, task: str) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Row, Select, Text, bindparam, cast, delete, func, insert, literal, or_, select, update
@@ -36,14 +37,14 @@ from kilonova.catalog.channel_store import (
     fill_point,
     kind_from,
     look_up_ids,
-    mark_changed,
     mark_merged,
+    mark_written,
     placed_by,
     publish,
     reserve,
     set_schema,
 )
-from kilonova.catalog.database import Transaction, insert_all, inserted_id, is_among
+from kilonova.catalog.database import Transaction, insert_all, inserted_id, is_among, is_given
 from kilonova.catalog.registry import move_cursors, task_id
 from kilonova.errors import Conflict, InvalidState, NotFound
 from kilonova.model.block import Kind
@@ -107,37 +108,44 @@ def start(
         Conflict: another run has claimed one of the tasks.
     """
     claims = _unclaimed(tx, tasks)
-    result = tx.connection.execute(
-        insert(tables.run).values(
-            kind=kind.value,
-            state=RunState.RUNNING.value,
-            tasks=list(tasks),
-            owner=owner,
-            started=tx.now,
-            lease_until=tx.now + lease,
-            binding=binding,
-        )
-    )
-    number = inserted_id(result)
+    row = {
+        "kind": kind.value,
+        "state": RunState.RUNNING.value,
+        "tasks": list(tasks),
+        "owner": owner,
+        "started": tx.now,
+        "lease_until": tx.now + lease,
+        "binding": binding,
+    }
+    number = inserted_id(tx.connection.execute(_NEW_RUN, row))
     events.record(tx, EventKind.LAUNCHED, run=number, binding=binding, text=", ".join(tasks) or kind.value)
     insert_all(tx, tables.claim, [{"task_id": key, "run_id": number} for key in claims])
     _add_pins(tx, holder_of(number), set(pins), lease)
     return number, reserve(tx, writes, number)
 
 
+_NEW_RUN = insert(tables.run)
+
+
 def _unclaimed(tx: Transaction, tasks: Sequence[str]) -> list[int]:
     """Return the ids of tasks, none of which a run has claimed."""
     if not tasks:
         return []
-    task, claim = tables.task.c, tables.claim
-    query = select(task.id, task.name, claim.c.run_id).outerjoin(claim, claim.c.task_id == task.id)
-    found = {row.name: row for row in tx.connection.execute(query.where(is_among(tx, task.name, tasks)))}
+    rows = tx.connection.execute(_claims(tx.connection.dialect.name), {"names": list(tasks)})
+    found = {row.name: row for row in rows}
     for name in tasks:
         if name not in found:
             task_id(tx, name)
         if (holder := found[name].run_id) is not None:
             raise Conflict("another run has this task", task=name, run=int(holder), hint="Wait until it has ended")
     return [found[name].id for name in tasks]
+
+
+@cache
+def _claims(dialect: str) -> Select[Any]:
+    task, claim = tables.task.c, tables.claim
+    query = select(task.id, task.name, claim.c.run_id).outerjoin(claim, claim.c.task_id == task.id)
+    return query.where(is_given(dialect, task.name, "names"))
 
 
 def renew_lease(tx: Transaction, run: int, lease: timedelta) -> bool:
@@ -391,13 +399,16 @@ class _EndedRun:
 def _stop(tx: Transaction, run: int, event: RunEvent, error: str | None) -> _EndedRun | None:
     """Record that a run has ended; return None if it had ended before."""
     printable = error and error.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
-    ended = tx.connection.execute(
-        update(tables.run)
-        .where(tables.run.c.id == run, tables.run.c.state == RunState.RUNNING.value)
-        .values(state=next_state(RunState.RUNNING, event).value, ended=tx.now, error=printable, progress=None)
-        .returning(tables.run.c.binding)
-    ).first()
+    after = {"state": next_state(RunState.RUNNING, event).value, "ended": tx.now, "error": printable, "progress": None}
+    ended = tx.connection.execute(_STOP, {"number": run, **after}).first()
     return None if ended is None else _EndedRun(ended.binding, printable or "")
+
+
+_STOP = (
+    update(tables.run)
+    .where(tables.run.c.id == bindparam("number"), tables.run.c.state == RunState.RUNNING.value)
+    .returning(tables.run.c.binding)
+)
 
 
 def _settle(tx: Transaction, run: int, event: RunEvent, ended: _EndedRun, failure: RunFailure | None) -> None:
@@ -420,15 +431,21 @@ def _release(tx: Transaction, run: int) -> list[str]:
     Returns:
         The names of the channels on which the run had reserved a point, sorted.
     """
-    tx.connection.execute(
-        update(tables.point)
-        .where(tables.point.c.run_id == run, tables.point.c.state == PointState.RESERVED.value)
-        .values(state=PointState.CANCELLED.value, time=tx.now)
-    )
-    tx.connection.execute(delete(tables.claim).where(tables.claim.c.run_id == run))
-    tx.connection.execute(delete(tables.pin).where(tables.pin.c.holder == holder_of(run)))
+    tx.connection.execute(_CANCEL, {"run": run, "state": PointState.CANCELLED.value, "time": tx.now})
+    tx.connection.execute(_UNCLAIM, {"run": run})
+    unpin(tx, holder_of(run))
     _leave_blocks(tx, run)
-    return mark_changed(tx, select(tables.point.c.channel_id).where(tables.point.c.run_id == run))
+    return mark_written(tx, run)
+
+
+_CANCEL = update(tables.point).where(
+    tables.point.c.run_id == bindparam("run"), tables.point.c.state == literal(PointState.RESERVED.value)
+)
+_UNCLAIM = delete(tables.claim).where(tables.claim.c.run_id == bindparam("run"))
+_UNPIN = delete(tables.pin).where(tables.pin.c.holder == bindparam("given"))
+_UNPUBLISHED = select(tables.block.c.id).where(
+    tables.block.c.run_id == bindparam("run"), tables.block.c.state == WRITING
+)
 
 
 def _leave_blocks(tx: Transaction, run: int) -> None:
@@ -437,8 +454,7 @@ def _leave_blocks(tx: Transaction, run: int) -> None:
     These become blocks of that run: they are published when it commits, and marked for deletion when it fails.
     """
     block = tables.block.c
-    written = select(block.id).where(block.run_id == run, block.state == WRITING)
-    left = set(tx.connection.execute(written).scalars())
+    left = set(tx.connection.execute(_UNPUBLISHED, {"run": run}).scalars())
     if not left:
         return
     pin, other = tables.pin.c, tables.run.c
@@ -513,7 +529,7 @@ def renew_pins(tx: Transaction, holders: Collection[str], duration: timedelta) -
 
 def unpin(tx: Transaction, holder: str) -> None:
     """Release all pins of a holder."""
-    tx.connection.execute(delete(tables.pin).where(tables.pin.c.holder == holder))
+    tx.connection.execute(_UNPIN, {"given": holder})
 
 
 def run_from(row: Row[Any]) -> Run:
@@ -671,20 +687,26 @@ _SAMPLED_OUTPUTS = 1000
 
 def cost_samples(tx: Transaction, tasks: Collection[str] | None = None) -> dict[str, tuple[CostSample, ...]]:
     """Return cost samples of the last runs of tasks, newest first, by task; of all tasks if none are given."""
-    table = tables.run_output
-    query = (
-        select(table.c.task, table.c.method, table.c.change_bytes, table.c.whole_bytes, table.c.moved, table.c.seconds)
-        .where(table.c.method.is_not(None), table.c.block_id.is_not(None))
-        .order_by(table.c.run_id.desc())
-        .limit(_SAMPLED_OUTPUTS)
-    )
-    rows = tx.connection.execute(query if tasks is None else query.where(table.c.task.in_(tasks)))
+    query = _samples(tx.connection.dialect.name, some=tasks is not None)
+    rows = tx.connection.execute(query, {} if tasks is None else {"names": list(tasks)})
     found: dict[str, tuple[CostSample, ...]] = {}
     for row in rows:
         moved = 1 if row.moved is None else row.moved
         input_size = InputSize(change=row.change_bytes, whole=row.whole_bytes, moved=moved)
         found[row.task] = (*found.get(row.task, ()), CostSample(RefreshMethod(row.method), input_size, row.seconds))
     return found
+
+
+@cache
+def _samples(dialect: str, *, some: bool) -> Select[Any]:
+    table = tables.run_output.c
+    query = (
+        select(table.task, table.method, table.change_bytes, table.whole_bytes, table.moved, table.seconds)
+        .where(table.method.is_not(None), table.block_id.is_not(None))
+        .order_by(table.run_id.desc())
+        .limit(_SAMPLED_OUTPUTS)
+    )
+    return query.where(is_given(dialect, table.task, "names")) if some else query
 
 
 def last_begun(tx: Transaction, tasks: Collection[str]) -> dict[str, datetime]:
