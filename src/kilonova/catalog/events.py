@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, select, union_all
+from sqlalchemy import Row, bindparam, delete, func, insert, select, union_all
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import NOTICE, Transaction, contains_name, insert_all
@@ -89,9 +89,11 @@ def newest(tx: Transaction) -> int:
 
 def since(tx: Transaction, number: int, limit: int | None = None) -> list[Event]:
     """Return the events after a number, in order."""
-    query = select(tables.event).where(tables.event.c.id > number).order_by(tables.event.c.id)
-    rows = tx.connection.execute(query if limit is None else query.limit(limit))
+    rows = tx.connection.execute(_SINCE if limit is None else _SINCE.limit(limit), {"number": number})
     return [_event(row) for row in rows]
+
+
+_SINCE = select(tables.event).where(tables.event.c.id > bindparam("number")).order_by(tables.event.c.id)
 
 
 _AS_FAR = 5_000

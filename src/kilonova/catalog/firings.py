@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache
 from typing import assert_never
 
-from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, Update, and_, bindparam, delete, func, insert, or_, select, update
 
 from kilonova.catalog import codec, events, tables
 from kilonova.catalog.bindings import binding_id, is_implicit
-from kilonova.catalog.database import Transaction, is_among
+from kilonova.catalog.database import Transaction, is_among, is_given
 from kilonova.errors import LeaseLost
 from kilonova.model.event import EventKind
 from kilonova.model.firing import Firing, FiringEvent, FiringState, before, next_firing_state
@@ -113,13 +114,18 @@ def claim(tx: Transaction, claims: Iterable[Claim], server: str) -> None:
     """Record that a server has claimed queued firings."""
     numbers = [number for each in claims for number in each.firings]
     if numbers:
-        _move(tx, is_among(tx, tables.firing.c.id, numbers), FiringEvent.CLAIM, server=server)
+        _move(tx, FiringEvent.CLAIM, numbers, server=server)
 
 
 def any_unended(tx: Transaction) -> bool:
     """Return whether there are firings that are not terminal and can proceed."""
+    return tx.connection.execute(unended_query().limit(1)).first() is not None
+
+
+def unended_query() -> Select[tuple[int]]:
+    """Return a query for the firings that are not terminal and can proceed."""
     states = [state.value for state in FiringState if not state.ended]
-    query = (
+    return (
         select(tables.firing.c.id)
         .join(tables.binding, tables.binding.c.id == tables.firing.c.binding_id)
         .where(
@@ -127,7 +133,6 @@ def any_unended(tx: Transaction) -> bool:
             or_(tables.firing.c.state != FiringState.QUEUED.value, tables.binding.c.active),
         )
     )
-    return tx.connection.execute(query.limit(1)).first() is not None
 
 
 def unended(tx: Transaction) -> dict[str, int]:
@@ -148,7 +153,7 @@ def launch(tx: Transaction, claimed: Claim, run: int) -> None:
     Raises:
         LeaseLost: another server has taken over some of the firings.
     """
-    if _move(tx, _held_by(tx, claimed), FiringEvent.LAUNCH, run=run) < len(claimed.firings):
+    if _move(tx, FiringEvent.LAUNCH, claimed.firings, of=claimed.server, run_id=run) < len(claimed.firings):
         raise LeaseLost("another server has taken over the firing", binding=claimed.binding, hint="Wait for its run")
 
 
@@ -157,23 +162,27 @@ def explicit(tx: Transaction, claimed: Claim) -> bool:
 
     The triggers of a task that is in no workflowette are not declared: new input makes it due.
     """
-    firing = tables.firing
-    explicit = select(firing.c.id).where(firing.c.id.in_(claimed.firings), firing.c.due_only.is_(False))
-    if is_implicit(tx, claimed.binding):
-        explicit = explicit.where(firing.c.trigger_id.is_(None))
-    return tx.connection.execute(explicit.limit(1)).first() is not None
+    explicit = _explicit(tx.connection.dialect.name, is_implicit(tx, claimed.binding))
+    return tx.connection.execute(explicit, {"numbers": list(claimed.firings)}).first() is not None
+
+
+@cache
+def _explicit(dialect: str, implicit: bool) -> Select[tuple[int]]:
+    firing = tables.firing.c
+    query = select(firing.id).where(is_given(dialect, firing.id, "numbers"), firing.due_only.is_(False)).limit(1)
+    return query.where(firing.trigger_id.is_(None)) if implicit else query
 
 
 def skip(tx: Transaction, claimed: Claim) -> None:
     """Record claimed firings as skipped, as there was nothing to do, if the server still holds the claim."""
-    if _move(tx, _held_by(tx, claimed), FiringEvent.SKIP):
+    if _move(tx, FiringEvent.SKIP, claimed.firings, of=claimed.server):
         events.record(tx, EventKind.SKIPPED, binding=claimed.binding)
 
 
 def fail(tx: Transaction, claimed: Claim, error: str) -> None:
     """Record claimed firings as failed, as no run can be started, if the server still holds the claim."""
     if mine := _held_claims(tx, claimed):
-        _move(tx, is_among(tx, tables.firing.c.id, mine), FiringEvent.FAIL)
+        _move(tx, FiringEvent.FAIL, mine)
         events.record(tx, EventKind.FAILED, binding=claimed.binding, text=error)
 
 
@@ -196,9 +205,9 @@ def _requeue(tx: Transaction, number: int, *, tried: bool, lost: bool) -> None:
     attempts, losses = known.attempts + tried, (known.lost or 0) + lost
     tx.connection.execute(update(table).where(table.c.id == number).values(attempts=attempts, lost=losses))
     if attempts < ATTEMPTS and losses < LOSSES:
-        _move(tx, table.c.id == number, FiringEvent.RELEASE)
+        _move(tx, FiringEvent.RELEASE, [number])
         return
-    _move(tx, table.c.id == number, FiringEvent.FAIL)
+    _move(tx, FiringEvent.FAIL, [number])
     times = f"failed in all {attempts} attempts" if attempts >= ATTEMPTS else f"lost with its server {losses} times"
     _report_stuck(tx, table.c.id == number, times)
 
@@ -227,13 +236,9 @@ def _report_stuck(tx: Transaction, which: ColumnElement[bool], why: str) -> None
 def _held_claims(tx: Transaction, claimed: Claim) -> list[int]:
     """Return the claimed firings that their server still holds and has not started."""
     table = tables.firing
-    query = select(table.c.id).where(_held_by(tx, claimed), table.c.state == FiringState.CLAIMED.value)
+    mine = is_among(tx, table.c.id, claimed.firings), table.c.server == claimed.server
+    query = select(table.c.id).where(*mine, table.c.state == FiringState.CLAIMED.value)
     return list(tx.connection.execute(query).scalars())
-
-
-def _held_by(tx: Transaction, claimed: Claim) -> ColumnElement[bool]:
-    """Return the condition that selects the claimed firings that their server, and no other, has claimed."""
-    return and_(is_among(tx, tables.firing.c.id, claimed.firings), tables.firing.c.server == claimed.server)
 
 
 def release(tx: Transaction, servers: Collection[str], held: Collection[int] = ()) -> None:
@@ -249,7 +254,7 @@ def release(tx: Transaction, servers: Collection[str], held: Collection[int] = (
         select(table.c.id).where(table.c.server.in_(servers), table.c.state == FiringState.CLAIMED.value)
     ).scalars()
     if lost := [number for number in numbers if number not in held]:
-        _move(tx, is_among(tx, table.c.id, lost), FiringEvent.RELEASE)
+        _move(tx, FiringEvent.RELEASE, lost)
 
 
 def end(tx: Transaction, run: int, failure: RunFailure | None) -> None:
@@ -263,9 +268,9 @@ def end(tx: Transaction, run: int, failure: RunFailure | None) -> None:
     table = tables.firing
     match failure:
         case None:
-            _move(tx, table.c.run_id == run, FiringEvent.SUCCEED)
+            _move(tx, FiringEvent.SUCCEED, of=run)
         case RunFailure.FINAL:
-            _move(tx, table.c.run_id == run, FiringEvent.FAIL)
+            _move(tx, FiringEvent.FAIL, of=run)
         case RunFailure.TRANSIENT | RunFailure.LOST:
             lost = failure is RunFailure.LOST
             query = select(table.c.id).where(table.c.run_id == run, table.c.state == FiringState.RUNNING.value)
@@ -277,35 +282,48 @@ def end(tx: Transaction, run: int, failure: RunFailure | None) -> None:
 
 def _move(
     tx: Transaction,
-    which: ColumnElement[bool],
     event: FiringEvent,
+    firings: Sequence[int] | None = None,
     *,
-    server: str | None = None,
-    run: int | None = None,
+    of: str | int | None = None,
+    **values: object,
 ) -> int:
     """Apply an event to firings, and return their number; those in a state that does not allow it are left unchanged.
 
-    No state occurs both before and after an event, so none is moved twice.
+    Args:
+        tx: a writing transaction.
+        event: the event; no state occurs both before and after it, so no firing is moved twice.
+        firings: their numbers; None for all.
+        of: only those that a server has claimed, or those of a run.
+        values: the server that claims them, or the run that is launched.
     """
-    table, moved = tables.firing, 0
+    moved, dialect = 0, tx.connection.dialect.name
     for state in before(event):
-        after = next_firing_state(state, event)
-        values: dict[str, object] = {"state": after.value}
+        given: dict[str, object] = {"before": state.value, "numbers": firings and list(firings), "owner": of}
         match event:
-            case FiringEvent.CLAIM:
-                values |= {"server": server}
-            case FiringEvent.LAUNCH:
-                values |= {"run_id": run}
+            case FiringEvent.CLAIM | FiringEvent.LAUNCH:
+                after = values
             case FiringEvent.RELEASE:
-                values |= {"server": None, "run_id": None}
+                after = {"server": None, "run_id": None}
                 if state is FiringState.RUNNING:  # it was launched, and now waits again
-                    values |= {"since": tx.now}
+                    after |= {"since": tx.now}
             case _:
-                values |= {"ended": tx.now}
-        moved += tx.connection.execute(
-            update(table).where(which, table.c.state == state.value).values(**values)
-        ).rowcount
+                after = {"ended": tx.now}
+        owner = "" if of is None else "server" if isinstance(of, str) else "run_id"
+        query = _moved(dialect, firings is not None, owner)
+        given = {name: value for name, value in given.items() if value is not None}
+        moved += tx.connection.execute(query, given | after | {"state": next_firing_state(state, event).value}).rowcount
     return moved
+
+
+@cache
+def _moved(dialect: str, some: bool, owner: str) -> Update:
+    """Return an update of firings in the state `before`, with `numbers` or all, whose column `owner` has that value."""
+    firing = tables.firing.c
+    query = update(tables.firing).where(firing.state == bindparam("before"))
+    if some:
+        query = query.where(is_given(dialect, firing.id, "numbers"))
+    return query.where(firing[owner] == bindparam("owner")) if owner else query
 
 
 def forget(tx: Transaction, before: datetime) -> None:

@@ -8,15 +8,16 @@ same.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, Select, func, or_, select, union
+from sqlalchemy import CompoundSelect, Row, Select, bindparam, func, or_, select, union
 
 from kilonova.catalog import codec, firings, registry, tables
-from kilonova.catalog.database import Transaction, is_among, update_all
+from kilonova.catalog.database import Transaction, is_among, is_given, update_all
 from kilonova.catalog.firings import Batch, Claim
 from kilonova.catalog.trigger_inputs import trigger_inputs
 from kilonova.model.event import Event
@@ -71,9 +72,43 @@ def triggers_due(tx: Transaction) -> list[int]:
 
 def next_check(tx: Transaction) -> datetime | None:
     """Return the time of the next check of a trigger; None if no trigger waits for a time."""
+    return tx.connection.execute(_next_check()).scalar()
+
+
+@cache
+def _next_check() -> Select[Any]:
     waits = active_triggers().where(tables.trigger.c.next_check.is_not(None))  # first by the index, no minimum over all
-    query = waits.with_only_columns(tables.trigger.c.next_check).order_by(tables.trigger.c.next_check).limit(1)
-    return tx.connection.execute(query).scalar()
+    return waits.with_only_columns(tables.trigger.c.next_check).order_by(tables.trigger.c.next_check).limit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a server has to look at.
+
+    Attributes:
+        unended: whether there are firings that are not terminal and can proceed.
+        next_check: the time of the next check of a trigger; None if no trigger waits for a time.
+        next_scan: the time of the next scan of a watched directory; None if none is watched.
+    """
+
+    unended: bool
+    next_check: datetime | None
+    next_scan: datetime | None
+
+
+def pending(tx: Transaction) -> Pending:
+    """Return what a server has to look at."""
+    row = tx.connection.execute(_pending()).one()
+    return Pending(bool(row.unended), row.next_check, row.next_scan)
+
+
+@cache
+def _pending() -> Select[Any]:
+    return select(
+        firings.unended_query().exists().label("unended"),
+        _next_check().scalar_subquery().label("next_check"),
+        select(func.min(tables.channel.c.next_scan)).scalar_subquery().label("next_scan"),
+    )
 
 
 def triggers() -> Select[Any]:
@@ -120,8 +155,12 @@ def observe(
     query = active_triggers().where(is_among(tx, tables.trigger.c.id, numbers)).order_by(tables.trigger.c.id)
     rows = tx.connection.execute(query).all() if numbers else []
     observed = tuple(observed_trigger(row) for row in rows)
-    running = _running(tx) if free_workers > 0 else {}
-    waiting = _queued(tx, running, free_workers) if free_workers > 0 else []
+    running: dict[str, str] = {}
+    waiting: Sequence[Row[Any]] = ()
+    if free_workers > 0:
+        running = {row.name: row.workflow for row in tx.connection.execute(_running())}
+        given = {"running": list(running), "most": free_workers}
+        waiting = tx.connection.execute(_queued(tx.connection.dialect.name), given).all()
     mergeable = {row.name for row in (*rows, *waiting) if row.merge_window is not None and free_workers > 0}
     reads = _reads(tx, mergeable - running.keys())
     bindings = {
@@ -155,25 +194,26 @@ def observe(
     )
 
 
-def _running(tx: Transaction) -> dict[str, str]:
-    """Return the bindings with claimed or running firings or tasks, each with its workflow."""
+@cache
+def _running() -> CompoundSelect[Any]:
+    """Return a query for the bindings with claimed or running firings or tasks, each with its workflow."""
     binding, firing, task = tables.binding, tables.firing, tables.task
     begun = [FiringState.CLAIMED.value, FiringState.RUNNING.value]
     columns = binding.c.name, binding.c.workflow
     fired = select(*columns).join(firing, firing.c.binding_id == binding.c.id).where(firing.c.state.in_(begun))
     claims = task.join(tables.claim, tables.claim.c.task_id == task.c.id)
-    rows = tx.connection.execute(union(fired, select(*columns).join(claims, task.c.binding == binding.c.name)))
-    return {row.name: row.workflow for row in rows}
+    return union(fired, select(*columns).join(claims, task.c.binding == binding.c.name))
 
 
-def _queued(tx: Transaction, running: Collection[str], most: int) -> list[Row[Any]]:
-    """Return the queued firings of bindings that do not run, in their order, with the bindings.
+@cache
+def _queued(dialect: str) -> Select[Any]:
+    """Return a query for the queued firings of bindings that are not `running`, in their order, with the bindings.
 
     Of the bindings of a workflow that are not to be merged, these are the first `most` in the order in which they start
     (see `select_bindings`): no more can start, and the others may be thousands.
     """
     binding, firing = tables.binding.c, tables.firing.c
-    name = binding.name.collate("C") if tx.connection.dialect.name == "postgresql" else binding.name
+    name = binding.name.collate("C") if dialect == "postgresql" else binding.name
     waiting = (
         select(
             firing.id,
@@ -187,7 +227,7 @@ def _queued(tx: Transaction, running: Collection[str], most: int) -> list[Row[An
         )
         .join(tables.binding, binding.id == firing.binding_id)
         .where(firing.state == FiringState.QUEUED.value, binding.active)
-        .where(~is_among(tx, binding.name, running))
+        .where(~is_given(dialect, binding.name, "running"))
         .cte("waiting")
     )
     each = waiting.c
@@ -196,8 +236,8 @@ def _queued(tx: Transaction, running: Collection[str], most: int) -> list[Row[An
         order_by=(each.priority.desc(), each.oldest, each.sorted),
     )
     ranked = select(waiting, place.label("place")).cte("ranked")
-    first = select(ranked).where(or_(ranked.c.place <= most, ranked.c.merge_window.is_not(None)))
-    return list(tx.connection.execute(first.order_by(ranked.c.id)))
+    can_start = or_(ranked.c.place <= bindparam("most"), ranked.c.merge_window.is_not(None))
+    return select(ranked).where(can_start).order_by(ranked.c.id)
 
 
 def _reads(tx: Transaction, bindings: Collection[str]) -> dict[str, frozenset[tuple[str, int]]]:

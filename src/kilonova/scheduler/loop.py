@@ -209,12 +209,15 @@ class Server:
         room = len(free)
         with self._catalog.reading() as tx:
             self._read(tx)
-            self._look_at.update(scheduling.triggers_due(tx))
-            unended = firings.any_unended(tx)
-            directories = files.due_for_scan(tx) if self._stopping is None else []
+            pending = scheduling.pending(tx)
+            if pending.next_check is not None and pending.next_check <= tx.now:
+                self._look_at.update(scheduling.triggers_due(tx))
+            directories, scan, unended = [], None, pending.unended
+            if pending.next_scan is not None and self._stopping is None:
+                directories = files.due_for_scan(tx)
+                scan = files.next_scan(tx, {*self._lookout.busy, *directories})
             settling = self._until_idle and files.any_settling(tx)
-            scan = None if self._stopping is not None else files.next_scan(tx, {*self._lookout.busy, *directories})
-            self._wakes = scheduling.next_check(tx), scan
+            self._wakes = pending.next_check, scan
         self._lookout.look(directories)
         if self._look_at or (room and unended):
             with self._catalog.writing() as tx:
