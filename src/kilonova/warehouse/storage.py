@@ -43,7 +43,7 @@ _PARQUET = dataset.ParquetFileFormat(read_options=dataset.ParquetReadOptions(coe
 _CALENDAR = {"org.apache.spark.version": "4.3.0"}
 """Metadata by which Spark knows that dates are of the calendar that it uses since version 3."""
 
-_ROWS_TOGETHER = 1 << 18
+_ROWS_TOGETHER = 1 << 20
 """Number of rows in a row group, at most: to look up a few keys, all of the row groups that may have them are read."""
 
 _AT_ONCE = 8
