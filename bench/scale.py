@@ -227,6 +227,6 @@ def _missed(project: Project) -> None:
 
 def _fire(project: Project) -> None:
     with project.catalog.writing() as tx:
-        numbers = {each.number for each in scheduling.trigger_interests(tx)}
+        numbers = scheduling.trigger_interests(tx).every
         decision = TriggerScheduler().decide(scheduling.observe(tx, numbers, free_workers=0))
         scheduling.store(tx, decision, "bench")
