@@ -329,6 +329,7 @@ class _History:
                 "ended": None if state == "running" else end,
                 "since": time,
                 "stuck": False,
+                "due_only": False,
             }
         )
         for task in tasks:
