@@ -22,7 +22,7 @@ from kilonova.model.schema import Schema
 from kilonova.model.write_plan import WritePlan
 from kilonova.schedule.layout import LayoutThresholds
 from kilonova.warehouse.arrow_types import comparable_types
-from kilonova.warehouse.local_merge import newest_rows
+from kilonova.warehouse.local_merge import newest_rows, write_merged
 from kilonova.warehouse.spark_hash import buckets_of, hashes_like_spark
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.warehouse import Warehouse
@@ -174,6 +174,22 @@ def test_spark_compacts_to_the_same(spark: SparkSession, tmp_path: Path, layout:
     for file in here.stored or ():
         rows = made.storage.table(here.name, [file], list(made.key)).to_pylist()
         assert rows == sorted(rows, key=lambda row: tuple(row.values()))
+
+
+def test_long_texts_in_keys_are_left_to_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Channel(spark, tmp_path, random.Random(SEED))
+    made.key, made.encoding = ("k",), Upsert(("k",))
+    made.schema = Schema.of(("k", "string"), ("added", "string"))
+    for _ in range(3):
+        made.write(LayoutThresholds(), 9)
+    monkeypatch.setattr("kilonova.warehouse.spark_hash._MATRIX", 10)
+    warehouse = made.warehouse(LayoutThresholds())
+    assert not write_merged(made.storage, made.snapshot(), made.schema, BlockName(8), 0)
+    assert warehouse.storage.found(BlockName(8)) is None
+    compacted = warehouse.compact(made.snapshot(), BlockName(9))
+    assert made.rows(warehouse.open(made.snapshot([compacted]))) == made.rows(warehouse.open(made.snapshot()))
 
 
 def test_keys_that_only_spark_can_hash_are_left_to_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from kilonova.warehouse.spark_hash import buckets_of, hashes_like_spark, text_ma
 from kilonova.warehouse.storage import Storage
 
 _BUCKET = re.compile(r"_(\d+)(?:\.|$)")
-_MEMORY = 4 << 30
+_MEMORY = 1 << 30
 """Uncompressed size of the buckets that are merged at once, in bytes, at most."""
 
 _DELETED = pa.field("_deleted", pa.bool_())
@@ -61,7 +61,7 @@ def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name
         buckets: number of its buckets, a power of two; 0 for one file.
 
     Returns:
-        Whether the files are written; False where the buckets are too large for this process.
+        Whether the files are written; False where the buckets, or texts in keys, are too large for this process.
 
     Raises:
         StorageFailed: a file cannot be read or written.
@@ -77,7 +77,7 @@ def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name
         return False
     schema = arrow_schema(columns)
     deltas = [part for block in snapshot.deltas for part in _parts(storage, block, columns, key)]
-    places = [buckets_of(part.select(key), max(old, buckets, 1)) for part in deltas]
+    places: list[npt.NDArray[np.int64]] = []
 
     def merge(group: int) -> None:
         rows = [schema.append(_DELETED).empty_table()]
@@ -92,8 +92,13 @@ def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name
         for bucket in range(group, buckets, groups):
             storage.write_rows(name, file_name(bucket, buckets), merged.filter(pa.array(place == bucket)))
 
-    with ThreadPoolExecutor(max(1, min(os.cpu_count() or 1, _MEMORY // max(largest, 1)))) as pool:
-        list(pool.map(merge, range(groups)))
+    try:
+        places.extend(buckets_of(part.select(key), max(old, buckets, 1)) for part in deltas)
+        with ThreadPoolExecutor(max(1, min(os.cpu_count() or 1, _MEMORY // max(largest, 1)))) as pool:
+            list(pool.map(merge, range(groups)))
+    except MemoryError:
+        storage.delete([name])
+        return False
     return True
 
 

@@ -16,6 +16,9 @@ _SEED = 42
 _LONG_DECIMAL = 18
 """Number of digits up to which Spark hashes a decimal as its unscaled 64-bit value."""
 
+_MATRIX = 1 << 30
+"""Size of the matrix of a column of texts, in bytes, at most."""
+
 Words = npt.NDArray[np.uint32]
 
 
@@ -80,9 +83,15 @@ def _hash_texts(column: pa.Array, seed: Words) -> Words:
 
 
 def text_matrix(column: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the bytes of texts, one per row and padded with zeros, and the number of bytes of each."""
+    """Return the bytes of texts, one per row and padded with zeros, and the number of bytes of each.
+
+    Raises:
+        MemoryError: the longest text is so long that padding the others to its length takes too much memory.
+    """
     lengths = pc.binary_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
     width = int(lengths.max(initial=0))
+    if width * len(column) > _MATRIX:
+        raise MemoryError
     offsets = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset : column.offset + len(column) + 1]
     matrix = np.zeros((len(column), width), dtype=np.uint8)
     if width:
