@@ -390,7 +390,7 @@ def _end(tx: Transaction, run: int, event: RunEvent, error: str | None, failure:
 
 @dataclass(frozen=True, slots=True)
 class _EndedRun:
-    """What the event about the end of a run tells: its binding, and the error as text."""
+    """Binding and error of a run that has ended, for the event about its end."""
 
     binding: str | None
     error: str

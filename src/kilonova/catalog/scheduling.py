@@ -83,7 +83,7 @@ def _next_check() -> Select[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a server has to look at.
+    """Work that a server may have to do.
 
     Attributes:
         unended: whether there are firings that are not terminal and can proceed.
@@ -97,7 +97,7 @@ class Pending:
 
 
 def pending(tx: Transaction) -> Pending:
-    """Return what a server has to look at."""
+    """Return the work that a server may have to do."""
     row = tx.connection.execute(_pending()).one()
     return Pending(bool(row.unended), row.next_check, row.next_scan)
 

@@ -38,6 +38,7 @@ from kilonova.model.write_plan import WritePlan
 from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import column
 from kilonova.warehouse.equality import any_of, weights_added
+from kilonova.warehouse.storage import disk_full
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -480,7 +481,7 @@ def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None
     if _ELSEWHERE in raised:
         return Misplaced()
     if "No space left on device" in text:
-        return StorageFailed("the disk is full", path=path, hint="Free some space; nothing was changed")
+        return disk_full(path)
     if match := _JSON.search(raised):
         missing = match[1].startswith("lacks")
         return SchemaMismatch(

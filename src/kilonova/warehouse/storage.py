@@ -414,8 +414,7 @@ class Storage:
                 )
         except OSError as error:
             if error.errno == errno.ENOSPC:
-                hint = "Free some space; nothing was changed"
-                raise StorageFailed("the disk is full", path=self.path(block), hint=hint) from error
+                raise disk_full(self.path(block)) from error
             raise StorageFailed(f"the block cannot be written: {error}", path=self.path(block)) from error
 
     def _dataset(self, block: BlockName, files: Iterable[StoredFile]) -> dataset.Dataset:
@@ -486,6 +485,11 @@ class Storage:
             return []
         found = ((entry["name"], entry["size"]) for entry in entries)
         return sorted((path, size) for path, size in found if not path.rpartition("/")[2].startswith(("_", ".")))
+
+
+def disk_full(path: str | None) -> StorageFailed:
+    """Return the error for a block that cannot be written, as there is no space."""
+    return StorageFailed("the disk is full", path=path, hint="Free some space; nothing was changed")
 
 
 def _flush_directory(path: str) -> None:

@@ -17,7 +17,6 @@ from operator import and_
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -53,12 +52,13 @@ from kilonova.schedule.layout import (
 )
 from kilonova.warehouse import algebra, job_tracking, jobs
 from kilonova.warehouse import checks as on
-from kilonova.warehouse.arrow_types import arrow_schema, comparable_types
+from kilonova.warehouse.arrow_types import comparable_types
 from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, conform, schema_of
 from kilonova.warehouse.equality import differ_at_end
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
 from kilonova.warehouse.local_checks import key_metrics, keys_within, upsert_effect
-from kilonova.warehouse.local_merge import file_name, merges_locally, write_merged
+from kilonova.warehouse.local_merge import merges_locally, write_merged
+from kilonova.warehouse.local_write import fetch_small, is_small, write_small
 from kilonova.warehouse.shared_evaluation import evaluate_once
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.verification import Verification
@@ -68,12 +68,6 @@ _FEW = 8
 
 _LOOKED_THROUGH = 256 << 20
 """Uncompressed size of the parts of files in which this process looks those keys up: Arrow skips no pages."""
-
-_FETCHED_SIZE = 2 << 20
-"""Expected size of a block up to which this process fetches its rows and writes it: a Spark job takes twice as long."""
-
-_FETCHED = 100_000
-"""Number of rows of such a block, at most."""
 
 _SHARED = 256
 """Number of read plans whose frames are cached for queries."""
@@ -111,6 +105,7 @@ class Warehouse:
         self._verification = Verification(storage, checksums=checksums)
         self._blocks = Blocks(spark, storage, identity, _external, self._verification)
         self._held: dict[ReadPlan, DataFrame] = {}
+        self._large: set[Schema] = set()  # columns of results that were larger than expected: they will be again
         self._kept = lru_cache(maxsize=_SHARED)(self._shared)
 
     def counting(self, name: str) -> AbstractContextManager[job_tracking.JobTracker | job_tracking.ConnectOperations]:
@@ -480,9 +475,9 @@ class Warehouse:
         columns = snapshot.complete.schema
         assert columns is not None
         plan = WritePlan(name=name, kind=Base(snapshot.at), schema=snapshot.schema, encoding=encoding)
-        here = self.sizes.local_check_max > 0 and (expected <= self.sizes.local_check_max or self._is_local_mode)
+        here = self.sizes.local_check_max > 0 and (expected <= self.sizes.local_check_max or self._is_local_mode())
         if here and merges_locally(snapshot, columns) and write_merged(self.storage, snapshot, columns, name, buckets):
-            return self._block(plan, columns, self.storage.recorded(name), buckets)
+            return self._block(plan, columns, self.storage.recorded(name), buckets, None)
         rows = self.open(snapshot.complete) if alone else self._snapshot(snapshot, columns, copied=True)
         try:
             return self._written(rows, plan, columns, layout)
@@ -518,11 +513,14 @@ class Warehouse:
         keys: jobs.ObservedKeys | None = None,
     ) -> Block:
         """Write rows with exactly the given columns, null if absent, and return the block."""
-        if layout.tasks == 1 and keys is None and self._is_fetched(plan, columns, layout):
-            block = self._fetched(conform(rows, columns, absent={"_deleted": "false"}), plan, columns, layout)
-            if block is not None:
-                return block
         name, appends = plan.name, isinstance(plan.encoding, Append) and not plan.is_base
+        here = self.sizes.local_check_max > 0 and keys is None and columns not in self._large
+        if here and is_small(plan, columns, layout):
+            few = fetch_small(conform(rows, columns, absent={"_deleted": "false"}), columns, self.storage.path(name))
+            if few is not None:
+                removals = write_small(self.storage, few, plan, layout)
+                return self._block(plan, columns, self.storage.recorded(name), 0, 0 if appends else removals)
+            self._large.add(columns)
         extra = [] if plan.is_base or appends else [NUMBER]
         rows = conform(rows, columns, extra, {NUMBER: _uncompiled(name.number), "_deleted": "false"})
         seen = jobs.write(rows, self.storage.path(name), plan, layout, keys)
@@ -531,45 +529,13 @@ class Warehouse:
             written = self.storage.table(name, stored, layout.key)
             on.check_keys(key_metrics(written, ordered=layout.tasks == 1 or bool(layout.buckets)), layout.key)
         # Spark repartitions once more to group by floating-point keys.
-        block = self._block(plan, columns, stored, 0 if seen.misplaced else layout.buckets)
-        if block.buckets:
-            block = replace(block, stored=self.storage.name_buckets(name, stored))
-        return replace(block, statistics=replace(block.statistics, removals=0 if appends else seen.removals))
+        buckets, removals = 0 if seen.misplaced else layout.buckets, 0 if appends else seen.removals
+        block = self._block(plan, columns, stored, buckets, removals)
+        return replace(block, stored=self.storage.name_buckets(name, stored)) if block.buckets else block
 
-    def _is_fetched(self, plan: WritePlan, columns: Schema, layout: jobs.Layout) -> bool:
-        """Return whether this process fetches the rows of a small block, and writes it."""
-        return (
-            self.sizes.local_check_max > 0
-            and plan.expected is not None
-            and plan.expected <= _FETCHED_SIZE
-            and not of_rows(plan.checks)
-            and comparable_types(columns, columns.names)
-            and comparable_types(columns, layout.key, as_key=True)
-        )
-
-    def _fetched(self, rows: DataFrame, plan: WritePlan, columns: Schema, layout: jobs.Layout) -> Block | None:
-        """Fetch rows with exactly the given columns, write them, and return the block; None if there are too many."""
-        name, key = plan.name, list(layout.key)
-        table = jobs.fetch_table(rows, self.storage.path(name), _FETCHED + 1)
-        if table.num_rows > _FETCHED:
-            return None
-        table = table.cast(arrow_schema(columns))
-        if key:
-            table = table.sort_by([(each, "ascending") for each in key])
-            if not layout.trusted:
-                seen = key_metrics(table.select(key), ordered=True)
-                on.check_keys(seen if jobs.must_be_unique(plan, layout) else {"nulls": seen.get("nulls")}, layout.key)
-        removals = None
-        if plan.is_strong_delta:
-            removals = -int(pc.sum(pc.min_element_wise(table["_weight"], 0)).as_py() or 0)
-        appends = isinstance(plan.encoding, Append) and not plan.is_base
-        if not plan.is_base and not appends:
-            table = table.append_column(NUMBER, pa.repeat(pa.scalar(name.number, pa.int64()), table.num_rows))
-        self.storage.write_rows(name, file_name(0, 0), table)
-        block = self._block(plan, columns, self.storage.recorded(name), 0)
-        return replace(block, statistics=replace(block.statistics, removals=0 if appends else removals))
-
-    def _block(self, plan: WritePlan, columns: Schema, stored: tuple[StoredFile, ...], buckets: int) -> Block:
+    def _block(
+        self, plan: WritePlan, columns: Schema, stored: tuple[StoredFile, ...], buckets: int, removals: int | None
+    ) -> Block:
         """Return a block with the files that were written; it has no buckets if there are few rows."""
         size = sum(file.size for file in stored)
         return Block(
@@ -579,14 +545,15 @@ class Warehouse:
             encoding=plan.encoding,
             columns=columns,
             buckets=0 if 4 * size < self.sizes.bucketing_min else buckets,
-            statistics=Statistics(rows=sum(file.rows for file in stored), bytes=size, files=len(stored)),
+            statistics=Statistics(
+                rows=sum(file.rows for file in stored), bytes=size, files=len(stored), removals=removals
+            ),
             suffix=plan.name.suffix,
             stored=stored,
         )
 
-    @property
     def _is_local_mode(self) -> bool:
-        """Whether Spark runs on this machine only."""
+        """Return whether Spark runs on this machine only."""
         return type(self.spark) is SparkSession and (self.spark.sparkContext.master or "").startswith("local")
 
     def _compared(self, block: Block, old: SnapshotRead) -> Block | None:

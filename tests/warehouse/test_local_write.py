@@ -1,0 +1,42 @@
+"""Only results that are small, whatever was expected of them, are fetched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kilonova.model.schema import Schema
+from kilonova.warehouse.local_write import fetch_small
+
+COLUMNS = Schema.of(("id", "int"), ("a long text", "string"), ("raw", "binary"))
+ROWS = [(1, "x", None), (2, None, b"y"), (3, "", b"")]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kilonova.warehouse.local_write._ROWS", 3)
+    monkeypatch.setattr("kilonova.warehouse.local_write._TEXT", 4)
+
+
+def fetched(spark: SparkSession, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]] | None:
+    table = fetch_small(spark.createDataFrame(rows, COLUMNS.ddl), COLUMNS, "place")
+    return None if table is None else [tuple(row.values()) for row in table.to_pylist()]
+
+
+def test_few_rows_with_short_texts_are_fetched_as_they_are(spark: SparkSession) -> None:
+    assert fetched(spark, ROWS) == ROWS
+    assert fetched(spark, [(1, "éé", b"1234")]) == [(1, "éé", b"1234")]
+    assert fetched(spark, []) == []
+
+
+@pytest.mark.parametrize("rows", [[*ROWS, (4, "z", None)], [(1, "ééé", None)], [*ROWS[:2], (3, None, b"12345")]])
+def test_more_rows_and_longer_texts_are_not(spark: SparkSession, rows: list[tuple[Any, ...]]) -> None:
+    assert fetched(spark, rows) is None
+
+
+def test_many_columns_allow_fewer_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kilonova.warehouse.local_write._MEMORY", 3 * (16 + 4 + 4) - 1)
+    assert fetched(spark, ROWS) is None
+    assert fetched(spark, ROWS[:2]) == ROWS[:2]
