@@ -13,19 +13,16 @@ from dataclasses import replace
 from datetime import date
 from functools import lru_cache, reduce
 from itertools import groupby, takewhile
-from operator import and_
 from typing import Any
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kilonova.errors import BrokenInvariant, Conflict, EncodingError, KeyViolation, SparkUnavailable
 from kilonova.model.block import Base, Block, BlockName, Delta, External, Statistics, StoredFile
 from kilonova.model.check import Check, Unique, across_rows, check_columns_exist, of_rows
 from kilonova.model.encoding import (
-    DELETED,
     WEIGHT,
     Append,
     Changes,
@@ -41,39 +38,22 @@ from kilonova.model.encoding import (
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.model.write_plan import WritePlan
-from kilonova.schedule.layout import (
-    LayoutThresholds,
-    Strategy,
-    buckets_for,
-    compares_whole,
-    strategy,
-    tasks_for,
-    together,
-)
+from kilonova.schedule.layout import LayoutThresholds, Strategy, buckets_for, strategy, tasks_for, together
 from kilonova.warehouse import algebra, job_tracking, jobs
 from kilonova.warehouse import checks as on
 from kilonova.warehouse.arrow_types import comparable_types
 from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, conform, schema_of
-from kilonova.warehouse.equality import differ_at_end
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
-from kilonova.warehouse.local_checks import key_metrics, keys_within, upsert_effect
+from kilonova.warehouse.local_checks import key_metrics
 from kilonova.warehouse.local_merge import merges_locally, write_merged
 from kilonova.warehouse.local_write import fetch_small, is_small, write_small
 from kilonova.warehouse.shared_evaluation import evaluate_once
 from kilonova.warehouse.storage import Storage
+from kilonova.warehouse.upsert_comparison import UpsertComparison
 from kilonova.warehouse.verification import Verification
-
-_FEW = 8
-"""Number of keys of an upsert into a large channel to look up first; Parquet skips pages in Spark for up to ten."""
-
-_LOOKED_THROUGH = 256 << 20
-"""Uncompressed size of the parts of files in which this process looks those keys up: Arrow skips no pages."""
 
 _SHARED = 256
 """Number of read plans whose frames are cached for queries."""
-
-_LOOKED_UP = ("tinyint", "smallint", "int", "bigint", "string", "date", "decimal", "boolean")
-"""Key types whose values equal Python values in any time zone."""
 
 
 class Warehouse:
@@ -559,87 +539,19 @@ class Warehouse:
     def _compared(self, block: Block, old: SnapshotRead) -> Block | None:
         """Return the block, with its number of removals if counted, or None if it changes nothing."""
         self._verification.check(old.blocks)
-        if not compares_whole(old, self.sizes) and self._differs_early(block, old):
-            return block
-        size = sum(each.statistics.bytes for each in (block, *old.blocks))
-        if size <= min(self.sizes.full_compare_max, self.sizes.local_check_max) and self._is_local(block, old):
-            rows = self.storage.table(block.name, block.stored or (), (*block.schema.names, DELETED[0]))
-            effect = self._local_effect(rows, block, old)
-        else:
-            effect = self._effect(block, old)
-        return replace(block, statistics=replace(block.statistics, removals=effect.removed)) if effect.any else None
-
-    def _differs_early(self, block: Block, old: SnapshotRead) -> bool:
-        """Return whether an upsert changes one of a few of its keys; False where they are hard to look up."""
-        encoding, schema = block.encoding, block.schema
-        deltas = (*old.deltas, block)
-        if not isinstance(encoding, Upsert) or any(delta.encoding != encoding for delta in deltas):
-            return False
-        if block.external is not None:  # looking up a few rows is no faster than reading all
-            return False
-        if self._is_local(block, old):
-            few = self.storage.table(block.name, block.stored or (), (*schema.names, DELETED[0]), count=_FEW)
-            near = keys_within(few, encoding.key)
-            sizes = (self.storage.size_where(each.name, each.stored or (), near) for each in old.blocks)
-            if sum(sizes) <= _LOOKED_THROUGH:
-                return self._local_effect(few, block, old).any
-        known = [name for name in encoding.key if schema.type_of(name).partition("(")[0] in _LOOKED_UP]
-        some = self.storage.first_rows(block.name, known, _FEW) if known else []
-        if not some:
-            return False
-        few = self._blocks.where(
-            reduce(and_, (column(name).isin([_literal(row[name]) for row in some]) for name in known))
-        )
-        rows = conform(few.deltas(deltas, schema), schema, ["_deleted", POSITION])
-        if old.base is not None:
-            base = conform(few.base(old.base, schema), schema)
-            rows = rows.unionByName(base.withColumns({"_deleted": F.lit(False), POSITION: F.lit(-1)}))
-        found = jobs.fetch(rows.select(F.struct(*map(column, encoding.key)), *map(column, rows.columns)))
-        return differ_at_end([(row[0], None if row[-2] else row[1:-2], row[-1]) for row in found])
-
-    def _is_local(self, block: Block, old: SnapshotRead) -> bool:
-        """Return whether this process can compare an upsert with the snapshot before it, if both are small."""
-        schema, encoding = block.schema, block.encoding
-        return (
-            isinstance(encoding, Upsert)
-            and self.sizes.local_check_max > 0
-            and all(other.encoding == encoding for other in old.deltas)
-            and all(each.external is None and each.stored is not None for each in (block, *old.blocks))
-            and comparable_types(schema, encoding.key, as_key=True)
-            and comparable_types(schema, schema.names)
-        )
-
-    def _local_effect(self, rows: pa.Table, block: Block, old: SnapshotRead) -> jobs.Effect:
-        """Count the rows that some rows of an upsert add to the snapshot before it and remove from it."""
-        key, older = key_of(block.encoding), []
-        near = keys_within(rows, key)
-        for each in old.blocks:
-            names = each.seen_as(block.schema).columns.names
-            stored = [name for name in rows.column_names if name in names]
-            older.append(self.storage.table(each.name, each.stored or (), stored, near))
-        return upsert_effect(rows, older, key)
-
-    def _effect(self, block: Block, old: SnapshotRead) -> jobs.Effect:
-        """Count the rows that a delta adds to the snapshot before it and removes from it."""
         schema, encoding = block.schema, block.encoding
         delta = DeltaRead(start=old.at, end=block.end, schema=schema, encoding=encoding, deltas=(block,))
-        size = block.statistics.bytes
         if isinstance(encoding, Upsert) and all(other.encoding == encoding for other in old.deltas):
-            counts = algebra.upserted(
-                None if old.base is None else conform(self._blocks.base(old.base, schema), schema),
-                self._blocks.deltas(old.deltas, schema) if old.deltas else None,
-                self.open(delta),
-                encoding.key,
-                schema,
-                broadcast=size <= self.sizes.broadcast_max,
-                single=size + sum(other.statistics.bytes for other in old.blocks) <= self.sizes.single_task_max,
-            )
+            comparison = UpsertComparison(block=block, old=old, blocks=self._blocks, sizes=self.sizes)
+            if comparison.differs_early():
+                return block
+            effect = comparison.local_effect() or jobs.effect(comparison.counted(self.open(delta)))
         elif old.blocks:
-            counts = algebra.counted(self.open(ChangesRead(old=old, delta=delta)))
+            effect = jobs.effect(algebra.counted(self.open(ChangesRead(old=old, delta=delta))))
         else:
             made = self.relation(self.open(delta), encoding, schema)
-            counts = algebra.counted(self.as_changes(made))
-        return jobs.effect(counts)
+            effect = jobs.effect(algebra.counted(self.as_changes(made)))
+        return replace(block, statistics=replace(block.statistics, removals=effect.removed)) if effect.any else None
 
     def _check_strong(self, block: Block, old: SnapshotRead | None) -> None:
         """Check that a strong delta applies to the snapshot before it; only rows that it touches are read.
@@ -827,11 +739,6 @@ def _external(spark: SparkSession, block: Block) -> DataFrame:
     if not isinstance(block.kind, Base):
         rows = jobs.with_control_columns(rows, block.encoding, block.schema)
     return conform(rows, block.columns)
-
-
-def _literal(value: Any) -> Column:
-    """Return a value as a literal; PySpark's own literals of dates fail before the year 1000."""
-    return F.lit(value.isoformat()).cast("date") if isinstance(value, date) else F.lit(value)
 
 
 def _uncompiled(number: int) -> str:
