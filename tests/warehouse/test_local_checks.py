@@ -213,8 +213,10 @@ def test_spark_finds_the_same(
         if step in (10, 11):
             one = _row(schema, key, chance)
             rows = [one, one] if step == 10 else [one, (None, *one[1:])]
-        found = here.write(rows)
-        assert there.write(rows) == found
+        found, other = here.write(rows), there.write(rows)
+        assert other[0] == found[0]
+        # Removals are not counted if the rows that are looked at first differ, and these depend on the files.
+        assert None in (other[-1], found[-1]) or other == found
         last = last if isinstance(found[0], str) else rows
         outcomes["refused" if isinstance(found[0], str) else "nothing" if found[0] is None else "written"] += 1
     assert set(outcomes) == {"refused", "nothing", "written"}

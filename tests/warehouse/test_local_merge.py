@@ -163,9 +163,10 @@ def test_spark_compacts_to_the_same(spark: SparkSession, tmp_path: Path, layout:
     assert made.rows(spark_only.open(made.snapshot([here]))) == expected
 
     base, delta = made.snapshot([here]), made.blocks[-1]
-    later = replace(delta, kind=Delta(base.at, base.at + 1))
-    merged = [made.rows(spark_only.open(made.snapshot([each, later]))) for each in (here, there)]
-    assert merged[0] == merged[1] == expected
+    if delta.encoding == made.encoding:  # the rows of a strong delta can only be added once
+        later = replace(delta, kind=Delta(base.at, base.at + 1))
+        merged = [made.rows(spark_only.open(made.snapshot([each, later]))) for each in (here, there)]
+        assert merged[0] == merged[1] == expected
     key = spark.read.parquet(*(f"{tmp_path}/{here.name.directory}/{file.name}" for file in here.stored or ()))
     if here.buckets:
         place = "CAST(regexp_extract(_metadata.file_name, '_(\\\\d+)[.]', 1) AS INT)"
