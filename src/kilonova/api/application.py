@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 
 from kilonova.api.api_docs import api_description
 from kilonova.api.error_responses import ERRORS, install_error_handlers
@@ -31,7 +31,11 @@ from kilonova.api.routes.context import RouteContext
 from kilonova.api.temporary_files import remove_abandoned
 from kilonova.api.url_validation import check_url
 
-_ROUTES = (
+_ROUTER = APIRouter(dependencies=[Depends(check_url)])
+"""The routes, which all applications of a process share: compiling them takes half a second."""
+
+_ROUTER.include_router(health.router, responses=ERRORS)
+for _routes in (
     channels,
     channel_history,
     garbage,
@@ -44,7 +48,8 @@ _ROUTES = (
     events,
     tokens,
     webhooks,
-)
+):
+    _ROUTER.include_router(_routes.router, prefix="/api/v1", responses=ERRORS)
 
 
 def create_api(context: RouteContext) -> FastAPI:
@@ -63,13 +68,9 @@ def create_api(context: RouteContext) -> FastAPI:
         redoc_url=None,
         openapi_url="/api/openapi.json",
         lifespan=ready,
-        dependencies=[Depends(check_url)],
     )
     app.state.context = context
-    app.include_router(health.router, responses=ERRORS)
-    for routes in _ROUTES:
-        app.include_router(routes.router, prefix="/api/v1", responses=ERRORS)
-
+    app.routes.extend(_ROUTER.routes)
     install_error_handlers(app)
     api_description(app)
     return app

@@ -50,45 +50,54 @@ class Viewer:
         return self.role.may(Role.OPERATE)
 
 
+def _templates() -> jinja2.Environment:
+    """Return the environment that compiles the templates, with the functions that they use."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("kilonova.web"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "number": formatting.number,
+        "size": formatting.size,
+        "seconds": formatting.seconds,
+        "exact": formatting.exact,
+        "shortened": shorten,
+        "coloured": highlight_code,
+        "encoding": describe_encoding,
+    }
+    made.globals |= {
+        "counted": formatting.counted,
+        "holding": formatting.holding,
+        "lasting": formatting.lasting,
+        "condition": channel_status,
+        "describe_channel": describe_channel,
+        "event_kinds": ",".join(kind.value for kind in EventKind),
+    }
+    made.tests["base"] = lambda kind: isinstance(kind, Base)
+    return made
+
+
+_TEMPLATES = _templates()
+
+
+@dataclass(frozen=True, slots=True)
 class PageRenderer:
     """Renderer of the pages of the named project, at the current time of the catalog's clock."""
 
-    def __init__(self, project: str, clock: Callable[[], datetime]) -> None:
-        self._clock = clock
-        self._templates = jinja2.Environment(
-            loader=jinja2.PackageLoader("kilonova.web"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._templates.filters |= {
-            "number": formatting.number,
-            "size": formatting.size,
-            "seconds": formatting.seconds,
-            "exact": formatting.exact,
-            "shortened": shorten,
-            "coloured": highlight_code,
-            "encoding": describe_encoding,
-        }
-        self._templates.globals |= {
-            "project": project,
-            "counted": formatting.counted,
-            "holding": formatting.holding,
-            "lasting": formatting.lasting,
-            "condition": channel_status,
-            "describe_channel": describe_channel,
-            "event_kinds": ",".join(kind.value for kind in EventKind),
-        }
-        self._templates.tests["base"] = lambda kind: isinstance(kind, Base)
+    project: str
+    clock: Callable[[], datetime]
 
     def show(self, request: Request, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:
         """Render the page of a template, with the values of its variables, under the HTTP status `code`.
 
         The request's state has the viewer, if signed in or if no sign-in is required.
         """
-        now = self._clock()
-        text = self._templates.get_template(template).render(
+        now = self.clock()
+        text = _TEMPLATES.get_template(template).render(
+            project=self.project,
             viewer=getattr(request.state, "viewer", None),
             path=request.url.path,
             event=getattr(request.state, "event", 0),

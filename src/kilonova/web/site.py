@@ -6,7 +6,7 @@ import logging
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
@@ -22,21 +22,17 @@ from kilonova.web.overview_cache import OverviewCache
 from kilonova.web.pages import channels, events, runs, servers, sign_in, tasks, triggers, workflow
 from kilonova.web.rendering import PageRenderer, Viewer
 
-_PAGES = (workflow, channels, tasks, runs, triggers, servers, events)
-
 
 def site(context: RouteContext, overviews: OverviewCache) -> FastAPI:
     """Return the application with the pages of a context's project, whose overview is cached."""
     project = context.project
-    app = FastAPI(openapi_url=None, dependencies=[Depends(check_url)])
+    app = FastAPI(openapi_url=None)
     app.state.context = context
     app.state.renderer = PageRenderer(project.directory.resolve().name, project.catalog.clock)
     app.state.overviews = overviews
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=3)
     app.mount("/static", _Files(packages=[("kilonova.web", "static")]))
-    app.include_router(sign_in.router)
-    for pages in _PAGES:
-        app.include_router(pages.router, dependencies=[Depends(_record_viewer)])
+    app.routes.extend(_ROUTER.routes)
     _tell_errors(app, app.state.renderer, context.access)
     return app
 
@@ -47,6 +43,14 @@ def _record_viewer(request: Request) -> None:
     holder = context.access.check(request, Role.READ)
     request.state.event = context.project.reader.newest_event()
     request.state.viewer = Viewer(name=holder.name if holder else None, role=holder.role if holder else Role.ADMIN)
+
+
+_ROUTER = APIRouter(dependencies=[Depends(check_url)])
+"""The pages, which all applications of a process share: compiling their routes takes long."""
+
+_ROUTER.include_router(sign_in.router)
+for _pages in (workflow, channels, tasks, runs, triggers, servers, events):
+    _ROUTER.include_router(_pages.router, dependencies=[Depends(_record_viewer)])
 
 
 class _Files(StaticFiles):
