@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -47,6 +48,7 @@ KNOWN = {
     for name, columns in TABLES.items()
 }
 _DUCK = {"int": "INTEGER", "bigint": "BIGINT", "string": "VARCHAR", "decimal(10,2)": "DECIMAL(10,2)"}
+_DATABASE = duckdb.connect(config={"threads": 1})
 
 
 @functools.lru_cache(maxsize=8192)
@@ -101,7 +103,7 @@ class World:
     """Tables in DuckDB before and after a change, and the change itself."""
 
     def __init__(self) -> None:
-        self.duck = duckdb.connect()
+        self.duck = _DATABASE.cursor()  # has temporary tables of its own
         self.duck.execute("PRAGMA disable_optimizer")  # it computes some outer joins wrong
         self.types: dict[str, dict[str, str]] = {
             name: {column: _DUCK[kind] for column, kind in columns.items()} for name, columns in TABLES.items()
@@ -109,12 +111,17 @@ class World:
         self.rows: dict[str, Bag] = {name: Counter() for name in TABLES}
         self.layers: dict[str, list[Row]] = {}
         self.moved: set[str] = set()
+        self.settled: set[str] = set()
+        """Tables in which the rows before the change are those after it."""
 
     def put(self, name: str, old: Bag, new: Bag) -> None:
         """Let a table go from some rows to others."""
         self.rows[name] = new
         if old != new:
             self.moved.add(name)
+        elif name in self.settled:
+            return
+        self.settled = self.settled - {name} if old != new else self.settled | {name}
         change = Counter(new)
         change.subtract(old)
         weighed = [(*item, weight) for item, weight in change.items() if weight]
@@ -282,8 +289,9 @@ def lived(text: str, seed: int, steps: int = 5, key: tuple[str, ...] = ()) -> No
     world = World()
     view = View(world, text, draw, key)
     assert not key or not any(item.whole for item in view.items)
-    world.step({name: filled(draw, name) for name in TABLES})
+    tables = [name for name in TABLES if name in re.findall(r"\w+", text)]
+    world.step({name: filled(draw, name) for name in tables})
     view.run(anew=True)
     for _ in range(steps):
-        world.step({name: mutated(draw, name, world.rows[name]) for name in TABLES})
+        world.step({name: mutated(draw, name, world.rows[name]) for name in tables})
         view.run(anew=False)
