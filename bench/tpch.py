@@ -128,7 +128,7 @@ def went(project: Project) -> str:
     """How most of the time of the last run was spent."""
     made = project.runs(1)[0].made
     longest = max(made, key=lambda item: item.seconds)
-    return "full" if longest.reason.startswith("full") else "change"
+    return "full" if longest.reason.startswith(("full", "from sources")) else "change"
 
 
 def _kept(project: Project, view: str) -> int:

@@ -71,6 +71,13 @@ def test_counts_of_a_view(query: str, shape: QueryShape) -> None:
     assert shape_of(view(query)) == shape
 
 
+def test_a_view_that_materializes_relations_has_the_shape_of_its_query_as_well() -> None:
+    shape = shape_of(view("SELECT n, COUNT(*) AS m FROM (SELECT g, COUNT(*) AS n FROM t0 GROUP BY g) GROUP BY n"))
+    assert shape == replace(PLAIN, stages=1, sources=replace(PLAIN, stages=2))
+    plain = overhead(RefreshMethod.FROM_SOURCES, shape, 1)
+    assert plain > overhead(RefreshMethod.FULL, shape, 1)
+
+
 def test_over_many_small_relations_a_change_of_all_costs_more_than_a_full_refresh() -> None:
     """Measured on two cores: a chain of 16, of which 1 or all have changed, and a single relation."""
     chain = QueryShape(relations=16, scans=16, joins=15)

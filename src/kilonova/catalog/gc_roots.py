@@ -29,7 +29,8 @@ def gc_roots(tx: Transaction, provenance: Provenance) -> GCRoots:
         ports = [port for variant in version.task.variants for port in variant.ports]
         for channel in {port.channel for port in ports}:
             modes = {port.mode for port in ports if port.channel == channel}
-            if any(mode.advances for mode in modes):
+            follows = not version.started or channel in version.cursors  # a detached view: `schedule.due.TaskState`
+            if follows and any(mode.advances for mode in modes):
                 consumers.setdefault(channel, []).append(
                     Consumer(
                         task=version.task.name,

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from graphlib import TopologicalSorter
+from typing import cast
 
 from kilonova.catalog import bindings, registry
 from kilonova.catalog.channel_store import channel_states
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import TaskVersion, live_versions
-from kilonova.catalog.runs import cost_samples, last_begun
+from kilonova.catalog.runs import cost_samples, last_begun, newest_run
+from kilonova.errors import NotFound
 from kilonova.model.workflow import WorkflowDefinition
+from kilonova.schedule.costs import USUAL, CostPrior, learn
 from kilonova.schedule.due import PlannerInput, TaskState
 from kilonova.schedule.next_times import waits_until
+from kilonova.schedule.query_shape import shape_of
 
 
 def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> PlannerInput:
@@ -26,36 +32,76 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
         NotFound: there is no such task.
     """
     live = live_versions(tx, names)
-    every = [version for versions in live.values() for version in versions]
-    touched = dict.fromkeys(channel for each in every for channel in (*each.task.reads, *each.task.writes))
+    above = _views_above(tx, live)
+    every = [version for versions in (*live.values(), *above.values()) for version in versions]
+    touched = dict.fromkeys(
+        channel for each in every for channel in (*each.task.reads, *each.task.sources, *each.task.writes)
+    )
     channels = channel_states(tx, None if names is None else touched)
     samples = cost_samples(tx, None if names is None else list(live))
     scheduled = [each.task.name for each in every if each.task.schedule is not None and each.started]
     begun = last_begun(tx, scheduled) if scheduled else {}
+    chosen = any(variant.logic.derived for each in every for variant in each.task.variants)
+    prior = _cost_prior(tx) if chosen else USUAL
+    states = {
+        name: tuple(
+            TaskState(
+                task=version.task,
+                logic=version.logic,
+                started=version.started,
+                cursors=version.cursors,
+                samples=samples.get(name, ()),
+                prior=prior,
+                waits_until=waits_until(version.task.schedule, begun.get(name) if version.started else None, tx.now),
+            )
+            for version in versions
+        )
+        for name, versions in {**live, **above}.items()
+    }
+    known = _with_views(states)
     return PlannerInput(
         workflow=WorkflowDefinition(
             name="all",
             channels=tuple(state.channel for state in channels.values()),
             tasks=tuple(versions[0].task for versions in live.values()),
         ),
-        versions={
-            name: tuple(
-                TaskState(
-                    task=version.task,
-                    logic=version.logic,
-                    started=version.started,
-                    cursors=version.cursors,
-                    samples=samples.get(name, ()),
-                    waits_until=waits_until(
-                        version.task.schedule, begun.get(name) if version.started else None, tx.now
-                    ),
-                )
-                for version in versions
-            )
-            for name, versions in live.items()
-        },
+        versions={name: known[name] for name in live},
         channels=channels,
     )
+
+
+def _cost_prior(tx: Transaction) -> CostPrior:
+    """Return what the last runs of all tasks show about costs, computed again when there are a tenth more runs."""
+    learned = tx.definitions("cost_prior")
+    runs = newest_run(tx)
+    if None not in learned or runs > 1.1 * learned[None][0]:
+        taken = cost_samples(tx)
+        live = live_versions(tx, taken.keys() & registry.task_names(tx))
+        shapes = {name: shape_of(versions[0].task) for name, versions in live.items()}
+        learned[None] = runs, learn((taken[name], shape) for name, shape in shapes.items())
+    return cast(CostPrior, learned[None][1])
+
+
+def _views_above(tx: Transaction, live: Mapping[str, tuple[TaskVersion, ...]]) -> Mapping[str, tuple[TaskVersion, ...]]:
+    """Return the views of which tasks of materialized relations are among the given ones, but not the view itself."""
+    views = {versions[0].task.view for versions in live.values()} - live.keys()
+    with suppress(NotFound):  # a view that was dropped
+        return live_versions(tx, [view for view in views if view is not None]) if views - {None} else {}
+    return {}
+
+
+def _with_views(versions: dict[str, tuple[TaskState, ...]]) -> dict[str, tuple[TaskState, ...]]:
+    """Return the states of tasks, those of a view that may be computed from its sources with each other's."""
+    found = dict(versions)
+    for view, (newest, *older) in versions.items():
+        if newest.task.from_sources is None:
+            continue
+        parts = {name: states for name, states in versions.items() if states[0].task.view == view != name}
+        whole = replace(newest, parts=tuple(states[0] for states in parts.values()))
+        found[view] = (whole, *older)
+        if whole.detached:
+            found |= {name: tuple(replace(state, view=whole) for state in states) for name, states in parts.items()}
+    return found
 
 
 def parts(tx: Transaction, name: str) -> dict[str, TaskVersion]:

@@ -165,7 +165,9 @@ def _view(
         if draft.refresh == "incremental":
             raise _refused(error.construct, error.advice) from None
         return [_opaque(draft, known, error)]
-    return [_kept(item, draft) for item in _relations(draft, tree, known)]
+    *parts, whole = _relations(draft, tree, known)
+    plain = kept_whole(draft.name, tree, known, draft.key) if parts and draft.refresh == "auto" else None
+    return [*(_kept(item, draft) for item in parts), _kept(whole, draft, plain)]
 
 
 def _relations(draft: ViewDraft, tree: Node, known: Mapping[str, RelationFacts]) -> tuple[MaterializedRelation, ...]:
@@ -187,8 +189,10 @@ def _refused(construct: str, advice: str) -> DeclarationError:
     )
 
 
-def _kept(item: MaterializedRelation, draft: ViewDraft) -> tuple[Channel, Task, RelationFacts]:
-    task = task_of(item, draft.name, always=draft.refresh == "incremental")
+def _kept(
+    item: MaterializedRelation, draft: ViewDraft, plain: MaterializedRelation | None = None
+) -> tuple[Channel, Task, RelationFacts]:
+    task = task_of(item, draft.name, always=draft.refresh == "incremental", plain=plain)
     channel = Channel(name=item.channel, schema=None, encoding=item.encoding)
     if item.channel == draft.name:
         check_known_columns(draft.checks, item.facts.types)

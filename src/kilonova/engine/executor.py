@@ -54,6 +54,7 @@ from kilonova.schedule.planning import (
     advanced_cursors,
     check_rewritable,
     choose,
+    choose_from_sources,
     full_refresh_choice,
     input_size,
     is_rewritten,
@@ -135,6 +136,8 @@ class _Execution:
         self._advances: list[Advance] = []
         self._fallbacks: list[Participant] = []
         self._lock = threading.Lock()
+        self._views = {state.task.name: state for state, _ in run.plan.steps if state.task.from_sources is not None}
+        self._direct: dict[str, tuple[VariantChoice, str] | None] = {}
         free = dict(run.points)
         self._points: dict[tuple[str, str], int] = {}
         for state, _ in run.plan.steps:
@@ -177,11 +180,21 @@ class _Execution:
         """Return whether a task must end before another, which reads its output or writes a later point, begins."""
         common = set(one.writes) & set(other.writes)
         before = any(self._points[channel, one.name] < self._points[channel, other.name] for channel in common)
-        return before or not set(one.writes).isdisjoint(other.reads)
+        # Its sources come before the tasks of a view: whether they are read directly is decided when they are there.
+        view = self._views.get(other.view or "")
+        read = other.reads if view is None or one.view == other.view else (*other.reads, *view.task.sources)
+        return before or not set(one.writes).isdisjoint(read)
 
     def _step(self, state: TaskState, need: RunReason) -> None:
         """Execute a task, unless it turns out to have no new input."""
         name, until = state.task.name, self._run.plan.until
+        if (direct := self._from_sources(state.task.view)) is not None:
+            if name == state.task.view:
+                self._do(*direct)
+            else:
+                detach = Advance(task=name, logic=state.logic, points=())
+                self._skip(state.task, "its view is computed from its sources", detach)
+            return
         why = due_reason(state, self._channels, until)
         if why is None and need is RunReason.COLUMNS:
             why = "its columns are needed"
@@ -189,31 +202,54 @@ class _Execution:
             ends = read_ends(state, self._channels, until)
             why = "requested" if any(self._channels[each].settled(ends[each]) for each in state.task.reads) else None
         if why is None:
-            with self._lock:
-                self._skip(state.task)
-            self._run.notify(StepSkipped(run=self._run.run, step=name))
+            self._skip(state.task, "no new input")
             return
-        choice = choose(state, self._channels, until)
+        self._do(choose(state, self._channels, until), why)
+
+    def _from_sources(self, name: str | None) -> tuple[VariantChoice, str] | None:
+        """Return how and why a view is computed from its sources; None if it is not. The first of its tasks decides."""
+        if name is None or name not in self._views:
+            return None
+        with self._lock:
+            if name not in self._direct:
+                self._direct[name] = self._decide(self._views[name])
+            return self._direct[name]
+
+    def _decide(self, view: TaskState) -> tuple[VariantChoice, str] | None:
+        until = self._run.plan.until
+        steps = [(state, need) for state, need in self._run.plan.steps if state.task.view == view.task.name]
+        reasons = [due_reason(state, self._channels, until) for state, _ in steps]
+        reasons += ["requested" for _, need in steps if need is RunReason.ASKED]
+        why = next(filter(None, reasons), None)
+        names = [state.task.name for state, _ in steps]
+        choice = None if why is None else choose_from_sources(view, names, self._channels, until)
+        return None if choice is None or why is None else (choice, why)
+
+    def _do(self, choice: VariantChoice, why: str) -> None:
+        name = choice.state.task.name
         try:
             with self._run.step(name, _reason(choice, why)) as step, attribute_errors(name):
                 step.count(*self._refresh(choice, why))
         except KilonovaError as error:
             raise error.with_context(task=name) from error.__cause__
 
-    def _skip(self, task: Task) -> None:
-        for channel in task.writes:
-            self._cancelled(channel, task.name)
-            self._outputs.append(
-                RunOutput(
-                    channel=channel,
-                    point=self._points[channel, task.name],
-                    block=None,
-                    version=self._channels[channel].version(self._channels[channel].latest_readable),
-                    task=task.name,
-                    reason="no new input",
-                    seconds=0.0,
+    def _skip(self, task: Task, reason: str, *advances: Advance) -> None:
+        with self._lock:
+            self._advances += advances
+            for channel in task.writes:
+                self._cancelled(channel, task.name)
+                self._outputs.append(
+                    RunOutput(
+                        channel=channel,
+                        point=self._points[channel, task.name],
+                        block=None,
+                        version=self._channels[channel].version(self._channels[channel].latest_readable),
+                        task=task.name,
+                        reason=reason,
+                        seconds=0.0,
+                    )
                 )
-            )
+        self._run.notify(StepSkipped(run=self._run.run, step=task.name))
 
     def _cancelled(self, channel: str, task: str) -> None:
         """Make visible to later tasks that a task has not written to a channel with several writers."""
@@ -268,7 +304,7 @@ class _Execution:
     ) -> None:
         """Record the inputs and outputs of a task, and make them visible to later tasks."""
         task = choice.state.task
-        size = input_size(choice.state, limit_channels(self._channels, choice.ends))
+        size = input_size(choice.state, limit_channels(self._channels, choice.ends), choice.method)
         for channel, block in zip(task.writes, blocks, strict=True):
             before, point = self._channels[channel], self._points[channel, task.name]
             version = output_version(choice, inputs, self._channels, channel)

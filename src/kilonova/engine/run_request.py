@@ -190,12 +190,13 @@ def _pins(
     order: Sequence[TaskState], channels: Mapping[str, ChannelState], until: Mapping[str, int], writes: Collection[str]
 ) -> tuple[int, ...]:
     """Return the blocks that a run reads, whichever variants it turns out to run."""
-    newest = {*writes, *(name for state in order for name in state.task.reads)}
+    newest = {*writes, *(name for state in order for name in (*state.task.reads, *state.task.sources))}
     pins = {block.number for name in newest for block in channels[name].snapshot(channels[name].latest_readable).blocks}
     for state in order:
         choice = choose(state, channels, until)
         pins |= {block.number for each in port_inputs(choice, channels) for block in each.reading.blocks}
-        partial = {name for name in state.task.reads if name in writes or name in until}
+        read = (*state.task.reads, *state.task.sources)
+        partial = {name for name in read if name in writes or name in until}
         pins |= {block.number for name in partial for block in channels[name].blocks}
     return tuple(sorted(pins))
 

@@ -102,18 +102,20 @@ class RefreshMethod(enum.Enum):
 
     INCREMENTAL computes the output's change from the inputs' changes; AFFECTED_GROUPS recomputes the groups of a
     view that the inputs' changes affect; FULL recomputes the whole relation from whole relations, as the variant is
-    written; INITIAL runs an incremental variant once, from the empty relation, over all input.
+    written; FROM_SOURCES does so for a view from the channels that its query names, not from the relations that it
+    materializes; INITIAL runs an incremental variant once, from the empty relation, over all input.
     """
 
     INCREMENTAL = "incremental"
     AFFECTED_GROUPS = "affected groups"
     FULL = "full"
+    FROM_SOURCES = "from sources"
     INITIAL = "initial"
 
     @property
     def renews(self) -> bool:
         """Return whether the whole previous output is replaced."""
-        return self in (RefreshMethod.FULL, RefreshMethod.INITIAL)
+        return self in (RefreshMethod.FULL, RefreshMethod.FROM_SOURCES, RefreshMethod.INITIAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

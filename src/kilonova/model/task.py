@@ -16,6 +16,9 @@ from kilonova.errors import DeclarationError
 from kilonova.model.logic import Logic
 from kilonova.model.schedule import Schedule
 
+FROM_SOURCES = "from sources"
+"""Name of the variant that recomputes a view from the channels that its query names, not from what it materializes."""
+
 
 class Mode(enum.Enum):
     """Mode in which a port reads its channel."""
@@ -137,10 +140,20 @@ class Task:
                 )
 
     @property
+    def from_sources(self) -> Variant | None:
+        """The variant that recomputes a view from the channels that its query names; None if it has none."""
+        return next((variant for variant in self.variants if variant.name == FROM_SOURCES), None)
+
+    @property
     def reads(self) -> tuple[str, ...]:
-        """The channels that any variant reads, without the task's own outputs."""
-        channels = (port.channel for variant in self.variants for port in variant.ports)
+        """The channels that variants read, without the task's own outputs, and those that only `from_sources` reads."""
+        channels = (port.channel for variant in self.variants if variant.name != FROM_SOURCES for port in variant.ports)
         return tuple(dict.fromkeys(channel for channel in channels if channel not in self.writes))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The channels that `from_sources` reads; none without it."""
+        return () if self.from_sources is None else tuple(port.channel for port in self.from_sources.ports)
 
     @property
     def loops(self) -> tuple[str, ...]:

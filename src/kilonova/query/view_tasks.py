@@ -12,14 +12,16 @@ from kilonova.model.logic import Compilation, Compiled, InputRead, RunScale, Sql
 from kilonova.model.read_plan import ReadPlan, SnapshotRead
 from kilonova.model.run import RefreshMethod
 from kilonova.model.schema import Schema, quoted
-from kilonova.model.task import Mode, Port, Production, Task, Variant
+from kilonova.model.task import FROM_SOURCES, Mode, Port, Production, Task, Variant
+from kilonova.query.expression import column
+from kilonova.query.expression_syntax import parse
 from kilonova.query.maintenance import maintenance_delta, refresh_method_of_tree
 from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.materialized_relation import MaterializedRelation
 from kilonova.query.properties import Known, RelationFacts
 from kilonova.query.rendering import render
 from kilonova.query.rules import OF_CHANGE, OF_RUN, adapt
-from kilonova.query.tree import WEIGHT, At, Node, Scan, names, scans
+from kilonova.query.tree import WEIGHT, At, Item, Node, Projection, Scan, names, scans
 from kilonova.query.tree_json import tree_from_json, tree_to_json
 
 FULL, INCREMENTAL = "full", "incremental"
@@ -33,26 +35,42 @@ def facts(channel: Channel) -> RelationFacts:
     return RelationFacts(types=types, key=key, grows=isinstance(channel.encoding, Append))
 
 
-def task_of(item: MaterializedRelation, view: str, *, always: bool = False) -> Task:
+def task_of(
+    item: MaterializedRelation, view: str, *, always: bool = False, plain: MaterializedRelation | None = None
+) -> Task:
     """Return the task that maintains a stored relation.
 
     Args:
         item: the relation.
         view: the view that it belongs to.
         always: whether the incremental variant is preferred even where full recomputation is cheaper; it is then first.
+        plain: the same relation over the channels that the view's query names; None if only this one is computed.
     """
     text = render(item.tree, lambda scan: quoted(scan.channel))
-    whole = Variant(
-        name=FULL,
-        ports=tuple(Port(name, name, Mode.ALL) for name in item.reads),
-        productions=(Production.BASE,),
-        logic=Sql(text=_with_ports(item.tree, lambda scan: scan.channel)),
-        fingerprint=text,
-    )
+    whole = _recomputing(FULL, item)
     variants = (whole,) if item.whole is not None else _with_change(item, text, whole, always)
+    if plain is not None:
+        columns = tuple(_typed(name, plain.facts.types, item.facts.types) for name in names(plain.tree))
+        variants = (*variants, _recomputing(FROM_SOURCES, replace(plain, tree=Projection(plain.tree, columns))))
     return Task(
         name=item.channel, writes=(item.channel,), variants=variants, view=view, note=refresh_method_of_tree(item)
     )
+
+
+def _recomputing(name: str, item: MaterializedRelation) -> Variant:
+    return Variant(
+        name=name,
+        ports=tuple(Port(name, name, Mode.ALL) for name in item.reads),
+        productions=(Production.BASE,),
+        logic=Sql(text=_with_ports(item.tree, lambda scan: scan.channel)),
+        fingerprint=render(item.tree, lambda scan: quoted(scan.channel)),
+    )
+
+
+def _typed(name: str, have: Mapping[str, str], want: Mapping[str, str]) -> Item:
+    """Return a column, cast if its type would differ."""
+    same = have[name] == want[name] or not want[name]
+    return Item(name, column(name) if same else parse(f"CAST({column(name).sql} AS {want[name]})"))
 
 
 def _with_change(item: MaterializedRelation, text: str, whole: Variant, always: bool) -> tuple[Variant, ...]:

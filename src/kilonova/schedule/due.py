@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from kilonova.errors import InvalidState
@@ -11,6 +11,7 @@ from kilonova.model.channel import ChannelState
 from kilonova.model.run import CostSample
 from kilonova.model.task import Task
 from kilonova.model.workflow import WorkflowDefinition
+from kilonova.schedule.costs import USUAL, CostPrior
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,11 @@ class TaskState:
         started: whether the version has run.
         cursors: the point up to which it has read each channel; absent ones are at 0.
         samples: the costs of the task's last runs, newest first.
+        prior: what the runs of all tasks show about costs.
         waits_until: the time until which its schedule delays it; None if it does not.
+        parts: of a view that may be computed from its sources, the states of the tasks of what it materializes, in
+            their order.
+        view: of a materialized relation, the state of its view if that is detached.
     """
 
     task: Task
@@ -31,7 +36,15 @@ class TaskState:
     started: bool
     cursors: Mapping[str, int]
     samples: tuple[CostSample, ...] = ()
+    prior: CostPrior = field(default=USUAL, compare=False)
     waits_until: datetime | None = None
+    parts: tuple[TaskState, ...] = ()
+    view: TaskState | None = None
+
+    @property
+    def detached(self) -> bool:
+        """Return whether a view was last computed from its sources: it has no cursors on what it materializes."""
+        return self.started and self.task.from_sources is not None and not self.cursors.keys() >= {*self.task.reads}
 
     def cursor(self, channel: str) -> int:
         """Return the point up to which this version has read a channel."""
@@ -105,6 +118,8 @@ def due_reason(
 ) -> str | None:
     """Return why a task is due; None if it is not, or if its schedule delays it.
 
+    What a detached view materializes is not needed, and so not due, until the view itself is.
+
     Args:
         state: the task.
         channels: the channels.
@@ -113,10 +128,17 @@ def due_reason(
     Raises:
         InvalidState: a given point is before the task's cursor, or not readable.
     """
-    if state.waits_until is not None:
+    return None if state.waits_until is not None else new_input(state, channels, ends)
+
+
+def new_input(
+    state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
+) -> str | None:
+    """Return why a task would be due without a schedule; None if it would not."""
+    if state.view is not None and new_input(state.view, channels, ends) is None:
         return None
     ends = read_ends(state, channels, ends)
-    inputs = triggering_inputs(state.task)
+    inputs = state.task.sources if state.detached else triggering_inputs(state.task)
     if not state.started:
         return "its logic has not run yet" if any(channels[name].settled(ends[name]) for name in inputs) else None
     for name in inputs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kilonova.errors import BrokenInvariant, InvalidState
@@ -13,7 +13,7 @@ from kilonova.model.run import InputSize, RefreshMethod
 from kilonova.model.task import Mode, Port, Production, Task, Variant
 from kilonova.model.version import Version
 from kilonova.schedule.costs import fit
-from kilonova.schedule.due import TaskState, read_ends
+from kilonova.schedule.due import TaskState, new_input, read_ends
 from kilonova.schedule.query_shape import shape_of
 
 
@@ -54,7 +54,10 @@ class VariantChoice:
 
 
 def choose(
-    state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None = None
+    state: TaskState,
+    channels: Mapping[str, ChannelState],
+    ends: Mapping[str, int] | None = None,
+    expected: Mapping[str, int] | None = None,
 ) -> VariantChoice:
     """Choose the variant of a task's logic version to run, its refresh method, and how far it reads.
 
@@ -66,6 +69,7 @@ def choose(
         state: the task.
         channels: the channels.
         ends: the points up to which to read channels; those not given are read to the newest readable point.
+        expected: the sizes of changes that are not there yet, by channel.
 
     Raises:
         InvalidState: a given point is before the task's cursor, or not readable.
@@ -78,11 +82,78 @@ def choose(
     choice = VariantChoice(state=state, variant=variant, method=method, ends=ends, reason=reason)
     if method is RefreshMethod.INITIAL:
         return choice
-    size, costs = input_size(state, channels), fit(state.samples, shape_of(state.task))
-    estimates = {each: costs.seconds(each, size) for each in _methods(choice, whole, channels)}
+    size = input_size(state, channels, expected=expected)
+    estimates = _estimates(state, size, _methods(choice, whole, channels))
     choice = replace(choice, estimates=estimates)
     compared = variant.logic.derived and variant is not state.task.variants[0]
     return _cheapest(choice, whole) if compared and whole is not None else choice
+
+
+_AHEAD = 5
+"""Number of runs over which the recomputation of all that a detached view materializes is spread."""
+
+
+def choose_from_sources(
+    view: TaskState,
+    running: Collection[str],
+    channels: Mapping[str, ChannelState],
+    ends: Mapping[str, int] | None = None,
+) -> VariantChoice | None:
+    """Return the choice that computes a view from its sources, if that is cheaper than from what it materializes.
+
+    It detaches the view: the materialized relations do not change, and have to be recomputed before the view is
+    computed from them again.
+
+    Args:
+        view: the view.
+        running: the names of the tasks of the run.
+        channels: the channels.
+        ends: as for `choose`.
+
+    Returns:
+        The choice; None if the view is computed from what it materializes.
+    """
+    direct, own = view.task.from_sources, view.task
+    if direct is None or not view.started:
+        return None
+    seen = limit_channels(channels, read_ends(view, channels, ends))
+    choice = replace(choose(view, channels, ends), variant=direct, method=RefreshMethod.FROM_SOURCES)
+    absent = {*own.reads} - {*own.sources} - {channel for part in view.parts for channel in part.task.writes}
+    left = [part for part in view.parts if part.task.name not in running]
+    if absent or any(new_input(replace(part, view=None), seen) is not None for part in left):
+        return replace(choice, reason="what it materializes is not up to date") if view.detached else None
+    estimates = _estimates(view, input_size(view, seen, choice.method), (choice.method,))
+    seconds = estimates[choice.method]
+    maintained, recomputed = _parts_estimates(view, seen)
+    again = (recomputed - maintained) / _AHEAD
+    stays = maintained + again > seconds if view.detached else maintained > seconds + again
+    if not (stays or (view.detached and not maintained)):
+        return None
+    reason = f"estimated at {seconds:.1f} s, from what it materializes at {maintained:.1f} s"
+    return replace(choice, estimates=estimates, reason=reason)
+
+
+def _parts_estimates(view: TaskState, channels: Mapping[str, ChannelState]) -> tuple[float, float]:
+    """Return how long refreshing a view and what it materializes takes: by the cheapest methods, and in full.
+
+    Of a relation whose change is not known yet, as much is expected to change as of what it is computed from.
+    """
+    maintained = recomputed = 0.0
+    expected: dict[str, int] = {}
+    for state in (*view.parts, view):
+        kept, read = state, {name: channels[name].latest_readable for name in state.task.reads}
+        if view.detached:  # estimated as if it had been maintained until now
+            kept = replace(state, started=True, cursors={**read, **view.cursors})
+        size = input_size(kept, channels, expected=expected)
+        if not size.moved and state.started:
+            continue
+        choice = choose(kept, channels, expected=expected)
+        recomputed += choice.estimates.get(RefreshMethod.FULL, 0.0)
+        if size.moved:
+            maintained += choice.estimates.get(choice.method, 0.0)
+            share = 1.0 if choice.method.renews else min(1.0, size.change / max(1, size.whole))
+            expected.update((name, round(share * channels[name].size)) for name in state.task.writes)
+    return maintained, recomputed
 
 
 def full_refresh_choice(choice: VariantChoice) -> VariantChoice | None:
@@ -99,9 +170,11 @@ def _as_declared(
     """Return the variant to run regardless of costs, its refresh method and the reason."""
     variants = state.task.variants
     reason = "the task has no incremental variant"
-    if state.started:
+    if state.detached:
+        reason = "the view was last computed from its sources"
+    elif state.started:
         for variant in variants:
-            if variant is not whole:
+            if variant is not whole and variant is not state.task.from_sources:
                 obstacle = _obstacle(variant, state, channels)
                 if obstacle is None:
                     return variant, RefreshMethod.INCREMENTAL, f"variant {variant.name} processes only the new input"
@@ -147,11 +220,31 @@ def _methods(
     return (*(each for each in methods if each is not RefreshMethod.AFFECTED_GROUPS or groups), RefreshMethod.FULL)
 
 
-def input_size(state: TaskState, channels: Mapping[str, ChannelState]) -> InputSize:
-    """Return the size of a task's input, if it reads the channels to the newest readable point."""
+def _estimates(state: TaskState, size: InputSize, methods: Sequence[RefreshMethod]) -> Mapping[RefreshMethod, float]:
+    costs = fit(state.samples, shape_of(state.task), state.prior)
+    return {each: costs.seconds(each, size) for each in methods}
+
+
+def input_size(
+    state: TaskState,
+    channels: Mapping[str, ChannelState],
+    method: RefreshMethod | None = None,
+    expected: Mapping[str, int] | None = None,
+) -> InputSize:
+    """Return the size of a task's input, if it reads the channels to the newest readable point.
+
+    Args:
+        state: the task.
+        channels: the channels.
+        method: the refresh method, by which views may read other channels.
+        expected: as for `choose`.
+    """
     change = whole = moved = 0
-    for name in state.task.reads:
+    for name in state.task.sources if method is RefreshMethod.FROM_SOURCES else state.task.reads:
         channel = channels[name]
+        if expected is not None and name in expected:
+            change, whole, moved = change + expected[name], whole + channel.size, moved + 1
+            continue
         end = channel.latest_readable
         start = min(state.cursor(name), end)
         path = channel.path(start, end)
@@ -239,10 +332,12 @@ def advanced_cursors(choice: VariantChoice) -> tuple[tuple[str, int], ...]:
     """Return the points up to which a task has read its channels after a run of the chosen variant.
 
     Of its own outputs it has read the points before the run: what the run itself writes is new input of the next run.
+    A view that is computed from its sources has read nothing of what it materializes, which detaches it.
     If the run replaces the whole output, all of it is new input.
     """
     task = choice.state.task
-    read = [(channel, choice.ends[channel]) for channel in task.reads]
+    direct = choice.method is RefreshMethod.FROM_SOURCES
+    read = [(channel, choice.ends[channel]) for channel in (task.sources if direct else task.reads)]
     own = [(channel, 0 if choice.method.renews else choice.ends[channel]) for channel in task.loops]
     return (*read, *own)
 

@@ -12,9 +12,10 @@ The counts are taken from the text, as they are only for estimates: a word in a 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
+from kilonova.model.logic import Logic
 from kilonova.model.run import RefreshMethod
 from kilonova.model.task import Task
 
@@ -28,12 +29,14 @@ class QueryShape:
         scans: the number of scans of them.
         joins: the number of joins.
         stages: the number of other shuffles: groups, windows, orders.
+        sources: the shape of a view's query over the channels that it names, if it may be computed from them.
     """
 
     relations: int = 1
     scans: int = 1
     joins: int = 0
     stages: int = 0
+    sources: QueryShape | None = None
 
 
 PLAIN = QueryShape()
@@ -44,8 +47,12 @@ _WORDS = re.compile(r"\b(JOIN|UNION|INTERSECT|EXCEPT|GROUP\s+BY|ORDER\s+BY|DISTI
 
 def shape_of(task: Task) -> QueryShape:
     """Return the shape of a task's SQL; that of a function counts only its reads."""
-    relations = max(1, len(task.reads))
-    logic = task.variants[0].logic
+    direct = task.from_sources
+    shape = _shape(task.variants[0].logic, max(1, len(task.reads)))
+    return shape if direct is None else replace(shape, sources=_shape(direct.logic, len(task.sources)))
+
+
+def _shape(logic: Logic, relations: int) -> QueryShape:
     if logic.language != "sql":
         return QueryShape(relations=relations, scans=relations)
     words = [word.upper() for word in _WORDS.findall(logic.text)]
@@ -81,6 +88,8 @@ def overhead(method: RefreshMethod, shape: QueryShape, moved: int) -> float:
     match method:
         case RefreshMethod.FULL | RefreshMethod.INITIAL:
             return _TASK + _READING * shape.scans + _STAGE * shape.stages
+        case RefreshMethod.FROM_SOURCES:
+            return overhead(RefreshMethod.FULL, shape.sources or shape, moved)
         case RefreshMethod.INCREMENTAL:
             return _TASK + _changing(shape, moved)
         case RefreshMethod.AFFECTED_GROUPS:

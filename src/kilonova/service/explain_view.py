@@ -21,7 +21,7 @@ from kilonova.query.syntax import render_pretty
 from kilonova.query.view_tasks import change_of, delta_of, has_at_most_one_row, known_of, relation_of
 from kilonova.schedule.costs import fit
 from kilonova.schedule.due import PlannerInput, TaskState, due_reason
-from kilonova.schedule.planning import choose, input_size
+from kilonova.schedule.planning import choose, choose_from_sources, input_size
 from kilonova.schedule.query_shape import shape_of
 
 
@@ -97,6 +97,8 @@ def _kept(task: Task, observed: PlannerInput, made: tuple[records.OutputRecord, 
         delta = delta_of(logic.tree, channel, complete, facts, context)
         change = render_pretty(delta.sql.replace("{", "").replace("}", "")) if delta is not None else None
     due, chosen = due_reason(state, states), choose(state, states)
+    if due is not None:
+        chosen = choose_from_sources(state, [part.task.name for part in state.parts], states) or chosen
     choice = logic is not None and not task.variants[0].logic.derived
     return MaintainedRelation(
         channel=task.name,
@@ -120,4 +122,4 @@ _FULL = "fully recomputed in each run"
 def _crossover(state: TaskState, states: Mapping[str, ChannelState]) -> float | None:
     """Return the share of new data, in as many relations as have some now (at least one), to recompute it instead."""
     size = input_size(state, states)
-    return fit(state.samples, shape_of(state.task)).crossover(replace(size, moved=max(1, size.moved)))
+    return fit(state.samples, shape_of(state.task), state.prior).crossover(replace(size, moved=max(1, size.moved)))

@@ -72,7 +72,8 @@ def recompute(project: Project) -> Iterator[Recomputed]:
             not shared.isdisjoint(task.writes) or not _in_one_step(known, channel_states)
         )
         if known.started and not replayed:
-            variant = next(item for item in task.variants if not item.logic.derived)
+            direct = task.from_sources if known.detached else None
+            variant = direct or next(item for item in task.variants if not item.logic.derived)
             made = dict(zip(task.writes, from_nothing(project, known, variant, channel_states, relations), strict=True))
         elif known.started:
             read = [(run, item) for run, item in inputs if item.task == task.name]

@@ -13,7 +13,7 @@ from kilonova.catalog.database import Transaction
 from kilonova.model.channel import PointState
 from kilonova.model.progress import RunProgress
 from kilonova.model.run import RunState
-from kilonova.model.task import Mode, Production, productions_from_text
+from kilonova.model.task import FROM_SOURCES, Mode, Production, productions_from_text
 
 _FAILURES = 1000
 """Number of the last unsuccessful runs that are searched for failed tasks."""
@@ -285,15 +285,18 @@ def _tasks(
     for each in tx.connection.execute(
         select(variant.c.task_id, variant.c.ports, variant.c.production, variant.c.language)
         .join(logic, and_(logic.c.task_id == variant.c.task_id, logic.c.version == variant.c.logic))
+        .where(variant.c.name != FROM_SOURCES)
         .order_by(variant.c.task_id, variant.c.position)
     ):
         ways.setdefault(each.task_id, []).append((each.ports, each.production, each.language))
     cursors, lags = _cursors(tx)
+    detached: dict[str, dict[str, int]] = {}  # views before what they materialize, in the order of names
     done = select(func.max(output.c.run_id)).where(output.c.task == task.c.name).scalar_subquery()
     found = {}
     for row in tx.connection.execute(
         select(
-            task.c.id, task.c.name, task.c.workflow, task.c.binding, logic.c.version, logic.c.writes, done.label("done")
+            *(task.c.id, task.c.name, task.c.workflow, task.c.binding, task.c.view),
+            *(logic.c.version, logic.c.writes, done.label("done")),
         )
         .join(logic, logic.c.task_id == task.c.id)
         .order_by(task.c.name)
@@ -306,6 +309,9 @@ def _tasks(
         outside = [channel for channel in modes if channel not in row.writes]
         followed = {channel for channel, mode in ports if mode.advances and channel not in row.writes}
         mine = cursors.get(row.id, {})
+        if mine and not mine.keys() >= {*outside}:
+            detached[row.name] = mine
+        read = mine or detached.get(row.view, {})
         ill = failed.get(row.name)
         found[row.name] = TaskSummary(
             name=row.name,
@@ -319,7 +325,7 @@ def _tasks(
                     channel=channel,
                     modes=tuple(modes[channel]),
                     cursor=mine.get(channel, 0),
-                    behind=_behind(channels[channel], mine.get(channel), lags),
+                    behind=0 if read and channel not in read else _behind(channels[channel], read.get(channel), lags),
                     drives=not followed or channel in followed,
                 )
                 for channel in outside

@@ -1,0 +1,166 @@
+"""A view that is computed from its sources passes over what it materializes, and follows it again later."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kilonova as kn
+from kilonova.model.run import InputSize, RefreshMethod
+from kilonova.schedule.costs import CostModel
+from kilonova.service.project import Project
+from kilonova.service.queries import open_reader
+from kilonova.testing.recompute import count_differences, recompute
+from tests.seeds import SEED
+
+SCHEMAS = {
+    "orders": "id int, customer string, total decimal(10,2)",
+    "items": "id int, line int, part string, qty int",
+    "parts": "part string, weight int",
+}
+VIEWS = {
+    "sizes": "SELECT n, count(*) AS orders FROM (SELECT id, count(*) AS n FROM items GROUP BY id) GROUP BY n",
+    "large": "SELECT customer, sum(total) AS spent, avg(total) AS mean FROM orders"
+    " WHERE id IN (SELECT id FROM items GROUP BY id HAVING sum(qty) > 4) GROUP BY customer",
+    "best": "SELECT customer, sum(total * weight) AS worth FROM orders JOIN items USING (id) JOIN parts USING (part)"
+    " GROUP BY customer ORDER BY worth DESC, customer LIMIT 2",
+    "above": "SELECT id, total FROM orders WHERE total > (SELECT avg(weight) FROM parts)",
+    "over": "SELECT spent, count(*) AS n FROM (SELECT customer, spent FROM large JOIN best USING (customer))"
+    " GROUP BY spent",
+}
+
+
+def workflow(*views: str) -> kn.Workflow:
+    made = kn.Workflow("shop")
+    made.channel("orders", SCHEMAS["orders"], key="id")
+    made.channel("items", SCHEMAS["items"], key=("id", "line"))
+    made.channel("parts", SCHEMAS["parts"], key="part")
+    for name in views or VIEWS:
+        made.view(name, VIEWS[name])
+    return made
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    with kn.open_project(tmp_path) as opened:
+        opened.create()
+        yield opened
+
+
+def change(project: Project, draw: random.Random, share: float) -> None:
+    """Insert, change and delete rows of some channels."""
+
+    def put(channel: str, rows: list[tuple[Any, ...]]) -> None:
+        schema = f"{SCHEMAS[channel]}, _deleted boolean"
+        some = [(*row, draw.random() < 0.2) for row in rows if draw.random() < share]
+        if some:
+            project.ingest(channel, project.warehouse.spark.createDataFrame(some, schema))
+
+    put("orders", [(n, f"c{draw.randrange(4)}", Decimal(draw.randrange(90))) for n in range(12)])
+    put("items", [(n, line, draw.choice("xyz"), draw.randrange(4)) for n in range(12) for line in (1, 2, 3)])
+    if draw.random() < 0.5:
+        put("parts", [(part, draw.randrange(1, 40)) for part in "xyz"])
+
+
+def assert_equal_to_the_queries(project: Project, views: tuple[str, ...] = tuple(VIEWS)) -> None:
+    spark = project.warehouse.spark
+    for name in (*SCHEMAS, *views):
+        rows = project.read(name)
+        spark.createDataFrame(rows.collect(), rows.schema).createOrReplaceTempView(name)
+    for name in views:
+        found = project.read(name)
+        expected = spark.sql(VIEWS[name]).select(found.columns)
+        assert [field.dataType for field in found.schema] == [field.dataType for field in expected.schema], name
+        assert Counter(map(tuple, found.collect())) == Counter(map(tuple, expected.collect())), name
+
+
+def priced(monkeypatch: pytest.MonkeyPatch, costs: dict[RefreshMethod, float]) -> None:
+    def seconds(_: CostModel, method: RefreshMethod, size: InputSize) -> float:
+        return costs.get(method, 9.0)
+
+    monkeypatch.setattr(CostModel, "seconds", seconds)
+
+
+def methods(project: Project) -> dict[str, str]:
+    """How each task of the last run was refreshed."""
+    return {each.channel: each.reason.partition(":")[0] for each in project.runs(1)[0].made if each.seconds}
+
+
+def test_views_equal_their_queries_whatever_is_chosen_when(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(SEED)
+    project.apply(workflow())
+    monkeypatch.setattr(CostModel, "seconds", lambda *_: draw.random() ** 2)
+    seen: set[str] = set()
+    for turn in range(7):
+        change(project, draw, 1.0 if turn == 0 else draw.choice([0.1, 0.5]))
+        if draw.random() < 0.8:
+            project.run(all_or_nothing=draw.random() < 0.5)
+        else:
+            project.run([draw.choice(["sizes", "large", "best", "above"])])
+            project.run()
+        seen |= set(methods(project).values())
+        assert_equal_to_the_queries(project)
+        for each in recompute(project):
+            assert count_differences(each.rows, project.read(each.channel)) == 0, each.channel
+        if draw.random() < 0.3:
+            project.collect_garbage()
+        assert project.run() is None, "nothing is due any more"
+
+
+def test_what_a_view_materializes_is_recomputed_once_when_it_is_needed_again(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(SEED)
+    project.apply(workflow("large"))
+    change(project, draw, 1.0)
+    project.run()
+    slow, fast = 9.0, 0.1
+    ways = [
+        ({RefreshMethod.INCREMENTAL: fast}, {"large__1": "incremental", "large": "incremental"}),
+        ({RefreshMethod.FROM_SOURCES: fast}, {"large": "from sources"}),
+        ({RefreshMethod.FROM_SOURCES: fast}, {"large": "from sources"}),
+        ({RefreshMethod.INCREMENTAL: fast}, {"large__1": "full", "large": "full"}),
+        ({RefreshMethod.INCREMENTAL: fast}, {"large__1": "incremental", "large": "incremental"}),
+    ]
+    for number, (costs, expected) in enumerate(ways):
+        priced(monkeypatch, {method: costs.get(method, slow) for method in RefreshMethod})
+        rows = [(n, 1, "x", 5 + number) for n in range(12)]
+        project.ingest("items", project.warehouse.spark.createDataFrame(rows, SCHEMAS["items"]))
+        orders = [(n, "c1", Decimal(number)) for n in range(12)]
+        project.ingest("orders", project.warehouse.spark.createDataFrame(orders, SCHEMAS["orders"]))
+        outlook = project.explain("large")[-1].outlook or ""
+        project.run()
+        assert methods(project) == expected
+        assert outlook.partition(":")[0] == expected["large"]
+        assert_equal_to_the_queries(project, ("large",))
+        assert not project.status().due
+        with open_reader(project.directory) as reader:
+            assert not any(each.due for each in reader.overview().tasks.values()), number
+        project.collect_garbage()
+
+
+def test_a_detached_view_is_not_computed_from_what_is_out_of_date(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(SEED)
+    project.apply(workflow("large"))
+    change(project, draw, 1.0)
+    project.run()
+    priced(monkeypatch, {RefreshMethod.FROM_SOURCES: 0.1})
+    change(project, draw, 1.0)
+    project.run()
+    assert methods(project) == {"large": "from sources"}
+    priced(monkeypatch, {RefreshMethod.FULL: 0.1})
+    project.run(["large"])
+    assert methods(project) == {"large": "from sources"}
+    project.run(["large__1"])
+    change(project, draw, 1.0)
+    project.run(["large"])
+    assert methods(project) == {"large__1": "full", "large": "full"}
+    assert_equal_to_the_queries(project, ("large",))
