@@ -60,7 +60,7 @@ def project(
 ) -> Iterator[Project]:
     for name, value in getattr(request, "param", {}).items():
         monkeypatch.setenv(f"KILONOVA_SIZES__{name}", value)
-    with kn.open_project(tmp_path) as opened:
+    with kn.open_project(tmp_path, spark={"analyse": False}) as opened:
         opened.create()
         opened.apply(workflow())
         yield opened
@@ -79,13 +79,13 @@ def put(
 
 def assert_all_equal_their_queries(project: Project) -> None:
     spark = project.warehouse.spark
-    for name in (*SCHEMAS, *QUERIES):
-        rows = project.read(name)  # copied: Spark's optimizer fails at subqueries over some unions
-        spark.createDataFrame(rows.collect(), rows.schema).createOrReplaceTempView(name)
+    made = {name: project.read(name) for name in (*SCHEMAS, *QUERIES)}
+    rows = {name: frame.collect() for name, frame in made.items()}
+    for name, frame in made.items():  # copied: Spark's optimizer fails at subqueries over some unions
+        spark.createDataFrame(rows[name], frame.schema).createOrReplaceTempView(name)
     for name, query in QUERIES.items():
-        columns = project.read(name).columns
-        expected = Counter(map(tuple, spark.sql(query).select(columns).collect()))
-        assert Counter(map(tuple, project.read(name).collect())) == expected, name
+        expected = Counter(map(tuple, spark.sql(query).select(made[name].columns).collect()))
+        assert Counter(map(tuple, rows[name])) == expected, name
 
 
 @pytest.mark.parametrize(
