@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kilonova.model.run import CostSample, InputSize, RefreshMethod
-from kilonova.schedule.costs import USUAL, fit, learn
-from kilonova.schedule.query_shape import PLAIN
+from kilonova.schedule.costs import fit
 
 WAYS = (RefreshMethod.INCREMENTAL, RefreshMethod.FULL)
 Truth = Callable[[RefreshMethod, InputSize], float]
@@ -116,30 +115,3 @@ def test_without_any_run_the_estimates_are_the_usual_ones() -> None:
     small, large = InputSize(change=10_000, whole=10**9), InputSize(change=9 * 10**8, whole=10**9)
     assert chosen(small, []) is RefreshMethod.INCREMENTAL
     assert chosen(large, []) is RefreshMethod.FULL
-
-
-def test_a_new_task_begins_with_what_the_runs_of_others_show() -> None:
-    slow, size = TRUTHS["a slow machine"], InputSize(change=2_000_000, whole=int(2e8))
-    draw = random.Random(4)
-    prior = learn((lived(slow, [], 8, draw), PLAIN) for _ in range(4))
-    for method in WAYS:
-        actual = slow(method, size)
-        learned, usual = fit((), prior=prior).seconds(method, size), fit(()).seconds(method, size)
-        assert abs(learned / actual - 1) < 0.6
-        assert abs(learned / actual - 1) < abs(usual / actual - 1)
-
-
-def test_one_task_is_evidence_for_one_value_however_often_it_runs() -> None:
-    size = InputSize(change=0, whole=int(2e8))
-    few, many = (learn([([CostSample(RefreshMethod.FULL, size, 90.0)] * count, PLAIN)]) for count in (20, 200))
-    below = [fit((), prior=prior).seconds(RefreshMethod.FULL, size) for prior in (USUAL, few, many)]
-    assert below[0] < below[1] < 90
-    assert below[2] == pytest.approx(below[1], rel=0.05)
-
-
-def test_without_runs_nothing_is_learned() -> None:
-    assert learn(()) is USUAL
-    size = InputSize(change=10_000, whole=10**9)
-    assert fit((), prior=learn([((), PLAIN)])).seconds(RefreshMethod.FULL, size) == pytest.approx(
-        fit(()).seconds(RefreshMethod.FULL, size), rel=0.2
-    )

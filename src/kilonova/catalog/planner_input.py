@@ -6,19 +6,16 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from graphlib import TopologicalSorter
-from typing import cast
 
 from kilonova.catalog import bindings, registry
 from kilonova.catalog.channel_store import channel_states
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import TaskVersion, live_versions
-from kilonova.catalog.runs import cost_samples, last_begun, newest_run
+from kilonova.catalog.runs import cost_samples, last_begun
 from kilonova.errors import NotFound
 from kilonova.model.workflow import WorkflowDefinition
-from kilonova.schedule.costs import USUAL, CostPrior, learn
 from kilonova.schedule.due import PlannerInput, TaskState
 from kilonova.schedule.next_times import waits_until
-from kilonova.schedule.query_shape import shape_of
 
 
 def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> PlannerInput:
@@ -41,8 +38,6 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
     samples = cost_samples(tx, None if names is None else list(live))
     scheduled = [each.task.name for each in every if each.task.schedule is not None and each.started]
     begun = last_begun(tx, scheduled) if scheduled else {}
-    chosen = any(variant.logic.derived for each in every for variant in each.task.variants)
-    prior = _cost_prior(tx) if chosen else USUAL
     states = {
         name: tuple(
             TaskState(
@@ -51,7 +46,6 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
                 started=version.started,
                 cursors=version.cursors,
                 samples=samples.get(name, ()),
-                prior=prior,
                 waits_until=waits_until(version.task.schedule, begun.get(name) if version.started else None, tx.now),
             )
             for version in versions
@@ -68,18 +62,6 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
         versions={name: known[name] for name in live},
         channels=channels,
     )
-
-
-def _cost_prior(tx: Transaction) -> CostPrior:
-    """Return what the last runs of all tasks show about costs, computed again when there are a tenth more runs."""
-    learned = tx.definitions("cost_prior")
-    runs = newest_run(tx)
-    if None not in learned or runs > 1.1 * learned[None][0]:
-        taken = cost_samples(tx)
-        live = live_versions(tx, taken.keys() & registry.task_names(tx))
-        shapes = {name: shape_of(versions[0].task) for name, versions in live.items()}
-        learned[None] = runs, learn((taken[name], shape) for name, shape in shapes.items())
-    return cast(CostPrior, learned[None][1])
 
 
 def _views_above(tx: Transaction, live: Mapping[str, tuple[TaskVersion, ...]]) -> Mapping[str, tuple[TaskVersion, ...]]:

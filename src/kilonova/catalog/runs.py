@@ -709,11 +709,6 @@ def _samples(dialect: str, *, some: bool) -> Select[Any]:
     return query.where(is_given(dialect, table.task, "names")) if some else query
 
 
-def newest_run(tx: Transaction) -> int:
-    """Return the number of the run that began last; 0 if there is none."""
-    return int(tx.connection.execute(select(func.coalesce(func.max(tables.run.c.id), 0))).scalar_one())
-
-
 def last_begun(tx: Transaction, tasks: Collection[str]) -> dict[str, datetime]:
     """Return the start time of the last successful run of each of the given tasks, by task."""
     rows = tx.connection.execute(

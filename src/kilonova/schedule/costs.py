@@ -6,10 +6,10 @@ A refresh method takes about
 
 seconds, where the overhead is that of SQL of its shape (`kilonova.schedule.query_shape`). All factors have default
 values and are fitted to the runs of the same task, with recent runs weighted most: the logarithms of the measured
-durations are normally distributed around those of the estimates, the logarithms of the factors around those that the
-runs of all tasks show, and the maximum a posteriori factors are found by Gauss-Newton steps. So each run moves only
-the factors that it is evidence for: one over a small change is no evidence for the cost of a byte. The size of change
-from which recomputing is cheaper (Nova, Figure 5) results from the fit, and follows later changes.
+durations are normally distributed around those of the estimates, the logarithms of the factors around those of the
+defaults, and the maximum a posteriori factors are found by Gauss-Newton steps. So each run moves only the factors
+that it is evidence for: one over a small change is no evidence for the cost of a byte. The size of change from which
+recomputing is cheaper (Nova, Figure 5) results from the fit, and follows later changes.
 
 Uncertain estimates are lowered (a lower confidence bound, as in bandit algorithms), and the weight of runs decays with
 age: so a method that has not been used for long is tried again, and one slow run does not rule it out. The first run
@@ -19,7 +19,7 @@ times larger, and where the overhead is most of its duration, it has little weig
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,9 +43,6 @@ _WAYS = tuple(_USUAL)
 _UNKNOWN = 0.7
 """Standard deviation of the logarithm of a factor, the machine's included, around its default."""
 
-_OWN = 0.35
-"""Standard deviation of the logarithm of a task's factor around that of all tasks."""
-
 _NOISE = 0.15
 """Standard deviation of the logarithm of a run's duration around its estimate."""
 
@@ -66,27 +63,6 @@ _HOPE = 0.7
 
 _STEPS = 15
 """Maximum number of Gauss-Newton steps; usually four or five suffice."""
-
-
-_COUNT = 1 + 3 * len(_WAYS)
-"""Number of factors: of the machine, then three for each method."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CostPrior:
-    """Expected factors of a task that has not run.
-
-    Attributes:
-        factors: logarithms, relative to the defaults.
-        information: the inverse of their covariance.
-    """
-
-    factors: Vector
-    information: Vector
-
-
-USUAL = CostPrior(np.zeros(_COUNT), np.diag(np.full(_COUNT, _UNKNOWN**-2)))
-"""Expected factors where no task has run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,64 +116,40 @@ class CostModel:
         return high
 
 
-def fit(taken: Sequence[CostSample], shape: QueryShape = PLAIN, prior: CostPrior = USUAL) -> CostModel:
+def fit(taken: Sequence[CostSample], shape: QueryShape = PLAIN) -> CostModel:
     """Fit a cost model to earlier runs.
 
     Args:
         taken: the costs of runs of the task, newest first.
         shape: the shape of the task's SQL.
-        prior: what the runs of all tasks show.
 
     >>> slow = [CostSample(RefreshMethod.FULL, InputSize(change=0, whole=100_000_000), seconds=46.0)] * 9
     >>> round(fit(slow).seconds(RefreshMethod.FULL, slow[0].input_size))
     44
     """
-    rows, seconds, noise = _evidence(taken, shape)
-    weights = _FADE ** np.arange(len(rows)) * noise**-2
-    factors, information = _posterior(rows, seconds, weights, prior)
-    return CostModel(factors, information, shape)
-
-
-def learn(tasks: Iterable[tuple[Sequence[CostSample], QueryShape]]) -> CostPrior:
-    """Return what the runs of all tasks show, each given by the costs of its runs, newest first, and its shape.
-
-    However many runs a task has had, it is evidence for one value of each factor only, from which others differ.
-    """
-    each = [_evidence(taken, shape) for taken, shape in tasks]
-    if not each:
-        return USUAL
-    rows, seconds, noise = map(np.concatenate, zip(*each, strict=True))
-    counts = np.repeat([len(found) for found, _, _ in each], [len(found) for found, _, _ in each])
-    factors, information = _posterior(rows, seconds, 1 / (noise**2 + counts * _OWN**2), USUAL)
-    return CostPrior(factors, np.linalg.inv(np.linalg.inv(information) + np.diag(np.full(_COUNT, _OWN**2))))
-
-
-def _evidence(taken: Sequence[CostSample], shape: QueryShape) -> tuple[Vector, Vector, Vector]:
-    """Return of runs of a task what each factor contributes, the logarithm of the seconds, and its deviation."""
-    runs = [item for item in taken[:_COUNTED] if item.method in _USUAL and item.seconds > 0]
-    firsts = {item.method: age for age, item in enumerate(runs)}
-    rows = np.array([_row(item.method, item.input_size, shape) for item in runs]).reshape(len(runs), _COUNT - 1)
-    cold = list(firsts.values())
+    runs = [(age, item) for age, item in enumerate(taken[:_COUNTED]) if item.method in _USUAL and item.seconds > 0]
+    firsts = set({item.method: age for age, item in runs}.values())
+    count = 1 + 3 * len(_WAYS)
+    prior = np.full(count, _UNKNOWN**-2)
+    factors, information = np.zeros(count), np.diag(prior)
+    if not runs:
+        return CostModel(factors, information, shape)
+    rows = np.array([_row(item.method, item.input_size, shape) for _, item in runs])
+    cold = np.array([age in firsts for age, _ in runs])
     rows[cold, ::3] *= _COLD
-    noise = np.full(len(runs), _NOISE)
-    noise[cold] = np.hypot(_NOISE, _COLD_NOISE * rows[cold, ::3].sum(axis=1) / rows[cold].sum(axis=1))
-    return rows, np.log([item.seconds for item in runs]), noise
-
-
-def _posterior(rows: Vector, seconds: Vector, weights: Vector, prior: CostPrior) -> tuple[Vector, Vector]:
-    """Return the most likely factors, and the inverse of their covariance."""
-    factors, information = prior.factors, prior.information
-    for _ in range(_STEPS if len(rows) else 0):
+    noise = np.hypot(_NOISE, np.where(cold, _COLD_NOISE * rows[:, ::3].sum(axis=1) / rows.sum(axis=1), 0.0))
+    seconds = np.log([item.seconds for _, item in runs])
+    weights = _FADE ** np.array([age for age, _ in runs]) * noise**-2
+    for _ in range(_STEPS):
         logarithms, gradients = _estimate(rows, factors)
         weighted = gradients.T * weights
-        information = weighted @ gradients + prior.information
-        pull = prior.information @ (factors - prior.factors)
-        step = np.linalg.solve(information, weighted @ (seconds - logarithms) - pull)
+        information = weighted @ gradients + np.diag(prior)
+        step = np.linalg.solve(information, weighted @ (seconds - logarithms) - prior * factors)
         largest = float(np.abs(step).max())
         factors = factors + step / max(1.0, largest)
         if largest < 1e-3:
             break
-    return factors, information
+    return CostModel(factors, information, shape)
 
 
 def _row(method: RefreshMethod, input_size: InputSize, shape: QueryShape) -> Vector:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from kilonova.errors import InvalidState
@@ -11,7 +11,6 @@ from kilonova.model.channel import ChannelState
 from kilonova.model.run import CostSample
 from kilonova.model.task import Task
 from kilonova.model.workflow import WorkflowDefinition
-from kilonova.schedule.costs import USUAL, CostPrior
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +23,6 @@ class TaskState:
         started: whether the version has run.
         cursors: the point up to which it has read each channel; absent ones are at 0.
         samples: the costs of the task's last runs, newest first.
-        prior: what the runs of all tasks show about costs.
         waits_until: the time until which its schedule delays it; None if it does not.
         parts: of a view that may be computed from its sources, the states of the tasks of what it materializes, in
             their order.
@@ -36,7 +34,6 @@ class TaskState:
     started: bool
     cursors: Mapping[str, int]
     samples: tuple[CostSample, ...] = ()
-    prior: CostPrior = field(default=USUAL, compare=False)
     waits_until: datetime | None = None
     parts: tuple[TaskState, ...] = ()
     view: TaskState | None = None

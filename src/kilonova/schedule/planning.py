@@ -221,7 +221,7 @@ def _methods(
 
 
 def _estimates(state: TaskState, size: InputSize, methods: Sequence[RefreshMethod]) -> Mapping[RefreshMethod, float]:
-    costs = fit(state.samples, shape_of(state.task), state.prior)
+    costs = fit(state.samples, shape_of(state.task))
     return {each: costs.seconds(each, size) for each in methods}
 
 

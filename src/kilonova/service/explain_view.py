@@ -122,4 +122,4 @@ _FULL = "fully recomputed in each run"
 def _crossover(state: TaskState, states: Mapping[str, ChannelState]) -> float | None:
     """Return the share of new data, in as many relations as have some now (at least one), to recompute it instead."""
     size = input_size(state, states)
-    return fit(state.samples, shape_of(state.task), state.prior).crossover(replace(size, moved=max(1, size.moved)))
+    return fit(state.samples, shape_of(state.task)).crossover(replace(size, moved=max(1, size.moved)))
