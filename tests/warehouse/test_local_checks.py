@@ -222,6 +222,20 @@ def test_spark_finds_the_same(
     assert set(outcomes) == {"refused", "nothing", "written"}
 
 
+def test_keys_that_are_points_in_time_are_found_in_what_spark_wrote(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = Schema.of(("at", "timestamp"), ("n", "int"))
+    noon = datetime(2024, 2, 29, 12)
+    for name, sizes in SIZES.items():
+        made = Written(spark, tmp_path / name.replace(" ", "_"), schema, ("at",), sizes)
+        monkeypatch.setattr("kilonova.warehouse.local_write._ROWS", 0)  # Spark writes the base
+        assert made.write([(noon, 1, False)]) == (1, None)
+        monkeypatch.undo()
+        assert made.write([(noon, 1, False)]) == (None,)
+        assert made.write([(noon, 2, False)])[0] == 1
+
+
 def _row(schema: Schema, key: tuple[str, ...], chance: random.Random) -> tuple[Any, ...]:
     """A row with few values per column, and in one of twenty a null in its key."""
     values = [

@@ -13,8 +13,7 @@ from kilonova.model.read_plan import ReadPlan, SnapshotRead
 from kilonova.model.run import RefreshMethod
 from kilonova.model.schema import Schema, quoted
 from kilonova.model.task import FROM_SOURCES, Mode, Port, Production, Task, Variant
-from kilonova.query.expression import column
-from kilonova.query.expression_syntax import parse
+from kilonova.query.expression import Op, column, compose
 from kilonova.query.maintenance import maintenance_delta, refresh_method_of_tree
 from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.materialized_relation import MaterializedRelation
@@ -70,7 +69,7 @@ def _recomputing(name: str, item: MaterializedRelation) -> Variant:
 def _typed(name: str, have: Mapping[str, str], want: Mapping[str, str]) -> Item:
     """Return a column, cast if its type would differ."""
     same = have[name] == want[name] or not want[name]
-    return Item(name, column(name) if same else parse(f"CAST({column(name).sql} AS {want[name]})"))
+    return Item(name, column(name) if same else compose(f"CAST({{}} AS {want[name]})", column(name), op=Op.CALL))
 
 
 def _with_change(item: MaterializedRelation, text: str, whole: Variant, always: bool) -> tuple[Variant, ...]:

@@ -52,9 +52,15 @@ def _json(row: dict[str, Any]) -> str:
 
 
 def keys_within(rows: pa.Table, key: Sequence[str]) -> pc.Expression:
-    """Return the condition that a key lies between the least and the greatest of some rows, column by column."""
-    ranges = ((pc.field(name), pc.min_max(rows[name])) for name in key)
-    return reduce(and_, ((field >= values["min"]) & (field <= values["max"]) for field, values in ranges))
+    """Return the condition that a key lies between the least and the greatest of some rows, column by column.
+
+    Points in time are left out: Spark may store them without ranges, and without their time zone.
+    """
+    kinds = {name: rows.schema.field(name).type for name in key}
+    names = [name for name, kind in kinds.items() if not (pa.types.is_timestamp(kind) and kind.tz)]
+    ranges = ((pc.field(name), pc.min_max(rows[name])) for name in names)
+    within = ((field >= values["min"]) & (field <= values["max"]) for field, values in ranges)
+    return reduce(and_, within, pc.scalar(True))
 
 
 def upsert_effect(delta: pa.Table, older: Sequence[pa.Table], key: Sequence[str]) -> Effect:
