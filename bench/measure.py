@@ -11,9 +11,12 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import psutil
 
@@ -25,10 +28,20 @@ class Timings:
     Attributes:
         seconds: time that passed.
         cpu: seconds of all cores, by this process and those that it started: a steadier measure than time.
+        compiling: those of them that Java's compilers took; a process that runs for days no longer needs them.
     """
 
     seconds: Mapping[str, tuple[float, ...]]
     cpu: Mapping[str, tuple[float, ...]]
+    compiling: Mapping[str, tuple[float, ...]]
+
+    @classmethod
+    def of(cls, taken: Mapping[str, Sequence[Spent]]) -> Timings:
+        """The timings of what each way took in each round."""
+        seconds, cpu, compiling = (
+            {name: tuple(each[place] for each in rounds) for name, rounds in taken.items()} for place in range(3)
+        )
+        return cls(seconds, cpu, compiling)
 
     def median(self, method: str) -> float:
         """The median of a way's rounds, in seconds."""
@@ -42,21 +55,44 @@ class Timings:
         """How many times as much work one way was as another: the median over the rounds."""
         return statistics.median(a / b for a, b in zip(self.cpu[method], self.cpu[against], strict=True))
 
+    def compiled_ratio(self, method: str, against: str) -> float:
+        """The same ratio without the work of Java's compilers."""
+        pairs = zip(self._compiled(method), self._compiled(against), strict=True)
+        return statistics.median(a / b for a, b in pairs)
+
+    def compiling_share(self, method: str) -> float:
+        """Which part of a way's work is that of Java's compilers, in all rounds together."""
+        return sum(self.compiling[method]) / sum(self.cpu[method])
+
+    def _compiled(self, method: str) -> Iterator[float]:
+        pairs = zip(self.cpu[method], self.compiling[method], strict=True)
+        return (max(cpu - compiling, 0.01) for cpu, compiling in pairs)
+
     def difference(self, method: str, against: str) -> float:
         """How many seconds longer one way took than another: the median over the rounds."""
         return statistics.median(a - b for a, b in zip(self.seconds[method], self.seconds[against], strict=True))
 
     def rounded(self) -> dict[str, list[float]]:
         """For the record."""
-        both = {**self.seconds, **{f"{method}, cpu": each for method, each in self.cpu.items()}}
-        return {method: [round(one, 3) for one in each] for method, each in both.items()}
+        cpu = {f"{method}, cpu": each for method, each in self.cpu.items()}
+        compiling = {f"{method}, compiling": each for method, each in self.compiling.items()}
+        every = {**self.seconds, **cpu, **compiling}
+        return {method: [round(one, 3) for one in each] for method, each in every.items()}
 
 
-def spent(action: Callable[[], object]) -> tuple[float, float]:
-    """How many seconds something takes, and how many of all cores."""
-    began, worked = time.perf_counter(), _cpu()
+class Spent(NamedTuple):
+    """What something took; see `Timings`."""
+
+    seconds: float
+    cpu: float
+    compiling: float
+
+
+def spent(action: Callable[[], object]) -> Spent:
+    """What something takes."""
+    began, worked, compiled = time.perf_counter(), _cpu(), _compiling()
     action()
-    return time.perf_counter() - began, max(_cpu() - worked, 0.01)
+    return Spent(time.perf_counter() - began, max(_cpu() - worked, 0.01), max(_compiling() - compiled, 0.0))
 
 
 def _cpu() -> float:
@@ -70,11 +106,22 @@ def _cpu() -> float:
     return total
 
 
+def _compiling() -> float:
+    """The work of the compilers of the Java processes below this one, by the names of their threads; 0 if unknown."""
+    total = 0.0
+    for child in psutil.Process(os.getpid()).children(recursive=True):
+        with suppress(psutil.Error, OSError):
+            for thread in child.threads() if "java" in child.name() else ():
+                name = Path(f"/proc/{child.pid}/task/{thread.id}/comm").read_text()
+                total += thread.user_time + thread.system_time if name.startswith(("C1 Comp", "C2 Comp")) else 0.0
+    return total
+
+
 def interleaved(
     methods: Mapping[str, Callable[[], object]],
     rounds: int,
     *,
-    warm: bool = False,
+    warm: int = 0,
     before: Callable[[], object] = lambda: None,
 ) -> Timings:
     """Time ways in turn.
@@ -82,21 +129,18 @@ def interleaved(
     Args:
         methods: what to do, by name.
         rounds: how often.
-        warm: whether a first round is thrown away.
+        warm: how many rounds before them are thrown away.
         before: untimed work before each round.
     """
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
+    taken: dict[str, list[Spent]] = {name: [] for name in methods}
     for number in range(rounds + warm):
         before()
         # Every other round goes backwards, so that no way always profits from what its neighbour left in caches.
         for name in methods if number % 2 == 0 else reversed(list(methods)):
-            both = spent(methods[name])
+            took = spent(methods[name])
             if number >= warm:
-                taken[name].append(both)
-    timings = Timings(
-        {name: tuple(time for time, _ in each) for name, each in taken.items()},
-        {name: tuple(cpu for _, cpu in each) for name, each in taken.items()},
-    )
+                taken[name].append(took)
+    timings = Timings.of(taken)
     print(", ".join(f"{name} {timings.median(name):.2f} s" for name in methods), file=sys.stderr, flush=True)
     return timings
 

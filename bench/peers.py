@@ -45,10 +45,7 @@ def measure(scale: Scale) -> list[Report]:
         spark = project.warehouse.spark
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
         taken = _timed(project, Refresh(spark, data), directory, rounds)
-    timings = Timings(
-        {method: tuple(time for time, _ in each) for method, each in taken.items()},
-        {method: tuple(cpu for _, cpu in each) for method, each in taken.items()},
-    )
+    timings = Timings.of(taken)
     # The first round after the first time still compiles.
     each = {method: statistics.median(seconds[2:] or seconds[1:]) for method, seconds in timings.seconds.items()}
     each["pipelines, less their start"] = each["pipelines"] - each.pop("an empty pipeline")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import kilonova as kn
-from bench.measure import Timings, spent
+from bench.measure import Spent, Timings, spent
 from bench.report import Draw, Goal, Report, Scale
 from bench.sandbox import sandbox, write
 from examples.tpch.refresh import Refresh, generate
@@ -98,9 +98,7 @@ def _timed(
         write(refresh.first(table), directory / table)
         project.ingest(table, str(directory / table))
     views = {"auto": "{}", "change": "{}_change", "full": "{}_full"}
-    taken: dict[str, dict[str, list[tuple[float, float]]]] = {
-        name: {method: [] for method in views} for name in TOUCHED
-    }
+    taken: dict[str, dict[str, list[Spent]]] = {name: {method: [] for method in views} for name in TOUCHED}
     chosen: dict[str, list[str]] = {name: [] for name in TOUCHED}
     for number in range(1 + WARMING + rounds):
         if number:
@@ -108,20 +106,13 @@ def _timed(
                 project.ingest(table, rows)
         for name in TOUCHED:
             for method, view in list(views.items())[:: 1 if number % 2 else -1]:
-                both = spent(partial(project.run, [view.format(name)]))
+                took = spent(partial(project.run, [view.format(name)]))
                 if number > WARMING:
-                    taken[name][method].append(both)
+                    taken[name][method].append(took)
                     if method == "auto":
                         chosen[name].append(went(project))
         print(f"round {number} of {WARMING + rounds}", file=sys.stderr, flush=True)
-    timings = {
-        name: Timings(
-            {method: tuple(time for time, _ in each) for method, each in methods.items()},
-            {method: tuple(cpu for _, cpu in each) for method, each in methods.items()},
-        )
-        for name, methods in taken.items()
-    }
-    return timings, chosen
+    return {name: Timings.of(methods) for name, methods in taken.items()}, chosen
 
 
 def went(project: Project) -> str:
