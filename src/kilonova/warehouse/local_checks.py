@@ -72,19 +72,6 @@ def upsert_effect(delta: pa.Table, older: Sequence[pa.Table], key: Sequence[str]
             `_deleted` is false.
         key: the key columns.
     """
-    changes = upsert_changes(delta, older, key)
-    removed = changes["_weight"].to_numpy() < 0
-    return Effect(added=int((~removed).sum()), removed=int(removed.sum()))
-
-
-def upsert_changes(delta: pa.Table, older: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
-    """Return the rows that an upsert removes from the snapshot before it and adds to it, with their weights.
-
-    Args:
-        delta: as for `upsert_effect`, and so are the others.
-        older: the rows before it.
-        key: the key columns.
-    """
     now = ~_flags(delta["_deleted"])
     before = pa.concat_tables([delta.schema.empty_table(), *(_completed(table, delta.schema) for table in older)])
     new, old = _newest(delta, before, key)
@@ -94,11 +81,7 @@ def upsert_changes(delta: pa.Table, older: Sequence[pa.Table], key: Sequence[str
     if others and len(new):
         after, replaced = delta.select(others).take(pa.array(new)), before.select(others).take(pa.array(old))
         differs[new] = reduce(np.logical_or, map(_differ, replaced.columns, after.columns))
-    removed = before.take(pa.array(old[(was & (~now | differs))[new]]))
-    added = delta.filter(pa.array(now & (~was | differs)))
-    weights = np.repeat(np.array([-1, 1]), (removed.num_rows, added.num_rows))
-    rows = pa.concat_tables([removed, added]).drop_columns("_deleted")
-    return rows.append_column("_weight", pa.array(weights))
+    return Effect(added=int((now & (~was | differs)).sum()), removed=int((was & (~now | differs)).sum()))
 
 
 def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:

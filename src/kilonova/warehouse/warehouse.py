@@ -46,7 +46,6 @@ from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, conform,
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
 from kilonova.warehouse.local_checks import key_metrics
 from kilonova.warehouse.local_merge import merges_locally, write_merged
-from kilonova.warehouse.local_read import SmallReader, frame_of
 from kilonova.warehouse.local_write import fetch_small, is_small, write_small
 from kilonova.warehouse.shared_evaluation import evaluate_once
 from kilonova.warehouse.storage import Storage
@@ -85,7 +84,6 @@ class Warehouse:
         self.functions = functions
         self._verification = Verification(storage, checksums=checksums)
         self._blocks = Blocks(spark, storage, identity, _external, self._verification)
-        self._small = SmallReader(storage)
         self._held: dict[ReadPlan, DataFrame] = {}
         self._large: set[Schema] = set()  # columns of results that were larger than expected: they will be again
         self._kept = lru_cache(maxsize=_SHARED)(self._shared)
@@ -148,8 +146,6 @@ class Warehouse:
         schema = reading.schema
         if schema is None:
             raise BrokenInvariant("a channel without a schema was read")
-        if self._reads_here and (rows := self._small.rows(reading)) is not None:
-            return frame_of(self.spark, rows, schema)
         if together(reading.blocks, self.sizes):
             alone = copy.copy(self)
             alone._blocks = self._blocks.by_one()
@@ -203,18 +199,16 @@ class Warehouse:
         return self._kept(reading, weighed)
 
     def _shared(self, reading: ReadPlan, weighed: bool) -> DataFrame:
-        schema = reading.schema
-        if schema is not None and self._reads_here and (rows := self._small.stored(reading, weighed)) is not None:
-            return frame_of(self.spark, rows, schema)
         if weighed and isinstance(reading, SnapshotRead):
             return self.weighed(reading)
-        if isinstance(reading, DeltaRead) and isinstance(reading.encoding, Changes) and reading.deltas and schema:
-            return reduce(DataFrame.unionByName, self._weights(reading.deltas, schema))
+        if (
+            isinstance(reading, DeltaRead)
+            and isinstance(reading.encoding, Changes)
+            and reading.deltas
+            and reading.schema
+        ):
+            return reduce(DataFrame.unionByName, self._weights(reading.deltas, reading.schema))
         return self.open(reading)
-
-    @property
-    def _reads_here(self) -> bool:
-        return self.sizes.local_check_max > 0
 
     def weighed(self, reading: SnapshotRead) -> DataFrame:
         """Return a snapshot as weighted rows that sum up to it: its base and its strong deltas as stored.
