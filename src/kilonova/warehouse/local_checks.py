@@ -16,37 +16,35 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kilonova.warehouse.spark_hash import hashes_of
+from kilonova.warehouse.jobs import Effect
 
 
-def key_metrics(keys: pa.Table) -> dict[str, Any]:
+def key_metrics(keys: pa.Table, *, ordered: bool) -> dict[str, Any]:
     """Return the metrics of null and duplicate keys, as `jobs` observes them.
 
     Args:
         keys: the key columns of a block's rows.
+        ordered: whether equal keys are neighbours, which is faster to check.
     """
-    nulls = pc.sum(reduce(pc.or_, map(pc.is_null, keys.columns))).as_py()
+    columns = [column.combine_chunks() for column in keys.columns]
+    nulls = pc.sum(reduce(pc.or_, map(pc.is_null, columns))).as_py()
     if nulls or keys.num_rows < 2:
         return {"nulls": nulls}
-    suspects = _with_equal_hashes(keys)
-    counts = suspects.group_by(keys.column_names).aggregate([([], "count_all")])
-    duplicates = counts.filter(pc.field("count_all") > 1).sort_by([(name, "ascending") for name in keys.column_names])
-    if not duplicates.num_rows:
+    if not ordered:
+        counts = keys.group_by(keys.column_names).aggregate([([], "count_all")])
+        duplicate = counts.filter(pc.field("count_all") > 1)
+        return _duplicates(duplicate.drop_columns("count_all"), pc.sum(duplicate["count_all"]).as_py())
+    same = _flags(reduce(pc.and_, (pc.equal(column[:-1], column[1:]) for column in columns)))
+    shared = np.append(same, False) | np.insert(same, 0, False)
+    return _duplicates(keys.filter(pa.array(shared)), int(shared.sum()))
+
+
+def _duplicates(keys: pa.Table, rows: int) -> dict[str, Any]:
+    """Return the metrics of duplicate keys, with the least as an example."""
+    if not keys.num_rows:
         return {}
-    (example,) = duplicates.drop_columns("count_all").slice(0, 1).to_pylist()
-    return {"duplicates": pc.sum(duplicates["count_all"]).as_py(), "example": _json(example)}
-
-
-def _with_equal_hashes(keys: pa.Table) -> pa.Table:
-    """Return all keys that may equal another one: few, as hashing and sorting is faster than grouping all of them."""
-    try:
-        hashes = hashes_of(keys)
-    except MemoryError:
-        return keys
-    ordered = np.sort(hashes)
-    met = np.zeros(1 << 20, dtype=bool)
-    met[ordered[1:][ordered[1:] == ordered[:-1]] % len(met)] = True
-    return keys.filter(pa.array(met[hashes % len(met)]))
+    (example,) = keys.sort_by([(name, "ascending") for name in keys.column_names]).slice(0, 1).to_pylist()
+    return {"duplicates": rows, "example": _json(example)}
 
 
 def _json(row: dict[str, Any]) -> str:
@@ -65,16 +63,17 @@ def keys_within(rows: pa.Table, key: Sequence[str]) -> pc.Expression:
     return reduce(and_, within, pc.scalar(True))
 
 
-def upsert_changes(delta: pa.Table, older: Sequence[pa.Table], key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that an upsert removes from the snapshot before it, and those that it adds.
+def upsert_effect(delta: pa.Table, older: Sequence[pa.Table], key: Sequence[str]) -> Effect:
+    """Count the rows that an upsert adds to the snapshot before it and removes from it, as `algebra.upserted`.
 
     Args:
         delta: the columns of the relation, and `_deleted`; the keys are unique and not null.
-        older: rows with the same columns, of the base and of the upserts after it, in order.
+        older: the rows of the base and of the upserts after it, in order; absent columns are null, an absent
+            `_deleted` is false.
         key: the key columns.
     """
     now = ~_flags(delta["_deleted"])
-    before = pa.concat_tables([delta.schema.empty_table(), *older])
+    before = pa.concat_tables([delta.schema.empty_table(), *(_completed(table, delta.schema) for table in older)])
     new, old = _newest(delta, before, key)
     was, differs = np.zeros(len(now), dtype=bool), np.zeros(len(now), dtype=bool)
     was[new] = ~_flags(before["_deleted"].take(pa.array(old)))
@@ -82,19 +81,20 @@ def upsert_changes(delta: pa.Table, older: Sequence[pa.Table], key: Sequence[str
     if others and len(new):
         after, replaced = delta.select(others).take(pa.array(new)), before.select(others).take(pa.array(old))
         differs[new] = reduce(np.logical_or, map(_differ, replaced.columns, after.columns))
-    place = np.zeros(len(now), dtype=np.int64)
-    place[new] = old
-    removed, added = was & (~now | differs), now & (~was | differs)
-    return before.take(pa.array(place[removed])), delta.filter(pa.array(added))
+    return Effect(added=int((now & (~was | differs)).sum()), removed=int((was & (~now | differs)).sum()))
 
 
-def as_strong(removed: pa.Table, added: pa.Table) -> pa.Table:
-    """Return the rows that an upsert removes and adds, from `upsert_changes`, as a strong delta."""
-    weights = ((removed, -1), (added, 1))
-    return pa.concat_tables(
-        rows.drop_columns("_deleted").append_column("_weight", pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows))
-        for rows, weight in weights
-    )
+def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with exactly the columns of a schema."""
+    rows = table.num_rows
+    absent = {"_deleted": pa.array(np.zeros(rows, dtype=bool))}
+    columns = [
+        table[field.name].cast(field.type)
+        if field.name in table.column_names
+        else absent.get(field.name, pa.nulls(rows, field.type))
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _newest(delta: pa.Table, before: pa.Table, key: Sequence[str]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -112,27 +112,11 @@ def _newest(delta: pa.Table, before: pa.Table, key: Sequence[str]) -> tuple[npt.
 
 
 def _differ(one: pa.ChunkedArray, other: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return where two columns of `comparable_types` differ: nulls are equal, and so are NaNs."""
-    return _values_differ(one.combine_chunks(), other.combine_chunks())
-
-
-def _values_differ(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
-    there = _flags(one.is_valid())
-    differ: npt.NDArray[np.bool_] = there != _flags(other.is_valid())
-    if pa.types.is_struct(one.type):
-        inside = reduce(np.logical_or, map(_values_differ, one.flatten(), other.flatten()))
-        return differ | (there & inside)
-    if pa.types.is_list(one.type):
-        differ |= ~_flags(pc.fill_null(pc.equal(pc.list_value_length(one), pc.list_value_length(other)), True))
-        rows = np.flatnonzero(there & ~differ)  # whose elements are as many
-        lists, others = one.take(pa.array(rows)), other.take(pa.array(rows))
-        parents = pc.list_parent_indices(lists).to_numpy()
-        differ[rows[parents[_values_differ(lists.flatten(), others.flatten())]]] = True
-        return differ
-    same = pc.fill_null(pc.equal(one, other), True)
+    """Return where two columns differ: nulls are equal, and so are NaNs."""
+    same = pc.or_(pc.fill_null(pc.equal(one, other), False), pc.and_(pc.is_null(one), pc.is_null(other)))
     if pa.types.is_floating(one.type):
         same = pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), False))
-    return differ | ~_flags(same)
+    return ~_flags(same)
 
 
 def _flags(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:

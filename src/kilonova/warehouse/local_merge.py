@@ -21,8 +21,7 @@ from kilonova.model.block import Block, BlockName, StoredFile
 from kilonova.model.encoding import Changes, Upsert, key_of
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.schema import Schema
-from kilonova.warehouse.arrow_types import arrow_schema, comparable_types, stored_types
-from kilonova.warehouse.local_reads import read_upserts
+from kilonova.warehouse.arrow_types import arrow_schema, comparable_types
 from kilonova.warehouse.spark_hash import buckets_of, hashes_like_spark, text_matrix, unscaled
 from kilonova.warehouse.storage import Storage
 
@@ -46,7 +45,7 @@ def merges_locally(snapshot: SnapshotRead, columns: Schema) -> bool:
         and all(block.encoding in keyed for block in snapshot.deltas)
         and all(block.external is None and block.stored is not None for block in snapshot.blocks)
         and comparable_types(columns, key, as_key=True)
-        and stored_types(columns)
+        and comparable_types(columns, columns.names)
         and hashes_like_spark(arrow_schema(columns.only(key)))
     )
 
@@ -77,13 +76,13 @@ def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name
     if deltas_size > _MEMORY or largest > _MEMORY:
         return False
     schema = arrow_schema(columns)
-    deltas = [part for block in snapshot.deltas for part in read_upserts(storage, block, columns)]
+    deltas = [part for block in snapshot.deltas for part in _parts(storage, block, columns, key)]
     places: list[npt.NDArray[np.int64]] = []
 
     def merge(group: int) -> None:
         rows = [schema.append(_DELETED).empty_table()]
         if base is not None and files[group]:
-            rows += read_upserts(storage, base, columns, files=files[group])
+            rows.append(_read(storage, base, files[group], columns))
         rows += [part.filter(pa.array(place % groups == group)) for part, place in zip(deltas, places, strict=True)]
         merged = newest_rows(pa.concat_tables(rows), key).select(schema.names)
         if buckets <= groups:
@@ -133,6 +132,34 @@ def _bucket(file: StoredFile) -> int:
 def file_name(bucket: int, buckets: int) -> str:
     """Return the name of a new file, as Spark would name it."""
     return f"part-{bucket:05d}-{uuid4()}{f'_{bucket:05d}' if buckets else ''}.c000.zstd.parquet"
+
+
+def _parts(storage: Storage, block: Block, columns: Schema, key: Sequence[str]) -> list[pa.Table]:
+    """Return the rows of a delta with `_deleted`; of strong deltas, removed rows before added ones."""
+    if isinstance(block.encoding, Upsert):
+        return [_read(storage, block, _files(block), columns, "_deleted")]
+    rows = _read(storage, block, _files(block), columns, "_weight")
+    added = rows["_weight"].to_numpy() > 0
+    signed = rows.drop_columns("_weight").append_column(_DELETED, pa.array(~added))
+    return [signed.filter(pa.array(~added)), signed.filter(pa.array(added))]
+
+
+def _read(
+    storage: Storage, block: Block, files: Sequence[StoredFile], columns: Schema, control: str | None = None
+) -> pa.Table:
+    """Return rows of a block with all columns and `control`, or with `_deleted`, which is false."""
+    there = block.seen_as(columns).columns.names
+    names = [name for name in columns.names if name in there]
+    table = storage.table(block.name, files, [*names, *([control] if control else [])])
+
+    def column_of(field: pa.Field) -> pa.ChunkedArray | pa.Array:
+        known = field.name in names
+        return table[field.name].cast(field.type) if known else pa.nulls(table.num_rows, field.type)
+
+    rows = pa.table({field.name: column_of(field) for field in arrow_schema(columns)})
+    if control is not None:
+        return rows.append_column(control, table[control].combine_chunks())
+    return rows.append_column(_DELETED, pa.array(np.zeros(table.num_rows, dtype=bool)))
 
 
 def _sortable(keys: pa.Table) -> npt.NDArray[np.generic]:

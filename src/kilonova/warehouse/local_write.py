@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 
 from kilonova.model.check import of_rows
 from kilonova.model.encoding import Append
@@ -16,7 +16,7 @@ from kilonova.model.schema import Schema, quoted
 from kilonova.model.write_plan import WritePlan
 from kilonova.warehouse import checks as on
 from kilonova.warehouse import jobs
-from kilonova.warehouse.arrow_types import arrow_schema, comparable_types, stored_types
+from kilonova.warehouse.arrow_types import arrow_schema, comparable_types
 from kilonova.warehouse.blocks import NUMBER
 from kilonova.warehouse.local_checks import key_metrics
 from kilonova.warehouse.local_merge import file_name
@@ -34,82 +34,46 @@ _MEMORY = 128 << 20
 _TEXT, _NUMBER = 1 << 10, 16
 """Size of a text, at most, and of another value, in bytes."""
 
-_ELEMENTS = 32
-"""Number of elements of an array or a map, at most."""
-
 
 def is_small(plan: WritePlan, columns: Schema, layout: jobs.Layout) -> bool:
-    """Return whether a block is expected to be so small that it is written here, if its columns allow it."""
+    """Return whether a block is expected to be so small that it is written here, if its columns and checks allow it."""
     return (
         layout.tasks == 1
         and plan.expected is not None
         and plan.expected <= _EXPECTED
-        and stored_types(columns)
+        and not of_rows(plan.checks)
+        and comparable_types(columns, columns.names)
         and comparable_types(columns, layout.key, as_key=True)
     )
 
 
-def fetch_small(frame: DataFrame, columns: Schema, path: str, plan: WritePlan) -> pa.Table | None:
-    """Return the rows of a frame, and check them; None if there are too many, or values in them are too large.
+def fetch_small(frame: DataFrame, columns: Schema, path: str) -> pa.Table | None:
+    """Return the rows of a frame; None if there are too many, or texts in them are too long.
 
     Args:
         frame: the rows.
         columns: its columns.
         path: the directory of the block that will have the rows.
-        plan: the plan of the block, with the encoding of these rows.
 
     Raises:
-        CheckFailed: rows violate a check.
         KilonovaError: any error of `jobs.write`.
     """
-    schema, checks = arrow_schema(columns), of_rows(plan.checks)
-    width = sum(_size(field.type) for field in schema)
-    most = min(_ROWS, _MEMORY // width)
-    observation = None
-    if checks:
-        observation = Observation()
-        metrics = on.metrics(frame, checks, plan.schema, on.weight(plan.kind, plan.encoding))
-        frame = frame.observe(observation, *(metric.alias(name) for name, metric in metrics.items()))
-    larger = {field.name: " OR ".join(_larger(quoted(field.name), field.type)) for field in schema}
-    excess, marked = "_" + max(columns.names, key=len), any(larger.values())
-    if marked:
-        kept = (
-            f"IF({larger[name]}, NULL, {quoted(name)}) AS {quoted(name)}" if larger[name] else quoted(name)
+    texts = [column.name for column in columns.columns if column.type in ("string", "binary")]
+    long = "_" + max(columns.names, key=len)
+    if texts:
+        is_long = {name: f"octet_length({quoted(name)}) > {_TEXT}" for name in texts}
+        short = (
+            f"IF({is_long[name]}, NULL, {quoted(name)}) AS {quoted(name)}" if name in is_long else quoted(name)
             for name in columns.names
         )
-        any_larger = " OR ".join(f"IFNULL({each}, FALSE)" for each in larger.values() if each)
-        frame = frame.selectExpr(*kept, f"{any_larger} AS {quoted(excess)}")
+        any_long = " OR ".join(f"IFNULL({each}, FALSE)" for each in is_long.values())
+        frame = frame.selectExpr(*short, f"{any_long} AS {quoted(long)}")
+    width = len(texts) * _TEXT + (len(columns.names) - len(texts)) * _NUMBER
+    most = min(_ROWS, _MEMORY // width)
     table = jobs.fetch_table(frame, path, most + 1)
-    if table.num_rows > most or (marked and pc.any(table[excess]).as_py()):
+    if table.num_rows > most or (texts and pc.any(table[long]).as_py()):
         return None
-    if observation is not None:
-        on.check_violations(observation.get, checks)
-    return table.select(columns.names).cast(schema)
-
-
-def _size(kind: pa.DataType) -> int:
-    """Return the size of a value in memory, in bytes, at most, unless it is `_larger`."""
-    if pa.types.is_struct(kind):
-        return sum(_size(field.type) for field in kind)
-    if pa.types.is_list(kind):
-        return _ELEMENTS * _size(kind.value_type)
-    if pa.types.is_map(kind):
-        return _ELEMENTS * (_size(kind.key_type) + _size(kind.item_type))
-    return _TEXT if pa.types.is_string(kind) or pa.types.is_binary(kind) else _NUMBER
-
-
-def _larger(value: str, kind: pa.DataType) -> list[str]:
-    """Return the conditions, in SQL, under any of which a value is larger than its `_size`."""
-    if pa.types.is_struct(kind):
-        return [each for field in kind for each in _larger(f"{value}.{quoted(field.name)}", field.type)]
-    if pa.types.is_list(kind):
-        inside = {value: kind.value_type}
-    elif pa.types.is_map(kind):
-        inside = {f"map_keys({value})": kind.key_type, f"map_values({value})": kind.item_type}
-    else:
-        return [f"octet_length({value}) > {_TEXT}"] if _size(kind) == _TEXT else []
-    elements = (f"exists({part}, x -> {each})" for part, of in inside.items() for each in _larger("x", of))
-    return [f"size({value}) > {_ELEMENTS}", *elements]
+    return table.select(columns.names).cast(arrow_schema(columns))
 
 
 def write_small(storage: Storage, rows: pa.Table, plan: WritePlan, layout: jobs.Layout) -> int | None:
@@ -128,30 +92,15 @@ def write_small(storage: Storage, rows: pa.Table, plan: WritePlan, layout: jobs.
         KeyViolation: keys are null or duplicate; nothing is written then.
         StorageFailed: the file cannot be written.
     """
-    if layout.key:
-        rows = sorted_by_key(rows, layout, unique=jobs.must_be_unique(plan, layout))
+    key = list(layout.key)
+    if key:
+        rows = rows.sort_by([(each, "ascending") for each in key])
+        if not layout.trusted:
+            seen = key_metrics(rows.select(key), ordered=True)
+            on.check_keys(seen if jobs.must_be_unique(plan, layout) else {"nulls": seen.get("nulls")}, layout.key)
     removed = pc.sum(pc.min_element_wise(rows["_weight"], 0)).as_py() if plan.is_strong_delta else None
     if not plan.is_base and not isinstance(plan.encoding, Append):
         number = pa.scalar(plan.name.number, pa.int64())
         rows = rows.append_column(NUMBER, pa.repeat(number, rows.num_rows))
     storage.write_rows(plan.name, file_name(0, 0), rows)
     return -int(removed or 0) if plan.is_strong_delta else None
-
-
-def sorted_by_key(rows: pa.Table, layout: jobs.Layout, *, unique: bool) -> pa.Table:
-    """Return the rows of a block in the order of their keys.
-
-    Args:
-        rows: the rows.
-        layout: the layout of the block, with a key; if it is trusted, keys are not checked.
-        unique: whether the keys must be unique.
-
-    Raises:
-        KeyViolation: keys are null, or duplicate.
-    """
-    key = list(layout.key)
-    rows = rows.sort_by([(each, "ascending") for each in key])
-    if not layout.trusted:
-        seen = key_metrics(rows.select(key))
-        on.check_keys(seen if unique else {"nulls": seen.get("nulls")}, layout.key)
-    return rows

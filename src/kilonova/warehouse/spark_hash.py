@@ -34,22 +34,10 @@ def buckets_of(keys: pa.Table, count: int) -> npt.NDArray[np.int64]:
         keys: the key columns, without nulls.
         count: number of buckets.
     """
-    return np.mod(hashes_of(keys).view(np.int32).astype(np.int64), count)
-
-
-def hashes_of(keys: pa.Table) -> Words:
-    """Return the hash of each row.
-
-    Args:
-        keys: the key columns, without nulls.
-
-    Raises:
-        MemoryError: texts are too long.
-    """
     hashed = np.full(keys.num_rows, _SEED, dtype=np.uint32)
     for column in keys.columns:
         hashed = _hashed(column.combine_chunks(), hashed)
-    return hashed
+    return np.mod(hashed.view(np.int32).astype(np.int64), count)
 
 
 def _hashed(column: pa.Array, seed: Words) -> Words:

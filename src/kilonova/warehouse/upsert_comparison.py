@@ -6,7 +6,6 @@ this process with Arrow, the rest by Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from functools import reduce
@@ -18,16 +17,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kilonova.model.block import Block
-from kilonova.model.encoding import Changes, Upsert
+from kilonova.model.encoding import DELETED, key_of
 from kilonova.model.read_plan import SnapshotRead
-from kilonova.model.schema import Schema
 from kilonova.schedule.layout import LayoutThresholds, compares_whole
 from kilonova.warehouse import algebra, jobs
 from kilonova.warehouse.arrow_types import comparable_types
 from kilonova.warehouse.blocks import POSITION, Blocks, column, conform
 from kilonova.warehouse.equality import differ_at_end
-from kilonova.warehouse.local_checks import keys_within, upsert_changes
-from kilonova.warehouse.local_reads import read_upserts
+from kilonova.warehouse.local_checks import keys_within, upsert_effect
 
 _FEW = 8
 """Number of keys of an upsert into a large channel to look up first; Parquet skips pages in Spark for up to ten."""
@@ -41,101 +38,92 @@ _LOOKED_UP = ("tinyint", "smallint", "int", "bigint", "string", "date", "decimal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpsertComparison:
-    """Comparison of upserts with the snapshot before them.
+    """Comparison of an upsert with the snapshot before it.
 
     Attributes:
-        old: the snapshot.
-        schema: the relation's schema after the upsert.
-        encoding: the encoding of the upsert.
+        block: the upsert.
+        old: the snapshot, whose deltas are upserts too.
         blocks: the reader of the blocks.
         sizes: the thresholds between physical strategies.
     """
 
+    block: Block
     old: SnapshotRead
-    schema: Schema
-    encoding: Upsert
     blocks: Blocks
     sizes: LayoutThresholds
 
-    def is_local(self, size: int) -> bool:
-        """Return whether this process compares an upsert of a size in bytes, as both it and the snapshot are small."""
-        whole = size + sum(each.statistics.bytes for each in self.old.blocks)
-        return whole <= min(self.sizes.full_compare_max, self.sizes.local_check_max) and self._reads_locally()
-
-    def changes(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Return the rows that an upsert removes from the snapshot and adds to it, compared in this process.
-
-        Args:
-            rows: the upsert's rows, with all columns of the relation and `_deleted`; the keys are unique and not null.
-        """
-        key, storage = self.encoding.key, self.blocks.storage
-        near = keys_within(rows, key)
-        older = [read_upserts(storage, each, self.schema, where=near) for each in self.old.blocks]
-        return upsert_changes(rows, [part for parts in older for part in parts], key)
-
-    def differs_early(self, block: Block) -> bool:
-        """Return whether one of a few keys changes; False where the snapshot is small, or they are hard to look up.
-
-        Args:
-            block: the upsert.
-        """
-        if compares_whole(self.old, self.sizes) or block.external is not None:  # looking up a few is no faster
+    def differs_early(self) -> bool:
+        """Return whether one of a few keys changes; False where the snapshot is small, or they are hard to look up."""
+        block, old, schema = self.block, self.old, self.block.schema
+        if compares_whole(old, self.sizes) or block.external is not None:  # looking up a few is no faster
             return False
-        old, schema, key, storage = self.old, self.schema, self.encoding.key, self.blocks.storage
-        if self._reads_locally():
-            (few,) = read_upserts(storage, block, schema, count=_FEW)
+        key, storage = key_of(block.encoding), self.blocks.storage
+        if self._is_local():
+            few = storage.table(block.name, block.stored or (), (*schema.names, DELETED[0]), count=_FEW)
             near = keys_within(few, key)
             sizes = (storage.size_where(each.name, each.stored or (), near) for each in old.blocks)
             if sum(sizes) <= _LOOKED_THROUGH:
-                return any(part.num_rows for part in self.changes(few))
+                return self._effect_of(few).any
         known = [name for name in key if schema.type_of(name).partition("(")[0] in _LOOKED_UP]
         some = storage.first_rows(block.name, known, _FEW) if known else []
         if not some:
             return False
-        found = self.blocks.where(
+        few = self.blocks.where(
             reduce(and_, (column(name).isin([_literal(row[name]) for row in some]) for name in known))
         )
-        rows = conform(found.deltas((*old.deltas, block), schema), schema, ["_deleted", POSITION])
+        rows = conform(few.deltas((*old.deltas, block), schema), schema, ["_deleted", POSITION])
         if old.base is not None:
-            base = conform(found.base(old.base, schema), schema)
+            base = conform(few.base(old.base, schema), schema)
             rows = rows.unionByName(base.withColumns({"_deleted": F.lit(False), POSITION: F.lit(-1)}))
-        fetched = jobs.fetch(rows.select(F.struct(*map(column, key)), *map(column, rows.columns)))
-        return differ_at_end([(row[0], None if row[-2] else row[1:-2], row[-1]) for row in fetched])
+        found = jobs.fetch(rows.select(F.struct(*map(column, key)), *map(column, rows.columns)))
+        return differ_at_end([(row[0], None if row[-2] else row[1:-2], row[-1]) for row in found])
 
-    def effect(self, block: Block, delta: Callable[[], DataFrame]) -> jobs.Effect:
-        """Count the rows that an upsert adds to the snapshot and removes from it.
+    def local_effect(self) -> jobs.Effect | None:
+        """Count the rows that the upsert adds and removes, in this process; None where that is left to Spark."""
+        block = self.block
+        size = sum(each.statistics.bytes for each in (block, *self.old.blocks))
+        if size > min(self.sizes.full_compare_max, self.sizes.local_check_max) or not self._is_local():
+            return None
+        names = (*block.schema.names, DELETED[0])
+        return self._effect_of(self.blocks.storage.table(block.name, block.stored or (), names))
+
+    def counted(self, delta: DataFrame) -> DataFrame:
+        """Count the rows that the upsert adds and removes, by Spark.
 
         Args:
-            block: the upsert.
-            delta: returns its rows, for Spark.
+            delta: the upsert's rows.
         """
-        old, schema, size = self.old, self.schema, block.statistics.bytes
-        if block.external is None and self.is_local(size):
-            (rows,) = read_upserts(self.blocks.storage, block, schema)
-            removed, added = self.changes(rows)
-            return jobs.Effect(added=added.num_rows, removed=removed.num_rows)
-        return jobs.effect(
-            algebra.upserted(
-                None if old.base is None else conform(self.blocks.base(old.base, schema), schema),
-                self.blocks.deltas(old.deltas, schema) if old.deltas else None,
-                delta(),
-                self.encoding.key,
-                schema,
-                broadcast=size <= self.sizes.broadcast_max,
-                single=size + sum(other.statistics.bytes for other in old.blocks) <= self.sizes.single_task_max,
-            )
+        block, old, schema = self.block, self.old, self.block.schema
+        size = block.statistics.bytes
+        return algebra.upserted(
+            None if old.base is None else conform(self.blocks.base(old.base, schema), schema),
+            self.blocks.deltas(old.deltas, schema) if old.deltas else None,
+            delta,
+            key_of(block.encoding),
+            schema,
+            broadcast=size <= self.sizes.broadcast_max,
+            single=size + sum(other.statistics.bytes for other in old.blocks) <= self.sizes.single_task_max,
         )
 
-    def _reads_locally(self) -> bool:
-        """Return whether this process can read and compare the snapshot's rows."""
-        key = self.encoding.key
+    def _is_local(self) -> bool:
+        """Return whether this process can compare the upsert with the snapshot, if both are small."""
+        schema = self.block.schema
         return (
             self.sizes.local_check_max > 0
-            and all(each.encoding in (self.encoding, Changes(key)) for each in self.old.deltas)
-            and all(each.external is None and each.stored is not None for each in self.old.blocks)
-            and comparable_types(self.schema, key, as_key=True)
-            and comparable_types(self.schema, self.schema.names)
+            and all(each.external is None and each.stored is not None for each in (self.block, *self.old.blocks))
+            and comparable_types(schema, key_of(self.block.encoding), as_key=True)
+            and comparable_types(schema, schema.names)
         )
+
+    def _effect_of(self, rows: pa.Table) -> jobs.Effect:
+        """Count the rows that some rows of the upsert add to the snapshot and remove from it."""
+        key, older = key_of(self.block.encoding), []
+        near = keys_within(rows, key)
+        for each in self.old.blocks:
+            names = each.seen_as(self.block.schema).columns.names
+            stored = [name for name in rows.column_names if name in names]
+            older.append(self.blocks.storage.table(each.name, each.stored or (), stored, near))
+        return upsert_effect(rows, older, key)
 
 
 def _literal(value: Any) -> Column:

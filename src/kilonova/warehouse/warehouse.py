@@ -44,9 +44,9 @@ from kilonova.warehouse import checks as on
 from kilonova.warehouse.arrow_types import comparable_types
 from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, conform, schema_of
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
-from kilonova.warehouse.local_checks import as_strong, key_metrics
+from kilonova.warehouse.local_checks import key_metrics
 from kilonova.warehouse.local_merge import merges_locally, write_merged
-from kilonova.warehouse.local_write import fetch_small, is_small, sorted_by_key, write_small
+from kilonova.warehouse.local_write import fetch_small, is_small, write_small
 from kilonova.warehouse.shared_evaluation import evaluate_once
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.upsert_comparison import UpsertComparison
@@ -275,8 +275,6 @@ class Warehouse:
             StorageFailed: the block cannot be written.
         """
         _check_comparable(plan)
-        if (strengthened := self._strengthened_locally(frame, plan)) is not None:
-            return self._accepted(strengthened, plan)
         frame, encoding, keys = self._encoded(frame, plan)
         complete = Schema((*plan.schema.columns, *schema_of(frame.schema).state_columns.columns))
         columns = complete if plan.is_base else delta_schema(encoding, complete)
@@ -427,29 +425,6 @@ class Warehouse:
             before = before.hint("merge")
         return algebra.replaced(before, delta, encoding, schema, together=alone)
 
-    def _strengthened_locally(self, frame: DataFrame, plan: WritePlan) -> Block | None:
-        """Write an upsert with the rows that it replaces, in this process; None where that is left to Spark."""
-        encoding, old, size = plan.encoding, plan.old, plan.expected
-        if not plan.strong or old is None or size is None or not isinstance(encoding, Upsert) or plan.is_base:
-            return None
-        columns, name = delta_schema(encoding, plan.schema), plan.name
-        layout = jobs.Layout(key=encoding.key, buckets=0, tasks=tasks_for(size, self.sizes), trusted=plan.derived)
-        comparison = self._comparison(old, plan.schema, encoding)
-        left = WEIGHT[0] in frame.columns or columns in self._large
-        if left or not is_small(plan, columns, layout) or not comparison.is_local(size):
-            return None
-        self._verification.check(old.blocks)
-        rows = conform(jobs.with_control_columns(frame, encoding, plan.schema), columns)
-        few = fetch_small(rows, columns, self.storage.path(name), plan)
-        if few is None:
-            self._large.add(columns)
-            return None
-        removed, added = comparison.changes(sorted_by_key(few, layout, unique=True))
-        strong = replace(plan, encoding=Changes(encoding.key))
-        removals = write_small(self.storage, as_strong(removed, added), strong, replace(layout, trusted=True))
-        written = delta_schema(strong.encoding, plan.schema)
-        return self._block(strong, written, self.storage.recorded(name), 0, removals)
-
     def compact(self, snapshot: SnapshotRead, name: BlockName) -> Block:
         """Write a snapshot as a base, bucket by bucket where it is merged that way.
 
@@ -521,8 +496,7 @@ class Warehouse:
         name, appends = plan.name, isinstance(plan.encoding, Append) and not plan.is_base
         here = self.sizes.local_check_max > 0 and keys is None and columns not in self._large
         if here and is_small(plan, columns, layout):
-            given = conform(rows, columns, absent={"_deleted": "false"})
-            few = fetch_small(given, columns, self.storage.path(name), plan)
+            few = fetch_small(conform(rows, columns, absent={"_deleted": "false"}), columns, self.storage.path(name))
             if few is not None:
                 removals = write_small(self.storage, few, plan, layout)
                 return self._block(plan, columns, self.storage.recorded(name), 0, 0 if appends else removals)
@@ -532,7 +506,8 @@ class Warehouse:
         seen = jobs.write(rows, self.storage.path(name), plan, layout, keys)
         stored = self.storage.recorded(name)
         if layout.checked_later and jobs.must_be_unique(plan, layout) and stored:
-            on.check_keys(key_metrics(self.storage.table(name, stored, layout.key)), layout.key)
+            written = self.storage.table(name, stored, layout.key)
+            on.check_keys(key_metrics(written, ordered=layout.tasks == 1 or bool(layout.buckets)), layout.key)
         # Spark repartitions once more to group by floating-point keys.
         buckets, removals = 0 if seen.misplaced else layout.buckets, 0 if appends else seen.removals
         block = self._block(plan, columns, stored, buckets, removals)
@@ -567,19 +542,16 @@ class Warehouse:
         schema, encoding = block.schema, block.encoding
         delta = DeltaRead(start=old.at, end=block.end, schema=schema, encoding=encoding, deltas=(block,))
         if isinstance(encoding, Upsert) and all(other.encoding == encoding for other in old.deltas):
-            comparison = self._comparison(old, schema, encoding)
-            if comparison.differs_early(block):
+            comparison = UpsertComparison(block=block, old=old, blocks=self._blocks, sizes=self.sizes)
+            if comparison.differs_early():
                 return block
-            effect = comparison.effect(block, lambda: self.open(delta))
+            effect = comparison.local_effect() or jobs.effect(comparison.counted(self.open(delta)))
         elif old.blocks:
             effect = jobs.effect(algebra.counted(self.open(ChangesRead(old=old, delta=delta))))
         else:
             made = self.relation(self.open(delta), encoding, schema)
             effect = jobs.effect(algebra.counted(self.as_changes(made)))
         return replace(block, statistics=replace(block.statistics, removals=effect.removed)) if effect.any else None
-
-    def _comparison(self, old: SnapshotRead, schema: Schema, encoding: Upsert) -> UpsertComparison:
-        return UpsertComparison(old=old, schema=schema, encoding=encoding, blocks=self._blocks, sizes=self.sizes)
 
     def _check_strong(self, block: Block, old: SnapshotRead | None) -> None:
         """Check that a strong delta applies to the snapshot before it; only rows that it touches are read.
