@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -15,7 +14,6 @@ from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas
 from kilonova.model.encoding import Append, Upsert
 from kilonova.schedule.compaction import DeltaStack, channels_to_merge, mergeable_runs, select_for_compaction, small
 from tests.schedule.test_garbage import a_block
-from tests.seeds import SEED
 
 BASE, DELTA = 1_000_000, 10_000
 
@@ -25,9 +23,8 @@ def a_stack(count: int, readings: tuple[int, ...], *, appended: bool = False) ->
 
 
 def merging(count: int) -> float:
-    """What a reading pays that merges so many deltas."""
-    stack = a_stack(count, ())
-    return (stack.read_ratio - 1) * 2 * (stack.base + stack.deltas)
+    """What a reading pays that merges so many deltas, by the definition of `read_cost`."""
+    return a_stack(count, (count,)).read_cost
 
 
 def by_policy(history: str) -> float:
@@ -65,70 +62,6 @@ def by_foresight(history: str) -> float:
 def test_no_more_than_a_few_times_is_spent_of_what_foresight_would_have(history: str) -> None:
     slack = a_stack(120, (120,)).read_cost + a_stack(120, ()).compaction_cost
     assert by_policy(history) <= 3 * by_foresight(history) + slack
-
-
-@dataclass
-class Maintained:
-    """A channel of upserts that is maintained after every delta, as its policy says.
-
-    Attributes:
-        base: the bytes of its base, which upserts replace.
-        raw: the sizes of the deltas as they were published, since the newest base or merged delta.
-        merged: the size of the merged delta.
-        published: what was published: each delta counts as much as a small file costs.
-        rewritten: the bytes of compacted and merged blocks.
-    """
-
-    base: int
-    raw: list[int] = field(default_factory=list)
-    merged: int = 0
-    published: int = 0
-    rewritten: int = 0
-
-    @property
-    def stack(self) -> DeltaStack:
-        size, count = self.merged + sum(self.raw), len(self.raw) + (self.merged > 0)
-        return replace(a_stack(count, ()), base=self.base, deltas=size, merged=self.merged, upserts=True)
-
-    def publish(self, size: int) -> None:
-        self.raw.append(size)
-        self.published += size + (32 << 10)
-        while True:
-            stack = self.stack
-            assert stack.count < 100
-            if select_for_compaction([stack]):
-                self.rewritten += self.base + stack.deltas
-                self.raw, self.merged = [], 0
-            elif channels_to_merge([stack]):
-                self.rewritten += stack.deltas
-                self.raw, self.merged = [], stack.deltas
-            else:
-                return
-
-
-def assert_bounded(channel: Maintained) -> None:
-    assert channel.stack.read_ratio <= 1.3
-    assert channel.rewritten <= 20 * channel.published
-
-
-SIZES = st.sampled_from([16 << 20, 72 << 20, 1 << 30, 1 << 40])
-
-
-@given(SIZES, st.lists(st.floats(1e-4, 0.1), max_size=300))
-def test_reads_are_bounded_and_so_is_what_is_rewritten(base: int, shares: list[float]) -> None:
-    channel = Maintained(base)
-    for share in shares:
-        channel.publish(int(share * base))
-        assert_bounded(channel)
-
-
-@pytest.mark.parametrize("share", [1e-4, 1e-3, 1e-2, 0.1, None])
-def test_reads_are_bounded_however_long_the_history_is(share: float | None) -> None:
-    chance = Random(SEED)
-    channel = Maintained(72 << 20)
-    for _ in range(20_000):
-        channel.publish(int((share or 10 ** chance.uniform(-4, -1)) * channel.base))
-        assert_bounded(channel)
 
 
 @given(st.integers(1, 60), st.lists(st.integers(1, 60), max_size=40))
@@ -219,9 +152,7 @@ def test_only_deltas_that_add_rows_of_the_same_columns_here_are_put_together() -
     assert mergeable_runs(four, (), few=False) == ()
     other = replace(four[2], schema=four[2].schema.without("note"))
     assert mergeable_runs([*four[:2], other, four[3]], (), few=True) == (tuple(four[:2]),)
-    upserts = [replace(block, encoding=Upsert(("id",))) for block in four]
-    assert mergeable_runs(upserts, [2], few=False) == (tuple(upserts),)
-    assert mergeable_runs([upserts[0], *four[1:]], (), few=False) == ()
+    assert mergeable_runs([replace(block, encoding=Upsert(("id",))) for block in four], (), few=True) == ()
     outside = replace(four[0], external=External(format="csv", options=(), groups=()))
     assert mergeable_runs([outside, *four[1:]], (), few=True) == (tuple(four[1:]),)
     assert mergeable_runs(four, [2], few=True) == (tuple(four[:2]), tuple(four[2:]))

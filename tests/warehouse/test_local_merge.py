@@ -22,7 +22,7 @@ from kilonova.model.schema import Schema
 from kilonova.model.write_plan import WritePlan
 from kilonova.schedule.layout import LayoutThresholds
 from kilonova.warehouse.arrow_types import comparable_types
-from kilonova.warehouse.local_merge import newest_rows, overwritten, write_merged
+from kilonova.warehouse.local_merge import newest_rows, write_merged
 from kilonova.warehouse.spark_hash import buckets_of, hashes_like_spark
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.warehouse import Warehouse
@@ -66,20 +66,11 @@ def test_the_newest_rows_in_the_order_of_their_keys(
     made: tuple[Schema, tuple[str, ...], list[list[tuple[Any, ...]]]],
 ) -> None:
     schema, key, blocks = made
-    base, deltas = blocks[0], blocks[1:] or [[]]
-    newest = {row[: len(key)]: row for block in deltas for row in block}
-    rows = pa.concat_tables([table(schema, block) for block in deltas])
-    chained = rows.take(pa.array(newest_rows(rows, key)))
-    assert chained.column_names == [*schema.names, "_deleted"]
-    assert listed(chained) == [same(row) for _, row in sorted(newest.items())]
-    there = [(*row[:-1], False) for row in base]
-    merged = {row[: len(key)]: row for row in (*there, *newest.values())}
-    found = overwritten(table(schema, there), chained, key)
-    assert listed(found) == [same(row) for _, row in sorted(merged.items()) if not row[-1]]
-
-
-def listed(rows: pa.Table) -> list[tuple[Any, ...]]:
-    return [same(tuple(row.values())) for row in rows.to_pylist()]
+    newest = {row[: len(key)]: row for block in blocks for row in block}
+    expected = [same(row) for _, row in sorted(newest.items()) if not row[-1]]
+    found = newest_rows(pa.concat_tables([table(schema, block) for block in blocks]), key)
+    assert found.column_names == [*schema.names, "_deleted"]
+    assert [same(tuple(row.values())) for row in found.to_pylist()] == expected
 
 
 class Channel:
@@ -184,32 +175,6 @@ def test_spark_compacts_to_the_same(spark: SparkSession, tmp_path: Path, layout:
     for file in here.stored or ():
         rows = made.storage.table(here.name, [file], list(made.key)).to_pylist()
         assert rows == sorted(rows, key=lambda row: tuple(row.values()))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_merged_deltas_are_read_as_those_that_they_were_merged_from(
-    spark: SparkSession, tmp_path: Path, layout: str
-) -> None:
-    before, after = LAYOUTS[layout]
-    chance = random.Random(f"{SEED}/{layout}")
-    made = Channel(spark, tmp_path, chance)
-    for rows in (60, 20, 0 if chance.random() < 0.2 else 5, 30, 10):
-        made.write(before, rows)
-    base, *deltas = made.blocks
-    expected = made.rows(made.warehouse(replace(before, local_check_max=0)).open(made.snapshot()))
-    assert expected
-    ways = {"here": before, "by Spark": replace(before, local_check_max=0)}
-    ways["broadcast"] = replace(before, broadcast_max=1 << 40)
-    for number, (way, sizes) in enumerate(ways.items(), 1):
-        warehouse = made.warehouse(sizes)
-        merged = warehouse.merge_deltas(tuple(deltas[:-1]), base, BlockName(10 * number))
-        assert (merged.kind, merged.buckets) == (Delta(1, deltas[-2].end), base.buckets), way
-        again = warehouse.merge_deltas((merged, deltas[-1]), base, BlockName(10 * number + 1))
-        for blocks in ([base, merged, deltas[-1]], [base, again]):
-            for reader in ways.values():
-                assert made.rows(made.warehouse(reader).open(made.snapshot(blocks))) == expected, way
-            compacted = made.warehouse(after).compact(made.snapshot(blocks), BlockName(10 * number + len(blocks)))
-            assert made.rows(warehouse.open(made.snapshot([compacted]))) == expected, way
 
 
 def test_long_texts_in_keys_are_left_to_spark(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from sqlalchemy import ColumnElement, Integer, Row, case, func, or_, select
+from sqlalchemy import ColumnElement, Integer, case, func, or_, select
 from sqlalchemy import cast as sql_cast
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.channel_store import WRITING, channel_id, placed_by
 from kilonova.catalog.database import Transaction
-from kilonova.model.encoding import Append, Upsert, is_append_only
+from kilonova.model.encoding import Append, is_append_only
 from kilonova.model.run import RunKind, RunState
 from kilonova.schedule.compaction import DeltaStack, small
 
@@ -29,7 +28,7 @@ def delta_stacks(tx: Transaction, name: str | None = None) -> list[DeltaStack]:
     block, place, channel = tables.block, tables.placement, tables.channel
     here = () if name is None else (place.c.channel_id == channel_id(tx, name),)
     live = tx.connection.execute(
-        select(place.c.channel_id, place.c.start, place.c.end, block.c.bytes, block.c.buckets, block.c.encoding)
+        select(place.c.channel_id, place.c.start, place.c.end, block.c.bytes)
         .join(block, block.c.id == place.c.block_id)
         .where(place.c.live, place.c.merged_into.is_(None), *here)
         .order_by(place.c.channel_id, place.c.end)
@@ -38,10 +37,10 @@ def delta_stacks(tx: Transaction, name: str | None = None) -> list[DeltaStack]:
     for row in live:
         if row.start is None and row.end >= bases.get(row.channel_id, (0, 0))[0]:
             bases[row.channel_id] = (row.end, row.bytes)
-    deltas: dict[int, list[Row[Any]]] = {}
+    deltas: dict[int, list[int]] = {}
     for row in live:
         if row.start is not None and row.start >= bases.get(row.channel_id, (0, 0))[0]:
-            deltas.setdefault(row.channel_id, []).append(row)
+            deltas.setdefault(row.channel_id, []).append(row.bytes)
     compacted = select(block.c.target_id).join(tables.run, tables.run.c.id == block.c.run_id)
     compacted = compacted.where(
         block.c.state == WRITING,
@@ -56,18 +55,16 @@ def delta_stacks(tx: Transaction, name: str | None = None) -> list[DeltaStack]:
     found: list[DeltaStack] = []
     for row in rows:
         if row.id in deltas:
-            encoding, sizes = codec.encoding_from_json(row.encoding), [each.bytes for each in deltas[row.id]]
+            encoding = codec.encoding_from_json(row.encoding)
             stack = DeltaStack(
                 channel=row.name,
                 appended=is_append_only(encoding),
                 base=bases.get(row.id, (0, 0))[1],
-                count=len(sizes),
-                deltas=sum(sizes),
-                merged=sum(each.bytes for each in deltas[row.id] if each.buckets),
-                upserts=isinstance(encoding, Upsert) and all(each.encoding == row.encoding for each in deltas[row.id]),
+                count=len(deltas[row.id]),
+                deltas=sum(deltas[row.id]),
                 readings=tuple(merged.get(row.id, ())),
                 policy=codec.policy_from_json(row.policy),
-                crowded=isinstance(encoding, Append) and bool(small(sizes)),
+                crowded=isinstance(encoding, Append) and bool(small(deltas[row.id])),
             )
             found.append(stack)
     return found

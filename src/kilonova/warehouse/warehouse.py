@@ -45,7 +45,7 @@ from kilonova.warehouse.arrow_types import comparable_types
 from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, conform, schema_of
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
 from kilonova.warehouse.local_checks import key_metrics
-from kilonova.warehouse.local_merge import merges_locally, write_merged, write_merged_deltas
+from kilonova.warehouse.local_merge import merges_locally, write_merged
 from kilonova.warehouse.local_write import fetch_small, is_small, write_small
 from kilonova.warehouse.shared_evaluation import evaluate_once
 from kilonova.warehouse.storage import Storage
@@ -455,8 +455,8 @@ class Warehouse:
         columns = snapshot.complete.schema
         assert columns is not None
         plan = WritePlan(name=name, kind=Base(snapshot.at), schema=snapshot.schema, encoding=encoding)
-        here = self._merges_here(snapshot, columns)
-        if here and write_merged(self.storage, snapshot, columns, name, buckets):
+        here = self.sizes.local_check_max > 0 and (expected <= self.sizes.local_check_max or self._is_local_mode())
+        if here and merges_locally(snapshot, columns) and write_merged(self.storage, snapshot, columns, name, buckets):
             return self._block(plan, columns, self.storage.recorded(name), buckets, None)
         rows = self.open(snapshot.complete) if alone else self._snapshot(snapshot, columns, copied=True)
         try:
@@ -465,18 +465,11 @@ class Warehouse:
             self.storage.delete([name])
             return self._written(rows, plan, columns, replace(layout, arranged=False))
 
-    def _merges_here(self, snapshot: SnapshotRead, columns: Schema) -> bool:
-        """Return whether this process merges the blocks of a snapshot."""
-        size = sum(block.statistics.bytes for block in snapshot.blocks)
-        fits = self.sizes.local_check_max > 0 and (size <= self.sizes.local_check_max or self._is_local_mode())
-        return fits and merges_locally(snapshot, columns)
-
-    def merge_deltas(self, deltas: tuple[Block, ...], base: Block | None, name: BlockName) -> Block:
-        """Merge adjacent deltas into one, in the buckets of the base if they are upserts.
+    def merge_deltas(self, deltas: tuple[Block, ...], name: BlockName) -> Block:
+        """Merge adjacent deltas into one.
 
         Args:
-            deltas: deltas in order, all appends or all upserts, with the same columns; their contents are verified.
-            base: the base that they are read with; None if there is none.
+            deltas: deltas that only add rows, in order, all with the same columns; their contents are verified.
             name: the name of the new block.
 
         Raises:
@@ -485,24 +478,11 @@ class Warehouse:
         """
         self._verification.check(deltas, checksums=True)
         first, size = deltas[0], sum(block.statistics.bytes for block in deltas)
-        kind, encoding = Delta(first.start, deltas[-1].end), first.encoding
-        plan = WritePlan(name=name, kind=kind, schema=first.schema, encoding=encoding)
-        key, buckets = key_of(encoding), 0 if base is None else base.buckets
-        layout = jobs.Layout(
-            key=key, buckets=buckets, tasks=None if buckets else tasks_for(size, self.sizes), trusted=True
-        )
-        if isinstance(encoding, Append):
-            blocks = self._blocks.by_one() if together(deltas, self.sizes) else self._blocks
-            return self._written(blocks.plain(deltas, first.columns), plan, first.columns, layout)
-        columns = first.columns.without(DELETED[0])
-        whole = SnapshotRead(at=kind.end, schema=columns, encoding=encoding, base=None, deltas=deltas)
-        removals = 0 if all(block.statistics.removals == 0 for block in deltas) else None
-        here = self._merges_here(whole, columns)
-        if here and write_merged_deltas(self.storage, deltas, columns, name, buckets):
-            return self._block(plan, first.columns, self.storage.recorded(name), buckets, removals)
-        link = DeltaRead(start=kind.start, end=kind.end, schema=columns, encoding=encoding, deltas=deltas)
-        merged = self._written(self._chain(link, columns), plan, first.columns, layout)
-        return replace(merged, statistics=replace(merged.statistics, removals=removals))
+        blocks = self._blocks.by_one() if together(deltas, self.sizes) else self._blocks
+        layout = jobs.Layout(key=(), buckets=0, tasks=tasks_for(size, self.sizes), trusted=True)
+        kind = Delta(first.start, deltas[-1].end)
+        plan = WritePlan(name=name, kind=kind, schema=first.schema, encoding=first.encoding)
+        return self._written(blocks.plain(deltas, first.columns), plan, first.columns, layout)
 
     def _written(
         self,
@@ -544,7 +524,7 @@ class Warehouse:
             schema=plan.schema,
             encoding=plan.encoding,
             columns=columns,
-            buckets=0 if plan.is_base and 4 * size < self.sizes.bucketing_min else buckets,
+            buckets=0 if 4 * size < self.sizes.bucketing_min else buckets,
             statistics=Statistics(
                 rows=sum(file.rows for file in stored), bytes=size, files=len(stored), removals=removals
             ),
@@ -668,12 +648,6 @@ class Warehouse:
                 here = None
                 continue
             how = Strategy.TOGETHER if self._blocks.together else strategy(here, run, self.sizes, copied=copied)
-            if isinstance(encoding, Upsert) and not copied and here is not None and self._follows(here, run):
-                merged = conform(self._blocks.base(run[0], schema), schema, ["_deleted"])
-                later = self._upserts(run[1:], schema) if len(run) > 1 else None
-                whole = algebra.overwritten_aligned(whole, merged, later, encoding.key, schema, here.buckets)
-                here = None
-                continue
             if isinstance(encoding, Upsert) and how is Strategy.BROADCAST:
                 whole = algebra.overwritten(whole, self._upserts(run, schema), encoding.key, schema)
                 here = None
@@ -693,11 +667,6 @@ class Warehouse:
             whole = algebra.merge(whole, chained, encoding, schema, how, self.functions)
             here = None
         return whole
-
-    def _follows(self, base: Block, deltas: tuple[Block, ...]) -> bool:
-        """Return whether the first of some deltas is in the buckets of a base, and the others are small."""
-        small = sum(block.statistics.bytes for block in deltas[1:]) <= self.sizes.broadcast_max
-        return small and 0 < base.buckets == deltas[0].buckets and all(map(self._blocks.aligned, (base, deltas[0])))
 
     def _chain(self, reading: DeltaRead, schema: Schema, buckets: int = 0) -> DataFrame:
         """Chain deltas, partitioned like a bucketed base: otherwise Spark may shuffle the base instead of the delta."""
