@@ -216,7 +216,7 @@ def test_spark_finds_the_same(
         found, other = here.write(rows), there.write(rows)
         assert other[0] == found[0]
         # Removals are not counted if the rows that are looked at first differ, and these depend on the files.
-        assert None in (other[-1], found[-1]) or other == found
+        assert other == found or (not sizes.full_compare_max and None in (other[-1], found[-1]))
         last = last if isinstance(found[0], str) else rows
         outcomes["refused" if isinstance(found[0], str) else "nothing" if found[0] is None else "written"] += 1
     assert set(outcomes) == {"refused", "nothing", "written"}
