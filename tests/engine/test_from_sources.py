@@ -48,7 +48,7 @@ def workflow(*views: str) -> kn.Workflow:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    with kn.open_project(tmp_path) as opened:
+    with kn.open_project(tmp_path, spark={"analyse": False}) as opened:
         opened.create()
         yield opened
 
@@ -96,21 +96,19 @@ def test_views_equal_their_queries_whatever_is_chosen_when(project: Project, mon
     draw = random.Random(SEED)
     project.apply(workflow())
     monkeypatch.setattr(CostModel, "seconds", lambda *_: draw.random() ** 2)
-    seen: set[str] = set()
-    for turn in range(7):
+    for turn in range(4):
         change(project, draw, 1.0 if turn == 0 else draw.choice([0.1, 0.5]))
         if draw.random() < 0.8:
             project.run(all_or_nothing=draw.random() < 0.5)
         else:
             project.run([draw.choice(["sizes", "large", "best", "above"])])
             project.run()
-        seen |= set(methods(project).values())
         assert_equal_to_the_queries(project)
-        for each in recompute(project):
-            assert count_differences(each.rows, project.read(each.channel)) == 0, each.channel
         if draw.random() < 0.3:
             project.collect_garbage()
         assert project.run() is None, "nothing is due any more"
+    for each in recompute(project):
+        assert count_differences(each.rows, project.read(each.channel)) == 0, each.channel
 
 
 def test_what_a_view_materializes_is_recomputed_once_when_it_is_needed_again(
@@ -123,7 +121,6 @@ def test_what_a_view_materializes_is_recomputed_once_when_it_is_needed_again(
     slow, fast = 9.0, 0.1
     ways = [
         ({RefreshMethod.INCREMENTAL: fast}, {"large__1": "incremental", "large": "incremental"}),
-        ({RefreshMethod.FROM_SOURCES: fast}, {"large": "from sources"}),
         ({RefreshMethod.FROM_SOURCES: fast}, {"large": "from sources"}),
         ({RefreshMethod.INCREMENTAL: fast}, {"large__1": "full", "large": "full"}),
         ({RefreshMethod.INCREMENTAL: fast}, {"large__1": "incremental", "large": "incremental"}),

@@ -99,7 +99,6 @@ def test_views_follow_every_kind_of_change(project: Project) -> None:
     put(project, "items", [(n, line, "xyz"[n % 3], line + 1, (n + line) * cent) for n in range(12) for line in (1, 2)])
     put(project, "visits", [("c1", "ab"), ("c1", "ab"), ("c2", "ba"), (None, "aa")])
     project.run(all_or_nothing=True)
-    assert_all_equal_their_queries(project)
 
     put(project, "orders", [(1, "c2", Decimal("99.00")), (20, None, None)], deleted=[(2, None, None)])
     put(project, "items", [(20, 1, "x", 5, cent), (3, 1, None, None, None)], deleted=[(4, 1, None, None, None)])

@@ -26,6 +26,7 @@ from kilonova.web.rendering import POLICY
 from tests.catalog.building import LEASE, a_block, a_channel, a_task, an_output, begin
 from tests.databases import DIALECTS, empty_database
 from tests.fakes import Prompt
+from tests.seeds import some
 from tests.shop import OFTEN, opened_shop
 
 HERE = "http://localhost:8620"
@@ -98,7 +99,7 @@ def taken_in(shop: Project) -> None:
         runs.commit(tx, run, inputs=(), outputs=[output], advances=())
 
 
-@pytest.fixture(scope="module", params=DIALECTS)
+@pytest.fixture(scope="module", params=some(DIALECTS, 1))
 def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """A project that has been at work, on each kind of database."""
     with (
