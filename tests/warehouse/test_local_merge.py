@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from kilonova.model.schema import Schema
 from kilonova.model.write_plan import WritePlan
 from kilonova.schedule.layout import LayoutThresholds
 from kilonova.warehouse.arrow_types import comparable_types
-from kilonova.warehouse.local_merge import newest_rows, write_merged
+from kilonova.warehouse.local_merge import newest_rows, overwritten, write_merged
 from kilonova.warehouse.spark_hash import buckets_of, hashes_like_spark
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.warehouse import Warehouse
@@ -66,11 +67,20 @@ def test_the_newest_rows_in_the_order_of_their_keys(
     made: tuple[Schema, tuple[str, ...], list[list[tuple[Any, ...]]]],
 ) -> None:
     schema, key, blocks = made
-    newest = {row[: len(key)]: row for block in blocks for row in block}
-    expected = [same(row) for _, row in sorted(newest.items()) if not row[-1]]
-    found = newest_rows(pa.concat_tables([table(schema, block) for block in blocks]), key)
-    assert found.column_names == [*schema.names, "_deleted"]
-    assert [same(tuple(row.values())) for row in found.to_pylist()] == expected
+    base, deltas = blocks[0], blocks[1:] or [[]]
+    newest = {row[: len(key)]: row for block in deltas for row in block}
+    rows = pa.concat_tables([table(schema, block) for block in deltas])
+    chained = rows.take(pa.array(newest_rows(rows, key)))
+    assert chained.column_names == [*schema.names, "_deleted"]
+    assert listed(chained) == [same(row) for _, row in sorted(newest.items())]
+    there = [(*row[:-1], False) for row in base]
+    merged = {row[: len(key)]: row for row in (*there, *newest.values())}
+    found = overwritten(table(schema, there), chained, key)
+    assert listed(found) == [same(row) for _, row in sorted(merged.items()) if not row[-1]]
+
+
+def listed(rows: pa.Table) -> list[tuple[Any, ...]]:
+    return [same(tuple(row.values())) for row in rows.to_pylist()]
 
 
 class Channel:
@@ -87,6 +97,7 @@ class Channel:
         self.encoding = Upsert(self.key)
         self.identity = uuid4().hex[:8]
         self.blocks: list[Block] = []
+        self._numbers = itertools.count(1)
 
     def warehouse(self, sizes: LayoutThresholds) -> Warehouse:
         return Warehouse(self.spark, self.storage, self.identity, _no_functions, sizes)
@@ -105,7 +116,7 @@ class Channel:
         """Write the next block."""
         point = len(self.blocks) + 1
         schema = self.schema if self.blocks else self.schema.without("added")
-        name, kind = BlockName(point, ""), Delta(point - 1, point) if self.blocks else Base(1)
+        name, kind = BlockName(next(self._numbers), ""), Delta(point - 1, point) if self.blocks else Base(1)
         old = self.snapshot() if self.blocks else None
         plan = WritePlan(
             name=name, kind=kind, schema=schema, encoding=self.encoding, old=old, expected=40 << 20, strong=strong

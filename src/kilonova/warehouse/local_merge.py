@@ -11,11 +11,14 @@ import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kilonova.model.block import Block, BlockName, StoredFile
 from kilonova.model.encoding import Changes, Upsert, key_of
@@ -28,6 +31,9 @@ from kilonova.warehouse.storage import Storage
 _BUCKET = re.compile(r"_(\d+)(?:\.|$)")
 _MEMORY = 1 << 30
 """Uncompressed size of the buckets that are merged at once, in bytes, at most."""
+
+_AT_ONCE = 4
+"""Number of deltas read concurrently."""
 
 _DELETED = pa.field("_deleted", pa.bool_())
 
@@ -76,15 +82,13 @@ def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name
     if deltas_size > _MEMORY or largest > _MEMORY:
         return False
     schema = arrow_schema(columns)
-    deltas = [part for block in snapshot.deltas for part in _parts(storage, block, columns, key)]
-    places: list[npt.NDArray[np.int64]] = []
 
-    def merge(group: int) -> None:
-        rows = [schema.append(_DELETED).empty_table()]
+    def merge(group: int, added: pa.Table) -> None:
         if base is not None and files[group]:
-            rows.append(_read(storage, base, files[group], columns))
-        rows += [part.filter(pa.array(place % groups == group)) for part, place in zip(deltas, places, strict=True)]
-        merged = newest_rows(pa.concat_tables(rows), key).select(schema.names)
+            merged = overwritten(_read(storage, base, files[group], columns), added, key)
+        else:
+            merged = added.filter(pc.invert(added["_deleted"]))
+        merged = merged.select(schema.names)
         if buckets <= groups:
             storage.write_rows(name, file_name(group, buckets), merged)
             return
@@ -93,30 +97,69 @@ def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name
             storage.write_rows(name, file_name(bucket, buckets), merged.filter(pa.array(place == bucket)))
 
     try:
-        places.extend(buckets_of(part.select(key), max(old, buckets, 1)) for part in deltas)
+        added = _chained(storage, snapshot.deltas, columns, key, groups)
         with ThreadPoolExecutor(max(1, min(os.cpu_count() or 1, _MEMORY // max(largest, 1)))) as pool:
-            list(pool.map(merge, range(groups)))
+            list(pool.map(merge, range(groups), added))
     except MemoryError:
         storage.delete([name])
         return False
     return True
 
 
-def newest_rows(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the last row of each key, sorted by key, unless it is deleted.
+def newest_rows(rows: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the positions of the last row of each key, in the order of the keys.
 
     Args:
-        rows: the rows, with `_deleted`; those of a block follow those of older blocks. The more they are sorted by key,
-            the faster they are merged.
+        rows: the rows; those of a block follow those of older blocks. The more they are sorted by key, the faster they
+            are merged.
         key: the key columns, without nulls.
     """
-    rows = rows.combine_chunks()
     keys = _sortable(rows.select(key))
     order = np.argsort(keys, kind="stable")  # merges sorted runs
     ordered = keys[order]
-    last = order[np.append(ordered[1:] != ordered[:-1], True)[: len(order)]]
-    deleted = rows["_deleted"].to_numpy(zero_copy_only=False)
-    return rows.take(pa.array(last[~deleted[last]]))
+    newest: npt.NDArray[np.int64] = order[np.append(ordered[1:] != ordered[:-1], True)[: len(order)]]
+    return newest
+
+
+def overwritten(base: pa.Table, delta: pa.Table, key: Sequence[str]) -> pa.Table:
+    """M(B, Δ): the rows of a base after an upsert, sorted by key.
+
+    Args:
+        base: rows with unique keys; they need not be sorted, but usually are.
+        delta: rows with the same columns and `_deleted`, sorted by key, which is unique.
+        key: the key columns, without nulls.
+    """
+    count = base.num_rows
+    rows = pa.concat_tables([base, delta.select(base.column_names)])
+    keys = _sortable(rows.select(key))
+    old, new = keys[:count], keys[count:]
+    order = np.arange(count)
+    if np.any(old[1:] < old[:-1]):
+        order = np.argsort(old, kind="stable")
+        old = old[order]
+    place = np.searchsorted(old, new)
+    found = place < count
+    found[found] = old[place[found]] == new[found]
+    deleted = delta["_deleted"].to_numpy(zero_copy_only=False)
+    from_delta = np.where(deleted, -1, np.arange(count, len(keys)))
+    order[place[found]] = from_delta[found]
+    order = np.insert(order, place[~found], from_delta[~found])
+    return rows.combine_chunks().take(pa.array(order[order >= 0] if deleted.any() else order))
+
+
+def _chained(
+    storage: Storage, deltas: Sequence[Block], columns: Schema, key: Sequence[str], groups: int
+) -> list[pa.Table]:
+    """Return the last row of each key of a chain of upserts, with `_deleted`, by group of buckets, sorted by key."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        parts = pool.map(lambda block: _parts(storage, block, columns, key), deltas)
+        every = [part for each in parts for part in each]
+    rows = pa.concat_tables([arrow_schema(columns).append(_DELETED).empty_table(), *every]).combine_chunks()
+    newest = newest_rows(rows, key)
+    group = buckets_of(rows.select(key).take(pa.array(newest)), groups)
+    chained = rows.take(pa.array(newest[np.argsort(group.astype(np.uint16), kind="stable")]))
+    ends = [0, *np.cumsum(np.bincount(group, minlength=groups)).tolist()]
+    return [chained.slice(begin, end - begin) for begin, end in pairwise(ends)]
 
 
 def _files(block: Block | None) -> tuple[StoredFile, ...]:
@@ -162,7 +205,7 @@ def _read(
     return rows.append_column(_DELETED, pa.array(np.zeros(table.num_rows, dtype=bool)))
 
 
-def _sortable(keys: pa.Table) -> npt.NDArray[np.generic]:
+def _sortable(keys: pa.Table) -> npt.NDArray[Any]:
     """Return values that are ordered as keys are: numbers for a single column of numbers, else texts of bytes."""
     columns = [column.combine_chunks() for column in keys.columns]
     if len(columns) == 1 and not (pa.types.is_string(columns[0].type) or pa.types.is_decimal(columns[0].type)):
