@@ -167,8 +167,8 @@ class Blocks:
             (block,) = blocks
             return self._adapted(self._external(self.spark, block))
         paths = [self.storage.path(block.name) for block in blocks]
-        ddl = ", ".join((blocks[0].columns.ddl, *extra))
-        return self._adapted(self.spark.read.schema(ddl).parquet(*paths))
+        ddl = ", ".join(filter(None, (blocks[0].columns.ddl, *extra)))
+        return self._adapted(self.spark.read.schema(ddl or StructType()).parquet(*paths))
 
     def _adapted(self, frame: DataFrame) -> DataFrame:
         frame = frame if self._condition is None else frame.where(self._condition)

@@ -72,6 +72,28 @@ def upsert_effect(delta: pa.Table, older: Sequence[pa.Table], key: Sequence[str]
             `_deleted` is false.
         key: the key columns.
     """
+    _, removed, added = _compared(delta, older, key)
+    return Effect(added=int(added.sum()), removed=len(removed))
+
+
+def upsert_changes(delta: pa.Table, older: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
+    """Return the rows that an upsert removes from the snapshot before it and adds to it, with their weights.
+
+    Args:
+        delta: as for `upsert_effect`, and so are the others.
+        older: the rows before it.
+        key: the key columns.
+    """
+    before, removed, added = _compared(delta, older, key)
+    rows = pa.concat_tables([before.take(pa.array(removed)), delta.filter(pa.array(added))]).drop_columns("_deleted")
+    weights = np.repeat(np.array([-1, 1], dtype=np.int64), (len(removed), int(added.sum())))
+    return rows.append_column("_weight", pa.array(weights))
+
+
+def _compared(
+    delta: pa.Table, older: Sequence[pa.Table], key: Sequence[str]
+) -> tuple[pa.Table, npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the rows before an upsert, the places of those that it removes, and which of its own rows it adds."""
     now = ~_flags(delta["_deleted"])
     before = pa.concat_tables([delta.schema.empty_table(), *(_completed(table, delta.schema) for table in older)])
     new, old = _newest(delta, before, key)
@@ -81,7 +103,7 @@ def upsert_effect(delta: pa.Table, older: Sequence[pa.Table], key: Sequence[str]
     if others and len(new):
         after, replaced = delta.select(others).take(pa.array(new)), before.select(others).take(pa.array(old))
         differs[new] = reduce(np.logical_or, map(_differ, replaced.columns, after.columns))
-    return Effect(added=int((now & (~was | differs)).sum()), removed=int((was & (~now | differs)).sum()))
+    return before, old[(was & (~now | differs))[new]], now & (~was | differs)
 
 
 def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -25,6 +25,7 @@ from kilonova.model.encoding import Changes, Upsert, key_of
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.warehouse.arrow_types import arrow_schema, comparable_types
+from kilonova.warehouse.block_rows import as_upserts, completed, names_of
 from kilonova.warehouse.spark_hash import buckets_of, hashes_like_spark, text_matrix, unscaled
 from kilonova.warehouse.storage import Storage
 
@@ -85,7 +86,8 @@ def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name
 
     def merge(group: int, added: pa.Table) -> None:
         if base is not None and files[group]:
-            merged = overwritten(_read(storage, base, files[group], columns), added, key)
+            whole = storage.table(base.name, files[group], names_of(base, columns))
+            merged = overwritten(completed(whole, columns), added, key)
         else:
             merged = added.filter(pc.invert(added["_deleted"]))
         merged = merged.select(schema.names)
@@ -152,8 +154,8 @@ def _chained(
 ) -> list[pa.Table]:
     """Return the last row of each key of a chain of upserts, with `_deleted`, by group of buckets, sorted by key."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        parts = pool.map(lambda block: _parts(storage, block, columns, key), deltas)
-        every = [part for each in parts for part in each]
+        stored = pool.map(lambda block: storage.table(block.name, _files(block), names_of(block, columns)), deltas)
+        every = [part for block, each in zip(deltas, stored, strict=True) for part in as_upserts(block, each, columns)]
     rows = pa.concat_tables([arrow_schema(columns).append(_DELETED).empty_table(), *every]).combine_chunks()
     newest = newest_rows(rows, key)
     group = buckets_of(rows.select(key).take(pa.array(newest)), groups)
@@ -175,34 +177,6 @@ def _bucket(file: StoredFile) -> int:
 def file_name(bucket: int, buckets: int) -> str:
     """Return the name of a new file, as Spark would name it."""
     return f"part-{bucket:05d}-{uuid4()}{f'_{bucket:05d}' if buckets else ''}.c000.zstd.parquet"
-
-
-def _parts(storage: Storage, block: Block, columns: Schema, key: Sequence[str]) -> list[pa.Table]:
-    """Return the rows of a delta with `_deleted`; of strong deltas, removed rows before added ones."""
-    if isinstance(block.encoding, Upsert):
-        return [_read(storage, block, _files(block), columns, "_deleted")]
-    rows = _read(storage, block, _files(block), columns, "_weight")
-    added = rows["_weight"].to_numpy() > 0
-    signed = rows.drop_columns("_weight").append_column(_DELETED, pa.array(~added))
-    return [signed.filter(pa.array(~added)), signed.filter(pa.array(added))]
-
-
-def _read(
-    storage: Storage, block: Block, files: Sequence[StoredFile], columns: Schema, control: str | None = None
-) -> pa.Table:
-    """Return rows of a block with all columns and `control`, or with `_deleted`, which is false."""
-    there = block.seen_as(columns).columns.names
-    names = [name for name in columns.names if name in there]
-    table = storage.table(block.name, files, [*names, *([control] if control else [])])
-
-    def column_of(field: pa.Field) -> pa.ChunkedArray | pa.Array:
-        known = field.name in names
-        return table[field.name].cast(field.type) if known else pa.nulls(table.num_rows, field.type)
-
-    rows = pa.table({field.name: column_of(field) for field in arrow_schema(columns)})
-    if control is not None:
-        return rows.append_column(control, table[control].combine_chunks())
-    return rows.append_column(_DELETED, pa.array(np.zeros(table.num_rows, dtype=bool)))
 
 
 def _sortable(keys: pa.Table) -> npt.NDArray[Any]:

@@ -49,6 +49,9 @@ _ROWS_TOGETHER = 1 << 20
 _SAMPLE = 1 << 14
 """Number of rows in which repeated values of a column are looked for."""
 
+_DECODED = 64 << 20
+"""Size of the rows in memory, in bytes, that `Storage.small_table` reads at a time, if they were as large as can be."""
+
 _AT_ONCE = 8
 """Number of files read concurrently."""
 
@@ -378,6 +381,38 @@ class Storage:
                 return read.head(count, columns=list(columns), filter=where)
             return read.to_table(columns=list(columns), filter=where)
 
+    def small_table(
+        self, block: BlockName, files: Iterable[StoredFile], columns: Sequence[str], most: int
+    ) -> pa.Table | None:
+        """Return rows of a block, in the order of its files; None if they take more memory than `most`, in bytes.
+
+        Rows may take far more memory than their files, in which equal values are stored once: a few are read at a time.
+
+        Args:
+            block: the block.
+            files: its files.
+            columns: the columns to return, at least one.
+            most: size of the rows in memory, in bytes, at most.
+
+        Raises:
+            StorageFailed: a file cannot be read.
+        """
+        parts, size = [], 0
+        with self._reading(block):
+            for file in files:
+                with self._fs.open(f"{self._place(block)}/{file.name}", "rb") as opened:
+                    found = parquet.ParquetFile(opened, coerce_int96_timestamp_unit="us")
+                    groups = (found.metadata.row_group(place) for place in range(found.num_row_groups))
+                    largest = max((group.total_byte_size for group in groups), default=0)  # no row is larger
+                    together = max(16, _DECODED // max(1, largest))
+                    parts.append(found.schema_arrow.empty_table().select(columns))
+                    for batch in found.iter_batches(together, columns=list(columns)):
+                        size += batch.nbytes
+                        if size > most:
+                            return None
+                        parts.append(pa.Table.from_batches([batch]).select(columns))
+            return pa.concat_tables(parts)
+
     def size_where(self, block: BlockName, files: Iterable[StoredFile], where: pc.Expression) -> int:
         """Return the uncompressed size in bytes of the parts of a block's files that may have rows with a condition.
 
@@ -430,7 +465,7 @@ class Storage:
         """Translate the errors of reading a block's files."""
         try:
             yield
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, KeyError) as error:
             raise StorageFailed(f"the block cannot be read: {error}", path=self.path(block)) from error
 
     def first_rows(self, block: BlockName, columns: Sequence[str], count: int) -> list[dict[str, Any]]:

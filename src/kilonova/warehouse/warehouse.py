@@ -46,6 +46,7 @@ from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, conform,
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
 from kilonova.warehouse.local_checks import key_metrics
 from kilonova.warehouse.local_merge import merges_locally, write_merged
+from kilonova.warehouse.local_read import SmallReader, is_small_reading
 from kilonova.warehouse.local_write import fetch_small, is_small, write_small
 from kilonova.warehouse.shared_evaluation import evaluate_once
 from kilonova.warehouse.storage import Storage
@@ -54,6 +55,9 @@ from kilonova.warehouse.verification import Verification
 
 _SHARED = 256
 """Number of read plans whose frames are cached for queries."""
+
+_VALUES = 64
+"""Number of those whose frames have their rows, which take up to 4 MB of memory each."""
 
 
 class Warehouse:
@@ -84,9 +88,11 @@ class Warehouse:
         self.functions = functions
         self._verification = Verification(storage, checksums=checksums)
         self._blocks = Blocks(spark, storage, identity, _external, self._verification)
+        self._small = SmallReader(spark, storage)
         self._held: dict[ReadPlan, DataFrame] = {}
         self._large: set[Schema] = set()  # columns of results that were larger than expected: they will be again
         self._kept = lru_cache(maxsize=_SHARED)(self._shared)
+        self._kept_values = lru_cache(maxsize=_VALUES)(self._small.shared)
 
     def counting(self, name: str) -> AbstractContextManager[job_tracking.JobTracker | job_tracking.ConnectOperations]:
         """Track this thread's Spark work within a `with` block, under this name in the Spark UI."""
@@ -143,6 +149,10 @@ class Warehouse:
         self._verification.check(reading.blocks)
         if (held := self._held.get(reading)) is not None:
             return held
+        small = self._small.open(reading) if self.sizes.local_check_max > 0 else None
+        return self._open_files(reading) if small is None else small
+
+    def _open_files(self, reading: ReadPlan) -> DataFrame:
         schema = reading.schema
         if schema is None:
             raise BrokenInvariant("a channel without a schema was read")
@@ -155,17 +165,18 @@ class Warehouse:
     def open_apart(self, reading: ReadPlan) -> tuple[DataFrame, object]:
         """Return the rows of a read plan, as `open`, and an object that lives as long as they are used.
 
-        The object is a copy of the session, which Spark passes on to every frame derived from a frame. A Spark Connect
-        client closes with the first copy that is deleted: there, the object is the frame itself.
+        The rows stay in their files. The object is a copy of the session, which Spark passes on to every frame derived
+        from a frame. A Spark Connect client closes with the first copy that is deleted: there, the object is the frame
+        itself.
         """
+        self._verification.check(reading.blocks)
         if type(self.spark) is not SparkSession:
-            frame = self.open(reading)
+            frame = self._open_files(reading)
             return frame, frame
         apart = copy.copy(self)
         apart.spark = copy.copy(self.spark)
         apart._blocks = self._blocks.on(apart.spark)
-        apart._held = {}
-        return apart.open(reading), apart.spark
+        return apart._open_files(reading), apart.spark
 
     def _opened(self, reading: ReadPlan, schema: Schema) -> DataFrame:
         match reading:
@@ -196,7 +207,9 @@ class Warehouse:
         for block in reading.blocks:
             if block.external is not None:
                 check_files_unchanged(block.external)
-        return self._kept(reading, weighed)
+        here = self.sizes.local_check_max > 0 and is_small_reading(reading)
+        values = self._kept_values(reading, weighed) if here else None
+        return self._kept(reading, weighed) if values is None else values
 
     def _shared(self, reading: ReadPlan, weighed: bool) -> DataFrame:
         if weighed and isinstance(reading, SnapshotRead):

@@ -1,0 +1,53 @@
+"""Rows of blocks as Arrow tables, with the columns of a relation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kilonova.model.block import Base, Block
+from kilonova.model.encoding import DELETED, WEIGHT, Changes
+from kilonova.model.schema import Schema
+from kilonova.warehouse.arrow_types import arrow_schema
+
+
+def names_of(block: Block, columns: Schema) -> list[str]:
+    """Return the names of the columns to read from a block: its control column, and those of a relation that it has."""
+    wanted = (*columns.names, DELETED[0], WEIGHT[0])
+    return [name for name in block.seen_as(columns).columns.names if name in wanted]
+
+
+def completed(rows: pa.Table, columns: Schema) -> pa.Table:
+    """Return rows with exactly the given columns, null where they are absent.
+
+    Args:
+        rows: the rows, as a block stores them.
+        columns: columns of types of `arrow_types`.
+    """
+    schema, count = arrow_schema(columns), rows.num_rows
+    arrays = [
+        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(count, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def as_upserts(block: Block, rows: pa.Table, columns: Schema) -> Sequence[pa.Table]:
+    """Return rows of a block with all given columns and `_deleted`: of a key, the last row counts.
+
+    Args:
+        block: a base, an upsert, or a strong delta over a unique key.
+        rows: its rows, as it stores them.
+        columns: columns of types of `arrow_types`.
+    """
+    whole = completed(rows, columns)
+    if isinstance(block.kind, Base):
+        return (whole.append_column(DELETED[0], pa.array(np.zeros(rows.num_rows, dtype=bool))),)
+    if not isinstance(block.encoding, Changes):
+        return (whole.append_column(DELETED[0], rows[DELETED[0]]),)
+    removed = pc.less(rows[WEIGHT[0]], 0)
+    signed = whole.append_column(DELETED[0], removed)
+    return signed.filter(removed), signed.filter(pc.invert(removed))
