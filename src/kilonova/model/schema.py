@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kilonova.errors import DeclarationError, SchemaMismatch
 
-RESERVED = ("_deleted", "_weight", "_set", "_block")
+RESERVED = ("_deleted", "_weight", "_set")
 
 KEPT = "_kept_"
 """Name prefix of state columns, which are stored with a relation to keep it up to date but are not part of it."""

@@ -29,9 +29,6 @@ log = logging.getLogger(__name__)
 POSITION = "_position"
 """Column with a delta row's position in its chain; internal to reads."""
 
-NUMBER = "_block"
-"""Column with the block's number in delta blocks: it takes no space, and is far cheaper to read than file names."""
-
 
 def schema_of(struct: StructType) -> Schema:
     """Return a DataFrame's schema as a `Schema`."""
@@ -162,13 +159,15 @@ class Blocks:
             if self._tables.pop(name.number, False):
                 self.spark.sql(f"DROP TABLE IF EXISTS {self._prefix}{name.directory}")
 
-    def _scan(self, blocks: Sequence[Block], *extra: str) -> DataFrame:
+    def _scan(self, blocks: Sequence[Block]) -> DataFrame:
         if blocks[0].external is not None:
             (block,) = blocks
             return self._adapted(self._external(self.spark, block))
+        return self._adapted(self._files(blocks))
+
+    def _files(self, blocks: Sequence[Block]) -> DataFrame:
         paths = [self.storage.path(block.name) for block in blocks]
-        ddl = ", ".join(filter(None, (blocks[0].columns.ddl, *extra)))
-        return self._adapted(self.spark.read.schema(ddl or StructType()).parquet(*paths))
+        return self.spark.read.schema(blocks[0].columns.ddl or StructType()).parquet(*paths)
 
     def _adapted(self, frame: DataFrame) -> DataFrame:
         frame = frame if self._condition is None else frame.where(self._condition)
@@ -177,12 +176,10 @@ class Blocks:
     def _placed(self, blocks: Sequence[Block], place: dict[int, int]) -> DataFrame:
         if len(blocks) == 1:
             return self._scan(blocks).withColumn(POSITION, F.lit(place[blocks[0].number]))
-        frame = self._scan(blocks, f"{NUMBER} bigint")
-        ordered = [block.number for block in blocks]
-        if len(place) == len(blocks) and ordered == sorted(ordered):
-            return frame.withColumnRenamed(NUMBER, POSITION)
-        places = F.create_map(*(F.lit(item) for key in ordered for item in (key, place[key])))
-        return frame.select(*map(column, blocks[0].columns.names), places[column(NUMBER)].alias(POSITION))
+        frame = self._files(blocks)
+        places = (f"{_literal(file.name)}, {place[block.number]}" for block in blocks for file in block.stored or ())
+        name = frame.metadataColumn("_metadata").getField("file_name")
+        return self._adapted(frame.withColumn(POSITION, F.expr(f"map({', '.join(places)})")[name]))
 
     def _table(self, block: Block) -> bool:
         """Create the block's table unless it exists; return False if the session's catalog does not support it."""
@@ -207,10 +204,10 @@ class Blocks:
 
 
 def _alike(blocks: Sequence[Block]) -> list[list[Block]]:
-    """Group blocks that one scan can read."""
+    """Group blocks that one scan can read, and whose rows are told apart by the names of their files."""
     groups: dict[tuple[Schema, int | None], list[Block]] = {}
     for block in blocks:
-        groups.setdefault((block.columns, None if block.external is None else block.number), []).append(block)
+        groups.setdefault((block.columns, None if block.stored else block.number), []).append(block)
     return list(groups.values())
 
 

@@ -11,13 +11,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from kilonova.model.check import of_rows
-from kilonova.model.encoding import Append
 from kilonova.model.schema import Schema, quoted
 from kilonova.model.write_plan import WritePlan
 from kilonova.warehouse import checks as on
 from kilonova.warehouse import jobs
 from kilonova.warehouse.arrow_types import arrow_schema, comparable_types
-from kilonova.warehouse.blocks import NUMBER
 from kilonova.warehouse.local_checks import key_metrics
 from kilonova.warehouse.local_merge import file_name
 from kilonova.warehouse.storage import Storage
@@ -99,8 +97,5 @@ def write_small(storage: Storage, rows: pa.Table, plan: WritePlan, layout: jobs.
             seen = key_metrics(rows.select(key), ordered=True)
             on.check_keys(seen if jobs.must_be_unique(plan, layout) else {"nulls": seen.get("nulls")}, layout.key)
     removed = pc.sum(pc.min_element_wise(rows["_weight"], 0)).as_py() if plan.is_strong_delta else None
-    if not plan.is_base and not isinstance(plan.encoding, Append):
-        number = pa.scalar(plan.name.number, pa.int64())
-        rows = rows.append_column(NUMBER, pa.repeat(number, rows.num_rows))
     storage.write_rows(plan.name, file_name(0, 0), rows)
     return -int(removed or 0) if plan.is_strong_delta else None

@@ -42,7 +42,7 @@ from kilonova.schedule.layout import LayoutThresholds, Strategy, buckets_for, st
 from kilonova.warehouse import algebra, job_tracking, jobs
 from kilonova.warehouse import checks as on
 from kilonova.warehouse.arrow_types import comparable_types
-from kilonova.warehouse.blocks import NUMBER, POSITION, Blocks, column, conform, schema_of
+from kilonova.warehouse.blocks import POSITION, Blocks, column, conform, schema_of
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
 from kilonova.warehouse.local_checks import key_metrics
 from kilonova.warehouse.local_merge import merges_locally, write_merged
@@ -514,8 +514,7 @@ class Warehouse:
                 removals = write_small(self.storage, few, plan, layout)
                 return self._block(plan, columns, self.storage.recorded(name), 0, 0 if appends else removals)
             self._large.add(columns)
-        extra = [] if plan.is_base or appends else [NUMBER]
-        rows = conform(rows, columns, extra, {NUMBER: _uncompiled(name.number), "_deleted": "false"})
+        rows = conform(rows, columns, absent={"_deleted": "false"})
         seen = jobs.write(rows, self.storage.path(name), plan, layout, keys)
         stored = self.storage.recorded(name)
         if layout.checked_later and jobs.must_be_unique(plan, layout) and stored:
@@ -752,11 +751,6 @@ def _external(spark: SparkSession, block: Block) -> DataFrame:
     if not isinstance(block.kind, Base):
         rows = jobs.with_control_columns(rows, block.encoding, block.schema)
     return conform(rows, block.columns)
-
-
-def _uncompiled(number: int) -> str:
-    """Return a number, in SQL, that is not part of the code that Spark generates, so that the next block reuses it."""
-    return f"element_at(array({number}L), spark_partition_id() * 0 + 1)"
 
 
 def _runs(deltas: tuple[Block, ...]) -> list[tuple[Block, ...]]:
