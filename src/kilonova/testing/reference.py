@@ -315,7 +315,8 @@ def rows_of(encoding: Encoding, schema: Schema, delta: Delta) -> list[Record]:
 def delta_of(encoding: Encoding, schema: Schema, rows: Iterable[Record]) -> Delta:
     """Return the delta that the rows of a block store; control columns are optional.
 
-    Weights of one row and amounts of one key add up; a null amount adds nothing.
+    Weights of one row and amounts of one key add up, and rows whose weights add up to zero are none; a null amount adds
+    nothing.
 
     Raises:
         KeyViolation: a key is null, or duplicate in an upsert or columns delta.
@@ -325,7 +326,9 @@ def delta_of(encoding: Encoding, schema: Schema, rows: Iterable[Record]) -> Delt
     schema = delta_schema(encoding, schema) if isinstance(encoding, Custom) else schema
     for record in rows:
         row = _row(schema, record)
-        key = _not_null(_pick(schema, row, key_of(encoding)))
+        key = _pick(schema, row, key_of(encoding))
+        if not isinstance(encoding, Changes):
+            _not_null(key)
         match encoding:
             case Append() | Custom():
                 delta[row] = delta.get(row, 0) + 1
@@ -351,6 +354,9 @@ def delta_of(encoding: Encoding, schema: Schema, rows: Iterable[Record]) -> Delt
                     delta[key] = {name: record.get(name) for name in columns}
             case _:
                 assert_never(encoding)
+    if isinstance(encoding, Changes):
+        for row in delta:
+            _not_null(_pick(schema, row, encoding.key))
     return Counter(delta) if isinstance(encoding, Append | Custom) else delta
 
 

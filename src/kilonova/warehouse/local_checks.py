@@ -57,7 +57,7 @@ def keys_within(rows: pa.Table, key: Sequence[str]) -> pc.Expression:
     Points in time are left out: Spark may store them without ranges, and without their time zone.
     """
     kinds = {name: rows.schema.field(name).type for name in key}
-    names = [name for name, kind in kinds.items() if not (pa.types.is_timestamp(kind) and kind.tz)]
+    names = [name for name, kind in kinds.items() if not pa.types.is_timestamp(kind)]
     ranges = ((pc.field(name), pc.min_max(rows[name])) for name in names)
     within = ((field >= values["min"]) & (field <= values["max"]) for field, values in ranges)
     return reduce(and_, within, pc.scalar(True))
