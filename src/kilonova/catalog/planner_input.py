@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from graphlib import TopologicalSorter
 
@@ -12,7 +11,6 @@ from kilonova.catalog.channel_store import channel_states
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.registry import TaskVersion, live_versions
 from kilonova.catalog.runs import cost_samples, last_begun
-from kilonova.errors import NotFound
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.schedule.due import PlannerInput, TaskState
 from kilonova.schedule.next_times import waits_until
@@ -66,10 +64,9 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
 
 def _views_above(tx: Transaction, live: Mapping[str, tuple[TaskVersion, ...]]) -> Mapping[str, tuple[TaskVersion, ...]]:
     """Return the views of which tasks of materialized relations are among the given ones, but not the view itself."""
-    views = {versions[0].task.view for versions in live.values()} - live.keys()
-    with suppress(NotFound):  # a view that was dropped
-        return live_versions(tx, [view for view in views if view is not None]) if views - {None} else {}
-    return {}
+    views = {view for versions in live.values() if (view := versions[0].task.view) is not None} - live.keys()
+    there = registry.active_tasks(tx, views) if views else []  # without those that were dropped
+    return live_versions(tx, there) if there else {}
 
 
 def _with_views(versions: dict[str, tuple[TaskState, ...]]) -> dict[str, tuple[TaskState, ...]]:

@@ -492,6 +492,13 @@ def task_names(tx: Transaction, after: str = "", limit: int | None = None) -> li
     return list(tx.connection.execute(query).scalars())
 
 
+def active_tasks(tx: Transaction, names: Iterable[str]) -> list[str]:
+    """Return those of the given names that active tasks have, sorted."""
+    name = tables.task.c.name
+    query = select(name).where(tables.task.c.active, is_among(tx, name, names)).order_by(name)
+    return list(tx.connection.execute(query).scalars())
+
+
 def task_id(tx: Transaction, name: str) -> int:
     """Return the id of a task.
 
