@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 import kilonova as kn
-from bench.measure import Timings, interleaved
+from bench.measure import interleaved
 from bench.report import Draw, Report, Scale
 from bench.sandbox import COLUMNS, noop, rows, sandbox, write
 from kilonova.service.project import Project
@@ -77,35 +78,42 @@ def _drawn(curves: Curves) -> Draw:
 
 
 def _curves(size: int, blocks: tuple[int, ...], rounds: int) -> Curves:
-    """Grow a channel block by block, for each way, and read it at some lengths."""
+    """Grow a channel block by block, and read it at some lengths in each way.
+
+    There is one project with a channel whose base is laid out in buckets and one whose base is not; each way is a
+    project of its own over the same catalog and warehouse.
+    """
     curves = Curves(size)
     with ExitStack() as stack:
-        first, place = stack.enter_context(sandbox(_workflow()))
-        spark = first.warehouse.spark
-        opened = {method: stack.enter_context(sandbox(_workflow(), sizes=sizes))[0] for method, sizes in WAYS.items()}
+        plain, place = stack.enter_context(sandbox(_workflow(), sizes=WAYS["shuffled"]))
+        spark = plain.warehouse.spark
+        opened = {
+            method: stack.enter_context(kn.open_project(place / "project", sizes=sizes))
+            for method, sizes in WAYS.items()
+        }
         for number in range(1, blocks[-1] + 1):
-            block = _block(spark, size, number, blocks[-1], place / "block")
-            first.ingest("appended", str(block))
-            for project in opened.values():
-                project.ingest("keyed", str(block))
+            block = str(_block(spark, size, number, blocks[-1], place / "block"))
+            plain.ingest("appended", block)
+            plain.ingest("keyed", block)
+            opened["aligned"].ingest("bucketed", block)
             if number not in blocks:
                 continue
             curves.blocks.append(number)
-            readers: dict[str, tuple[Project, str]] = {"append": (first, "appended")}
-            readers |= {method: (project, "keyed") for method, project in opened.items()}
-            for method, (project, channel) in readers.items():
-                kept = "compacted" if method == "append" else "compacted_keyed"
-                project.ingest(kept, first.read("appended"), replace=True)
-                for sink, do in (("write", lambda frame: write(frame, place / "out")), ("scan", noop)):
-                    taken = _compared(project, channel, kept, do, rounds)
-                    curves.ratios.setdefault(f"{method}, {sink}", []).append(taken.ratio("blocks", "compacted"))
-                    curves.timings[f"{number} blocks, {method}, {sink}"] = taken.rounded()
+            plain.ingest("compacted", plain.read("appended"), replace=True)
+            readers: dict[str, tuple[Project, str]] = {"compacted": (plain, "compacted"), "append": (plain, "appended")}
+            for method, project in opened.items():
+                readers[method] = (project, "bucketed" if method == "aligned" else "keyed")
+            for sink, do in (("write", lambda frame: write(frame, place / "out")), ("scan", noop)):
+                ways = {method: partial(_read, project, name, do) for method, (project, name) in readers.items()}
+                taken = interleaved(ways, rounds, warm=number == 1 and rounds > 1)
+                for method in ("append", *WAYS):
+                    curves.ratios.setdefault(f"{method}, {sink}", []).append(taken.ratio(method, "compacted"))
+                curves.timings[f"{number} blocks, {sink}"] = taken.rounded()
     return curves
 
 
-def _compared(project: Project, channel: str, kept: str, do: Callable[[DataFrame], None], rounds: int) -> Timings:
-    methods = {"blocks": lambda: do(project.read(channel)), "compacted": lambda: do(project.read(kept))}
-    return interleaved(methods, rounds, warm=rounds > 1)
+def _read(project: Project, channel: str, do: Callable[[DataFrame], None]) -> None:
+    do(project.read(channel))
 
 
 def _workflow() -> kn.Workflow:
@@ -113,7 +121,7 @@ def _workflow() -> kn.Workflow:
     workflow.channel("appended", COLUMNS)
     workflow.channel("compacted", COLUMNS)
     workflow.channel("keyed", COLUMNS, key="k")
-    workflow.channel("compacted_keyed", COLUMNS, key="k")
+    workflow.channel("bucketed", COLUMNS, key="k")
     return workflow
 
 

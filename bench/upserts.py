@@ -7,19 +7,26 @@ publishing against MERGE as `deltalake` does it.
 from __future__ import annotations
 
 import itertools
+import statistics
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as parquet
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import DataFrame
 
 import kilonova as kn
-from bench.measure import Timings, interleaved
+from bench.measure import Timings, interleaved, spent
 from bench.report import Draw, Goal, Report, Scale
 from bench.sandbox import COLUMNS, noop, rows, sandbox, touching, write
 from kilonova.catalog import channel_store
+from kilonova.catalog.compaction_stats import delta_stacks
 from kilonova.model.block import BlockName
+from kilonova.schedule.compaction import channels_to_merge, select_for_compaction
 from kilonova.service.project import Project
+
+STEADY = (1, 2, 5, 8, 10, 15, 20, 25, 30, 40, 50, 60)
+"""After how many deltas a channel is read that is maintained as servers do."""
 
 WAYS = {"read and write": "copy", "compact": "copy", "scan": "plain scan"}
 """What is measured, and against what."""
@@ -32,7 +39,7 @@ def measure(scale: Scale) -> list[Report]:
     if scale is Scale.LARGE:
         sizes[20_000_000] = 2
     lengths = (1, 10) if quick else (1, 10, 50)
-    publishing, reading = [], []
+    publishing, reading, steady = [], [], []
     goals: list[Goal] = []
     timings: dict[str, dict[str, list[float]]] = {}
     curves: dict[int, list[float]] = {}
@@ -53,8 +60,19 @@ def measure(scale: Scale) -> list[Report]:
                 label = f"{size:,} rows, {length} deltas".replace(",", " ", f"{size:,}".count(","))
                 reading.append((label, taken.median("copy"), *ratios.values(), *works.values()))
                 curves.setdefault(size, []).append(ratios["read and write"])
-                for method, limit in (("read and write", 1.3), ("compact", 0.9)):
-                    goals.append(Goal(f"{size:,} rows, {length} deltas: {method}, times a copy", ratios[method], limit))
+                goals.append(Goal(f"{size:,} rows, {length} deltas: compact, times a copy", ratios["compact"], 0.9))
+            maintained, spending = upserts.maintained((1, 3, 6) if quick else STEADY, rounds)
+            found = {
+                length: (taken.ratio("read and write", "copy"), taken.cpu_ratio("read and write", "copy"))
+                for length, taken in maintained.items()
+            }
+            timings |= {f"steady, {length} deltas, {size} rows": each.rounded() for length, each in maintained.items()}
+            steady += [(size, length, *both) for length, both in found.items()]
+            for name, of in (("median", statistics.median), ("worst", max)):
+                steady.append((size, name, *map(of, zip(*found.values(), strict=True))))
+            worst = max(ratio for ratio, _ in found.values())
+            goals.append(Goal(f"{size:,} rows: worst read under the default policy, times a copy", worst, 1.3))
+            steady.append((size, "maintenance per delta", *spending))
     return [
         Report(
             name="publishing",
@@ -72,11 +90,22 @@ def measure(scale: Scale) -> list[Report]:
             title="Reading and compacting a base with deltas of 1% each, in times a plain copy of the same rows",
             columns=("", "copy, s", *WAYS, *(f"{method}, CPU" for method in WAYS)),
             rows=reading,
-            goals=[goal for goal in goals if not goal.at_least],
+            goals=[goal for goal in goals if goal.limit == 0.9],
             timings={name: each for name, each in timings.items() if name.startswith("read")},
             note="The copy reads and writes plain Parquet with Spark; *scan* reads only, and is compared with a scan of"
             " plain Parquet.",
             draw=_drawn(lengths, curves),
+        ),
+        Report(
+            name="steady",
+            title="Reading a channel to which deltas of 1% are published, under the default compaction policy",
+            columns=("rows", "deltas so far", "read and write, times a copy", "the same of CPU"),
+            rows=steady,
+            goals=[goal for goal in goals if goal.limit == 1.3],
+            timings={name: each for name, each in timings.items() if name.startswith("steady")},
+            note="After each delta the channel is maintained as by a server that has nothing else to do: deltas are"
+            " merged, or it is compacted, if the policy says so. *Maintenance per delta* is what that takes on average,"
+            " in copies of the channel.",
         ),
     ]
 
@@ -127,23 +156,55 @@ class _Upserts:
 
     def read(self, rounds: int) -> Timings:
         """Read, scan and compact, against copying and scanning the same rows."""
-        project, spark, place = self._project, self._spark, self._place
+        project, place = self._project, self._place
         write(project.read("keyed"), place / "plain")
-        schema = spark.read.parquet(str(place / "plain")).schema
-
-        def plain() -> Any:
-            return spark.read.schema(schema).parquet(str(place / "plain"))
-
         return interleaved(
             {
-                "copy": lambda: write(plain(), place / "out"),
+                "copy": lambda: write(self._plain(), place / "out"),
                 "read and write": lambda: write(project.read("keyed"), place / "out"),
-                "plain scan": lambda: noop(plain()),
+                "plain scan": lambda: noop(self._plain()),
                 "scan": lambda: noop(project.read("keyed")),
                 "compact": self._compact,
             },
             rounds,
         )
+
+    def maintained(self, lengths: tuple[int, ...], rounds: int) -> tuple[dict[int, Timings], tuple[float, float]]:
+        """Publish deltas, each followed by maintenance, and read after some of them, against copying the same rows.
+
+        Returns:
+            What reading took after so many deltas; what maintenance took per delta, in copies: of time and of CPU.
+        """
+        self._project.compact("keyed")
+        found: dict[int, Timings] = {}
+        spending: list[tuple[float, float]] = []
+        for number in range(1, lengths[-1] + 1):
+            self._arrive()
+            self._publish()
+            spending.append(spent(self._maintain))
+            if number in lengths:
+                write(self._project.read("keyed"), self._place / "plain")
+                found[number] = interleaved(
+                    {
+                        "copy": lambda: write(self._plain(), self._place / "out"),
+                        "read and write": lambda: write(self._project.read("keyed"), self._place / "out"),
+                    },
+                    rounds,
+                )
+        copies = [
+            statistics.median(statistics.median(each["copy"]) for each in measured)
+            for measured in ([one.seconds for one in found.values()], [one.cpu for one in found.values()])
+        ]
+        seconds, cpu = (sum(each) / lengths[-1] for each in zip(*spending, strict=True))
+        return found, (seconds / copies[0], cpu / copies[1])
+
+    def _maintain(self) -> None:
+        with self._project.catalog.reading() as tx:
+            stacks = delta_stacks(tx)
+        for channel in select_for_compaction(stacks):
+            self._project.maintenance.maintain(channel)
+        for channel in channels_to_merge(stacks):
+            self._project.maintenance.maintain(channel, deltas=True)
 
     def _arrive(self) -> None:
         seed = next(self._seeds)
@@ -168,6 +229,9 @@ class _Upserts:
         name = BlockName(next(self._scratch), "")
         self._project.warehouse.compact(state.snapshot(state.latest_readable), name)
         self._project.warehouse.delete([name])
+
+    def _plain(self) -> DataFrame:
+        return self._spark.read.schema(COLUMNS).parquet(str(self._place / "plain"))
 
     def _file(self, of: str) -> str:
         return str(next((self._place / of).glob("*.parquet")))

@@ -67,3 +67,44 @@ def test_small_deltas_become_one_and_readers_see_no_difference(project: Project)
     ]
     assert sorted(project.rows("large")[1]) == [(number,) for number in range(10, 28)]
     assert [row for row in project.reader.size_history("orders", 100) if row.rows is None or row.rows > 28] == []
+
+
+def test_upserts_become_one_delta_although_a_reader_has_read_some_of_them(project: Project) -> None:
+    wf = kn.Workflow("shop")
+    wf.channel("prices", "id bigint, price bigint", key="id")
+
+    @wf.task(schema="id bigint, price bigint")
+    def seen(prices: kn.New) -> kn.Delta:
+        return prices.where("NOT _deleted").select("id", "price")
+
+    project.apply(wf)
+    spark = project.warehouse.spark
+
+    def ingest(price: int, ids: range, deleted: bool = False) -> None:
+        rows = spark.range(ids.start, ids.stop).selectExpr("id", f"{price}L AS price", f"{deleted} AS _deleted")
+        project.ingest("prices", rows.coalesce(1))
+
+    ingest(1, range(4))
+    ingest(2, range(1, 2))
+    project.run()
+    ingest(3, range(2, 6))
+    ingest(4, range(5, 6), deleted=True)
+    ingest(5, range(1, 2))
+    expected = [(0, 1), (1, 5), (2, 3), (3, 3), (4, 3)]
+    report = project.maintenance.maintain("prices", deltas=True)
+    assert report is not None
+    assert [made.reason for made in report.made] == ["4 adjacent deltas merged"]
+    assert kinds_of(project, "prices") == ["B1", "Δ1→5", "Δ2→3", "Δ3→4", "Δ4→5"]
+    assert sorted(project.rows("prices")[1]) == expected
+    assert project.maintenance.maintain("prices", deltas=True) is None
+    project.run()
+    first = [(0, 1), (1, 2), (2, 1), (3, 1)]
+    assert sorted(project.rows("seen")[1]) == sorted([*first, *expected[1:]])
+    ingest(6, range(0, 1))
+    assert project.compact("prices", deltas=True) is not None
+    project.run()
+    project.collect_garbage()
+    assert kinds_of(project, "prices") == ["B1", "Δ1→6"]
+    assert sorted(project.rows("prices")[1]) == [(0, 6), *expected[1:]]
+    assert project.compact("prices") is not None
+    assert sorted(project.rows("prices")[1]) == [(0, 6), *expected[1:]]

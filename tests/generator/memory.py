@@ -401,11 +401,14 @@ class Memory:
         records = [_named(schema, row) for row in self._snapshot(snapshot, schema)]
         return self._put(name, Base(snapshot.at), schema, schema, snapshot.encoding, records)
 
-    def merge_deltas(self, deltas: tuple[Block, ...], name: BlockName) -> Block:
+    def merge_deltas(self, deltas: tuple[Block, ...], base: Block | None, name: BlockName) -> Block:
         self.pause()
         first, records = deltas[0], [record for block in deltas for record in self.stored[block.name]]
-        kind = Delta(first.start, deltas[-1].end)
-        return self._put(name, kind, first.schema, first.columns, first.encoding, records, 0)
+        if isinstance(first.encoding, Upsert):
+            newest = {tuple(map(record.get, first.encoding.key)): record for record in records}
+            records = list(newest.values())
+        kind, removals = Delta(first.start, deltas[-1].end), 0 if isinstance(first.encoding, Append) else None
+        return self._put(name, kind, first.schema, first.columns, first.encoding, records, removals)
 
     def _completed(self, delta: Rows, encoding: Encoding, schema: Schema) -> list[Record]:
         """The records of a delta as its maker gave it, with all control columns."""

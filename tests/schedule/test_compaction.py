@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas
 from kilonova.model.encoding import Append, Upsert
 from kilonova.schedule.compaction import DeltaStack, channels_to_merge, mergeable_runs, select_for_compaction, small
 from tests.schedule.test_garbage import a_block
+from tests.seeds import SEED
 
 BASE, DELTA = 1_000_000, 10_000
 
@@ -23,8 +25,9 @@ def a_stack(count: int, readings: tuple[int, ...], *, appended: bool = False) ->
 
 
 def merging(count: int) -> float:
-    """What a reading pays that merges so many deltas, by the definition of `read_cost`."""
-    return a_stack(count, (count,)).read_cost
+    """What a reading pays that merges so many deltas."""
+    stack = a_stack(count, ())
+    return (stack.read_ratio - 1) * 2 * (stack.base + stack.deltas)
 
 
 def by_policy(history: str) -> float:
@@ -64,19 +67,85 @@ def test_no_more_than_a_few_times_is_spent_of_what_foresight_would_have(history:
     assert by_policy(history) <= 3 * by_foresight(history) + slack
 
 
+@dataclass
+class Maintained:
+    """A channel of upserts that is maintained after every delta, as its policy says.
+
+    Attributes:
+        base: the bytes of its base, which upserts replace.
+        raw: the sizes of the deltas as they were published, since the newest base or merged delta.
+        merged: the size of the merged delta.
+        published: what was published: each delta counts as much as a run costs.
+        rewritten: the bytes of compacted and merged blocks.
+    """
+
+    base: int
+    raw: list[int] = field(default_factory=list)
+    merged: int = 0
+    published: int = 0
+    rewritten: int = 0
+
+    @property
+    def stack(self) -> DeltaStack:
+        size, count = self.merged + sum(self.raw), len(self.raw) + (self.merged > 0)
+        return replace(a_stack(count, ()), base=self.base, deltas=size, merged=self.merged, upserts=True)
+
+    def publish(self, size: int) -> None:
+        self.raw.append(size)
+        self.published += size + (16 << 20 if self.base > 16 << 20 else 128 << 10)
+        while True:
+            stack = self.stack
+            if select_for_compaction([stack]):
+                self.rewritten += self.base + stack.deltas
+                self.raw, self.merged = [], 0
+            elif channels_to_merge([stack]):
+                self.rewritten += stack.deltas
+                self.raw, self.merged = [], stack.deltas
+            else:
+                return
+
+
+def assert_bounded(channel: Maintained) -> None:
+    assert channel.stack.read_ratio <= 1.3
+    assert channel.rewritten <= 16 * channel.published
+
+
+SIZES = st.sampled_from([16 << 20, 72 << 20, 1 << 30, 1 << 40])
+
+
+@given(SIZES, st.lists(st.floats(1e-4, 0.1), max_size=300))
+def test_reads_are_bounded_and_so_is_what_is_rewritten(base: int, shares: list[float]) -> None:
+    channel = Maintained(base)
+    for share in shares:
+        channel.publish(int(share * base))
+        assert_bounded(channel)
+
+
+@pytest.mark.parametrize("share", [1e-4, 1e-3, 1e-2, 0.1, None])
+def test_reads_are_bounded_however_long_the_history_is(share: float | None) -> None:
+    chance = Random(SEED)
+    channel = Maintained(72 << 20)
+    for _ in range(20_000):
+        channel.publish(int((share or 10 ** chance.uniform(-4, -1)) * channel.base))
+        assert_bounded(channel)
+
+
 @given(st.integers(1, 60), st.lists(st.integers(1, 60), max_size=40))
 def test_reading_more_makes_compacting_more_worthwhile(count: int, readings: list[int]) -> None:
     some, more = a_stack(count, tuple(readings)), a_stack(count, (*readings, count))
     assert some.score <= more.score
 
 
-def test_channels_that_are_not_read_are_compacted_only_for_space() -> None:
+def test_channels_that_are_not_read_are_compacted_only_for_space_unless_they_are_upserts() -> None:
     large = 100 << 20
     idle = DeltaStack(channel="idle", appended=False, base=large, count=1, deltas=large // 2, readings=())
     wasteful = replace(idle, channel="wasteful", deltas=2 * large)
     appended = replace(wasteful, channel="appended", appended=True)
     assert select_for_compaction([idle, appended, wasteful]) == ("wasteful",)
     assert select_for_compaction([replace(wasteful, policy=CostBased(max_amplification=3))]) == ()
+    upserts = replace(idle, upserts=True)
+    assert select_for_compaction([upserts]) == ("idle",)
+    assert select_for_compaction([replace(upserts, policy=Manual())]) == ()
 
 
 def test_a_channel_may_have_another_policy() -> None:
@@ -96,7 +165,7 @@ def test_a_channel_may_have_another_policy() -> None:
 
 
 def test_putting_appended_rows_together_is_cheaper_than_merging() -> None:
-    readings = (8,) * 6
+    readings = (8,) * 9
     assert a_stack(8, readings).score >= 1
     assert a_stack(8, readings, appended=True).score < 1
     assert a_stack(8, (8,) * 30, appended=True).score >= 1
@@ -152,7 +221,11 @@ def test_only_deltas_that_add_rows_of_the_same_columns_here_are_put_together() -
     assert mergeable_runs(four, (), few=False) == ()
     other = replace(four[2], schema=four[2].schema.without("note"))
     assert mergeable_runs([*four[:2], other, four[3]], (), few=True) == (tuple(four[:2]),)
-    assert mergeable_runs([replace(block, encoding=Upsert(("id",))) for block in four], (), few=True) == ()
+    upserts = [replace(block, encoding=Upsert(("id",))) for block in four]
+    assert mergeable_runs(upserts, [2], few=False) == (tuple(upserts),)
+    assert mergeable_runs([upserts[0], *four[1:]], (), few=False) == ()
+    assert mergeable_runs(upserts[:1], (), few=False, buckets=4) == (tuple(upserts[:1]),)
+    assert mergeable_runs([replace(upserts[0], buckets=4)], (), few=False, buckets=4) == ()
     outside = replace(four[0], external=External(format="csv", options=(), groups=()))
     assert mergeable_runs([outside, *four[1:]], (), few=True) == (tuple(four[1:]),)
     assert mergeable_runs(four, [2], few=True) == (tuple(four[:2]), tuple(four[2:]))

@@ -188,6 +188,35 @@ def test_spark_compacts_to_the_same(spark: SparkSession, tmp_path: Path, layout:
         assert rows == sorted(rows, key=lambda row: tuple(row.values()))
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_merged_deltas_are_read_as_those_that_they_were_merged_from(
+    spark: SparkSession, tmp_path: Path, layout: str
+) -> None:
+    before, after = LAYOUTS[layout]
+    chance = random.Random(f"{SEED}/{layout}")
+    made = Channel(spark, tmp_path, chance)
+    for rows in (60, 20, 0 if chance.random() < 0.2 else 5, 30, 10):
+        made.write(before, rows)
+    base, *deltas = made.blocks
+    expected = made.rows(made.warehouse(replace(before, local_check_max=0)).open(made.snapshot()))
+    assert expected
+    other = Schema((*made.schema.without("v.0").columns, *Schema.of(("later", "int")).columns))
+    changed = made.rows(made.warehouse(replace(before, local_check_max=0)).open(made.snapshot(schema=other)))
+    ways = {"here": before, "by Spark": replace(before, local_check_max=0)}
+    ways["broadcast"] = replace(before, broadcast_max=1 << 40)
+    for number, (way, sizes) in enumerate(ways.items(), 1):
+        warehouse = made.warehouse(sizes)
+        merged = warehouse.merge_deltas(tuple(deltas[:-1]), base, BlockName(10 * number))
+        assert (merged.kind, merged.buckets) == (Delta(1, deltas[-2].end), base.buckets), way
+        again = warehouse.merge_deltas((merged, deltas[-1]), base, BlockName(10 * number + 1))
+        for blocks in ([base, merged, deltas[-1]], [base, again]):
+            for reader in ways.values():
+                assert made.rows(made.warehouse(reader).open(made.snapshot(blocks))) == expected, way
+                assert made.rows(made.warehouse(reader).open(made.snapshot(blocks, other))) == changed, way
+            compacted = made.warehouse(after).compact(made.snapshot(blocks), BlockName(10 * number + len(blocks)))
+            assert made.rows(warehouse.open(made.snapshot([compacted]))) == expected, way
+
+
 def test_long_texts_in_keys_are_left_to_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -233,7 +233,7 @@ def _show_report(report: RunReport, json: bool) -> None:
 def compact(
     channels: Annotated[list[str], typer.Argument(help="The channels.")],
     deltas: Annotated[
-        bool, typer.Option("--deltas", help="Instead merge small adjacent deltas of append-only channels.")
+        bool, typer.Option("--deltas", help="Instead merge adjacent deltas: small appends, or upserts.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:

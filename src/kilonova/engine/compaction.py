@@ -60,7 +60,7 @@ def compact(
 def merge_deltas(
     environment: RunEnvironment, warehouse: WarehouseInterface[Any], channel: str, *, few: bool
 ) -> tuple[int, RunResults] | None:
-    """Merge small neighbouring deltas of a channel.
+    """Merge neighbouring deltas of a channel: small ones, or all upserts.
 
     Args:
         environment: the environment of the run.
@@ -76,17 +76,19 @@ def merge_deltas(
     """
 
     def choose(state: ChannelState, cursors: list[int]) -> tuple[Part, ...]:
-        deltas = state.snapshot(state.latest_readable).deltas
+        snapshot = state.snapshot(state.latest_readable)
+        settled = [state.settled(cursor) for cursor in cursors]
+        buckets = 0 if snapshot.base is None else snapshot.base.buckets
         return tuple(
             Part(
                 read=chain,
                 start=chain[0].start,
                 end=chain[-1].end,
                 reason=f"{len(chain)} adjacent deltas merged",
-                write=partial(warehouse.merge_deltas, chain),
+                write=partial(warehouse.merge_deltas, chain, snapshot.base),
                 merges=tuple(block.number for block in chain),
             )
-            for chain in mergeable_runs(deltas, [state.settled(cursor) for cursor in cursors], few=few)
+            for chain in mergeable_runs(snapshot.deltas, settled, few=few, buckets=buckets)
         )
 
     return _rewrite(environment, channel, choose)

@@ -101,8 +101,8 @@ class WarehouseInterface(BlockStore, Protocol[Frame]):
     def compact(self, snapshot: SnapshotRead, name: BlockName) -> Block:
         """Write a snapshot as a base."""
 
-    def merge_deltas(self, deltas: tuple[Block, ...], name: BlockName) -> Block:
-        """Write neighbouring deltas that only add rows, all with the same columns, as one delta."""
+    def merge_deltas(self, deltas: tuple[Block, ...], base: Block | None, name: BlockName) -> Block:
+        """Write neighbouring deltas that are all appends or all upserts, with the same columns, as one delta."""
 
 
 Counting = Callable[[str], AbstractContextManager[JobHandle]]

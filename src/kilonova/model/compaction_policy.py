@@ -10,7 +10,7 @@ from kilonova.errors import DeclarationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostBased:
-    """Policy to compact once accumulated merge cost equals compaction cost, or deltas take too much space.
+    """Policy to compact once accumulated merge cost equals compaction cost, or deltas take too much space or time.
 
     Attributes:
         max_amplification: maximum size of the deltas, as a multiple of the size of the base.

@@ -1,12 +1,20 @@
-"""Selection of channels to compact (Nova, sections 2.4 and 6).
+"""Selection of channels to compact, and of deltas to merge (Nova, sections 2.4 and 6).
 
-Compaction costs once; without it every read pays for merging on the fly. Future reads are unknown, so this is the
-ski-rental problem: a channel is compacted once the merge cost of the reads since the newest base equals the cost of
-compaction, which is within a small constant factor of the offline optimum. Space is bounded too: the deltas of a keyed
-or weighted channel may be no larger than its base, because a part of them replaces other rows. A channel may have
-another policy (`kilonova.model.compaction_policy`).
+Of upserts, a read of a snapshot costs at most `_LIMIT` copies of its rows, as far as that can be estimated from sizes.
+Where it would cost more, the deltas are merged into one that is laid out like the base: reading it costs a fraction of
+what as many rows cost as they were published. Once the deltas have `_SHARE` of the size of the base, the channel is
+compacted instead. So a base is rewritten at most once for `_SHARE` of it in new rows, a merged delta only once the
+deltas after it are a part of it, and in all at most 16 times what was published, where each delta counts as `_FILE`
+bytes more, or `_LITTLE` where the base is larger than that: a run takes as long as copying so many bytes. This does
+not depend on how often the channel was read, because reads outside of runs are not recorded.
 
-All costs are in bytes read or written.
+Within the limit, and for other encodings, future reads are unknown, so this is the ski-rental problem: a channel is
+compacted once the merge cost of the reads since the newest base equals the cost of compaction. A snapshot's first read
+counts without the cost of the join with the base, because the next delta brings that back. Space is bounded too: the
+deltas of a keyed or weighted channel may be no larger than its base, because a part of them replaces other rows. A
+channel may have another policy (`kilonova.model.compaction_policy`).
+
+Costs are in bytes read or written by a copy of the rows.
 
 Deltas of an append-only channel may be read by cursor only, so that no read pays for merging them and no base
 replaces them. Small adjacent deltas are merged there, to bound their number: always so many at once that each row is
@@ -22,19 +30,37 @@ from typing import assert_never
 
 from kilonova.model.block import Block
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy
-from kilonova.model.encoding import Append
+from kilonova.model.encoding import Append, Upsert
 
-_MERGE = 0.2
-"""Cost of merging n deltas, as a share of reading the snapshot: this times the root of n (measured: 10 and 50)."""
+_LIMIT = 1.3
+"""Cost of reading a snapshot and writing it, in copies of its rows, at most."""
+
+_JOIN = 0.2
+"""Cost of joining a base with any deltas, in copies of the base."""
+
+_CHAIN = 2.5
+"""Cost of combining deltas as they were published, and of merging them, in copies of their rows."""
+
+_MERGED = 0.6
+"""The same where they are one delta that is laid out like the base."""
+
+_SHARE = 0.1
+"""Size of the deltas of a compacted channel, as a share of the base, at least."""
 
 _OPEN = 0.01
-"""Cost of opening the files of one more delta of an appended snapshot, as a share of reading the snapshot."""
+"""Cost of opening the files of one more delta of an appended snapshot, in copies of the snapshot."""
 
-_BUY = 2.0
-"""Cost of compaction, as a multiple of the snapshot: reading it and writing it."""
+_COMPACT_UPSERTS, _COMPACT = 0.65, 1.5
+"""Cost of compaction in copies of the snapshot: of upserts, and of others, which Spark merges."""
 
 _LITTLE = 16 << 20
-"""Size in bytes that deltas may always have."""
+"""Size in bytes that deltas may always have, and up to which all bases cost the same.
+
+With larger bases, any delta that is not laid out like the base costs as much as so many bytes.
+"""
+
+_FILE = 128 << 10
+"""Size in bytes of rows that cost as much as opening the files of a delta."""
 
 _NEIGHBOURS = 16
 """Minimum number of adjacent deltas to merge."""
@@ -56,6 +82,8 @@ class DeltaStack:
         base: the bytes of the base; 0 if there is none.
         count: how many deltas are after it.
         deltas: their bytes.
+        merged: the bytes of those among them that are laid out like the base.
+        upserts: whether all of them are upserts, which can be merged into one.
         readings: how many deltas each read of a snapshot has merged since the base was written.
         policy: the channel's policy of automatic compaction.
         crowded: whether enough adjacent deltas are small to merge them.
@@ -66,20 +94,51 @@ class DeltaStack:
     base: int
     count: int
     deltas: int
+    merged: int = 0
+    upserts: bool = False
     readings: tuple[int, ...]
     policy: Policy = field(default_factory=CostBased)
     crowded: bool = False
 
     @property
+    def read_ratio(self) -> float:
+        """Estimated cost of reading its snapshot and writing it, in copies of its rows."""
+        if not self.count:
+            return 1.0
+        return 1 + (_OPEN * self.count if self.appended else _JOIN + self._chain_ratio)
+
+    @property
+    def _chain_ratio(self) -> float:
+        """Estimated cost of combining the deltas of its snapshot, in copies of its rows."""
+        published, files = self.deltas - self.merged, _FILE * self.count
+        fixed = _LITTLE if published and self.base > _LITTLE else 0
+        return (fixed + _CHAIN * (published + files) + _MERGED * self.merged) / max(self.base, _LITTLE)
+
+    @property
     def read_cost(self) -> float:
-        """Merge cost that its readers have paid, in bytes."""
-        share = sum(_OPEN * count if self.appended else _MERGE * math.sqrt(count) for count in self.readings)
-        return share * (self.base + self.deltas)
+        """Merge cost of its readers that a compaction would have spared them, in bytes."""
+        if self.appended:
+            copies = _OPEN * sum(self.readings)
+        else:
+            repeated = len(self.readings) - len(set(self.readings))
+            shares = sum(min(each, self.count) for each in self.readings) / max(self.count, 1)
+            copies = _JOIN * repeated + self._chain_ratio * shares
+        return copies * self._copy
 
     @property
     def compaction_cost(self) -> float:
         """Cost of compacting it, in bytes."""
-        return _BUY * (self.base + self.deltas)
+        return (_COMPACT_UPSERTS if self.upserts else 1.0 if self.appended else _COMPACT) * self._copy
+
+    @property
+    def _copy(self) -> int:
+        """Bytes that a copy of the snapshot reads and writes."""
+        return 2 * (self.base + self.deltas)
+
+    @property
+    def is_slow(self) -> bool:
+        """Return whether a read of its snapshot costs more than it may."""
+        return isinstance(self.policy, CostBased) and self.upserts and self.read_ratio > _LIMIT
 
     @property
     def score(self) -> float:
@@ -88,14 +147,25 @@ class DeltaStack:
             case CostBased(max_amplification=most):
                 if not self.deltas:
                     return 0.0
-                wasted = 0.0 if self.appended else self.deltas / max(most * self.base, _LITTLE)
-                return max(self.read_cost / self.compaction_cost, wasted)
+                paid = self.read_cost / self.compaction_cost
+                if self.appended:
+                    return paid
+                size = self.deltas + _FILE * self.count
+                share = size / (_SHARE * max(self.base, _LITTLE)) if self.is_slow else 0.0
+                return max(paid, share, self.deltas / max(most * self.base, _LITTLE))
             case MaxDeltas(deltas=deltas):
                 return self.count / deltas
             case Manual():
                 return 0.0
             case _:
                 assert_never(self.policy)
+
+    @property
+    def merges(self) -> bool:
+        """Return whether some of its deltas are to be merged, unless it is compacted."""
+        if self.appended:
+            return self.crowded and isinstance(self.policy, CostBased)
+        return self.is_slow and self.merged < self.deltas
 
 
 def select_for_compaction(stacks: Iterable[DeltaStack]) -> tuple[str, ...]:
@@ -111,18 +181,21 @@ def select_for_compaction(stacks: Iterable[DeltaStack]) -> tuple[str, ...]:
 
 
 def channels_to_merge(stacks: Iterable[DeltaStack]) -> tuple[str, ...]:
-    """Return the channels whose small deltas are to be merged: those that are not to be compacted as a whole."""
-    weighed = (each for each in stacks if isinstance(each.policy, CostBased))
-    return tuple(sorted(each.channel for each in weighed if each.crowded and each.score < 1))
+    """Return the channels some of whose deltas are to be merged: those that are not to be compacted as a whole."""
+    return tuple(sorted(each.channel for each in stacks if each.merges and each.score < 1))
 
 
-def mergeable_runs(deltas: Sequence[Block], cursors: Collection[int], *, few: bool) -> tuple[tuple[Block, ...], ...]:
+def mergeable_runs(
+    deltas: Sequence[Block], cursors: Collection[int], *, few: bool, buckets: int = 0
+) -> tuple[tuple[Block, ...], ...]:
     """Return chains of adjacent deltas, each to be merged into one delta.
 
     Args:
         deltas: deltas that lead from one point to the next, in order.
-        cursors: the points up to which readers have read: no chain crosses one, as its rows would be stored twice.
-        few: whether two deltas, however small, are enough for a chain, instead of the usual minimum.
+        cursors: the points up to which readers have read: no chain of appends crosses one, as its rows would be stored
+            twice; of upserts, all are merged, because readers of snapshots would have to merge several chains.
+        few: whether two appends, however small, are enough for a chain, instead of the usual minimum.
+        buckets: number of buckets of the base that upserts are merged with: one that has others is a chain too.
 
     Returns:
         The chains, in order; no more than one run should merge.
@@ -131,23 +204,31 @@ def mergeable_runs(deltas: Sequence[Block], cursors: Collection[int], *, few: bo
     parts: list[list[Block]] = []
     before: Block | None = None
     for delta in deltas:
-        if before is None or delta.start in stops or not _alike(before, delta):
+        appended = isinstance(delta.encoding, Append)
+        if before is None or (appended and delta.start in stops) or not _alike(before, delta):
             parts.append([])
         parts[-1].append(delta)
         before = delta
     found: list[tuple[Block, ...]] = []
     for part in parts:
-        for each in small(tuple(block.statistics.bytes for block in part), few=few):
+        for each in _ranges(part, few=few, buckets=buckets):
             if found and sum(map(len, found)) + len(each) > _AT_ONCE:
                 return tuple(found)
             found.append(tuple(part[place] for place in each))
     return tuple(found)
 
 
+def _ranges(part: Sequence[Block], *, few: bool, buckets: int) -> list[range]:
+    """Return the ranges of adjacent deltas to merge, among those that can be."""
+    if isinstance(part[0].encoding, Append):
+        return small(tuple(block.statistics.bytes for block in part), few=few)
+    return [range(min(len(part), _AT_ONCE))] if len(part) > 1 or part[0].buckets != buckets else []
+
+
 def _alike(one: Block, other: Block) -> bool:
     """Return whether two adjacent deltas can be merged, and neither is external."""
     return (
-        isinstance(one.encoding, Append)
+        isinstance(one.encoding, Append | Upsert)
         and one.encoding == other.encoding
         and (one.schema, one.columns) == (other.schema, other.columns)
         and one.external is None

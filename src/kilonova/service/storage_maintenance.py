@@ -50,8 +50,8 @@ class StorageMaintenance:
 
         Args:
             channel: the channel.
-            deltas: merge small adjacent deltas instead, of an append-only channel: as long as tasks read only new
-                input, a base of the whole relation would be of no use.
+            deltas: merge adjacent deltas instead: small ones of an append-only channel, as long as tasks read only
+                new input and a base of the whole relation would be of no use; all upserts.
 
         Returns:
             The report; None if there was nothing to merge.
@@ -81,7 +81,7 @@ class StorageMaintenance:
 
         Args:
             channel: the channel; None for the maintenance of the whole project.
-            deltas: merge its small adjacent deltas instead, if there are many.
+            deltas: merge its small adjacent deltas instead, if there are many, or its upserts.
 
         Returns:
             The report of the compaction; None if there was nothing to merge.

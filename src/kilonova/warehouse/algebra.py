@@ -455,6 +455,40 @@ def overwritten(base: DataFrame, deltas: DataFrame, key: tuple[str, ...], schema
     return conform(untouched, schema).unionByName(conform(_latest(deltas, key).where(~column("_deleted")), schema))
 
 
+def overwritten_aligned(
+    base: DataFrame,
+    merged: DataFrame,
+    later: DataFrame | None,
+    key: tuple[str, ...],
+    schema: Schema,
+    buckets: int,
+    *,
+    small: bool,
+) -> DataFrame:
+    """M(B, C(Δ, Δ₁, …)) of upserts, the first of which is in the buckets of the base.
+
+    Args:
+        base: rows of the relation before, with the columns of `schema`, read by bucket.
+        merged: rows of the first delta, read by bucket.
+        later: rows of the deltas after it, with their position; None if there are none.
+        key: the key columns.
+        schema: the relation's schema after them.
+        buckets: number of buckets.
+        small: whether the later deltas are so small that their keys are broadcast.
+    """
+    keys = merged.select(*map(column, key))
+    if later is not None:
+        placed = later.select(*map(column, key)).repartition(buckets, *map(column, key))
+        newer = F.broadcast(later.select(*map(column, key))) if small else placed.hint("merge")
+        merged = merged.join(newer, list(key), "left_anti")
+        keys = keys.unionByName(placed)
+    untouched = base.join(keys.hint("merge"), list(key), "left_anti")
+    rows = conform(untouched, schema).unionByName(conform(merged.where(~column("_deleted")), schema))
+    if later is None:
+        return rows
+    return rows.unionByName(conform(_latest(later, key).where(~column("_deleted")), schema))
+
+
 def _latest(deltas: DataFrame, key: tuple[str, ...]) -> DataFrame:
     """Return the last row per key; unused columns are not read, as they would be in an aggregate of rows."""
     newest = F.max(column(POSITION)).over(Window.partitionBy(*map(column, key)))

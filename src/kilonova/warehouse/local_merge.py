@@ -108,6 +108,39 @@ def write_merged(storage: Storage, snapshot: SnapshotRead, columns: Schema, name
     return True
 
 
+def write_merged_deltas(
+    storage: Storage, deltas: Sequence[Block], columns: Schema, name: BlockName, buckets: int
+) -> bool:
+    """Write the last row of each key of a chain of upserts, tombstones included, as the files of a delta.
+
+    Args:
+        storage: the storage of the blocks.
+        deltas: the deltas, in order; `merges_locally` holds for a snapshot of them.
+        columns: the columns of the relation.
+        name: the name of the new block.
+        buckets: number of its buckets; 0 for one file.
+
+    Returns:
+        Whether the files are written; False where the deltas, or texts in keys, are too large for this process.
+
+    Raises:
+        StorageFailed: a file cannot be read or written.
+    """
+    if sum(storage.uncompressed_size(each.name, _files(each)) for each in deltas) > _MEMORY:
+        return False
+    try:
+        chained = _chained(storage, deltas, columns, key_of(deltas[0].encoding), buckets or 1)
+    except MemoryError:
+        return False
+
+    def write(bucket: int, rows: pa.Table) -> None:
+        storage.write_rows(name, file_name(bucket, buckets), rows)
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(write, range(len(chained)), chained))
+    return True
+
+
 def newest_rows(rows: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return the positions of the last row of each key, in the order of the keys.
 

@@ -23,6 +23,7 @@ from kilonova.errors import BrokenInvariant, Conflict, EncodingError, KeyViolati
 from kilonova.model.block import Base, Block, BlockName, Delta, External, Statistics, StoredFile
 from kilonova.model.check import Check, Unique, across_rows, check_columns_exist, of_rows
 from kilonova.model.encoding import (
+    DELETED,
     WEIGHT,
     Append,
     Changes,
@@ -45,7 +46,7 @@ from kilonova.warehouse.arrow_types import comparable_types
 from kilonova.warehouse.blocks import POSITION, Blocks, column, conform, schema_of
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
 from kilonova.warehouse.local_checks import key_metrics
-from kilonova.warehouse.local_merge import merges_locally, write_merged
+from kilonova.warehouse.local_merge import merges_locally, write_merged, write_merged_deltas
 from kilonova.warehouse.local_read import SmallReader, is_small_reading
 from kilonova.warehouse.local_write import fetch_small, is_small, write_small
 from kilonova.warehouse.shared_evaluation import evaluate_once
@@ -468,8 +469,8 @@ class Warehouse:
         columns = snapshot.complete.schema
         assert columns is not None
         plan = WritePlan(name=name, kind=Base(snapshot.at), schema=snapshot.schema, encoding=encoding)
-        here = self.sizes.local_check_max > 0 and (expected <= self.sizes.local_check_max or self._is_local_mode())
-        if here and merges_locally(snapshot, columns) and write_merged(self.storage, snapshot, columns, name, buckets):
+        here = self._merges_here(snapshot, columns)
+        if here and write_merged(self.storage, snapshot, columns, name, buckets):
             return self._block(plan, columns, self.storage.recorded(name), buckets, None)
         rows = self.open(snapshot.complete) if alone else self._snapshot(snapshot, columns, copied=True)
         try:
@@ -478,11 +479,18 @@ class Warehouse:
             self.storage.delete([name])
             return self._written(rows, plan, columns, replace(layout, arranged=False))
 
-    def merge_deltas(self, deltas: tuple[Block, ...], name: BlockName) -> Block:
-        """Merge adjacent deltas into one.
+    def _merges_here(self, snapshot: SnapshotRead, columns: Schema) -> bool:
+        """Return whether this process merges the blocks of a snapshot."""
+        size = sum(block.statistics.bytes for block in snapshot.blocks)
+        fits = self.sizes.local_check_max > 0 and (size <= self.sizes.local_check_max or self._is_local_mode())
+        return fits and merges_locally(snapshot, columns)
+
+    def merge_deltas(self, deltas: tuple[Block, ...], base: Block | None, name: BlockName) -> Block:
+        """Merge adjacent deltas into one, in the buckets of the base if they are upserts.
 
         Args:
-            deltas: deltas that only add rows, in order, all with the same columns; their contents are verified.
+            deltas: deltas in order, all appends or all upserts, with the same columns; their contents are verified.
+            base: the base that they are read with; None if there is none.
             name: the name of the new block.
 
         Raises:
@@ -491,11 +499,28 @@ class Warehouse:
         """
         self._verification.check(deltas, checksums=True)
         first, size = deltas[0], sum(block.statistics.bytes for block in deltas)
-        blocks = self._blocks.by_one() if together(deltas, self.sizes) else self._blocks
-        layout = jobs.Layout(key=(), buckets=0, tasks=tasks_for(size, self.sizes), trusted=True)
         kind = Delta(first.start, deltas[-1].end)
         plan = WritePlan(name=name, kind=kind, schema=first.schema, encoding=first.encoding)
+        if not isinstance(first.encoding, Append):
+            return self._merged_upserts(deltas, plan, 0 if base is None else base.buckets)
+        blocks = self._blocks.by_one() if together(deltas, self.sizes) else self._blocks
+        layout = jobs.Layout(key=(), buckets=0, tasks=tasks_for(size, self.sizes), trusted=True)
         return self._written(blocks.plain(deltas, first.columns), plan, first.columns, layout)
+
+    def _merged_upserts(self, deltas: tuple[Block, ...], plan: WritePlan, buckets: int) -> Block:
+        """Write the last row of each key of a chain of upserts, tombstones included, laid out in buckets."""
+        key, columns = key_of(plan.encoding), deltas[0].columns
+        schema = columns.without(DELETED[0])
+        removals = 0 if all(block.statistics.removals == 0 for block in deltas) else None
+        whole = SnapshotRead(at=deltas[-1].end, schema=schema, encoding=plan.encoding, base=None, deltas=deltas)
+        here = self._merges_here(whole, schema)
+        if here and write_merged_deltas(self.storage, deltas, schema, plan.name, buckets):
+            return self._block(plan, columns, self.storage.recorded(plan.name), buckets, removals)
+        link = DeltaRead(start=0, end=whole.at, schema=schema, encoding=plan.encoding, deltas=deltas)
+        tasks = None if buckets else tasks_for(sum(block.statistics.bytes for block in deltas), self.sizes)
+        layout = jobs.Layout(key=key, buckets=buckets, tasks=tasks, trusted=True)
+        merged = self._written(self._chain(link, schema), plan, columns, layout)
+        return replace(merged, statistics=replace(merged.statistics, removals=removals))
 
     def _written(
         self,
@@ -536,7 +561,7 @@ class Warehouse:
             schema=plan.schema,
             encoding=plan.encoding,
             columns=columns,
-            buckets=0 if 4 * size < self.sizes.bucketing_min else buckets,
+            buckets=0 if plan.is_base and 4 * size < self.sizes.bucketing_min else buckets,
             statistics=Statistics(
                 rows=sum(file.rows for file in stored), bytes=size, files=len(stored), removals=removals
             ),
@@ -660,6 +685,10 @@ class Warehouse:
                 here = None
                 continue
             how = Strategy.TOGETHER if self._blocks.together else strategy(here, run, self.sizes, copied=copied)
+            if isinstance(encoding, Upsert) and not copied and here is not None and self._follows(here, run[0]):
+                whole = self._overwritten_aligned(whole, run, schema, here.buckets)
+                here = None
+                continue
             if isinstance(encoding, Upsert) and how is Strategy.BROADCAST:
                 whole = algebra.overwritten(whole, self._upserts(run, schema), encoding.key, schema)
                 here = None
@@ -679,6 +708,21 @@ class Warehouse:
             whole = algebra.merge(whole, chained, encoding, schema, how, self.functions)
             here = None
         return whole
+
+    def _follows(self, base: Block, delta: Block) -> bool:
+        """Return whether a delta of upserts is read by bucket, in the buckets of a base."""
+        aligned = 0 < base.buckets == delta.buckets and all(map(self._blocks.aligned, (base, delta)))
+        return aligned and isinstance(delta.encoding, Upsert)
+
+    def _overwritten_aligned(
+        self, base: DataFrame, deltas: tuple[Block, ...], schema: Schema, buckets: int
+    ) -> DataFrame:
+        """Return the rows of a base after upserts, the first of which is in the buckets of the base."""
+        merged = conform(self._blocks.base(deltas[0], schema), schema, ["_deleted"])
+        later = self._upserts(deltas[1:], schema) if len(deltas) > 1 else None
+        small = sum(block.statistics.bytes for block in deltas[1:]) <= self.sizes.broadcast_max
+        key = key_of(deltas[0].encoding)
+        return algebra.overwritten_aligned(base, merged, later, key, schema, buckets, small=small)
 
     def _chain(self, reading: DeltaRead, schema: Schema, buckets: int = 0) -> DataFrame:
         """Chain deltas, partitioned like a bucketed base: otherwise Spark may shuffle the base instead of the delta."""
