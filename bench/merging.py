@@ -65,7 +65,7 @@ def _report(name: str, title: str, curves: Curves) -> Report:
 def _drawn(curves: Curves) -> Draw:
     def draw(axes: Any) -> None:
         for axis, sink in zip(axes, ("write", "scan"), strict=True):
-            for method, marker in zip(("append", *WAYS), "osD^", strict=True):
+            for method, marker in zip(("append", *WAYS), "osD^v", strict=True):
                 axis.plot(curves.blocks, curves.ratios[f"{method}, {sink}"], marker=marker, markersize=4, label=method)
             axis.axhline(1, color="black", linewidth=0.8)
             axis.set(xscale="log", xlabel="blocks", ylabel="times the compacted block", title=f"read and {sink}")
