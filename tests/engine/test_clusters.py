@@ -236,6 +236,25 @@ with kn.open_project(".", spark={"remote": sys.argv[1]}) as project:
     print(sorted(sum(found, [])) == list(range(1000)), project.read("counted").collect()[0] == tuple(map(len, found)))
 """
 
+CHECKED = """
+import sys
+import kilonova as kn
+from kilonova.errors import CheckFailed
+
+wf = kn.Workflow("wf")
+wf.channel("a", "id bigint, amount int", key="id", checks={"expressions": ["amount >= 0"]})
+
+with kn.open_project(".", spark={"remote": sys.argv[1]}) as project:
+    project.create()
+    project.apply(wf)
+    for amount in (1, -1, 2):
+        try:
+            project.ingest("a", project.warehouse.spark.createDataFrame([(amount, amount)], "id bigint, amount int"))
+        except CheckFailed as error:
+            print(error.channel)
+    print(sorted(map(tuple, project.read("a").collect())))
+"""
+
 
 @pytest.mark.parametrize(
     ("script", "printed"),
@@ -247,6 +266,7 @@ with kn.open_project(".", spark={"remote": sys.argv[1]}) as project:
             id="cancelling",
         ),
         pytest.param(SPLIT, "True True", id="splitting"),
+        pytest.param(CHECKED, "a\n[(1, 1), (2, 2)]", id="checks"),
     ],
 )
 def test_what_holds_in_this_process_holds_over_connect(remote: str, tmp_path: Path, script: str, printed: str) -> None:

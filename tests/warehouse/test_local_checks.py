@@ -16,8 +16,9 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from kilonova.errors import KeyViolation
+from kilonova.errors import CheckFailed, KeyViolation
 from kilonova.model.block import Base, Block, BlockName, Delta
+from kilonova.model.check import Check, NotNull, RowCondition
 from kilonova.model.encoding import Upsert
 from kilonova.model.read_plan import SnapshotRead
 from kilonova.model.schema import Schema
@@ -150,8 +151,16 @@ def test_null_and_duplicate_keys_are_counted(keys: list[tuple[int | None, str]],
 class Written:
     """The blocks of one channel, written by a warehouse with given thresholds."""
 
-    def __init__(self, spark: SparkSession, place: Path, schema: Schema, key: tuple[str, ...], sizes: LayoutThresholds):
-        self.spark, self.schema, self.encoding = spark, schema, Upsert(key)
+    def __init__(
+        self,
+        spark: SparkSession,
+        place: Path,
+        schema: Schema,
+        key: tuple[str, ...],
+        sizes: LayoutThresholds,
+        checks: tuple[Check, ...] = (),
+    ) -> None:
+        self.spark, self.schema, self.encoding, self.checks = spark, schema, Upsert(key), checks
         self.warehouse = Warehouse(spark, Storage(str(place)), "test", _no_functions, sizes)
         self.blocks: list[Block] = []
 
@@ -168,6 +177,7 @@ class Written:
             encoding=self.encoding,
             old=None if base is None else old,
             expected=100 * len(rows),
+            checks=self.checks,
         )
         self.warehouse.storage.delete([plan.name])
         frame = self.spark.createDataFrame(rows, f"{self.schema.ddl}, _deleted boolean")
@@ -175,6 +185,8 @@ class Written:
             block = self.warehouse.write(frame.drop("_deleted") if base is None else frame, plan)
         except KeyViolation as error:
             return (str(error).partition(", for example")[0],)
+        except CheckFailed as error:
+            return (str(error),)
         if block is None:
             return (None,)
         self.blocks.append(block)
@@ -201,8 +213,9 @@ def test_spark_finds_the_same(
     types = {f"v.{n}": kind for n, kind in enumerate(TYPES)}
     key = tuple(f"k {n}" for n in range(2))
     schema = Schema.of(*zip(key, chance.choices(KEYS, k=2), strict=True), *types.items())
-    here = Written(spark, tmp_path / "here", schema, key, sizes)
-    there = Written(spark, tmp_path / "there", schema, key, replace(sizes, local_check_max=0))
+    checks = (NotNull("k 1"), RowCondition("`v.0` < 127 OR `v.6` <> 'é'"))
+    here = Written(spark, tmp_path / "here", schema, key, sizes, checks)
+    there = Written(spark, tmp_path / "there", schema, key, replace(sizes, local_check_max=0), checks)
     outcomes: Counter[str] = Counter()
     last: list[tuple[Any, ...]] = []
     for step in range(12):
@@ -210,6 +223,8 @@ def test_spark_finds_the_same(
         rows = last if step == 9 else [_row(schema, key, chance) for _ in range(chance.randrange(7))]
         if chance.random() < 0.8 or step in (0, 8):  # the others may have null or duplicate keys
             rows = list({row[: len(key)]: row for row in rows if None not in row[: len(key)]}.values())
+        if step in (0, 8):
+            rows = [row for row in rows if row[2] != 127]
         if step in (10, 11):
             one = _row(schema, key, chance)
             rows = [one, one] if step == 10 else [one, (None, *one[1:])]

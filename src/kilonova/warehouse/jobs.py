@@ -229,8 +229,8 @@ def write(
         writer = rows.write.option("compression", "zstd")
         (writer.option("parquet.block.size", _ROW_GROUP) if key else writer).parquet(path)
         seen: dict[str, Any] = observation.get if observation is not None else {}
-        on.check_keys(seen if keys is None else keys.seen(), key)
         on.check_violations(seen, of_rows(plan.checks))
+        on.check_keys(seen if keys is None else keys.seen(), key)
     return WrittenStatistics(removals=_removals(seen, plan), misplaced=int(seen.get("misplaced") or 0))
 
 
@@ -265,8 +265,8 @@ def inspect(frame: DataFrame, plan: WritePlan) -> tuple[int, int | None]:
         frame = frame.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*map(column, key))))
     (row,) = fetch(frame.agg(*(metric.alias(name) for name, metric in metrics.items())))
     seen = dict(zip(metrics, row, strict=True))
-    on.check_keys(seen, key)
     on.check_violations(seen, of_rows(plan.checks))
+    on.check_keys(seen, key)
     return int(seen["rows"]), _removals(seen, plan)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 
 from kilonova.model.check import of_rows
 from kilonova.model.schema import Schema, quoted
@@ -34,28 +34,33 @@ _TEXT, _NUMBER = 1 << 10, 16
 
 
 def is_small(plan: WritePlan, columns: Schema, layout: jobs.Layout) -> bool:
-    """Return whether a block is expected to be so small that it is written here, if its columns and checks allow it."""
+    """Return whether a block is expected to be so small that it is written here, if its columns allow it."""
     return (
         layout.tasks == 1
         and plan.expected is not None
         and plan.expected <= _EXPECTED
-        and not of_rows(plan.checks)
         and comparable_types(columns, columns.names)
         and comparable_types(columns, layout.key, as_key=True)
     )
 
 
-def fetch_small(frame: DataFrame, columns: Schema, path: str) -> pa.Table | None:
-    """Return the rows of a frame; None if there are too many, or texts in them are too long.
+def fetch_small(frame: DataFrame, columns: Schema, path: str, plan: WritePlan) -> pa.Table | None:
+    """Return the rows of a frame, and check them; None if there are too many, or texts in them are too long.
 
     Args:
         frame: the rows.
         columns: its columns.
         path: the directory of the block that will have the rows.
+        plan: the plan of the block, with the encoding of these rows.
 
     Raises:
+        CheckFailed: rows violate a check.
         KilonovaError: any error of `jobs.write`.
     """
+    checks, observation = of_rows(plan.checks), Observation()
+    if checks:
+        metrics = on.metrics(frame, checks, plan.schema, on.weight(plan.kind, plan.encoding))
+        frame = frame.observe(observation, *(metric.alias(name) for name, metric in metrics.items()))
     texts = [column.name for column in columns.columns if column.type in ("string", "binary")]
     long = "_" + max(columns.names, key=len)
     if texts:
@@ -71,6 +76,8 @@ def fetch_small(frame: DataFrame, columns: Schema, path: str) -> pa.Table | None
     table = jobs.fetch_table(frame, path, most + 1)
     if table.num_rows > most or (texts and pc.any(table[long]).as_py()):
         return None
+    if checks:
+        on.check_violations(observation.get, checks)  # of all rows, as the limit was not reached
     return table.select(columns.names).cast(arrow_schema(columns))
 
 

@@ -534,7 +534,8 @@ class Warehouse:
         name, appends = plan.name, isinstance(plan.encoding, Append) and not plan.is_base
         here = self.sizes.local_check_max > 0 and keys is None and columns not in self._large
         if here and is_small(plan, columns, layout):
-            few = fetch_small(conform(rows, columns, absent={"_deleted": "false"}), columns, self.storage.path(name))
+            given = conform(rows, columns, absent={"_deleted": "false"})
+            few = fetch_small(given, columns, self.storage.path(name), plan)
             if few is not None:
                 removals = write_small(self.storage, few, plan, layout)
                 return self._block(plan, columns, self.storage.recorded(name), 0, 0 if appends else removals)
