@@ -172,7 +172,7 @@ def select_for_compaction(stacks: Iterable[DeltaStack]) -> tuple[str, ...]:
     """Return the channels to compact, those with the highest score first.
 
     >>> rarely = DeltaStack(channel="a", appended=False, base=100, count=9, deltas=10, readings=(1, 2, 3))
-    >>> often = DeltaStack(channel="b", appended=False, base=100, count=4, deltas=10, readings=(4, 4, 4, 4, 4, 4))
+    >>> often = DeltaStack(channel="b", appended=False, base=100, count=4, deltas=10, readings=(4,) * 8)
     >>> select_for_compaction([rarely, often])
     ('b',)
     """
