@@ -111,7 +111,8 @@ def commit(
         outputs = []
         for channel, point in points.items():
             kind: Kind = Base(point) if base else Delta(point - 1, point)
-            block = None if empty else a_block(channel_store.new_block(tx, channel, run), kind)
+            encoding = channel_store.channel_state(tx, channel).channel.encoding
+            block = None if empty else a_block(channel_store.new_block(tx, channel, run), kind, encoding=encoding)
             outputs.append(an_output(channel, point, block))
         return runs.commit(tx, run, inputs=(), outputs=outputs, advances=())
 

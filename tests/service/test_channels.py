@@ -235,11 +235,11 @@ def test_a_snapshot_is_put_together_of_a_base_and_deltas(looking: ProjectReader)
     assert now.base is not None
     assert (now.at, now.base.kind, [block.kind for block in now.deltas]) == (4, Base(1), [Delta(1, 2), Delta(3, 4)])
     assert (now.rows, now.bytes, now.ratio, now.buckets_aligned) == (8, 80, 2.0, False)
-    assert (now.policy, now.read_cost, now.compaction_cost) == ("by cost", 0.0, 160.0)
+    assert (now.policy, now.read_cost, now.compaction_cost) == ("by cost", 0.0, 240.0)
     with catalog.writing() as tx:
         channel_store.set_policy(tx, "users", MaxDeltas(deltas=3))
     before = looking.snapshot_plan("users", 2)
-    assert (before.at, before.bytes, before.policy, before.compaction_cost) == (2, 50, "after 3 deltas", 160.0)
+    assert (before.at, before.bytes, before.policy, before.compaction_cost) == (2, 50, "after 3 deltas", 240.0)
     compacted(catalog, "users", 5)
     after = looking.snapshot_plan("users")
     assert (after.ratio, after.deltas, after.read_cost, after.compaction_cost) == (1.0, (), None, None)

@@ -432,7 +432,7 @@ def assert_changes(
 PAIRS = ((1, 2), (2, 5), (3, 3))
 
 
-@pytest.mark.parametrize("encoding", some(ENCODINGS, 2))
+@pytest.mark.parametrize("encoding", some(ENCODINGS, 1))
 def test_chains_of_one_encoding_read_as_the_reference_says(
     spark: SparkSession, tmp_path: Path, encoding: Encoding
 ) -> None:
