@@ -171,6 +171,15 @@ def test_a_url_of_something_else_is_refused(tmp_path, url):
     assert "is not the URL of a Spark Connect server" in said.stdout
 
 
+def test_no_archive_is_made_where_spark_has_configuration_files(tmp_path, monkeypatch):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").touch()
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert not cds_archive.make_in_background()
+    assert cds_archive.make_class_data_archive() is None
+
+
 @pytest.mark.slow
 def test_spark_starts_quietly_on_the_packaged_java_even_with_a_damaged_archive(tmp_path):
     java = find_java({"PATH": ""})

@@ -71,11 +71,13 @@ def make_class_data_archive() -> Path | None:
     """Make the archive for the current Java and Spark, unless it exists, and wait for it.
 
     Takes about a minute. Returns:
-        The archive; None if another process is making it, or if this Java does not support it.
+        The archive; None if another process is making it, or if this Java or Spark's configuration does not support it.
     """
     archive = archive_path(find_java(os.environ), cache_directory())
     if archive.is_file():
         return archive
+    if _is_configured():
+        return None
     archive.parent.mkdir(parents=True, exist_ok=True)
     with _alone(archive) as alone:
         if not alone or _failed_lately(archive):
@@ -101,7 +103,7 @@ def make_in_background() -> bool:
         Whether a process was started. After a failure none is started for a day.
     """
     archive = archive_path(find_java(os.environ), cache_directory())
-    if archive.is_file() or _failed_lately(archive):
+    if archive.is_file() or _failed_lately(archive) or _is_configured():
         return False
     code = "import os, kilonova.jvm.cds_archive as c; os.nice(15); c.make_class_data_archive()"
     subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -119,6 +121,12 @@ def _alone(archive: Path) -> Iterator[bool]:
             yield False
         else:
             yield True
+
+
+def _is_configured() -> bool:
+    """Return whether Spark has a directory of configuration files: Java makes no archive with one on its class path."""
+    configuration = Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf")
+    return configuration.is_dir() and any(configuration.iterdir())
 
 
 def _failure(archive: Path) -> Path:
