@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame
 
 import kilonova as kn
-from bench.measure import Timings, interleaved, spent
+from bench.measure import Spent, Timings, interleaved, spent
 from bench.report import Draw, Goal, Report, Scale
 from bench.sandbox import COLUMNS, noop, rows, sandbox, touching, write
 from kilonova.catalog import channel_store
@@ -177,7 +177,7 @@ class _Upserts:
         """
         self._project.compact("keyed")
         found: dict[int, Timings] = {}
-        spending: list[tuple[float, float]] = []
+        spending: list[Spent] = []
         for number in range(1, lengths[-1] + 1):
             self._arrive()
             self._publish()
@@ -195,8 +195,8 @@ class _Upserts:
             statistics.median(statistics.median(each["copy"]) for each in measured)
             for measured in ([one.seconds for one in found.values()], [one.cpu for one in found.values()])
         ]
-        seconds, cpu = (sum(each) / lengths[-1] for each in zip(*spending, strict=True))
-        return found, (seconds / copies[0], cpu / copies[1])
+        totals = (sum(each.seconds for each in spending), sum(each.cpu for each in spending))
+        return found, (totals[0] / lengths[-1] / copies[0], totals[1] / lengths[-1] / copies[1])
 
     def _maintain(self) -> None:
         with self._project.catalog.reading() as tx:
