@@ -190,6 +190,7 @@ class _Upserts:
                         "read and write": lambda: write(self._project.read("keyed"), self._place / "out"),
                     },
                     rounds,
+                    warm=True,
                 )
         copies = [
             statistics.median(statistics.median(each["copy"]) for each in measured)
