@@ -170,6 +170,7 @@ def test_spark_compacts_to_the_same(spark: SparkSession, tmp_path: Path, layout:
     assert [getattr(here.statistics, name) for name in columns] == [getattr(there.statistics, name) for name in columns]
     assert (here.buckets, here.kind, here.columns) == (there.buckets, there.kind, there.columns)
     expected = made.rows(spark_only.open(made.snapshot()))
+    assert made.blocks[0].statistics.rows
     assert made.rows(spark_only.open(made.snapshot([here]))) == expected
 
     base, delta = made.snapshot([here]), made.blocks[-1]
@@ -197,6 +198,7 @@ def test_merged_deltas_are_read_as_those_that_they_were_merged_from(
     for rows in (60, 20, 0 if chance.random() < 0.2 else 5, 30, 10):
         made.write(before, rows)
     base, *deltas = made.blocks
+    assert base.statistics.rows
     expected = made.rows(made.warehouse(replace(before, local_check_max=0)).open(made.snapshot()))
     other = Schema((*made.schema.without("v.0").columns, *Schema.of(("later", "int")).columns))
     changed = made.rows(made.warehouse(replace(before, local_check_max=0)).open(made.snapshot(schema=other)))

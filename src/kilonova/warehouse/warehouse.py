@@ -498,13 +498,14 @@ class Warehouse:
             StorageFailed: the block cannot be written.
         """
         self._verification.check(deltas, checksums=True)
-        first, size = deltas[0], sum(block.statistics.bytes for block in deltas)
+        first = deltas[0]
         kind = Delta(first.start, deltas[-1].end)
         plan = WritePlan(name=name, kind=kind, schema=first.schema, encoding=first.encoding)
         if not isinstance(first.encoding, Append):
             return self._merged_upserts(deltas, plan, 0 if base is None else base.buckets)
         blocks = self._blocks.by_one() if together(deltas, self.sizes) else self._blocks
-        layout = jobs.Layout(key=(), buckets=0, tasks=tasks_for(size, self.sizes), trusted=True)
+        tasks = tasks_for(sum(block.statistics.bytes for block in deltas), self.sizes)
+        layout = jobs.Layout(key=(), buckets=0, tasks=tasks, trusted=True)
         return self._written(blocks.plain(deltas, first.columns), plan, first.columns, layout)
 
     def _merged_upserts(self, deltas: tuple[Block, ...], plan: WritePlan, buckets: int) -> Block:
