@@ -188,7 +188,8 @@ def soak(seconds: float, seed: int, servers: int = 3, pause: float = 4.0) -> Tal
         feed = Feed(project, folder, seed, pause)
         try:
             feed.start()
-            while time.monotonic() < began + seconds and feed.is_alive():
+            end = time.monotonic() + seconds
+            while time.monotonic() < end and feed.is_alive():
                 time.sleep(2 + draw.random() * 4)
                 match draw.choices(("server", "worker", "database"), (6, 2, 2))[0]:
                     case "server":

@@ -393,14 +393,13 @@ def soak(faults: int, seconds: float, seed: int, database: str) -> Tally:
 
     Args:
         faults: how many at most.
-        seconds: for how long at most.
+        seconds: for how long at most, from when all servers are ready.
         seed: of all that is random.
         database: the kind of the catalog: sqlite or postgresql.
     """
-    tally = Tally(seed=seed, database=database)
+    tally, started = Tally(seed=seed, database=database), time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="kilonova-chaos-"))
     os.environ[FOLDER] = str(folder)
-    began = time.monotonic()
     server = Database(folder) if database == "postgresql" else None
     with project_in(folder, server.url if server else f"sqlite:///{folder / 'catalog.db'}") as (project, own):
         fleet = Fleet(folder)
@@ -413,6 +412,7 @@ def soak(faults: int, seconds: float, seed: int, database: str) -> Tally:
                 url = f"http://127.0.0.1:{fleet.ports[0]}/api/v1/channels/idle/blocks?format=parquet"
                 httpx.post(url, content=body, timeout=60).raise_for_status()
             client.start()
+            began = time.monotonic()
             while tally.faults.total() < faults and time.monotonic() < began + seconds and not tally.problems:
                 time.sleep(storm.draw.random() * storm.draw.choice(PAUSES))
                 client.await_progress(STALLED)
@@ -437,7 +437,7 @@ def soak(faults: int, seconds: float, seed: int, database: str) -> Tally:
         if any(code not in (0, -signal.SIGTERM) for code in codes):
             tally.problems.append(f"servers stopped with {codes}")
         check(project, client, tally)
-    tally.seconds = time.monotonic() - began
+    tally.seconds = time.monotonic() - started
     if tally.problems:
         print(f"what is left of it: {folder}", flush=True)
     else:
@@ -524,11 +524,12 @@ def derived(found: dict[str, Counter[tuple[Any, ...]]]) -> dict[str, Counter[tup
     appended, keyed = found.get("appended", nothing), found.get("keyed", nothing)
     keys = {row[0]: row[2] for row in keyed}
     parts = [*sums(appended), *sums(keyed)]
-    total = (sum(n for _, n, _ in parts), sum(v for _, _, v in parts)) if parts else (None, None)
+    # `total` is not run before its sources have a point.
+    total = [(sum(n for _, n, _ in parts), sum(v for _, _, v in parts))] if parts else []
     return {
         "sums": sums(appended),
         "latest": sums(keyed),
-        "total": Counter([total]),
+        "total": Counter(total),
         "joined": Counter((row[0], row[2] + keys[row[0] % 100]) for row in appended.elements() if row[0] % 100 in keys),
         "picked": Counter((row[0], row[2]) for row in found.get("other", nothing).elements() if row[1] == 1),
         "survived": Counter((row[0], row[2]) for row in found.get("poked", nothing).elements()),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import random
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -53,6 +54,7 @@ _DATABASE = duckdb.connect(config={"threads": 1})
 
 @functools.lru_cache(maxsize=8192)
 def translated(sql: str) -> str:
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))  # sqlglot descends ten calls for each level of a query
     return sqlglot.transpile(sql, read="spark", write="duckdb")[0]
 
 
