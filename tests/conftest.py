@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,15 @@ from pyspark.sql import SparkSession
 from kilonova.service.project import Project, open_project
 from kilonova.warehouse.session import SparkSettings, open_session
 from tests.seeds import SEED
+
+# Most of a test's time would be compilation: of Java's code and of Spark's plans. With one compiler, Java keeps 48 MB
+# of compiled code only, of which tests need more, and compiles again and again what it gave up. These are arguments and
+# no configuration file, with which Java would use no class-data archive.
+os.environ.setdefault(
+    "PYSPARK_SUBMIT_ARGS",
+    '--conf "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"'
+    " --conf spark.sql.codegen.factoryMode=NO_CODEGEN --conf spark.sql.codegen.wholeStage=false pyspark-shell",
+)
 
 settings.register_profile("kilonova", deadline=None)  # tests never depend on how long something takes
 settings.load_profile("kilonova")

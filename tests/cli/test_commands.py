@@ -57,7 +57,6 @@ def kilonova(
 ) -> Command:
     """Runs the command in a new project's directory, on the session of the tests."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KILONOVA_SPARK__CLASS_DATA_ARCHIVE", "false")
     monkeypatch.setattr(render.out, "width", 140)
     (tmp_path / "shop.py").write_text(WORKFLOW)
 

@@ -196,7 +196,7 @@ finally:
 
 
 def test_a_command_in_a_process_of_its_own_needs_no_spark_beside_a_server(tmp_path: Path, spark: SparkSession) -> None:
-    environment = {**os.environ, "KILONOVA_SPARK__MASTER": "local[2]", "KILONOVA_SPARK__CLASS_DATA_ARCHIVE": "false"}
+    environment = {**os.environ, "KILONOVA_SPARK__MASTER": "local[2]"}
     with open_project(tmp_path, session=spark) as project:
         project.create()
         project.apply(declared())

@@ -61,7 +61,7 @@ def test_the_examples_of_a_page_work(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KILONOVA_SPARK__CLASS_DATA_ARCHIVE", "false")
+    monkeypatch.setenv("KILONOVA_SERVE__PORT", "0")
     for number, fence in enumerate(fences(page)):
         if fence.title is not None:
             (tmp_path / fence.title).parent.mkdir(parents=True, exist_ok=True)

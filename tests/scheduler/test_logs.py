@@ -137,7 +137,7 @@ def test_every_line_of_a_real_server_is_an_object(tmp_path: Path) -> None:
     for words in (("init",), ("apply", "shop.py"), ("ingest", "clicks", "clicks.json")):
         done = kilonova(tmp_path, *words)
         assert done.returncode == 0, done.stderr
-    served = kilonova(tmp_path, "serve", "--until-idle", "--json", "--workers", "1")
+    served = kilonova(tmp_path, "serve", "--until-idle", "--json", "--workers", "1", "--port", "0")
     assert served.returncode == 0, served.stderr
     lines: list[dict[str, Any]] = [json.loads(line) for line in served.stdout.splitlines()]
     assert all(list(line)[: len(FIELDS)] == FIELDS for line in lines)
@@ -152,7 +152,7 @@ def test_every_line_of_a_real_server_is_an_object(tmp_path: Path) -> None:
 
 
 def test_a_server_that_cannot_start_says_so_as_an_object_too(tmp_path: Path) -> None:
-    served = kilonova(tmp_path, "serve", "--json")
+    served = kilonova(tmp_path, "serve", "--json", "--port", "0")
     assert served.returncode == 1
     [line] = served.stdout.splitlines()
     told = json.loads(line)
