@@ -7,6 +7,9 @@ PYTEST_OPTIONS ?= -n 3 --dist worksteal -m "not slow"
 STAMP := .venv/.installed
 BROWSER := chromium fonts-inter fonts-noto-core
 
+# Images of containers often forbid it, and then each of the many processes of the tests compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: install demo test browser archive slow check static bench soak soak-servers chaos docs pictures format clean
 
 install: $(STAMP)
