@@ -57,11 +57,11 @@ soak: $(STAMP)
 
 # Servers that are killed every few seconds, and their database too, with a new seed.
 soak-servers: $(STAMP)
-	$(BIN)/python -m tests.soak_servers --minutes 1
+	$(BIN)/python -m tests.soak_servers --minutes 0.5
 
 # Servers with Sparks of their own, and faults of every kind, with a new seed.
 chaos: $(STAMP)
-	$(BIN)/python -m tests.chaos --minutes 1
+	$(BIN)/python -m tests.chaos --minutes 0.5
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
