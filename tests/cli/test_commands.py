@@ -95,6 +95,7 @@ def test_a_changed_definition_is_noticed_and_recomputed(shop: Command, tmp_path:
     text = shop("plan", "shop.py").stdout
     assert "logic version 0 → 1" in text
     assert "recomputed at the next run" in text
+    assert [line[0] for line in text.splitlines() if "IS NOT NULL" in line or "= 'ben'" in line] == ["-", "+"]
     shop("apply", "shop.py")
     assert "due" in shop("status").stdout
     shop("run")

@@ -49,7 +49,10 @@ def test_a_directory_is_planned_and_registered(catalog: Catalog) -> None:
     assert watch_of(catalog) == inbox
     assert registered(catalog, shop(inbox))[0][1] is Action.KEEP
     other = kn.watched_directory("s3://bucket/inbox/", format="csv")
-    detail = "ingests the files of s3://bucket/inbox/* every 30 seconds"
+    detail = (
+        "ingests the files of s3://bucket/inbox/* instead of inbox/*.csv, format csv instead of inferred, "
+        "option sep: default instead of ';', scans every 30 seconds instead of every 1 minute"
+    )
     assert registered(catalog, shop(other)) == [("orders", Action.CHANGE, detail)]
     assert watch_of(catalog) == other
     assert registered(catalog, shop()) == [("orders", Action.CHANGE, "ingests no more files")]

@@ -75,7 +75,6 @@ def add_channels(tx: Transaction, channels: Iterable[Channel], workflow: str) ->
             {
                 "name": channel.name,
                 "schema": None if channel.schema is None else codec.schema_to_json(channel.schema),
-                "adopts": channel.schema is None,
                 "encoding": codec.encoding_to_json(channel.encoding),
                 "workflow": workflow,
                 "stamp": new_stamp(),
@@ -96,7 +95,6 @@ def change_channel(tx: Transaction, channel: Channel) -> None:
         .where(tables.channel.c.name == channel.name)
         .values(
             schema=None if channel.schema is None else codec.schema_to_json(channel.schema),
-            adopts=channel.schema is None,
             encoding=codec.encoding_to_json(channel.encoding),
             **_metadata(channel),
         )
@@ -116,6 +114,7 @@ def _metadata(channel: Channel) -> dict[str, Any]:
     return {
         "description": channel.description or None,
         "checks": codec.checks_to_json(channel.checks) if channel.checks else None,
+        "adopts": channel.adopts or channel.schema is None,
         "several_writers": channel.several_writers,
     }
 
@@ -223,6 +222,26 @@ def _retire_versions(tx: Transaction, number: int) -> None:
     tx.connection.execute(delete(tables.cursor).where(tables.cursor.c.task_id == number))
 
 
+def replace_variants(tx: Transaction, task: Task, logic: int) -> None:
+    """Replace the variants of a logic version by others that give the same rows, in their order.
+
+    Args:
+        tx: a writing transaction.
+        task: the task with the new variants.
+        logic: the number of the version.
+    """
+    tx.mark_registry_changed()
+    number = task_id(tx, task.name)
+    variant, version = tables.variant.c, tables.logic.c
+    tx.connection.execute(delete(tables.variant).where(variant.task_id == number, variant.logic == logic))
+    tx.connection.execute(
+        update(tables.logic)
+        .where(version.task_id == number, version.version == logic)
+        .values(fingerprint=task.fingerprint)
+    )
+    _add_variants(tx, [(number, logic, task)])
+
+
 def put_tasks(tx: Transaction, tasks: Iterable[Task], workflow: str) -> None:
     """Register tasks, as `put_task` does; new ones are inserted in bulk."""
     tx.mark_registry_changed()
@@ -283,6 +302,10 @@ def _add_logics(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> Non
             for number, logic, task in every
         ],
     )
+    _add_variants(tx, every)
+
+
+def _add_variants(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> None:
     insert_all(
         tx,
         tables.variant,
@@ -297,7 +320,7 @@ def _add_logics(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> Non
                 "fingerprint": variant.fingerprint,
                 **_logic_columns(variant.logic),
             }
-            for number, logic, task in every
+            for number, logic, task in logics
             for position, variant in enumerate(task.variants)
         ],
     )

@@ -169,6 +169,10 @@ def _show_plan(item: WorkflowPlan) -> None:
         after = f"; then {', '.join(t.downstream)}" if t.downstream and t.action is Action.CHANGE else ""
         rows.append((_MARKS[t.action], "task", t.task.name, t.detail, cost + after))
     render.table(item.workflow, ("", "", "name", "change", "cost of the first run"), rows)
+    for t in item.tasks:
+        if t.diff:
+            render.out.print()
+            render.diff(t.diff)
 
 
 @commands.command()

@@ -61,6 +61,16 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     out.print(shown)
 
 
+_LINES = {"+": "green", "-": "red", "@": "dim"}
+"""Styles of the lines of a diff, by their first character."""
+
+
+def diff(text: str) -> None:
+    """Print a diff in unified format."""
+    for line in text.splitlines():
+        out.print(Text(line, style=_LINES.get(line[:1], "")), soft_wrap=True)
+
+
 def plain(value: Any) -> Any:
     """Convert a value to one that JSON can represent."""
     match value:

@@ -67,9 +67,11 @@ def describe_schedule(schedule: Schedule) -> str:
 def duration(seconds: int) -> str:
     """Return a number of seconds as text, in the largest unit that divides it.
 
-    >>> duration(5400), duration(86_400)
-    ('90 minutes', '1 day')
+    >>> duration(5400), duration(86_400), duration(0)
+    ('90 minutes', '1 day', '0 seconds')
     """
+    if not seconds:
+        return "0 seconds"
     unit = next(name for name, length in UNITS.items() if seconds % length == 0)
     count = seconds // UNITS[unit]
     return f"{count} {unit}{'s' if count > 1 else ''}"

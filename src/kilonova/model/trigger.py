@@ -121,6 +121,8 @@ def describe_trigger(trigger: Trigger) -> str:
             return f"{channel} has {rows:,} new rows"
         case ArrivalTrigger(channel=channel, rows=int(rows), seconds=int(seconds)):
             return f"{channel} has {rows:,} new rows or some are {duration(seconds)} old"
+        case TimeTrigger(schedule=schedule, missed=MisfirePolicy.SKIP):
+            return f"{describe_schedule(schedule)} (missed times are skipped)"
         case TimeTrigger(schedule=schedule):
             return describe_schedule(schedule)
         case RunTrigger(binding=binding, reached=RunOutcome.LAUNCHED):

@@ -102,7 +102,8 @@ class Registration:
         """
         from kilonova.engine.view_analysis import analyse_views
 
-        anew = {item.task.name for item in plan.tasks if item.anew and item.task.view is not None}
+        changed = (item.task for item in plan.tasks if item.anew or item.methods)
+        anew = {task.name for task in changed if task.view is not None}
         if not anew or not self._resources.settings.spark.analyse:
             return {}
         channels = {name: each.channel for name, each in known.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, assert_never
+from typing import Any
 
 from kilonova.catalog import bindings, channel_store, events, registry
 from kilonova.catalog.database import Transaction
@@ -16,12 +16,24 @@ from kilonova.model.check import Check, describe_check
 from kilonova.model.encoding import Custom, Encoding, describe_encoding
 from kilonova.model.event import EventKind
 from kilonova.model.logic import Function
-from kilonova.model.schedule import Cron, Every, Schedule, describe_schedule
 from kilonova.model.schema import identified
-from kilonova.model.task import Task
-from kilonova.model.trigger import describe_trigger
-from kilonova.model.watched_directory import describe_directory
+from kilonova.model.task import Task, Variant
 from kilonova.model.workflow import WorkflowDefinition
+from kilonova.query.view_tasks import FULL
+from kilonova.service.plan_descriptions import (
+    binding_changes,
+    column_types,
+    definition_changes,
+    describe_channel,
+    describe_task_schedule,
+    describe_triggers,
+    metadata_changes,
+    method_changes,
+    schedule_changes,
+    shape_changes,
+    text_diff,
+    watch_changes,
+)
 
 
 class Action(enum.Enum):
@@ -65,6 +77,8 @@ class TaskChange:
         bytes: the same in bytes.
         downstream: the tasks whose input will change with its output.
         anew: whether its output is recomputed from scratch.
+        methods: whether its refresh methods or the order of its variants change, and its output stays.
+        diff: the lines of its queries and functions that differ, in unified format; empty if none does.
     """
 
     task: Task
@@ -75,6 +89,8 @@ class TaskChange:
     bytes: int = 0
     downstream: tuple[str, ...] = ()
     anew: bool = False
+    methods: bool = False
+    diff: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,13 +140,13 @@ class WorkflowPlan:
         def action(item: ChannelChange | TaskChange | BindingChange) -> dict[str, str]:
             return {"action": item.action.value, "detail": item.detail}
 
-        costs = ("logic", "rows", "bytes", "downstream")
+        others = ("logic", "rows", "bytes", "downstream", "diff")
         return {
             "workflow": self.workflow,
             "empty": self.empty,
             "channels": [{"channel": item.channel.name, **action(item)} for item in self.channels],
             "tasks": [
-                {"task": item.task.name, **action(item), **{name: getattr(item, name) for name in costs}}
+                {"task": item.task.name, **action(item), **{name: getattr(item, name) for name in others}}
                 for item in self.tasks
             ],
             "bindings": [{"binding": item.binding.name, **action(item)} for item in self.bindings],
@@ -290,9 +306,11 @@ def _channel_change(
     derived = bool(workflow.writers(channel.name)) and not channel.several_writers
     if state is None:
         details = [describe_check(check) for check in channel.checks]
-        details += [_watching(channel)] if channel.watch is not None else []
+        details += watch_changes(None, channel.watch)
         details += [f"“{channel.description}”"] if channel.description else []
-        return ChannelChange(channel=channel, action=Action.ADD, detail="; ".join((_shown(channel), *details)))
+        return ChannelChange(
+            channel=channel, action=Action.ADD, detail="; ".join((describe_channel(channel), *details))
+        )
     old = state.channel
     if channel.schema is not None:
         channel = replace(channel, schema=identified(channel.schema, old.schema, state.latest))
@@ -305,14 +323,14 @@ def _channel_change(
             hint="Leave it with several_writers=True, or drop it first",
         )
     reshaped = channel.encoding != old.encoding or channel.schema not in (None, old.schema)
-    found = _retold(old, channel) if owner == workflow.name else []
+    found = metadata_changes(old, channel) if owner == workflow.name else []
     if not reshaped and not found:
-        return ChannelChange(channel=channel, action=Action.KEEP, detail=_shown(old))
+        return ChannelChange(channel=channel, action=Action.KEEP, detail=describe_channel(old))
     if reshaped and state.latest_distinct and not derived:
         _refuse_misfit(channel, old)
         if channel.encoding != old.encoding:
             found = ["existing deltas keep the functions they were written with", *found]
-    detail = ", ".join([*([_altered(old, channel)] if reshaped else []), *found])
+    detail = ", ".join([*(shape_changes(old, channel) if reshaped else []), *found])
     unseen = tuple(check for check in channel.checks if check not in old.checks)
     return ChannelChange(channel=channel, action=Action.CHANGE, detail=detail, reshaped=reshaped, unseen=unseen)
 
@@ -321,34 +339,19 @@ def _refuse_differences(channel: Channel, old: Channel, owner: str | None, deriv
     """Check that a channel of another workflow is declared as there."""
     belongs = f"the channel belongs to the workflow {owner}, which declares"
     if (channel.schema, channel.encoding) != (old.schema, old.encoding):
-        problem = f"the workflow {owner} declares the channel differently: {_shown(old)}"
+        problem = f"the workflow {owner} declares the channel differently: {describe_channel(old)}"
         hint = "Declare it in the same way, or choose another name"
     elif channel.checks not in ((), old.checks):
         problem, hint = f"{belongs} its checks", "Declare the checks there, or on a view of it"
     elif channel.watch not in (None, old.watch) or (derived and old.watch is not None):
         problem, hint = f"{belongs} its watched directory", "Change it there"
+    elif channel.description not in ("", old.description):
+        problem, hint = f"{belongs} its description", "Describe it there"
     elif channel.several_writers != old.several_writers:
         problem, hint = f"{belongs} whether it has several writers", "Declare it in the same way"
     else:
         return
     raise DeclarationError(problem, channel=channel.name, hint=hint)
-
-
-def _retold(old: Channel, new: Channel) -> list[str]:
-    """Return the changes of a channel's metadata, as text."""
-    found = [] if old.description == new.description else ["changes the description"]
-    if old.several_writers != new.several_writers:
-        found.append("may have several writers" if new.several_writers else "has one writer")
-    found += [] if old.watch == new.watch else [_watching(new)]
-    found += [f"adds the check {describe_check(check)}" for check in new.checks if check not in old.checks]
-    return found + [f"removes the check {describe_check(check)}" for check in old.checks if check not in new.checks]
-
-
-def _watching(channel: Channel) -> str:
-    """Return the watched directory of a channel, as text."""
-    if channel.watch is None:
-        return "ingests no more files"
-    return f"ingests the files of {describe_directory(channel.watch)}"
 
 
 def _refuse_misfit(channel: Channel, old: Channel) -> None:
@@ -360,8 +363,8 @@ def _refuse_misfit(channel: Channel, old: Channel) -> None:
             channel=channel.name,
             hint="Declare a new channel, or drop this one first",
         )
-    types = _types(old)
-    for name, kind in _types(channel).items():
+    types = column_types(old)
+    for name, kind in column_types(channel).items():
         if types.get(name, kind) != kind:
             raise DeclarationError(
                 f"the channel holds the column as {types[name]}, which cannot become {kind}",
@@ -371,37 +374,11 @@ def _refuse_misfit(channel: Channel, old: Channel) -> None:
             )
 
 
-def _types(channel: Channel) -> dict[str, str]:
-    """Return the types of a channel's columns, as far as they are declared."""
-    return {column.name: column.type for column in (channel.schema.columns if channel.schema else ())}
-
-
 def _same_but_functions(old: Encoding, new: Encoding) -> bool:
     """Return whether two encodings read deltas alike, apart from the functions of a custom one."""
     if isinstance(old, Custom) and isinstance(new, Custom):
         return (old.key, old.delta) == (new.key, new.delta)
     return old == new
-
-
-def _shown(channel: Channel) -> str:
-    if channel.schema is None:
-        return f"{describe_encoding(channel.encoding)}, columns as first written"
-    count = len(channel.schema.columns)
-    return f"{describe_encoding(channel.encoding)}, {count} column{'s' if count > 1 else ''}"
-
-
-def _altered(old: Channel, new: Channel) -> str:
-    """Return the differences between two declarations of a channel, as text."""
-    found = []
-    if old.encoding != new.encoding:
-        found.append(f"{describe_encoding(old.encoding)} becomes {describe_encoding(new.encoding)}")
-    before, after = _types(old), _types(new)
-    found += [f"adds the column {name} {kind}" for name, kind in after.items() if name not in before]
-    found += [f"removes the column {name}" for name in before if name not in after]
-    found += [
-        f"column {name} {before[name]} becomes {kind}" for name, kind in after.items() if before.get(name, kind) != kind
-    ]
-    return ", ".join(found) or "changes the order of the columns"
 
 
 def _task_change(
@@ -415,17 +392,24 @@ def _task_change(
     if known is None:
         action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
         if task.schedule is not None:
-            detail += f"; runs {_timed(task.schedule)}"
-    elif known.task.fingerprint == task.fingerprint and not altered & set(task.writes):
-        timed = _retimed(known.task, task)
-        action = Action.CHANGE if timed else Action.KEEP
-        return TaskChange(task=task, action=action, logic=known.logic, detail=timed)
+            detail += f"; runs {describe_task_schedule(task.schedule)}"
+    elif not altered & set(task.writes) and _has_same_rows(known, task):
+        methods = method_changes(known.task, task)
+        changes = [*methods, *schedule_changes(known.task, task)]
+        return TaskChange(
+            task=task,
+            action=Action.CHANGE if changes else Action.KEEP,
+            logic=known.logic,
+            detail=", ".join(changes),
+            methods=bool(methods),
+        )
     else:
         action, logic = Action.CHANGE, known.logic + 1
-        detail = f"logic version {known.logic} → {logic}: {_difference(known.task, task, altered)}"
+        changes = definition_changes(known.task, task, altered)
+        detail = f"logic version {known.logic} → {logic}: {', '.join(changes)}"
         if any(states[name].latest > states[name].origin for name in known.task.writes):
             detail += "; recomputed at the next run"
-        detail = "; ".join(filter(None, (detail, _retimed(known.task, task))))
+        detail = "; ".join((detail, *schedule_changes(known.task, task)))
     _refuse_mixture(task, workflow, states)
     read = [states[name].snapshot(states[name].latest_readable) for name in task.reads if name in states]
     blocks = [block for snapshot in read for block in snapshot.blocks]
@@ -438,7 +422,32 @@ def _task_change(
         bytes=sum(block.statistics.bytes for block in blocks),
         downstream=tuple(other.name for other in workflow.downstream(task)),
         anew=True,
+        diff="" if known is None else text_diff(known.task, task),
     )
+
+
+def _has_same_rows(known: registry.TaskVersion, task: Task) -> bool:
+    """Return whether a task's output can stay, although the order of its variants may change.
+
+    The output of a view follows from its query, so that its refresh methods may change too; but a view that was last
+    computed from its sources can only be maintained as long as it may be computed from them.
+    """
+    old = known.task
+    if old.fingerprint == task.fingerprint:
+        return True
+    if old.view is None or task.view is None or old.writes != task.writes:
+        return False
+    before, after = old.from_sources, task.from_sources
+    detached = before is not None and known.started and not known.cursors.keys() >= {*old.reads}
+    if detached or (before and after and _definition(before) != _definition(after)):
+        return False
+    return [_definition(each) for each in old.variants if each.name == FULL] == [
+        _definition(each) for each in task.variants if each.name == FULL
+    ]
+
+
+def _definition(variant: Variant) -> tuple[object, ...]:
+    return variant.fingerprint, variant.ports, variant.productions
 
 
 def _refuse_mixture(task: Task, workflow: WorkflowDefinition, states: Mapping[str, ChannelState]) -> None:
@@ -454,81 +463,21 @@ def _refuse_mixture(task: Task, workflow: WorkflowDefinition, states: Mapping[st
             )
 
 
-def _retimed(old: Task, new: Task) -> str:
-    """Return the change of a task's schedule, as text; empty if there is none."""
-    if old.schedule == new.schedule:
-        return ""
-    return f"runs {_timed(new.schedule)} instead of {_timed(old.schedule)}"
-
-
-def _timed(schedule: Schedule | None) -> str:
-    match schedule:
-        case None:
-            return "whenever there is new input"
-        case Every():
-            return describe_schedule(schedule)
-        case Cron():
-            return f"at {describe_schedule(schedule)}"
-        case _:
-            assert_never(schedule)
-
-
 def _binding_changes(
     workflow: WorkflowDefinition, known: Mapping[str, bindings.RegisteredBinding]
 ) -> Iterable[BindingChange]:
     declared = {binding.name: binding for binding in workflow.bindings}
     for name, binding in declared.items():
         old = known.get(name)
-        if old is None or _same(old.binding, binding):
-            action = Action.ADD if old is None else Action.KEEP
-            yield BindingChange(binding=binding, action=action, detail=_starts(binding))
+        changes = [] if old is None else binding_changes(old.binding, binding)
+        if changes:
+            yield BindingChange(binding=binding, action=Action.CHANGE, detail=", ".join(changes))
         else:
-            yield BindingChange(binding=binding, action=Action.CHANGE, detail=_rebound(old.binding, binding))
+            action = Action.ADD if old is None else Action.KEEP
+            yield BindingChange(binding=binding, action=action, detail=describe_triggers(binding))
     for name, bound in known.items():
         if bound.workflow == workflow.name and name not in declared:
             yield BindingChange(binding=bound.binding, action=Action.DROP, detail="no longer declared")
-
-
-def _same(one: Binding, other: Binding) -> bool:
-    """Return whether two bindings are the same, regardless of the order of their tasks and triggers."""
-    sets = (set(one.tasks), set(one.triggers)) == (set(other.tasks), set(other.triggers))
-    return sets and replace(one, tasks=other.tasks, triggers=other.triggers) == other
-
-
-def _starts(binding: Binding) -> str:
-    """Return the triggers of a binding, as text."""
-    return "; or ".join(map(describe_trigger, binding.triggers)) or "by hand"
-
-
-def _rebound(old: Binding, new: Binding) -> str:
-    """Return the differences between two declarations of a binding, as text."""
-    found = []
-    if set(old.tasks) != set(new.tasks):
-        found.append("its tasks have changed")
-    if set(old.triggers) != set(new.triggers):
-        found.append(f"{_starts(new)} instead of {_starts(old)}")
-    if old.priority != new.priority:
-        found.append(f"priority {new.priority} instead of {old.priority}")
-    return ", ".join(found) or "its declaration has changed"
-
-
-def _difference(old: Task, new: Task, altered: set[str]) -> str:
-    """Return the differences between two definitions of a task, as text."""
-    found = []
-    if old.writes != new.writes:
-        found.append("it writes other channels")
-    found += [f"the declaration of the channel {name} has changed" for name in new.writes if name in altered]
-    before = {variant.name: variant for variant in old.variants}
-    for variant in new.variants:
-        earlier = before.pop(variant.name, None)
-        if earlier is None:
-            found.append(f"variant {variant.name} is new")
-        elif earlier.fingerprint != variant.fingerprint:
-            found.append(f"the code of {variant.name} changed")
-        elif (earlier.ports, earlier.productions) != (variant.ports, variant.productions):
-            found.append(f"the ports or result of {variant.name} changed")
-    found += [f"variant {name} was removed" for name in before]
-    return ", ".join(found)
 
 
 def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
@@ -547,6 +496,8 @@ def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
     registry.update_view_sources(tx, (item.task for item in plan.tasks if item.action is Action.KEEP))
     for item in plan.tasks:
         if item.action is Action.CHANGE:
+            if item.methods:
+                registry.replace_variants(tx, item.task, item.logic)
             registry.put_task(tx, item.task, plan.workflow, renew=item.anew)
         if item.anew:
             for name in item.task.writes:

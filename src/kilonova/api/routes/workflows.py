@@ -34,6 +34,7 @@ class TaskChangeResponse(ResponseModel):
     rows: int
     bytes: int
     downstream: list[str]
+    diff: str
 
 
 class BindingChangeResponse(ResponseModel):
