@@ -396,6 +396,20 @@ def set_schema(tx: Transaction, name: str, schema: Schema) -> None:
     )
 
 
+def listed_point(tx: Transaction, state: ChannelState, number: int) -> int:
+    """Return the point by which a channel's state lists the rows of a point: 0 before the first filled point.
+
+    A state does not list the oldest points once nothing needs them, so it cannot tell a cancelled first point, which
+    is empty, from one whose blocks were collected.
+    """
+    if not state.origin < number < state.first_retained:
+        return number
+    point, here = tables.point.c, tables.point.c.channel_id == channel_id(tx, state.channel.name)
+    filled = here & (point.state == PointState.FILLED.value) & (point.number <= number)
+    first = tx.connection.execute(select(point.number).where(filled).limit(1)).first()
+    return 0 if first is None else number
+
+
 def newest(tx: Transaction, name: str) -> int:
     """Return the newest readable filled point of a channel, without reading its blocks; 0 if there is none.
 

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kilonova.catalog import channel_store
+from kilonova.catalog import channel_store, registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Transaction
 from kilonova.errors import BlockDamaged, NotFound
 from kilonova.model.read_plan import ReadPlan
 from kilonova.model.run import RunState
+from kilonova.query.row_order import SortKey, row_order
+from kilonova.query.tree import WEIGHT
 from kilonova.service.reports import RunLog, closing
 from kilonova.service.resources import ProjectResources
 
@@ -60,11 +62,17 @@ class RowReader:
     def rows(
         self, channel: str, *, at: int | None = None, since: int | None = None, limit: int | None = None
     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return column names and rows of a channel, fetched; see `read`."""
-        from kilonova.warehouse.jobs import fetch
+        """Return column names and rows of a channel, fetched; see `read`.
 
+        Changes are in the order of the channel's key, each removal before its addition; without a key they are in the
+        order of all columns. The rows of a view with ORDER BY and LIMIT are in that order.
+        """
+        from kilonova.warehouse.jobs import fetch, ordered
+
+        first = self._changes_order(channel) if since is not None else self._view_order(channel)
         with self.pinned_plan(channel, at, since) as reading:
             frame = self._resources.warehouse.open(reading)
+            frame = ordered(frame, first) if first or since is not None else frame
             return tuple(frame.columns), fetch(frame, limit)
 
     def page(
@@ -72,8 +80,8 @@ class RowReader:
     ) -> tuple[int, str]:
         """Write a page of the rows of a channel to a file, as an Arrow stream; see `read`.
 
-        Rows are ordered by the channel's key, or by all columns that can be ordered, so that the pages of one point
-        together are the whole relation.
+        Rows are ordered by the channel's key, then by all other columns that can be ordered, so that the pages of one
+        point together are the whole relation; those of a view with ORDER BY and LIMIT first by that.
 
         Args:
             channel: the channel.
@@ -91,9 +99,26 @@ class RowReader:
         with self._catalog.reading() as tx:
             state = channel_store.channel_state(tx, channel)
         end = state.latest_readable if at is None else at
+        keys = tuple(map(SortKey, state.channel.key))
+        first = self._changes_order(channel) if since is not None else (self._view_order(channel) or keys)
         with self.pinned_plan(channel, end, since) as reading:
-            write_page(self._resources.warehouse.open(reading), file, state.channel.key, offset, limit)
+            write_page(self._resources.warehouse.open(reading), file, first, offset, limit)
         return end, file
+
+    def _changes_order(self, channel: str) -> tuple[SortKey, ...]:
+        """Return the columns by which changes of a channel are ordered, so that those of one row are adjacent."""
+        with self._catalog.reading() as tx:
+            key = channel_store.channel(tx, channel).key
+        return (*map(SortKey, key), SortKey(WEIGHT)) if key else ()
+
+    def _view_order(self, channel: str) -> tuple[SortKey, ...]:
+        """Return the columns by which the rows of a view with ORDER BY and LIMIT are ordered; none for others."""
+        with self._catalog.reading() as tx:
+            state = channel_store.channel_state(tx, channel)
+            tasks = registry.tasks(tx, registry.writers(tx, [channel])[channel]).values()
+        written = next((known.task.written for known in tasks if known.task.view == channel), "")
+        schema = state.current.schema
+        return row_order(written, schema.names) if written and schema is not None else ()
 
     def log(self, run: int | None = None) -> RunLog:
         """Return the log of a run, with the output of its code, as far as it is known by now.
@@ -154,11 +179,12 @@ class RowReader:
 
 def _read_plan(tx: Transaction, channel: str, at: int | None, since: int | None) -> ReadPlan:
     state = channel_store.channel_state(tx, channel)
-    end = state.latest_readable if at is None else at
+    end = state.latest_readable if at is None else channel_store.listed_point(tx, state, at)
     if since is None:
         return state.snapshot(end)
-    if since > end:
+    begin = channel_store.listed_point(tx, state, since)
+    if begin > end:
         raise NotFound(
             f"the point is after point {end}", channel=channel, point=since, hint="Give an earlier point to --since"
         )
-    return state.changes(since, end)
+    return state.changes(begin, end)

@@ -54,7 +54,7 @@ def snapshot_plan(tx: Transaction, channel: str, at: int | None = None) -> Snaps
         NotFound: there is no such channel, or the point is not readable, or has been collected.
     """
     state = channel_store.channel_state(tx, channel)
-    snapshot = state.snapshot(state.latest_distinct if at is None else at)
+    snapshot = state.snapshot(state.latest_distinct if at is None else channel_store.listed_point(tx, state, at))
     stack = next(iter(delta_stacks(tx, channel)), None)
     size = sum(block.statistics.bytes for block in snapshot.blocks)
     base = snapshot.base

@@ -35,6 +35,7 @@ from kilonova.model.check import of_rows
 from kilonova.model.encoding import Changes, Columns, Custom, Encoding, Increment, Upsert, key_of
 from kilonova.model.schema import Schema
 from kilonova.model.write_plan import WritePlan
+from kilonova.query.row_order import SortKey
 from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import column
 from kilonova.warehouse.equality import any_of, weights_added
@@ -349,20 +350,37 @@ def fetch_table(frame: DataFrame, path: str, limit: int) -> pa.Table:
         return frame.coalesce(1).limit(limit).toArrow()
 
 
-def write_page(frame: DataFrame, file: str, key: Sequence[str], offset: int, limit: int) -> None:
+def ordered(frame: DataFrame, first: Sequence[SortKey]) -> DataFrame:
+    """Return the rows of a frame in a total order, as far as its columns can be ordered.
+
+    Args:
+        frame: the rows.
+        first: the columns to order by; those that the frame does not have are left out, its others follow.
+    """
+    known = [key for key in first if key.column in frame.columns]
+    others = {field.name for field in frame.schema if _orderable(field.dataType)} - {key.column for key in known}
+    return frame.orderBy(*map(_sorted_by, [*known, *(SortKey(name) for name in frame.columns if name in others)]))
+
+
+def _sorted_by(key: SortKey) -> Column:
+    by = column(key.column)
+    if key.descending:
+        return by.desc_nulls_first() if key.nulls_first else by.desc_nulls_last()
+    return by.asc_nulls_first() if key.nulls_first else by.asc_nulls_last()
+
+
+def write_page(frame: DataFrame, file: str, first: Sequence[SortKey], offset: int, limit: int) -> None:
     """Write some rows of a frame to a file, as an Arrow stream.
 
     Args:
         frame: the rows.
         file: the file.
-        key: the columns to order by; if empty, all orderable columns.
+        first: the columns to order by; see `ordered`.
         offset: number of rows to skip.
         limit: maximum number of rows to write.
     """
-    ordered = list(key) or [field.name for field in frame.schema if _orderable(field.dataType)]
-    columns = [F.col(f"`{name}`") for name in ordered]
     with translate_errors(None):
-        table = frame.orderBy(*columns).offset(offset).limit(limit).toArrow()
+        table = ordered(frame, first).offset(offset).limit(limit).toArrow()
     with pa.OSFile(file, "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
 

@@ -1,0 +1,62 @@
+"""The order in which rows and changes are read, for display."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kilonova as kn
+from kilonova.service.project import Project
+
+COLUMNS = "name string, score int, tags map<string, int>"
+FIRST = [("eve", 3, None), ("ann", None, None), ("dan", 9, None), ("bob", 3, None), ("cid", 5, None)]
+
+
+@pytest.fixture
+def played(project: Project) -> Project:
+    """A project whose views have a first state, at point 1, and a second one, in which some scores have changed."""
+    games = kn.Workflow("games")
+    games.channel("scores", COLUMNS, key="name")
+    games.view("best", "SELECT upper(name) AS who, score FROM scores ORDER BY score DESC, name LIMIT 4")
+    games.view("worst", "SELECT * FROM scores ORDER BY score NULLS LAST, name DESC LIMIT 3")
+    games.view("plain", "SELECT score, name FROM scores")
+    games.view("keyless", "SELECT score FROM scores")
+    project.apply(games)
+    for rows in (FIRST, [("ann", 7, None), ("dan", 1, None)]):
+        project.ingest("scores", project.warehouse.spark.createDataFrame(rows, COLUMNS))
+        project.run()
+    return project
+
+
+def page(project: Project, place: Path, channel: str, **when: int) -> list[tuple[Any, ...]]:
+    file = str(place / "page.arrow")
+    found: list[tuple[Any, ...]] = []
+    while len(found) % 2 == 0:
+        project.row_reader.page(channel, file, offset=len(found), limit=2, **when)
+        with pa.ipc.open_stream(file) as stream:
+            rows = stream.read_all().drop_columns([name for name in ("tags",) if name in stream.schema.names])
+        found += [tuple(row.values()) for row in rows.to_pylist()]
+        if not rows.num_rows:
+            break
+    return found
+
+
+def test_a_view_with_order_by_and_limit_is_read_in_its_order(played: Project, tmp_path: Path) -> None:
+    best = [("ANN", 7), ("CID", 5), ("BOB", 3), ("EVE", 3)]
+    assert played.rows("best") == (("who", "score"), best)
+    assert played.rows("best", limit=2)[1] == best[:2]
+    assert page(played, tmp_path, "best") == best
+    assert [row[0] for row in played.rows("best", at=1)[1]] == ["DAN", "CID", "BOB", "EVE"]
+    assert [row[0] for row in played.rows("worst")[1]] == ["dan", "eve", "bob"]
+
+
+def test_each_removal_is_followed_by_its_addition(played: Project, tmp_path: Path) -> None:
+    changes = [("ann", None, None, -1), ("ann", 7, None, 1), ("dan", 9, None, -1), ("dan", 1, None, 1)]
+    assert played.rows("scores", since=1)[1] == changes
+    assert page(played, tmp_path, "scores", since=1) == [(name, score, weight) for name, score, _, weight in changes]
+    derived = [(None, "ann", -1), (7, "ann", 1), (9, "dan", -1), (1, "dan", 1)]
+    assert played.rows("plain", since=1) == (("score", "name", "_weight"), derived)
+    assert played.rows("keyless", since=1)[1] == [(None, -1), (1, 1), (7, 1), (9, -1)]
