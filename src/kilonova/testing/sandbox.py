@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kilonova.catalog.planner_input import load_planner_input
 from kilonova.declare.workflow import Workflow
-from kilonova.errors import NotFound, TaskFailed, closest_name
-from kilonova.model.encoding import Append, Upsert
+from kilonova.errors import NotFound, SchemaMismatch, TaskFailed, closest_name
+from kilonova.model.encoding import Append, Upsert, delta_schema
+from kilonova.model.schema import Schema
 from kilonova.model.task import Task
 from kilonova.service.project import Project, open_project
 from kilonova.testing.recompute import count_differences, from_nothing
@@ -37,7 +40,12 @@ class Sandbox:
     def ingest(self, channel: str, rows: Rows) -> None:
         """Insert rows, given as a DataFrame or as dictionaries, as a delta in the channel's encoding.
 
+        Args:
+            channel: the channel.
+            rows: the rows; dictionaries may leave out columns, which are null then, if all do.
+
         Raises:
+            SchemaMismatch: a dictionary has a column that the channel does not have, or a value of another type.
             KilonovaError: as for `Project.ingest`.
         """
         self.project.ingest(channel, self._frame(channel, rows))
@@ -62,16 +70,60 @@ class Sandbox:
             return rows
         with self.project.catalog.reading() as tx:
             states = load_planner_input(tx).channels
-        known = states.get(channel)
-        if known is None or known.channel.schema is None:
+        if channel not in states:
             raise NotFound("there is no such channel", channel=channel, hint=closest_name(channel, list(states)))
-        control = {"_deleted": "boolean", "_weight": "bigint", "_set": "array<string>"}
-        given = {name for row in rows for name in row}
-        columns = [(item.name, item.type) for item in known.channel.schema.columns if item.name in given]
-        columns += [(name, kind) for name, kind in control.items() if name in given]
-        ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns)
-        records = [tuple(row.get(name) for name, _ in columns) for row in rows]
-        return self.project.warehouse.spark.createDataFrame(records, ddl)
+        known = states[channel].channel
+        if known.schema is None:
+            problem, hint = "the columns of the channel are not known yet", "Declare them, or give a DataFrame"
+            raise SchemaMismatch(problem, channel=channel, hint=hint)
+        accepted = delta_schema(known.encoding, known.schema)
+        given = dict.fromkeys(name for row in rows for name in row)
+        for name in given:
+            if name not in accepted.names:
+                near = closest_name(name, list(accepted.names))
+                raise SchemaMismatch("there is no such column", channel=channel, column=name, hint=near)
+        columns = Schema(tuple(item for item in accepted.columns if item.name in given or not given))
+        records = [tuple(row.get(name) for name in columns.names) for row in rows]
+        try:
+            return self._created(records, columns)
+        except _MISFITS as error:
+            raise self._misfit(records, columns, error).with_context(channel=channel) from None
+
+    def _created(self, records: list[tuple[Any, ...]], columns: Schema) -> DataFrame:
+        return self.project.warehouse.spark.createDataFrame(records, columns.ddl)
+
+    def _misfit(self, records: list[tuple[Any, ...]], columns: Schema, error: Exception) -> SchemaMismatch:
+        """Return the error of the first value that does not fit the type of its column."""
+        for record in records:
+            for value, item in zip(record, columns.columns, strict=True):
+                try:
+                    self._created([(value,)], Schema((item,)))
+                except _MISFITS:
+                    wanted = _PYTHON_TYPES.get(re.split(r"[(<]", item.type)[0])
+                    return SchemaMismatch(
+                        f"the value {value!r} is not of the type {item.type}",
+                        column=item.name,
+                        hint=None if wanted is None else f"Write it as {wanted}",
+                    )
+        return SchemaMismatch(f"the rows do not have the types {columns.ddl}: {error}")
+
+
+_MISFITS = (PySparkException, TypeError, ValueError, ArithmeticError)
+"""Errors of creating a DataFrame from values of wrong types."""
+
+_PYTHON_TYPES = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "an int within the range of the type"),
+    **dict.fromkeys(("float", "double"), "a float"),
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), "a datetime.datetime"),
+    "array": "a list",
+    "binary": "bytes",
+    "boolean": "a bool",
+    "date": "a datetime.date",
+    "decimal": "a decimal.Decimal",
+    "map": "a dict",
+    "struct": "a dict",
+}
+"""Python types of values, by the names of Spark's types."""
 
 
 @contextmanager
