@@ -167,6 +167,9 @@ def raising(orders: DataFrame) -> DataFrame:
     raise ValueError("out of luck")
 
 
+OURS = "a row was retracted more often than it occurs"
+
+
 def failing_inside(orders: DataFrame) -> DataFrame:
     return orders.select(F.udf(lambda number: 1 // (number - number), "int")("id").alias("id"), "customer")
 
@@ -178,6 +181,8 @@ def failing_inside(orders: DataFrame) -> DataFrame:
         (lambda orders: None, TaskFailed, None, "instead of 1 DataFrame"),
         (lambda orders: (orders, orders), TaskFailed, None, "instead of 1 DataFrame"),
         (lambda orders: orders.select("nothing"), TaskFailed, None, "nothing"),
+        (lambda orders: orders.select("`No space left on device`"), TaskFailed, None, "UNRESOLVED_COLUMN"),
+        (lambda orders: orders.selectExpr(f"int(raise_error('{OURS}')) AS id", "customer"), TaskFailed, None, OURS),
         (failing_inside, TaskFailed, None, "ZeroDivisionError"),
         (lambda orders: orders.selectExpr("2147483647 + id AS id", "customer"), TaskFailed, None, "overflow"),
         (lambda orders: orders.select("id"), SchemaMismatch, "customer", "missing"),

@@ -20,6 +20,7 @@ from kilonova.query import view_tasks
 from kilonova.query.view_tasks import DeltaQuery
 from kilonova.service.project import Project, open_project
 from kilonova.service.resources import ProjectResources
+from kilonova.warehouse.guards import Guard
 
 SCHEMA = "id int, g string, x int"
 
@@ -91,7 +92,7 @@ def with_filter(condition: str) -> Callable[[DeltaQuery], DeltaQuery]:
     ("broken", "said"),
     [
         (with_filter("isnull(no_such_column)"), "UNRESOLVED_COLUMN"),
-        (with_filter("raise_error('a row was retracted more often than it was there')"), "retracted more often"),
+        (with_filter(f"CAST(raise_error('[{Guard.RETRACTION.value}] ') AS boolean)"), "retracted more often"),
         (with_filter(f"s * {2**63 - 1} IS NOT NULL"), "ARITHMETIC_OVERFLOW"),
         (fail, "a rule is wrong"),
     ],

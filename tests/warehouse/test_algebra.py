@@ -48,6 +48,7 @@ from kilonova.testing import reference
 from kilonova.testing.reference import Bag, Record
 from kilonova.warehouse import jobs
 from kilonova.warehouse.equality import differ_at_end
+from kilonova.warehouse.guards import Misplaced
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.warehouse import Warehouse
 from tests.frames import NAN, frame_of, records_of
@@ -629,7 +630,7 @@ def test_rows_that_do_not_stand_where_they_were_taken_to_are_noticed(spark: Spar
     rows = spark.range(0, 100, 1, 4).selectExpr("cast(id AS int) AS id", "'' AS note", "0L AS n")
     layout = jobs.Layout(key=("id",), buckets=4, tasks=None, trusted=True, arranged=True)
     plan = WritePlan(name=BlockName(1, ""), kind=Base(1), schema=schema_of(UPSERT), encoding=UPSERT)
-    with pytest.raises(jobs.Misplaced):
+    with pytest.raises(Misplaced):
         jobs.write(rows, str(tmp_path / "block"), plan, layout)
 
 

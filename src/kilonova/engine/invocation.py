@@ -27,7 +27,7 @@ from kilonova.model.encoding import delta_schema, optional_columns
 from kilonova.model.logic import Executable
 from kilonova.model.schema import RESERVED, Schema, check_names
 from kilonova.model.task import Production, Task
-from kilonova.warehouse.jobs import is_of_data, translate_errors
+from kilonova.warehouse.spark_errors import is_of_data, translate_errors
 
 
 @functools.lru_cache(maxsize=256)

@@ -24,7 +24,7 @@ from kilonova.model.task import Mode, Task, Variant
 from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.properties import single
 from kilonova.query.view_tasks import change_of, delta_of, known_of
-from kilonova.warehouse.jobs import translate_errors
+from kilonova.warehouse.spark_errors import translate_errors
 
 _MOVED = 3
 """Maximum number of a view's inputs that are assumed to have changed: the analysed query has a term for each."""

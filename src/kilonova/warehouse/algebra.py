@@ -22,6 +22,7 @@ from kilonova.schedule.layout import Strategy
 from kilonova.warehouse.blocks import POSITION, column, conform
 from kilonova.warehouse.cogroup import Rows, folded_per_key, over_many, per_key
 from kilonova.warehouse.equality import any_of, comparable, weights_added
+from kilonova.warehouse.guards import Guard, fail
 
 
 class PerKey(Protocol):
@@ -143,12 +144,9 @@ def diff(old: DataFrame, new: DataFrame, encoding: Encoding, schema: Schema, fun
     match encoding:
         case Append():
             strong = _difference(old, new, schema)
-            message = F.lit(
-                "rows disappeared between the points, which the encoding append cannot express: read CHANGES",
-            )
             checked = strong.withColumn(
                 "_weight",
-                F.when(column("_weight") > 0, column("_weight")).otherwise(F.raise_error(message).cast("bigint")),
+                F.when(column("_weight") > 0, column("_weight")).otherwise(fail(Guard.DISAPPEARED).cast("bigint")),
             )
             return repeated(checked, schema)
         case Upsert(key):
@@ -420,7 +418,7 @@ def inserts(changes: DataFrame, schema: Schema) -> DataFrame:
 
 def repeated(weighed: DataFrame, schema: Schema) -> DataFrame:
     """Expand rows with weights to a bag: each row as often as its weight; a negative weight is an error."""
-    below = F.raise_error(F.lit("a row was retracted more often than it was there")).cast("int")
+    below = fail(Guard.RETRACTION).cast("int")
     often = F.when(column("_weight") < 0, below).otherwise(column("_weight").cast("int"))
     rows = weighed.withColumn("_weight", F.explode(F.sequence(F.lit(1), often)))
     return conform(rows, schema)

@@ -29,6 +29,7 @@ from kilonova.model.schema import Schema
 from kilonova.model.task import Production
 from kilonova.model.watched_file import Fingerprint
 from kilonova.warehouse.file_fingerprints import fingerprint_of
+from kilonova.warehouse.guards import Guard, fail
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -385,10 +386,9 @@ def _json(
     required = F.array(*map(F.lit, names)).cast("array<string>")
     known = F.array(*map(F.lit, wanted.names)).cast("array<string>")
     extra, lacking = F.array_except(keys, known), F.array_except(required, keys)
-    problem = F.when(F.size(extra) > 0, F.concat(F.lit("JSON has a column too many: "), extra[0])).when(
-        F.size(lacking) > 0, F.concat(F.lit("JSON lacks the column: "), lacking[0])
+    file = F.col("_metadata.file_path")
+    problem = F.when(F.size(extra) > 0, fail(Guard.EXTRA_COLUMN, column=extra[0], file=file)).when(
+        F.size(lacking) > 0, fail(Guard.MISSING_COLUMN, column=lacking[0], file=file)
     )
-    checked = lines.select(
-        F.when(problem.isNotNull(), F.raise_error(problem).cast("boolean")).alias("_problem"), parsed
-    )
+    checked = lines.select(problem.cast("boolean").alias("_problem"), parsed)
     return checked.where(F.col("_problem").isNull()).select("row.*")

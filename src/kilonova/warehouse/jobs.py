@@ -1,36 +1,25 @@
 """Spark jobs: all of them start here.
 
 A block is written by one job; the required facts about its rows (null and duplicate keys, removals) are observed
-by that same job. Spark's errors are translated to Kilonova's here.
+by that same job.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from kilonova.errors import (
-    EncodingError,
-    InputError,
-    KeyViolation,
-    KilonovaError,
-    SchemaMismatch,
-    SettingsError,
-    SparkUnavailable,
-    StorageFailed,
-)
+from kilonova.errors import SettingsError, StorageFailed
 from kilonova.model.check import of_rows
 from kilonova.model.encoding import Changes, Columns, Custom, Encoding, Increment, Upsert, key_of
 from kilonova.model.schema import Schema
@@ -39,7 +28,8 @@ from kilonova.query.row_order import SortKey
 from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import column
 from kilonova.warehouse.equality import any_of, weights_added
-from kilonova.warehouse.storage import disk_full
+from kilonova.warehouse.guards import Guard, fail
+from kilonova.warehouse.spark_errors import first_line, translate_errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +84,6 @@ _ROW_GROUP = 4 << 20
 """Size of a row group of a keyed block, in bytes: to look up a few keys, all of those that may have them are read."""
 
 
-class Misplaced(Exception):
-    """Rows that were assumed to be in their buckets are not."""
-
-
-_ELSEWHERE = "a row stands in the bucket of another key"
-
-
 def with_control_columns(frame: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
     """Return a user's delta with all control columns; weights are summed, and zeros dropped."""
     present = set(frame.columns)
@@ -137,12 +120,9 @@ def _settable(schema: Schema, key: tuple[str, ...]) -> Column:
     """Return `_set` where it names columns that can be set; raise an error elsewhere."""
     others = F.array(*(F.lit(name) for name in schema.names if name not in key)).cast("array<string>")
     unknown = F.element_at(F.array_except(column("_set"), others), 1)
-    message = F.concat(F.lit(_CANNOT_SET), F.coalesce(unknown, F.lit("null")))
     wrong = F.size(F.array_except(column("_set"), others)) > 0
-    return F.when(wrong, F.raise_error(message).cast("array<string>")).otherwise(column("_set"))
-
-
-_CANNOT_SET = "_set must name columns other than the key's, which it does not do with: "
+    raised = fail(Guard.SETTABLE, column=unknown).cast("array<string>")
+    return F.when(wrong, raised).otherwise(column("_set"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +147,12 @@ class ObservedKeys:
             return self.again.collect()[0].asDict()
 
 
-_KEY_VIOLATION = "a delta violates its key"
-
-
 def undeleted(delta: DataFrame, key: tuple[str, ...]) -> DataFrame:
     """Return the rows of a delta that are not tombstones; null or duplicate keys, tombstones included, are an error."""
     rows = delta.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*map(column, key))))
     absent = reduce(or_, (column(name).isNull() for name in key))
-    message = F.concat(
-        F.lit(f"{_KEY_VIOLATION}: "), F.to_json(F.struct(*map(column, key)), {"ignoreNullFields": "false"})
-    )
-    refused = F.when(absent | (column("_same") > 1), F.raise_error(message).cast("boolean"))
+    raised = fail(Guard.KEY, key=F.struct(*map(column, key))).cast("boolean")
+    refused = F.when(absent | (column("_same") > 1), raised)
     return rows.where(refused.otherwise(~column("_deleted"))).drop("_same")
 
 
@@ -219,7 +194,7 @@ def write(
     if layout.buckets:
         elsewhere = F.pmod(F.hash(*map(column, key)), F.lit(layout.buckets)) != F.spark_partition_id()
         if layout.arranged:
-            rows = rows.where(F.when(elsewhere, F.raise_error(F.lit(_ELSEWHERE)).cast("boolean")).otherwise(True))
+            rows = rows.where(F.when(elsewhere, fail(Guard.MISPLACED).cast("boolean")).otherwise(True))
         else:
             metrics["misplaced"] = F.count_if(elsewhere)
     observation = Observation() if metrics else None
@@ -414,133 +389,3 @@ def export(frame: DataFrame, target: str, format: str) -> None:
                 hint="Name a new directory",
             ) from None
         raise StorageFailed(f"the rows cannot be written: {first_line(str(error))}", path=target) from error
-
-
-_JSON = re.compile(r"JSON (has a column too many|lacks the column): (\w+)")
-_FILE = re.compile(r"(?:file|s3a?|gs|abfss?|hdfs):/[^\s'\"\])]+")
-
-
-@contextmanager
-def translate_errors(path: str | None) -> Iterator[None]:
-    """Translate Spark's errors to Kilonova's, where they are recognized.
-
-    Args:
-        path: the target path, if rows are written.
-
-    Raises:
-        KilonovaError: the translated error.
-        Misplaced: a row is in the wrong bucket.
-        PySparkException: any other error of Spark, including those that PySpark leaves as Java errors.
-    """
-    try:
-        yield
-    except PySparkException as error:
-        if (known := _recognized(_causes(error), path)) is not None:
-            raise known from error
-        raise
-    except Py4JJavaError as error:
-        if (known := _recognized(_causes(error), path)) is not None:
-            raise known from error
-        thrown = error.java_exception
-        raise PySparkException(message=str(error) if thrown is None else str(thrown.getMessage() or thrown)) from error
-    except (Py4JError, ConnectionError, EOFError) as error:
-        raise SparkUnavailable("Spark stopped during the operation", hint="Start again") from error
-
-
-_STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
-_THEIRS = ("21", "22", "38", "P0")
-_OUT_OF_RANGE = "22003"
-
-
-def is_of_data(error: PySparkException) -> bool:
-    """Return whether a Spark error is caused by the data or the query, however it is executed.
-
-    These are the SQLSTATE classes for a wrong number of rows, for values (a division by zero, a cast), for exceptions
-    of user functions, and for `raise_error`. Numeric overflow is excluded: sums of the same rows may overflow in one
-    order and not in another.
-    """
-    state = error.getSqlState()
-    if state is None and (found := _STATE.search(first_line(str(error)))):
-        state = found[1]
-    return (state or "")[:2] in _THEIRS and state != _OUT_OF_RANGE
-
-
-_CAUSED = "Caused by: "
-_CAUSES = 20  # a chain of causes may be cyclic
-
-
-def _causes(error: PySparkException | Py4JJavaError) -> str:
-    """Return the first lines of the messages of an error and its causes, without plans and stack traces."""
-    thrown = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
-    lines = [] if isinstance(error, Py4JJavaError) else _messages(str(error))
-    for _ in range(_CAUSES):
-        if thrown is None:
-            break
-        lines += _messages(str(thrown.toString()))
-        thrown = thrown.getCause()
-    return "\n".join(dict.fromkeys(lines))
-
-
-def _messages(text: str) -> list[str]:
-    """Return a message's first line and the lines that begin a cause: causes in tasks or on a server are text."""
-    first, *rest = text.splitlines() or [""]
-    return [first, *(line.removeprefix(_CAUSED) for line in rest if line.startswith(_CAUSED))]
-
-
-_UNREADABLE = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE", "is not a Parquet file")
-_UNWRITABLE = ("Mkdirs failed", "ot a directory", "Permission denied", "Read-only file system", "quota exceeded")
-_VANISHED = re.compile(r"_temporary\S*: No such file|_temporary\S* does not exist")
-_GONE = ("SparkContext was shut down", "stopped SparkContext", "UNAVAILABLE")
-
-
-def _recognized(text: str, path: str | None) -> KilonovaError | Misplaced | None:
-    """Return the Kilonova error for the messages of a Spark error and its causes; None if it is not recognized."""
-    raised = "\n".join(line for line in text.splitlines() if "[USER_RAISED_EXCEPTION]" in line)
-    if _ELSEWHERE in raised:
-        return Misplaced()
-    if "No space left on device" in text:
-        return disk_full(path)
-    if match := _JSON.search(raised):
-        missing = match[1].startswith("lacks")
-        return SchemaMismatch(
-            "a line lacks the column" if missing else "a line has a column that the channel does not have",
-            column=match[2],
-            hint="Write null where there is no value" if missing else "Remove it, or declare it",
-        )
-    if match := re.search(rf"\[USER_RAISED_EXCEPTION\] {_CANNOT_SET}(\S+)", text):
-        return EncodingError(
-            "_set names a column that it cannot set", column=match[1], hint="Name columns of the channel but its key"
-        )
-    if any(sign in text for sign in _UNREADABLE):
-        found = _FILE.search(text)
-        return InputError(
-            f"a file cannot be read: {first_line(text)}",
-            path=found[0].rstrip(".") if found else None,
-            hint="Repair or remove it; nothing was changed",
-        )
-    if _KEY_VIOLATION in raised:
-        key = raised.partition(f"{_KEY_VIOLATION}: ")[2].partition("}")[0]
-        return KeyViolation(
-            f"a key is null or occurs twice, for example {key}}}", hint="Every row needs a key of its own"
-        )
-    if "retracted more often" in raised:
-        return EncodingError(
-            "a row was retracted more often than it occurs", hint="A delta must apply to the rows before it"
-        )
-    if "rows disappeared between the points" in raised:
-        return EncodingError(
-            "rows disappeared, which the encoding append cannot express", hint="Read the port with CHANGES"
-        )
-    if any(sign in text for sign in _GONE):
-        return SparkUnavailable("Spark stopped during the operation", hint="Start again")
-    if path is not None and _VANISHED.search(text):  # observed with Spark Connect after a lost connection
-        return StorageFailed("the block's files vanished while they were written", path=path, hint="Start again")
-    if path is not None and any(sign in text for sign in _UNWRITABLE):
-        return StorageFailed(f"the block cannot be written: {first_line(text)}", path=path)
-    return None
-
-
-def first_line(text: str) -> str:
-    """Return the first non-blank line of a message."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0][:300] if lines else "no reason given"

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import NullType
 
-from kilonova.warehouse.jobs import translate_errors
+from kilonova.warehouse.spark_errors import translate_errors
 
 
 @contextmanager

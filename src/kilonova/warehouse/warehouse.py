@@ -45,6 +45,7 @@ from kilonova.warehouse import checks as on
 from kilonova.warehouse.arrow_types import comparable_types
 from kilonova.warehouse.blocks import POSITION, Blocks, column, conform, schema_of
 from kilonova.warehouse.file_readers import check_files_unchanged, read_external
+from kilonova.warehouse.guards import Misplaced
 from kilonova.warehouse.local_checks import key_metrics
 from kilonova.warehouse.local_merge import merges_locally, write_merged, write_merged_deltas
 from kilonova.warehouse.local_read import SmallReader, is_small_reading
@@ -475,7 +476,7 @@ class Warehouse:
         rows = self.open(snapshot.complete) if alone else self._snapshot(snapshot, columns, copied=True)
         try:
             return self._written(rows, plan, columns, layout)
-        except jobs.Misplaced:
+        except Misplaced:
             self.storage.delete([name])
             return self._written(rows, plan, columns, replace(layout, arranged=False))
 
