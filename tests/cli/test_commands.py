@@ -411,15 +411,22 @@ def test_files_that_are_dropped_are_gathered_shown_and_tried_again(kilonova: Com
     assert "no directory inbox" in nothing.stderr
     (tmp_path / "inbox").mkdir()
     (tmp_path / "inbox" / "a.csv").write_text("id,customer\n1,ada\n")
-    (tmp_path / "inbox" / "b.csv").write_text("id\n2\n")
-    assert "1 quarantined" in kilonova("scan", "orders").stderr
+    (tmp_path / "inbox" / "b.csv").write_text("id,customer\ntwo,bob\n")
+    scanned = kilonova("scan", "orders", code=4)
+    assert "orders: 1 file was quarantined" in scanned.stderr
+    assert "1 file quarantined" in scanned.stdout
     shown = json.loads(kilonova("files", "list", "orders", "--json").stdout)
     assert [(file["path"], file["state"]) for file in shown["files"]] == [
         ("inbox/b.csv", "quarantined"),
         ("inbox/a.csv", "ingested"),
     ]
-    assert "lacks the column" in kilonova("files", "list", "orders", "--state", "quarantined").stdout
+    found = json.loads(kilonova("files", "list", "orders", "--state", "quarantined", "--json").stdout)
+    assert found["files"][0]["error"].startswith("column id: line 2: 'two' is not of type bigint.")
     assert "1 file will" in kilonova("files", "retry", "orders").stdout
+    ran = kilonova("run", code=4)
+    assert "1 file was quarantined" in ran.stderr
+    kilonova("files", "retry", "orders")
+    assert json.loads(kilonova("run", "--json", code=4).stdout)["quarantined"] == {"orders": 1}
     assert "was ingested by run" in kilonova("files", "retry", "orders", "inbox/a.csv", code=1).stderr
     assert "has no watched directory" in kilonova("scan", "customers", code=1).stderr
     assert "has no watched directory" in kilonova("files", "list", "customers").stdout

@@ -77,10 +77,13 @@ def test_the_examples_of_a_page_work(
                 if "<" in words:
                     *words, _, script = words
                     monkeypatch.setattr("sys.stdin", io.StringIO((tmp_path / script).read_text()))
+                code = 0
+                if words[-3:] == ["||", "echo", "exit code $?"]:
+                    words, code = words[:-3], int(expected[-1].removeprefix("exit code "))
                 with pytest.raises(SystemExit) as ended:
                     main(words[1:])
                 printed = capsys.readouterr()
-                assert not ended.value.code, f"{words}: {printed}"
+                assert (ended.value.code or 0) == code, f"{words}: {printed}"
                 if "show" in words:
                     assert squeezed(printed.out.split("\n")) == squeezed(expected), words
 

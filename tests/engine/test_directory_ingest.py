@@ -103,7 +103,7 @@ def test_a_bad_file_holds_nothing_up_and_is_tried_again_once_it_is_mended(
     drop("inbox/7.csv", "")
     done = project.directories.ingest()
     assert blocks(done) == [3]
-    assert done.aside == {"orders": 4}
+    assert done.quarantined == {"orders": 4}
     assert ids(project) == [1, 3, 5]
     aside = {file.path: file.error or "" for file in project.reader.files("orders", state=FileState.QUARANTINED).files}
     assert aside.keys() == {"inbox/2.csv", "inbox/4.csv", "inbox/6.what", "inbox/7.csv"}
@@ -115,7 +115,7 @@ def test_a_bad_file_holds_nothing_up_and_is_tried_again_once_it_is_mended(
     (tmp_path / "inbox/6.what").unlink()
     assert blocks(project.directories.ingest()) == [1]
     assert project.operator.retry_files("orders", "inbox/4.csv") == 1
-    assert project.directories.ingest().aside == {"orders": 1}
+    assert project.directories.ingest().quarantined == {"orders": 1}
     assert states(project) == {
         "inbox/4.csv": "quarantined",
         "inbox/7.csv": "quarantined",
@@ -126,13 +126,46 @@ def test_a_bad_file_holds_nothing_up_and_is_tried_again_once_it_is_mended(
             project.operator.retry_files("orders", path)
 
 
+def test_a_quarantined_file_says_which_lines_do_not_fit(project: Project, drop: Callable[..., None]) -> None:
+    drop("inbox/1.csv", orders(1))
+    drop("inbox/2 é.csv", "id,customer\n2,ann\nthree,bob\n4,cat\nfive,dan\n")
+    done = project.directories.ingest()
+    (file,) = project.reader.files("orders", state=FileState.QUARANTINED).files
+    problem = "line 3: 'three' is not of type bigint; 1 more line does not fit (line 5, column id: 'five' is not of"
+    assert file.error is not None
+    assert file.error.startswith(f"column id: {problem}")
+    (run,) = done.runs
+    assert (run.quarantined, run.made[0].reason) == (1, "ingested from inbox/1.csv; 1 file quarantined")
+    assert f"quarantined inbox/2 é.csv: column id: {problem}" in project.row_reader.log(run.run).text
+
+
+def test_a_run_that_ingests_none_of_its_files_says_so(project: Project, drop: Callable[..., None]) -> None:
+    for number in range(3):
+        drop(f"inbox/{number}.csv", "id,customer\nx,ann\n")
+    done = project.directories.ingest()
+    (made,) = done.runs[0].made
+    assert (made.block, made.reason) == (None, "nothing was ingested; 3 files of inbox quarantined")
+
+
+def test_lines_that_reader_options_allow_are_counted(project: Project, tmp_path: Path) -> None:
+    watching(project, options={"mode": "DROPMALFORMED"})
+    (tmp_path / "inbox").mkdir()
+    for name, text in (("a.csv", "id,customer\nx,ann\n1,ann\n"), ("b.csv", "id,customer\n2\n"), ("c.jsonl", "x\n")):
+        (tmp_path / "inbox" / name).write_text(text)
+    done = project.directories.ingest()
+    (run,) = done.runs
+    assert (run.malformed, ids(project)) == (3, [1])
+    assert run.made[0].reason == "ingested from 3 files of inbox; 3 lines did not fit, whose rows were dropped"
+    assert "3 lines did not fit" in project.row_reader.log(run.run).text
+
+
 def test_files_of_one_key_become_blocks_one_after_the_other(project: Project, drop: Callable[..., None]) -> None:
     for number in range(4):
         drop(f"people/{9 - number}.csv", f"name,town\nann,T{number}\nbob{number},B\n")
     drop("people/0.csv", "name,town\nann,A\nann,B\n")
     drop("people/1.csv", "name,town\ncat,C\n")
     done = project.directories.ingest(["people"])
-    assert done.aside == {"people": 1}
+    assert done.quarantined == {"people": 1}
     assert states(project, "people")["people/0.csv"] == "quarantined"
     found = {tuple(row) for row in project.rows("people")[1]}
     assert found == {("ann", "T3"), ("cat", "C"), *((f"bob{number}", "B") for number in range(4))}

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from kilonova.api.auth import AccessDenied
 from kilonova.errors import SettingsError
+from kilonova.model.reader_options import check_reader_options
 from kilonova.service.settings import ServeSection
 
 _FILES = ("parquet", "orc", "csv", "json")
@@ -36,12 +37,13 @@ def check_source_allowed(settings: ServeSection, source: str, format: str | None
         )
 
 
-def check_reader_options(options: Mapping[str, str]) -> None:
-    """Reject options that select which files are read, or by which means, rather than how they are read.
+def check_options(options: Mapping[str, str], format: str | None) -> None:
+    """Check options for Spark's reader; none may select which files are read, or by which means.
 
     Raises:
-        SettingsError: there is such an option.
+        SettingsError: there is no such option, or its value is invalid.
     """
+    check_reader_options(options, format)
     for name in options:
         if not re.fullmatch("[A-Za-z]+", name) or name.lower() in ("path", "paths"):
             raise SettingsError(

@@ -1,7 +1,7 @@
 """Execution of one command line: what it reports of errors, and its exit code.
 
-Exit codes: 0 success; 1 an error; 2 a wrong command line; 3 nothing to do (`run`) or changes are pending
-(`plan --check`); 75 a conflict with another run or process: try again later.
+Exit codes: 0 success; 1 an error; 2 a wrong command line; 3 nothing to do (`run`, `scan`) or changes are pending
+(`plan --check`); 4 files were quarantined (`run`, `scan`); 75 a conflict with another run or process: try again later.
 """
 
 from __future__ import annotations

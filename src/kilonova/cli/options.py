@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kilonova.service.project import Project
 
 NOTHING_TO_DO = 3
+QUARANTINED = 4
 TRY_LATER = 75
 
 app = typer.Typer(

@@ -14,9 +14,12 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.text import Text
 
 from kilonova.cli.render import err, number
 from kilonova.engine.run_events import (
+    FileQuarantined,
+    LinesMalformed,
     ProgressUpdated,
     RunNotification,
     RunRecovered,
@@ -95,6 +98,10 @@ class ProgressDisplay:
                 err.print(f"  {step}: attempt {attempt} failed, retrying: {error}", style="yellow")
             case StepRecomputed(step=step, error=error):
                 err.print(f"  {step}: the incremental refresh failed, doing a full refresh: {error}", style="yellow")
+            case FileQuarantined(step=step, path=path, error=error):
+                err.print(Text(f"  {step}: quarantined {path}: {error}"), style="yellow", soft_wrap=True)
+            case LinesMalformed(step=step, lines=lines):
+                err.print(f"  {step}: {lines}", style="yellow")
             case ProgressUpdated(progress=progress):
                 for going in progress.going:
                     if going.step in self._steps and going.amount.total:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kilonova.cli import render
-from kilonova.cli.options import NOTHING_TO_DO, TRY_LATER, ChannelName, JsonFlag, common, project, reader
+from kilonova.cli.options import NOTHING_TO_DO, QUARANTINED, TRY_LATER, ChannelName, JsonFlag, common, project, reader
 from kilonova.cli.project import load_all, show_plans
 from kilonova.errors import Conflict, SettingsError
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy, describe_policy
@@ -80,10 +81,15 @@ def scan(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Scan watched directories now, and ingest new files. Exit code 3 means that there were none."""
+    """Scan watched directories now, and ingest new files.
+
+    Exit code 3 means that there were none, 4 that some were quarantined.
+    """
     with project(watched=True) as opened:
         done = opened.directories.ingest(channels or None)
     _show_scanned(done, json)
+    if done.quarantined:
+        raise typer.Exit(QUARANTINED)
     if not done.runs:
         if not (json or common.json):
             render.out.print("There are no new files, or another run is ingesting them.")
@@ -100,8 +106,9 @@ def _show_scanned(done: DirectoryIngestReport, json: bool) -> None:
         render.err.print(f"{name}: {why}", style="red", markup=False, soft_wrap=True)
     for name in done.settling:
         render.err.print(f"{name}: some files may be incomplete.", style="dim")
-    for name, count in done.aside.items():
-        render.err.print(f"{name}: {count} quarantined; see kilonova files list {name}.", style="red")
+    for name, count in done.quarantined.items():
+        files = "1 file was" if count == 1 else f"{count} files were"
+        render.err.print(f"{name}: {files} quarantined; see kilonova files list {name}.", style="red")
 
 
 @commands.command()
@@ -125,8 +132,8 @@ def run(
     New files of watched directories are ingested first, unless tasks are given. If a server is running, it executes the
     tasks, so that this command does not start Spark; not with --watch, --all-or-nothing, --master and --remote.
 
-    Exit code 3 means that there was nothing to do, 1 that a binding failed, 75 that all bindings which did not run are
-    busy.
+    Exit code 3 means that there was nothing to do, 4 that files were quarantined, 1 that a binding failed, 75 that all
+    bindings which did not run are busy.
     """
     from kilonova.cli.server_runner import ServerRunner
 
@@ -136,30 +143,32 @@ def run(
         plans = opened.apply_all(load_all([Path(place) for place in places])) if places else ()
         if not (json or common.json):
             show_plans([item for item in plans if not item.empty], json)
-        taken = False if tasks else _scan(opened, json)
+        scanned = DirectoryIngestReport() if tasks else _scan(opened, json)
         if all_or_nothing:
             done = opened.run(tasks or None, all_or_nothing=True) or RunsReport()
         else:
             runner = opened.runner if here or watch or "spark" in common.given else ServerRunner(opened)
             done = runner.run_each(tasks or None)
-        _show_runs(done, json)
+        _show_runs(done, json, scanned.quarantined)
         if watch:
             _watch(opened, done, tasks or None, every, all_or_nothing, json)
             return
     if done.failed:
         raise typer.Exit(TRY_LATER if all(error.code == Conflict.code for error in done.failed.values()) else 1)
+    if not done.runs and not (json or common.json):
+        render.out.print("Nothing to do: no task has new input.")
+    if scanned.quarantined:
+        raise typer.Exit(QUARANTINED)
     if not done.runs:
-        if not (json or common.json):
-            render.out.print("Nothing to do: no task has new input.")
-        raise typer.Exit(0 if taken else NOTHING_TO_DO)
+        raise typer.Exit(0 if scanned.runs else NOTHING_TO_DO)
 
 
-def _scan(opened: Project, json: bool) -> bool:
-    """Ingest new files of the directories that are due for a scan; return whether there were some."""
+def _scan(opened: Project, json: bool) -> DirectoryIngestReport:
+    """Ingest new files of the directories that are due for a scan, and return the report."""
     done = opened.directories.ingest(early=False)
     if done != DirectoryIngestReport() and not (json or common.json):
         _show_scanned(done, json)
-    return bool(done.runs)
+    return done
 
 
 def _is_place(word: str, opened: Project) -> bool:
@@ -195,10 +204,10 @@ def _watch(
         render.err.print("Stopped.", style="dim")
 
 
-def _show_runs(done: RunsReport, json: bool) -> None:
+def _show_runs(done: RunsReport, json: bool, quarantined: Mapping[str, int] | None = None) -> None:
     if json or common.json:
         failed = {name: error.to_dict() for name, error in done.failed.items()}
-        render.as_json({"runs": done.runs, "failed": failed})
+        render.as_json({"runs": done.runs, "failed": failed, "quarantined": quarantined or {}})
         return
     for report in done.runs:
         _show_report(report, json)

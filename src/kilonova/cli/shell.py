@@ -13,7 +13,7 @@ import typer
 
 from kilonova.cli import render
 from kilonova.cli.execution import execute
-from kilonova.cli.options import NOTHING_TO_DO, app, common, project
+from kilonova.cli.options import NOTHING_TO_DO, QUARANTINED, app, common, project
 from kilonova.errors import KilonovaError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def shell() -> None:
                 starting.join()
             code = execute([*before, *words])
             _forget_modules(loaded)
-            if code not in (0, NOTHING_TO_DO) and not interactive:
+            if code not in (0, NOTHING_TO_DO, QUARANTINED) and not interactive:
                 raise typer.Exit(code)
 
 

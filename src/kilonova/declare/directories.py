@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from fsspec.utils import glob_translate
 
 from kilonova.declare.schedules import seconds_of
-from kilonova.errors import DeclarationError
+from kilonova.errors import DeclarationError, SettingsError
+from kilonova.model.reader_options import check_reader_options
 from kilonova.model.watched_directory import WatchedDirectory
 
 
@@ -34,12 +35,16 @@ def watched_directory(
         settle_time: time for which a file must have been unchanged to count as complete.
 
     Raises:
-        DeclarationError: the path is empty, the pattern is invalid, or a time cannot be parsed.
+        DeclarationError: the path is empty, the pattern or an option is invalid, or a time cannot be parsed.
     """
     try:
         glob_translate(pattern)
     except ValueError as error:
         raise DeclarationError(f"the pattern {pattern!r} is invalid: {error}", hint="Write it as **/*.csv") from None
+    try:
+        check_reader_options(options or {}, format)
+    except SettingsError as error:
+        raise DeclarationError(error.problem, hint=error.hint) from None
     return WatchedDirectory(
         location=path,
         pattern=pattern,

@@ -7,7 +7,7 @@ cannot be combined, such as two with rows of one key, become successive blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import groupby
 from pathlib import Path
@@ -19,18 +19,27 @@ from kilonova.catalog import channel_store, files
 from kilonova.catalog.database import Transaction
 from kilonova.catalog.files import ReadyFile
 from kilonova.engine.directory_scan import changed_files, url_of
-from kilonova.engine.ingest import IngestSource, IngestTarget, ingest_results, ingest_target, write_ingested
-from kilonova.engine.run_events import RunStarted
+from kilonova.engine.ingest import (
+    IngestSource,
+    IngestTarget,
+    ingest_results,
+    ingest_target,
+    report_malformed,
+    write_ingested,
+)
+from kilonova.engine.run_events import FileQuarantined, RunStarted
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
 from kilonova.errors import InputError, KilonovaError
 from kilonova.model.block import Block, BlockName
 from kilonova.model.channel import Channel
+from kilonova.model.malformed_lines import MalformedLines
 from kilonova.model.run import RunKind
 from kilonova.model.task import Production
 from kilonova.model.watched_directory import WatchedDirectory
 from kilonova.model.watched_file import FileOutcome, FileState
 from kilonova.schedule.file_selection import FilesChanged, bisect_batch
 from kilonova.warehouse.file_readers import FileSet, format_of, read
+from kilonova.warehouse.misfits import count_misfits, with_misfits
 from kilonova.warehouse.warehouse import Warehouse
 
 
@@ -53,13 +62,17 @@ class IngestPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileResults(RunResults):
-    """Results of a run that ingests files, with the outcome of each."""
+    """Results of a run that ingests files, with the outcome of each, and the lines that did not fit."""
 
     file_outcomes: tuple[FileOutcome, ...]
+    malformed: MalformedLines | None
 
 
 Writes = Callable[[IngestPlan, Sequence[ReadyFile], int, BlockName], Block | None]
 """Writes the rows of files as a block, with the given point and name; None if nothing changes."""
+
+Counts = Callable[[IngestPlan, Sequence[ReadyFile]], MalformedLines | None]
+"""Counts the lines of ingested files that did not fit."""
 
 
 def ingest_ready_files(
@@ -81,13 +94,21 @@ def ingest_ready_files(
         NotFound: there is no such channel.
         KilonovaError: something other than the files failed: they stay ready.
     """
+    spark = warehouse.spark
+
+    def explain(plan: IngestPlan, some: Sequence[ReadyFile], channel: Channel, error: KilonovaError) -> KilonovaError:
+        if len(some) > 1 or error.path == some[0].path:  # a file that caused it is tried alone; its format is unknown
+            return error
+        (files,) = _file_sets(some, base, plan.directory)
+        return with_misfits(spark, files, channel, Production.DELTA, error)
 
     def write(plan: IngestPlan, some: Sequence[ReadyFile], point: int, name: BlockName) -> Block | None:
         source = IngestSource(
-            rows=lambda known: _rows(warehouse.spark, some, base, plan.directory, known),
+            rows=lambda known: _rows(spark, some, base, plan.directory, known),
             production=Production.DELTA,
             bytes=sum(one.fingerprint.size for one in some),
             description=_source(some, plan.directory),
+            explain=partial(explain, plan, some),
         )
         try:
             return write_ingested(warehouse, plan.target, source, point, name)
@@ -95,15 +116,29 @@ def ingest_ready_files(
             warehouse.probe()  # else all files would be quarantined while Spark is broken
             raise
 
+    def count(plan: IngestPlan, some: Sequence[ReadyFile]) -> MalformedLines | None:
+        channel = plan.target.state.channel
+        found = [
+            lines
+            for files in _file_sets(some, base, plan.directory)
+            if (lines := count_misfits(spark, files, channel, Production.DELTA)) is not None
+        ]
+        return reduce(lambda one, other: replace(one, count=one.count + other.count), found) if found else None
+
     limit = most.files
-    while done := ingest_batch(environment, base, channel, BatchLimits(limit, most.bytes), write):
+    while done := ingest_batch(environment, base, channel, BatchLimits(limit, most.bytes), write, count):
         yield done
         taken = sum(fate.state is FileState.INGESTED for fate in done[1].file_outcomes)
         limit = min(most.files, max(4, 2 * taken))  # where files cannot be combined, larger batches would fail
 
 
 def ingest_batch(
-    environment: RunEnvironment, base: Path, channel: str, most: BatchLimits, write: Writes
+    environment: RunEnvironment,
+    base: Path,
+    channel: str,
+    most: BatchLimits,
+    write: Writes,
+    count: Counts = lambda _, some: None,
 ) -> tuple[int, FileResults] | None:
     """Ingest the files that are ready, as far as they fit into one block; see `ingest_ready_files`.
 
@@ -113,6 +148,7 @@ def ingest_batch(
         channel: the channel.
         most: the maximum size of one block.
         write: writes the block.
+        count: counts the lines that did not fit.
 
     Returns:
         The run's number and what it published; None if no files are ready, or another run has them.
@@ -133,10 +169,10 @@ def ingest_batch(
             participants=(Participant(on_start=claim),),
         )
 
-    return execute_run(environment, prepare, lambda run: _ingest(run, base, channel, write))
+    return execute_run(environment, prepare, lambda run: _ingest(run, base, channel, write, count))
 
 
-def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes) -> FileResults:
+def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes, count: Counts) -> FileResults:
     """Write a block of the files of a run that can be read together, and return the outcome of each file."""
     plan, point = run.plan, run.points[channel]
     run.notify(RunStarted(run=run.run, steps=(channel,)))
@@ -154,18 +190,38 @@ def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes)
     with run.step(channel, f"from {_source(plan.files, plan.directory)}") as step:
         batch = bisect_batch(plan.files, attempt, lambda error: urls.get(error.path or ""))
         step.count(batch.result)
+        malformed = report_malformed(run, channel, count(plan, batch.ingested) if batch.ingested else None)
+    quarantined = tuple(
+        FileOutcome(one.path, FileState.QUARANTINED, _file_error(error)) for one, error in batch.quarantined
+    )
+    for outcome in quarantined:
+        run.notify(FileQuarantined(run=run.run, step=channel, path=outcome.path, error=outcome.error or ""))
     outcomes = (
         *(FileOutcome(one.path, FileState.INGESTED) for one in batch.ingested),
-        *(FileOutcome(one.path, FileState.QUARANTINED, _file_error(error)) for one, error in batch.quarantined),
+        *quarantined,
         *(FileOutcome(one.path, None) for one in batch.changed),
     )
     resolve = partial(files.resolve_files, channel=channel, outcomes=outcomes)
-    source = _source(batch.ingested or plan.files, plan.directory)
+    reason = _reason(batch.ingested, len(quarantined), malformed, plan.directory)
     return FileResults(
-        outputs=(ingest_results(channel, point, batch.result, source, step.seconds),),
+        outputs=(ingest_results(channel, point, batch.result, reason, step.seconds),),
         participants=(Participant(on_commit=resolve),),
         file_outcomes=outcomes,
+        malformed=malformed,
     )
+
+
+def _reason(
+    ingested: Sequence[ReadyFile], quarantined: int, malformed: MalformedLines | None, directory: WatchedDirectory
+) -> str:
+    """Return what a run has done with files, as text."""
+    parts = [f"ingested from {_source(ingested, directory)}" if ingested else "nothing was ingested"]
+    if quarantined:
+        where = "" if ingested else f" of {directory.location}"
+        parts.append(f"{quarantined} file{'' if quarantined == 1 else 's'}{where} quarantined")
+    if malformed is not None:
+        parts.append(str(malformed))
+    return "; ".join(parts)
 
 
 def _first_batch(found: Sequence[ReadyFile], most: int) -> Iterator[ReadyFile]:
@@ -188,10 +244,12 @@ def _spark_url(one: ReadyFile, base: Path) -> str:
     return str(fs.unstrip_protocol(name))
 
 
-def _rows(
-    spark: SparkSession, some: Sequence[ReadyFile], base: Path, directory: WatchedDirectory, channel: Channel
-) -> DataFrame:
-    """Return the rows of files, which may be of several formats."""
+def _file_sets(some: Sequence[ReadyFile], base: Path, directory: WatchedDirectory) -> list[FileSet]:
+    """Return files by their format.
+
+    Raises:
+        InputError: the format of a file is unknown.
+    """
 
     def format_of_file(one: ReadyFile) -> str:
         format = directory.format or format_of(one.path)
@@ -201,16 +259,25 @@ def _rows(
             )
         return format
 
-    frames = []
+    found = []
     for format, group in groupby(sorted(some, key=format_of_file), key=format_of_file):
         members = list(group)
-        found = FileSet(
-            urls=tuple(_spark_url(one, base) for one in members),
-            format=format,
-            bytes=sum(one.fingerprint.size for one in members),
-            options=dict(directory.options),
+        found.append(
+            FileSet(
+                urls=tuple(_spark_url(one, base) for one in members),
+                format=format,
+                bytes=sum(one.fingerprint.size for one in members),
+                options=dict(directory.options),
+            )
         )
-        frames.append(read(spark, found, channel, Production.DELTA))
+    return found
+
+
+def _rows(
+    spark: SparkSession, some: Sequence[ReadyFile], base: Path, directory: WatchedDirectory, channel: Channel
+) -> DataFrame:
+    """Return the rows of files, which may be of several formats."""
+    frames = [read(spark, files, channel, Production.DELTA) for files in _file_sets(some, base, directory)]
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 

@@ -14,12 +14,13 @@ from kilonova.catalog.database import Transaction
 from kilonova.engine.interfaces import WarehouseInterface
 from kilonova.engine.invocation import summarize_error, validate_output
 from kilonova.engine.output import Output, write_output
-from kilonova.engine.run_events import RunStarted
+from kilonova.engine.run_events import LinesMalformed, RunStarted
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
 from kilonova.errors import DeclarationError, InputError, KilonovaError
 from kilonova.model.block import Base, Block, BlockName, Delta, External
 from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.idempotency import IdempotencyKey
+from kilonova.model.malformed_lines import MalformedLines
 from kilonova.model.run import RunKind, RunOutput
 from kilonova.model.task import Production
 from kilonova.model.version import Version
@@ -35,12 +36,16 @@ class IngestSource:
         production: whether they are a delta in the channel's encoding or the whole relation.
         bytes: their approximate size; None if unknown.
         description: a description of their source, for display.
+        explain: given an error of the ingest, returns it with the lines that caused it, if the rows are of files.
+        malformed: returns the lines that did not fit, after the rows were written.
     """
 
     rows: Callable[[Channel], Any]
     production: Production
     bytes: int | None
     description: str
+    explain: Callable[[Channel, KilonovaError], KilonovaError] = lambda _, error: error
+    malformed: Callable[[Channel], MalformedLines | None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,7 @@ def write_ingested(
         )
         return write(warehouse, output)
     except KilonovaError as error:
-        raise error.with_context(channel=channel.name) from error.__cause__
+        raise source.explain(channel, error).with_context(channel=channel.name) from error.__cause__
     except PySparkException as error:
         raise InputError(f"the rows cannot be read: {summarize_error(error)}", channel=channel.name) from error
 
@@ -141,7 +146,7 @@ def _register_external(warehouse: WarehouseInterface[Any], output: Output[Any]) 
     return warehouse.register(output.frame, plan)
 
 
-def ingest_results(channel: str, point: int, block: Block | None, source: str, seconds: float) -> RunOutput:
+def ingest_results(channel: str, point: int, block: Block | None, reason: str, seconds: float) -> RunOutput:
     """Return the output of an ingest run at a point of a source channel."""
     return RunOutput(
         channel=channel,
@@ -149,9 +154,23 @@ def ingest_results(channel: str, point: int, block: Block | None, source: str, s
         block=block,
         version=Version.source(channel, point),
         task=None,
-        reason=f"ingested from {source}",
+        reason=reason,
         seconds=seconds,
     )
+
+
+def report_malformed(run: ActiveRun[Any], channel: str, lines: MalformedLines | None) -> MalformedLines | None:
+    """Notify of lines of ingested files that did not fit, if there are some, and return them."""
+    if lines is not None:
+        run.notify(LinesMalformed(run=run.run, step=channel, lines=lines))
+    return lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestRunResults(RunResults):
+    """Results of a run that ingests rows, with the lines that did not fit."""
+
+    malformed: MalformedLines | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +180,12 @@ class IngestAcknowledgement:
     Attributes:
         run: the run that executed it.
         repeated: whether that was an earlier run with the same idempotency key.
+        malformed: the lines of its files that did not fit.
     """
 
     run: int
     repeated: bool
+    malformed: MalformedLines | None = None
 
 
 def ingest(
@@ -208,14 +229,19 @@ def ingest(
             participants=claims,
         )
 
-    def work(run: ActiveRun[IngestTarget]) -> RunResults:
+    def work(run: ActiveRun[IngestTarget]) -> IngestRunResults:
         point = run.points[channel]
         run.notify(RunStarted(run=run.run, steps=(channel,)))
         with run.step(channel, f"from {source.description}") as step:
             block = write_ingested(warehouse, run.plan, source, point, run.name_block(channel))
             step.count(block)
-        output = ingest_results(channel, point, block, source.description, step.seconds)
-        return RunResults(outputs=(output,))
+            malformed = report_malformed(run, channel, source.malformed(run.plan.state.channel))
+        reason = f"ingested from {source.description}{f'; {malformed}' if malformed else ''}"
+        return IngestRunResults(
+            outputs=(ingest_results(channel, point, block, reason, step.seconds),), malformed=malformed
+        )
 
     done = execute_run(environment, prepare, work)
-    return IngestAcknowledgement(earlier[-1], True) if done is None else IngestAcknowledgement(done[0], False)
+    if done is None:
+        return IngestAcknowledgement(earlier[-1], True)
+    return IngestAcknowledgement(done[0], False, done[1].malformed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kilonova.model.malformed_lines import MalformedLines
 from kilonova.model.progress import RunProgress
 
 
@@ -72,6 +73,21 @@ class StepRecomputed(_StepNotification):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileQuarantined(_StepNotification):
+    """Notification that a file of a watched directory is quarantined when the run commits; `error` says why."""
+
+    path: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinesMalformed(_StepNotification):
+    """Notification that lines of ingested files did not fit, as their reader options allow."""
+
+    lines: MalformedLines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressUpdated:
     """Notification of a run's progress, about once a second while it changes."""
 
@@ -96,6 +112,8 @@ RunNotification = (
     | StepShared
     | StepRetried
     | StepRecomputed
+    | FileQuarantined
+    | LinesMalformed
     | ProgressUpdated
     | RunRecovered
 )

@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import assert_never
 
 from kilonova.engine.run_events import (
+    FileQuarantined,
+    LinesMalformed,
     ProgressUpdated,
     RunNotification,
     RunRecovered,
@@ -132,6 +134,10 @@ def format_notification(notification: RunNotification) -> tuple[str, str] | None
             return step, f"attempt {attempt} failed and is retried: {error}"
         case StepRecomputed(step=step, error=error):
             return step, f"the incremental refresh failed; doing a full refresh: {error}"
+        case FileQuarantined(step=step, path=path, error=error):
+            return step, f"quarantined {path}: {error}"
+        case LinesMalformed(step=step, lines=lines):
+            return step, str(lines)
         case ProgressUpdated() | RunRecovered():
             return None
         case _:

@@ -73,6 +73,7 @@ class Ingests:
         """
         from kilonova.engine.ingest import IngestSource, ingest
         from kilonova.warehouse.file_readers import find_files
+        from kilonova.warehouse.misfits import count_misfits, with_misfits
 
         production = Production.BASE if replace else Production.DELTA
         with self._catalog.reading() as tx:
@@ -80,8 +81,15 @@ class Ingests:
         if isinstance(source, str | Path):
             files = find_files(str(source), format, options or {})
             asked = _request_for(files, production, in_place, content_digest)
-            rows = partial(self._rows, files, production, in_place)
-            given = IngestSource(rows=rows, production=production, bytes=files.bytes, description=str(source))
+            spark = self._resources.warehouse.spark
+            given = IngestSource(
+                rows=partial(self._rows, files, production, in_place),
+                production=production,
+                bytes=files.bytes,
+                description=str(source),
+                explain=lambda known, error: with_misfits(spark, files, known, production, error),
+                malformed=lambda known: count_misfits(spark, files, known, production),
+            )
         elif in_place:
             hint = "Name files to register in place"
             raise DeclarationError("a DataFrame cannot be registered in place", channel=channel, hint=hint)
@@ -94,7 +102,7 @@ class Ingests:
         if key is not None and (earlier := self._ingested(channel, key)) is not None:
             return earlier
         done = ingest(self._resources.environment(), self._resources.warehouse, channel, given, key)
-        return run_report(self._catalog, done.run, repeated=done.repeated)
+        return run_report(self._catalog, done.run, malformed=done.malformed, repeated=done.repeated)
 
     def _rows(self, files: FileSet, production: Production, in_place: bool, channel: Channel) -> DataFrame | External:
         from kilonova.warehouse.file_readers import external_files, read

@@ -16,6 +16,7 @@ from kilonova.engine.run_log import format_entry
 from kilonova.errors import KilonovaError
 from kilonova.model.channel import ChannelState
 from kilonova.model.firing import Firing
+from kilonova.model.malformed_lines import MalformedLines
 from kilonova.model.run import Run, RunState
 from kilonova.model.schema import Schema
 from kilonova.model.watched_file import WatchedFile
@@ -28,20 +29,35 @@ class RunReport:
     Attributes:
         run: its number.
         made: its output to each channel.
-        aside: how many files it quarantined.
+        quarantined: number of files that it quarantined.
+        malformed: number of lines of its files that did not fit, which the reader option `mode` allowed.
         repeated: whether it is an earlier run, found by the idempotency key of an ingest.
     """
 
     run: int
     made: tuple[records.OutputRecord, ...]
-    aside: int = 0
+    quarantined: int = 0
+    malformed: int = 0
     repeated: bool = False
 
 
-def run_report(catalog: Catalog, run: int, *, aside: int = 0, repeated: bool = False) -> RunReport:
+def run_report(
+    catalog: Catalog,
+    run: int,
+    *,
+    quarantined: int = 0,
+    malformed: MalformedLines | None = None,
+    repeated: bool = False,
+) -> RunReport:
     """Return the report of a committed run."""
     with catalog.reading() as tx:
-        return RunReport(run=run, made=tuple(records.outputs(tx, [run])), aside=aside, repeated=repeated)
+        return RunReport(
+            run=run,
+            made=tuple(records.outputs(tx, [run])),
+            quarantined=quarantined,
+            malformed=0 if malformed is None else malformed.count,
+            repeated=repeated,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +112,13 @@ class DirectoryIngestReport:
         runs: the runs that ingested files.
         unseen: the channels whose directories could not be scanned, or only in part, and why.
         settling: the channels with files that are not complete yet.
-        aside: how many files of each channel were quarantined.
+        quarantined: number of files of each channel that were quarantined.
     """
 
     runs: tuple[RunReport, ...] = ()
     unseen: Mapping[str, str] = field(default_factory=dict)
     settling: tuple[str, ...] = ()
-    aside: Mapping[str, int] = field(default_factory=dict)
+    quarantined: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,8 +75,9 @@ class WatchedDirectories:
         end = time.monotonic() + seconds
         reports = []
         for run, results in runs:
-            aside = sum(each.state is FileState.QUARANTINED for each in results.file_outcomes)
-            reports.append(run_report(self._catalog, run, aside=aside))
+            quarantined = sum(each.state is FileState.QUARANTINED for each in results.file_outcomes)
+            report = run_report(self._catalog, run, quarantined=quarantined, malformed=results.malformed)
+            reports.append(report)
             if time.monotonic() > end:
                 break
         return tuple(reports)
@@ -112,11 +113,11 @@ class WatchedDirectories:
             time.sleep(max(0.0, (max(waiting.values()) - self._catalog.clock()).total_seconds()))
             looked |= {name: self.scan(name, early=True) for name in waiting}
         done = {name: self.ingest_ready(name) for name in names}
-        aside = {name: sum(report.aside for report in reports) for name, reports in done.items()}
+        quarantined = {name: sum(report.quarantined for report in reports) for name, reports in done.items()}
         found = {name: each for name, each in looked.items() if each is not None}
         return DirectoryIngestReport(
             runs=tuple(report for reports in done.values() for report in reports),
             unseen={name: each.error for name, each in found.items() if each.error is not None},
             settling=tuple(name for name, each in found.items() if each.settles is not None),
-            aside={name: count for name, count in aside.items() if count},
+            quarantined={name: count for name, count in quarantined.items() if count},
         )

@@ -7,8 +7,7 @@ and footers are checked before Spark begins; JSON's fields while it reads.
 from __future__ import annotations
 
 import csv
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import reduce
@@ -19,17 +18,17 @@ import pyarrow.parquet as parquet
 from fsspec.core import url_to_fs
 from pyarrow import orc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from kilonova.errors import InputError, SchemaMismatch
 from kilonova.model.block import Base, Block, External, FileGroup
 from kilonova.model.channel import Channel
-from kilonova.model.encoding import delta_schema, optional_columns
+from kilonova.model.encoding import Encoding, delta_schema, optional_columns
+from kilonova.model.reader_options import check_reader_options, rescued_column
 from kilonova.model.schema import Schema
 from kilonova.model.task import Production
 from kilonova.model.watched_file import Fingerprint
 from kilonova.warehouse.file_fingerprints import fingerprint_of
-from kilonova.warehouse.guards import Guard, fail
+from kilonova.warehouse.text_lines import csv_options, escaped, read_lines
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -60,15 +59,6 @@ class FileSet:
     seen: Mapping[str, Fingerprint] = field(default_factory=dict)
 
 
-def _literal(urls: Iterable[str]) -> list[str]:
-    """Escape file names so that Spark does not take them for glob patterns."""
-    return [_PATTERN.sub(r"\\\g<0>", url) for url in urls]
-
-
-_PATTERN = re.compile(r"[\[\]{}*?\\]")
-"""Characters that Spark interprets as part of a glob pattern."""
-
-
 def find_files(path: str, format: str | None, options: Mapping[str, str]) -> FileSet:
     """Find the files at a path: one file, or those of one format in a directory and its subdirectories.
 
@@ -79,6 +69,7 @@ def find_files(path: str, format: str | None, options: Mapping[str, str]) -> Fil
 
     Raises:
         InputError: there are no files, or their format is unknown or not the same.
+        SettingsError: there is no such option for files of the format, or its value is invalid.
     """
     try:
         fs, root = url_to_fs(path if "://" in path else str(Path(path).absolute()))
@@ -110,6 +101,7 @@ def find_files(path: str, format: str | None, options: Mapping[str, str]) -> Fil
             )
         (format,) = formats
     assert format is not None
+    check_reader_options(options, format)
     return FileSet(
         urls=tuple(fs.unstrip_protocol(name) for name in sorted(names)),
         format=format,
@@ -141,13 +133,17 @@ def read(spark: SparkSession, files: FileSet, channel: Channel, production: Prod
         SchemaMismatch: a file lacks a column, has an extra one, or has an incompatible type.
         InputError: a file cannot be read.
     """
-    wanted, optional = _expected(channel, production)
+    columns = columns_of_channel(channel, production, files.options)
     if files.format not in IN_PLACE:
-        return spark.read.format(files.format).options(**files.options).schema(wanted.ddl).load(_literal(files.urls))
-    return _loaded(spark, files.format, files.options, _grouped(files, wanted, optional), wanted, optional)
+        reader = spark.read.format(files.format).options(**files.options)
+        return reader.schema(columns.schema.ddl).load(escaped(files.urls))
+    return _loaded(spark, files.format, files.options, _grouped(files, columns), columns.required)
 
 
-IN_PLACE = ("parquet", "orc", "csv", "json")
+TEXT = ("csv", "json")
+"""File formats whose lines are read as `kilonova.warehouse.text_lines` says."""
+
+IN_PLACE = ("parquet", "orc", *TEXT)
 """File formats that can be registered in place as a block: their columns are checked beforehand."""
 
 
@@ -162,7 +158,7 @@ def external_files(files: FileSet, channel: Channel, production: Production) -> 
         raise InputError(
             f"files of the format {files.format} cannot be read in place", hint=f"Use {', '.join(IN_PLACE)}"
         )
-    groups = _grouped(files, *_expected(channel, production))
+    groups = columns_of_files(files, channel, production)
     return External(
         format=files.format,
         options=tuple(files.options.items()),
@@ -180,11 +176,10 @@ def read_external(spark: SparkSession, block: Block) -> DataFrame:
     """
     assert block.external is not None
     check_files_unchanged(block.external)
-    wanted, optional = block.schema, _NONE
-    if not isinstance(block.kind, Base):
-        wanted, optional = delta_schema(block.encoding, wanted), optional_columns(block.encoding, wanted)
+    options = dict(block.external.options)
+    columns = _columns(block.schema, None if isinstance(block.kind, Base) else block.encoding, options)
     groups = [(group.columns, [url for url, _ in group.files]) for group in block.external.groups]
-    return _loaded(spark, block.external.format, dict(block.external.options), groups, wanted, optional)
+    return _loaded(spark, block.external.format, options, groups, columns.required)
 
 
 def check_files_unchanged(external: External) -> None:
@@ -219,57 +214,93 @@ def check_files_unchanged(external: External) -> None:
         list(pool.map(look, external.files))
 
 
-_NONE: tuple[str, ...] = ()
+def columns_of_files(files: FileSet, channel: Channel, production: Production) -> Groups:
+    """Return files in groups that are read with the same columns.
+
+    Args:
+        files: the files.
+        channel: the channel that defines the columns.
+        production: whether the rows are a delta in the channel's encoding or the whole relation.
+
+    Raises:
+        SchemaMismatch: a file lacks a column, has an extra one, or has an incompatible type.
+        InputError: a file cannot be read.
+    """
+    return _grouped(files, columns_of_channel(channel, production, files.options))
 
 
-def _expected(channel: Channel, production: Production) -> tuple[Schema, tuple[str, ...]]:
-    """Return the columns that files for a channel may have, and those of them that are optional."""
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """Columns that files may have, and the names of those that they may lack; without a rescued column."""
+
+    schema: Schema
+    optional: tuple[str, ...]
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Names of the columns that files must have."""
+        return tuple(name for name in self.schema.names if name not in self.optional)
+
+
+def columns_of_channel(channel: Channel, production: Production, options: Mapping[str, str]) -> FileColumns:
+    """Return the columns of files for a channel.
+
+    Args:
+        channel: the channel.
+        production: whether the rows are a delta in the channel's encoding or the whole relation.
+        options: options for Spark's reader.
+
+    Raises:
+        SchemaMismatch: the channel has no schema yet.
+    """
     if channel.schema is None:
         raise SchemaMismatch("the channel has no schema yet", channel=channel.name, hint="Declare it with its columns")
-    if production is Production.BASE:
-        return channel.schema, _NONE
-    return delta_schema(channel.encoding, channel.schema), optional_columns(channel.encoding, channel.schema)
+    return _columns(channel.schema, None if production is Production.BASE else channel.encoding, options)
 
 
-_Groups = Sequence[tuple[Schema, Sequence[str]]]
+def _columns(relation: Schema, encoding: Encoding | None, options: Mapping[str, str]) -> FileColumns:
+    """Return the columns of files with deltas in an encoding, or, without one, with a relation."""
+    wanted = relation if encoding is None else delta_schema(encoding, relation)
+    optional = () if encoding is None else optional_columns(encoding, relation)
+    rescued = rescued_column(options)
+    return FileColumns(wanted if rescued is None else wanted.without(rescued), optional)
 
 
-def _grouped(files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> _Groups:
+Groups = Sequence[tuple[Schema, Sequence[str]]]
+"""Files in groups that are read with the same columns."""
+
+
+def _grouped(files: FileSet, columns: FileColumns) -> Groups:
     """Group files by the columns with which they are read."""
     match files.format:
         case "csv":
-            return _csv_groups(files, wanted, optional)
+            return _csv_groups(files, columns)
         case "json":
-            return [(wanted, files.urls)]
+            return [(columns.schema, files.urls)]
         case _:
-            return [(_columnar(files, wanted, optional), files.urls)]
+            return [(_columnar(files, columns), files.urls)]
 
 
 def _loaded(
     spark: SparkSession,
     format: str,
     options: Mapping[str, str],
-    groups: _Groups,
-    wanted: Schema,
-    optional: tuple[str, ...],
+    groups: Groups,
+    required: Sequence[str],
 ) -> DataFrame:
     """Read files with known columns; columns that some of them lack are null there."""
     frames = []
     for columns, urls in groups:
-        if format == "json":
-            frames.append(_json(spark, _literal(urls), options, wanted, optional))
-            continue
-        defaults = _CSV if format == "csv" else {}
-        reader = spark.read.format(format).options(**{**defaults, **options})
-        frames.append(reader.schema(columns.ddl).load(_literal(urls)))
+        if format in TEXT:
+            frames.append(read_lines(spark, format, options, urls, columns, required))
+        else:
+            frames.append(spark.read.format(format).options(**options).schema(columns.ddl).load(escaped(urls)))
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
-_CSV = {"header": "true", "escape": '"', "mode": "FAILFAST"}
-
-
-def _present(names: Sequence[str], wanted: Schema, optional: tuple[str, ...], url: str) -> Schema:
+def _present(names: Sequence[str], columns: FileColumns, url: str) -> Schema:
     """Check a file's column names, and return the expected columns that it has."""
+    wanted, optional = columns.schema, columns.optional
     by_name = {name.lower(): name for name in names}
     for column in wanted.columns:
         if column.name.lower() not in by_name and column.name not in optional:
@@ -310,7 +341,7 @@ _ARROW = {
 """Parquet types that can be read as each Spark type without loss."""
 
 
-def _columnar(files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> Schema:
+def _columnar(files: FileSet, columns: FileColumns) -> Schema:
     """Return the columns of Parquet or ORC files; those that some of them lack are null there."""
 
     def look(url: str) -> pa.Schema:
@@ -325,7 +356,7 @@ def _columnar(files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> Sche
     schemas: set[Schema] = set()
     for url, found in zip(files.urls, _each(files, look), strict=True):
         assert isinstance(found, pa.Schema)
-        present = _present(found.names, wanted, optional, url)
+        present = _present(found.names, columns, url)
         schemas.add(present)
         kinds = {field.name.lower(): field.type for field in found}
         for column in present.columns:
@@ -337,7 +368,9 @@ def _columnar(files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> Sche
                 )
     order = max(schemas, key=lambda schema: len(schema.columns))
     names = {column for schema in schemas for column in schema.columns}
-    return Schema((*order.columns, *(column for column in wanted.columns if column in names - {*order.columns})))
+    return Schema(
+        (*order.columns, *(column for column in columns.schema.columns if column in names - {*order.columns}))
+    )
 
 
 def _nested_fits(type_: str, kind: pa.DataType) -> bool:
@@ -351,12 +384,12 @@ def _nested_fits(type_: str, kind: pa.DataType) -> bool:
     return bool(pa.types.is_map(kind)) if type_.startswith("map") else True
 
 
-def _csv_groups(files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> _Groups:
+def _csv_groups(files: FileSet, columns: FileColumns) -> Groups:
     """Group CSV files by their header."""
-    options = {**_CSV, **files.options}
-    separator = options.get("sep", options.get("delimiter", ","))
+    options = csv_options(files.options)
+    separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
     if options["header"].lower() != "true":
-        return [(wanted.only(tuple(name for name in wanted.names if name not in optional)), files.urls)]
+        return [(columns.schema.only(columns.required), files.urls)]
 
     def look(url: str) -> list[str]:
         fs, name = url_to_fs(url)
@@ -369,26 +402,7 @@ def _csv_groups(files: FileSet, wanted: Schema, optional: tuple[str, ...]) -> _G
     groups: dict[tuple[str, ...], list[str]] = {}
     for url, found in zip(files.urls, _each(files, look), strict=True):
         assert isinstance(found, list)
-        _present(found, wanted, optional, url)
+        _present(found, columns, url)
         groups.setdefault(tuple(found), []).append(url)
-    types = {column.name.lower(): column for column in wanted.columns}
+    types = {column.name.lower(): column for column in columns.schema.columns}
     return [(Schema(tuple(types[name.lower()] for name in header)), urls) for header, urls in groups.items()]
-
-
-def _json(
-    spark: SparkSession, paths: list[str], given: Mapping[str, str], wanted: Schema, optional: tuple[str, ...]
-) -> DataFrame:
-    options = {"mode": "FAILFAST", **given}
-    lines = spark.read.text(paths).where(F.length(F.trim("value")) > 0)
-    parsed = F.from_json("value", wanted.ddl, options).alias("row")
-    keys = F.json_object_keys("value")
-    names = [name for name in wanted.names if name not in optional]
-    required = F.array(*map(F.lit, names)).cast("array<string>")
-    known = F.array(*map(F.lit, wanted.names)).cast("array<string>")
-    extra, lacking = F.array_except(keys, known), F.array_except(required, keys)
-    file = F.col("_metadata.file_path")
-    problem = F.when(F.size(extra) > 0, fail(Guard.EXTRA_COLUMN, column=extra[0], file=file)).when(
-        F.size(lacking) > 0, fail(Guard.MISSING_COLUMN, column=lacking[0], file=file)
-    )
-    checked = lines.select(problem.cast("boolean").alias("_problem"), parsed)
-    return checked.where(F.col("_problem").isNull()).select("row.*")

@@ -12,7 +12,7 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator
 
-from kilonova.api.allowed_sources import check_reader_options, check_source_allowed
+from kilonova.api.allowed_sources import check_options, check_source_allowed
 from kilonova.api.response_models import ResponseModel, attribute
 from kilonova.api.routes.context import (
     ACCEPTED,
@@ -177,7 +177,7 @@ async def upload(
     key: Key = None,
 ) -> IngestResponse | OperationResponse:
     """Insert the rows of the request's body into a source channel, as one block."""
-    options, key = _pairs(option), _unquoted(key)
+    options, key = _pairs(option, format), _unquoted(key)
     await run_in_threadpool(project.reader.require_channel, name)
     sent = await receive_upload(request, f"upload.{format}", project.settings.serve.max_upload_mb)
     arguments: dict[str, Any] = {
@@ -217,7 +217,7 @@ async def ingest_files(
 
     With `in_place` the files become the block without being copied, and must not change until a compaction.
     """
-    options, key = _pairs(option), _unquoted(key)
+    options, key = _pairs(option, format), _unquoted(key)
     await run_in_threadpool(check_source_allowed, project.settings.serve, source, format)
     await run_in_threadpool(project.reader.require_channel, name)
     return await start(
@@ -335,12 +335,12 @@ def _unquoted(key: str | None) -> str | None:
     return key
 
 
-def _pairs(options: list[str] | None) -> dict[str, str]:
+def _pairs(options: list[str] | None, format: str | None) -> dict[str, str]:
     """Parse options for Spark's reader, each sent as `name=value`; they may only say how a file is read."""
     pairs = [item.partition("=") for item in options or ()]
     for name, equals, _ in pairs:
         if not (name and equals):
             raise SettingsError(f"the option {name!r} is not of the form name=value", hint="Send option=header=true")
     given = {name: value for name, _, value in pairs}
-    check_reader_options(given)
+    check_options(given, format)
     return given
