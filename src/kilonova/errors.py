@@ -1,7 +1,5 @@
 """Exception hierarchy of Kilonova.
 
-::
-
     KilonovaError
     ├── DeclarationError        an invalid workflow: cycles, dangling ports, two writers
     ├── SchemaMismatch          rows whose columns or types do not fit a channel
@@ -97,7 +95,11 @@ class KilonovaError(Exception):
         return {"error": self.code, "problem": self.problem, "hint": self.hint, **self.fields}
 
     def with_context(self, **fields: str | int) -> KilonovaError:
-        """Add context while unwinding; fields that are already set are not changed."""
+        """Add context while unwinding; fields that are already set are not changed.
+
+        Args:
+            fields: the values of fields, by name.
+        """
         for name, value in fields.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)

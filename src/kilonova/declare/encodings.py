@@ -21,10 +21,15 @@ class CustomOf:
 
 
 Encodes = str | IncrementOf | CustomOf | None
+"""Encoding: its name, `increment(…)`, `custom(…)`, or None for the default."""
 
 
 def increment(*measures: str) -> IncrementOf:
-    """Declare the encoding whose deltas hold amounts to add to these columns, per key."""
+    """Declare the encoding whose deltas hold amounts to add to columns, per key.
+
+    Args:
+        measures: the columns.
+    """
     return IncrementOf(measures)
 
 

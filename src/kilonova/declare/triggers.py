@@ -63,6 +63,10 @@ def cron(expression: str, *, zone: str = "UTC", missed: MissedName = "run") -> T
 def after(binding: str, reached: ReachedName = "succeeded") -> RunTrigger:
     """Declare a trigger that fires when a run of another binding is launched, has succeeded or has failed.
 
+    Args:
+        binding: the binding.
+        reached: `"launched"`, `"succeeded"` or `"failed"`.
+
     Raises:
         DeclarationError: there is no such run outcome.
     """
@@ -73,6 +77,9 @@ def after(binding: str, reached: ReachedName = "succeeded") -> RunTrigger:
 
 def all_of(*triggers: Condition) -> AllOf:
     """Declare a trigger that fires when all of several triggers have fired.
+
+    Args:
+        triggers: the triggers, each made by another function of this module.
 
     Raises:
         DeclarationError: there are fewer than two, or one of them is itself an `all_of` trigger.

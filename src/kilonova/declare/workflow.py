@@ -20,6 +20,7 @@ from kilonova.model.workflow import WorkflowDefinition as WorkflowValue
 from kilonova.schedule.due import triggering_inputs
 
 Starts = Trigger | Iterable[Trigger]
+"""One trigger, or several, any of which starts a binding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,11 @@ class Workflow(Workflowette):
         return (*found, *(_alone(name, unit) for name, unit in left.items()))
 
     def only(self, task: str) -> Workflow:
-        """Return this workflow reduced to one task, with its inputs as source channels, for a trial run."""
+        """Return this workflow reduced to one task, with its inputs as source channels, for a trial run.
+
+        Args:
+            task: the task.
+        """
         part = Workflow(self.name)
         draft = self._drafts.tasks[task]
         read = {port.channel for variant in draft.variants for port in variant.ports}

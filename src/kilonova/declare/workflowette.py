@@ -33,10 +33,17 @@ from kilonova.model.watched_directory import WatchedDirectory
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 Names = str | tuple[str, ...] | list[str]
+"""One name, or several."""
 
 
 class DeclaredTask(Generic[Arguments, Result]):
-    """Declared task: call it with DataFrames in a unit test, or add another `variant` to it."""
+    """Declared task: call it with DataFrames in a unit test, or add another `variant` to it.
+
+    Args:
+        workflowette: the workflowette that it belongs to.
+        name: its name.
+        function: its first variant.
+    """
 
     def __init__(self, workflowette: Workflowette, name: str, function: Callable[Arguments, Result]) -> None:
         self._workflowette = workflowette
@@ -273,7 +280,14 @@ class Workflowette:
         self.add(draft)
 
     def add(self, view: ViewDraft) -> None:
-        """Declare a view from its draft; see `view`."""
+        """Declare a view from its draft; see `view`.
+
+        Args:
+            view: the draft.
+
+        Raises:
+            DeclarationError: the name is taken.
+        """
         if view.name in self._drafts.tasks or view.name in self._drafts.views:
             raise DeclarationError("the task is declared twice", task=view.name)
         if view.name in self._drafts.channels:

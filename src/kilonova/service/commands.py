@@ -107,7 +107,7 @@ class ProjectOperator:
 
         Args:
             binding: the binding.
-            who: the user to record; None for the user of this process, here and below.
+            who: the user to record; None for the user of this process.
 
         Raises:
             NotFound: there is no such binding.
@@ -118,6 +118,10 @@ class ProjectOperator:
     def pause(self, binding: str, who: str | None = None) -> None:
         """Pause the triggers of a binding until `resume`; input that arrives meanwhile is evaluated then.
 
+        Args:
+            binding: the binding.
+            who: the user to record; None for the user of this process.
+
         Raises:
             NotFound: there is no such binding.
         """
@@ -126,6 +130,10 @@ class ProjectOperator:
 
     def resume(self, binding: str, who: str | None = None) -> None:
         """Resume the triggers of a binding.
+
+        Args:
+            binding: the binding.
+            who: the user to record; None for the user of this process.
 
         Raises:
             NotFound: there is no such binding.
@@ -136,6 +144,10 @@ class ProjectOperator:
     def cancel(self, run: int, who: str | None = None) -> None:
         """Cancel a running run; its process notices and stops, and nothing of it is published.
 
+        Args:
+            run: its number.
+            who: the user to record; None for the user of this process.
+
         Raises:
             NotFound: there is no such run.
             InvalidState: it has ended.
@@ -145,6 +157,10 @@ class ProjectOperator:
 
     def retry_run(self, run: int, who: str | None = None) -> tuple[str, ...]:
         """Retry a run that has not succeeded: a server starts its bindings again.
+
+        Args:
+            run: its number.
+            who: the user to record; None for the user of this process.
 
         Returns:
             The bindings of its tasks, which are due now.

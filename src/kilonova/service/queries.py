@@ -111,7 +111,15 @@ class ProjectReader:
             return _due(load_planner_input(tx, None if among is None else tasks_named(tx, among)))
 
     def explain(self, view: str, runs: int = 5) -> tuple[MaintainedRelation, ...]:
-        """Return the relations that are maintained for a view: see `kilonova.service.explain_view`."""
+        """Return the relations that are maintained for a view: see `kilonova.service.explain_view`.
+
+        Args:
+            view: the view.
+            runs: the maximum number of runs of each relation.
+
+        Raises:
+            NotFound: there is no such view.
+        """
         from kilonova.service.explain_view import explain
 
         with self.catalog.reading() as tx:
@@ -125,7 +133,11 @@ class ProjectReader:
             return task_preview(tx, task)
 
     def status(self, limit: int = 5) -> Status:
-        """Return channels, tasks, cursors, lags and the last runs."""
+        """Return channels, tasks, cursors, lags and the last runs.
+
+        Args:
+            limit: the maximum number of runs.
+        """
         with self.catalog.reading() as tx:
             known = load_planner_input(tx)
             tasks = registry.tasks(tx)
@@ -230,7 +242,12 @@ class ProjectReader:
             )
 
     def events(self, since: int = 0, limit: int | None = None) -> list[Event]:
-        """Return the events after an event, in order."""
+        """Return the events after an event, in order.
+
+        Args:
+            since: the number of the event.
+            limit: the maximum number of events; None for all.
+        """
         with self.catalog.reading() as tx:
             return events.since(tx, since, limit)
 
@@ -253,6 +270,9 @@ class ProjectReader:
 
     def run_detail(self, number: int) -> RunDetail:
         """Return a run with its inputs, outputs, holdings and firings.
+
+        Args:
+            number: its number.
 
         Raises:
             NotFound: there is no such run.

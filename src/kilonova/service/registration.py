@@ -57,6 +57,9 @@ class Registration:
 
         Spark is started to analyse views that are new or changed.
 
+        Args:
+            workflow: the workflow, or its value.
+
         Raises:
             DeclarationError: the workflow is invalid, or conflicts with what is registered.
             QueryError: Spark rejects the query of a view.
@@ -65,6 +68,9 @@ class Registration:
 
     def plan_all(self, workflows: Iterable[Workflow | Declared]) -> tuple[workflow_plan.WorkflowPlan, ...]:
         """Return the changes that registering workflows would make; each may read what earlier ones declare.
+
+        Args:
+            workflows: the workflows, or their values.
 
         Raises:
             DeclarationError: a workflow is invalid, or conflicts with what is registered.
@@ -122,6 +128,9 @@ class Registration:
 
         Added checks are first run on existing rows that are retained.
 
+        Args:
+            workflow: the workflow, or its value.
+
         Returns:
             The changes.
 
@@ -135,6 +144,12 @@ class Registration:
 
     def apply_all(self, workflows: Iterable[Workflow | Declared]) -> tuple[workflow_plan.WorkflowPlan, ...]:
         """Register workflows as `apply` does, all or none; each may read what earlier ones declare.
+
+        Args:
+            workflows: the workflows, or their values.
+
+        Returns:
+            The changes of each.
 
         Raises:
             KilonovaError: any error that `apply` raises; nothing has changed.
@@ -168,6 +183,9 @@ class Registration:
 
     def drop(self, channel: str) -> tuple[str, ...]:
         """Drop a channel with its data, and the task that writes it.
+
+        Args:
+            channel: the channel.
 
         Returns:
             The tasks that were dropped with it.

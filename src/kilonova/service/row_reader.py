@@ -66,6 +66,15 @@ class RowReader:
 
         Changes are in the order of the channel's key, each removal before its addition; without a key they are in the
         order of all columns. The rows of a view with ORDER BY and LIMIT are in that order.
+
+        Args:
+            channel: the channel.
+            at: the point; None for the newest.
+            since: give what changed after this point, with a `_weight` per row.
+            limit: the maximum number of rows.
+
+        Raises:
+            NotFound: there is no such channel or point.
         """
         from kilonova.warehouse.jobs import fetch, ordered
 
@@ -140,9 +149,17 @@ class RowReader:
     def export(
         self, channel: str, target: str, format: str, *, at: int | None = None, since: int | None = None
     ) -> None:
-        """Write the rows of a channel to a directory, as `parquet`, `csv` or `json`; see `read`.
+        """Write the rows of a channel to a directory.
+
+        Args:
+            channel: the channel.
+            target: a path or URL that does not exist yet.
+            format: `parquet`, `csv` or `json`.
+            at: the point; None for the newest.
+            since: write what changed after this point, with a `_weight` per row.
 
         Raises:
+            NotFound: there is no such channel or point.
             SettingsError: the target exists already.
             StorageFailed: the directory cannot be written.
         """

@@ -94,7 +94,12 @@ def recompute(project: Project) -> Iterator[Recomputed]:
 
 
 def count_differences(left: DataFrame, right: DataFrame) -> int:
-    """Return the number of rows in which two bags differ; the order of columns may differ."""
+    """Return the number of rows in which two bags differ.
+
+    Args:
+        left: the rows of one.
+        right: the rows of the other, whose columns may be in another order.
+    """
     names = left.columns
     plus = left.withColumn("_weight", F.lit(1))
     minus = right.select(*map(column, names)).withColumn("_weight", F.lit(-1))

@@ -53,6 +53,9 @@ class Sandbox:
     def run(self, *tasks: str) -> dict[str, int | None]:
         """Run the tasks that are due, or the named ones.
 
+        Args:
+            tasks: the names of tasks, views or bindings.
+
         Returns:
             Rows written per channel; None where nothing changed; empty if nothing was due.
         """
@@ -61,7 +64,11 @@ class Sandbox:
         return {item.channel: item.rows for item in made}
 
     def rows(self, channel: str) -> list[dict[str, Any]]:
-        """Return the rows of a channel, sorted, as dictionaries."""
+        """Return the rows of a channel, sorted, as dictionaries.
+
+        Args:
+            channel: the channel.
+        """
         names, rows = self.project.rows(channel)
         return [dict(zip(names, row, strict=True)) for row in sorted(rows, key=repr)]
 
