@@ -48,13 +48,15 @@ def test_the_worker_receives_the_requested_range_of_rows(client: TestClient, pro
 
 
 def test_rows_go_in_by_upload(client: TestClient, prompt: Prompt) -> None:
-    answer = client.post("/api/v1/channels/clicks/blocks?format=csv&option=sep=;&option=header=", content=b"user\nann")
+    answer = client.post("/api/v1/channels/clicks/blocks?format=csv&option=sep=;&option=comment=", content=b"user\nann")
     assert answer.json() == {"run": 3, "repeated": False}
     assert prompt.sent == [b"user\nann"]
     [(_, arguments)] = prompt.asked
-    assert (arguments["format"], arguments["options"]) == ("csv", {"sep": ";", "header": ""})
+    assert (arguments["format"], arguments["options"]) == ("csv", {"sep": ";", "comment": ""})
     wrong = client.post("/api/v1/channels/clicks/blocks?option=sep", content=b"")
     assert (wrong.status_code, wrong.json()["error"]) == (422, "settings")
+    wrong = client.post("/api/v1/channels/clicks/blocks?format=csv&option=heeder=true", content=b"")
+    assert (wrong.status_code, wrong.json()["hint"]) == (422, "Did you mean header?")
 
 
 def test_rows_go_in_by_reference(client: TestClient) -> None:
