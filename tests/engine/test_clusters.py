@@ -256,6 +256,41 @@ with kn.open_project(".", spark={"remote": sys.argv[1]}) as project:
 """
 
 
+MISFITS = """
+import sys
+from pathlib import Path
+import kilonova as kn
+from kilonova.errors import KilonovaError
+
+wf = kn.Workflow("wf")
+wf.channel("a", "id bigint, amount int")
+wf.channel("b", "id bigint", encoding="changes")
+
+@wf.task(schema="id int")
+def c(a: kn.New) -> kn.Delta:
+    return a.selectExpr("int(raise_error('a row was retracted more often than it occurs')) AS id")
+
+Path("a.csv").write_text("id,amount\\n1,2\\nx,3\\n")
+Path("a.jsonl").write_text('{"id": 1, "amount": 2, "more": 3}\\n')
+Path("b.csv").write_text("id,_weight\\n1,-1\\n")
+Path("good.csv").write_text("id,amount\\n1,2\\n")
+with kn.open_project(".", spark={"remote": sys.argv[1]}) as project:
+    project.create()
+    project.apply(wf)
+    project.ingest("a", "good.csv")
+    for act in (
+        lambda: project.ingest("a", "a.csv"),
+        lambda: project.ingest("a", "a.jsonl"),
+        lambda: project.ingest("b", "b.csv"),
+        project.run,
+    ):
+        try:
+            act()
+        except KilonovaError as error:
+            print(type(error).__name__, error.column, error.problem.partition(" than ")[0].partition(" [")[0])
+"""
+
+
 @pytest.mark.parametrize(
     ("script", "printed"),
     [
@@ -267,6 +302,14 @@ with kn.open_project(".", spark={"remote": sys.argv[1]}) as project:
         ),
         pytest.param(SPLIT, "True True", id="splitting"),
         pytest.param(CHECKED, "a\n[(1, 1), (2, 2)]", id="checks"),
+        pytest.param(
+            MISFITS,
+            "InputError id line 3: 'x' is not of type bigint\n"
+            "SchemaMismatch more line 1: the channel has no such column\n"
+            "EncodingError None a row is retracted more often\n"
+            "TaskFailed None the task failed in Spark:",
+            id="errors",
+        ),
     ],
 )
 def test_what_holds_in_this_process_holds_over_connect(remote: str, tmp_path: Path, script: str, printed: str) -> None:

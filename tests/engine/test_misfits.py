@@ -27,9 +27,9 @@ def ingest(project: Project, tmp_path: Path) -> Callable[..., RunReport]:
     shop.channel("rescued", "id bigint, rescued string")
     project.apply(shop)
 
-    def ingest(name: str, text: str, channel: str = "orders", **given: Any) -> RunReport:
+    def ingest(name: str, text: str, channel: str = "orders", encoding: str = "utf-8", **given: Any) -> RunReport:
         path = tmp_path / name
-        data = text.encode("utf-16" if "utf16" in name else "utf-8")
+        data = text.encode(encoding)
         path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
         return project.ingest(channel, path, **given)
 
@@ -88,12 +88,18 @@ def test_values_of_several_lines_are_counted_as_records(ingest: Callable[..., Ru
     )
 
 
+def test_lines_of_other_encodings_are_counted_as_records(ingest: Callable[..., RunReport]) -> None:
+    text = HEADER + GOOD + "é,2026-01-01,1.00\n"
+    error = refused(lambda: ingest("a.csv", text, encoding="latin-1", options={"encoding": "ISO-8859-1"}))
+    assert error.problem == "record 2: 'é' is not of type bigint"
+
+
 def test_a_line_with_other_columns_is_named(ingest: Callable[..., RunReport]) -> None:
     error = refused(lambda: ingest("a.csv", HEADER + GOOD + "1,2026-01-01\n"))
     assert error.problem == "line 3: there are not exactly 3 values: '1,2026-01-01'"
     good = {"id": 1, "day": "2026-01-01", "price": 1}
     for row, column, problem in (
-        (good | {"more": 1}, "more", "line 3: is not a column of the channel"),
+        (good | {"more": 1}, "more", "line 3: the channel has no such column"),
         ({"id": 1, "day": None}, "price", "line 3: the column is missing"),
     ):
         text = f"{json.dumps(good)}\n\n{json.dumps(row)}\n"

@@ -67,7 +67,8 @@ class Ingests:
             SchemaMismatch: the rows do not fit the channel's schema.
             KeyViolation: keys are null or occur twice.
             CheckFailed: rows violate a check of the channel.
-            InputError: a file cannot be read.
+            InputError: a file cannot be read, or a line does not fit.
+            SettingsError: an option of the reader is unknown or invalid.
             KeyReused: the idempotency key belongs to an ingest of something else.
             Conflict: the ingest of the idempotency key is running.
         """

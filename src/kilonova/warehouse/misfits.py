@@ -239,12 +239,17 @@ class _Search:
         found = row.asDict()
         whole = repr(_shortened(row.value))
         if found.get("unknown") is not None:
-            reason = "is not a column of the channel"
+            reason = "the channel has no such column"
             return [Misfit(line=number, column=row.unknown, reason=reason, of_columns=True)]
         if found.get("lacking") is not None:
-            return [Misfit(line=number, column=row.lacking, reason="the column is missing", of_columns=True)]
+            reason = "the column is missing"
+            return [Misfit(line=number, column=row.lacking, reason=reason, of_columns=True)]
         if cells := [
-            Misfit(line=number, column=cell.column, reason=f"{_shortened(cell.value)!r} is not of type {cell.type}")
+            Misfit(
+                line=number,
+                column=cell.column,
+                reason=f"{_shortened(cell.value)!r} is not of type {_shortened(cell.type)}",
+            )
             for cell in row.cells
         ]:
             return cells
