@@ -232,6 +232,35 @@ def test_a_failed_run_is_done_again_only_if_that_may_help(clicks: Catalog) -> No
     assert states(clicks) == [FiringState.FAILED, FiringState.QUEUED]
 
 
+def test_a_firing_that_comes_to_nothing_says_why(clicks: Catalog) -> None:
+    names = ("changed", "unchanged", "failed", "cancelled", "skipped", "refused", "lost")
+    register(clicks, **dict.fromkeys(names, (ArrivalTrigger(channel="clicks"),)))
+    ingested(clicks, "clicks")
+    look(clicks)
+    claims = {each.binding: each for each in claim(clicks)}
+    begun = {name: start(clicks, claims[name]) for name in names[:4]}
+    commit(clicks, *begun["changed"])
+    commit(clicks, begun["unchanged"][0], {})
+    with clicks.writing() as tx:
+        runs.fail(tx, begun["failed"][0], "no luck")
+        runs.cancel(tx, begun["cancelled"][0], "ann")
+        firings.skip(tx, claims["skipped"], "no new input")
+        firings.fail(tx, claims["refused"], "there is no such task")
+        for _ in range(firings.ATTEMPTS):
+            firings.requeue(tx, claims["lost"], counted=True)
+            claim_batches(tx, "one", 9)
+        found = {each.binding: (each.state.value, each.reason) for each in firings.firings(tx, 100)}
+    assert found == {
+        "changed": ("succeeded", None),
+        "unchanged": ("succeeded", "its run changed nothing"),
+        "failed": ("failed", "no luck"),
+        "cancelled": ("failed", "cancelled by ann"),
+        "skipped": ("skipped", "no new input"),
+        "refused": ("failed", "there is no such task"),
+        "lost": ("failed", "failed in all 3 attempts"),
+    }
+
+
 def test_a_firing_waits_for_a_manual_run_of_its_task(clicks: Catalog) -> None:
     register(clicks, a=(ArrivalTrigger(channel="clicks"),))
     ingested(clicks, "clicks")
@@ -323,7 +352,7 @@ def test_by_hand(clicks: Catalog) -> None:
             firings.fire_manually(tx, "aa", "somebody")
     [claimed] = claim(clicks)
     with clicks.writing() as tx:
-        firings.skip(tx, claimed)
+        firings.skip(tx, claimed, "nothing to do")
     assert states(clicks) == [FiringState.SKIPPED]
 
 
@@ -522,7 +551,7 @@ def test_queued_firings_of_a_removed_binding_are_not_stuck(clicks: Catalog) -> N
     with clicks.writing() as tx:
         bindings.put(tx, "w", [])
         assert firings.any_unended(tx)  # what was begun ends
-        firings.skip(tx, claimed)
+        firings.skip(tx, claimed, "nothing to do")
         assert not firings.any_unended(tx)
     register(clicks, a=(ArrivalTrigger(channel="clicks"),), b=(ArrivalTrigger(channel="clicks"),))
     assert len(claim(clicks)) == 1

@@ -160,7 +160,7 @@ def test_what_fires_is_given_to_who_is_free_and_the_rest_waits(project: Project)
         assert len(stage.given()) == 1
         assert states(project) == ["claimed", "queued"]
         with project.catalog.writing() as tx:
-            firings.skip(tx, first)
+            firings.skip(tx, first, "nothing to do")
         stage.players[0].say(BatchEnded((FiringOutcome(),)))
         second = stage.until_claimed(2)
         assert {first.binding, second.binding} == {"a", "b"}
@@ -408,7 +408,7 @@ def test_a_worker_with_nothing_to_do_compacts_what_is_worth_it(project: Project)
         for number in (1, 2):
             claimed = stage.until_claimed(number)
             with project.catalog.writing() as tx:
-                firings.skip(tx, claimed)
+                firings.skip(tx, claimed, "nothing to do")
             stage.players[0].say(BatchEnded((FiringOutcome(),)))
         assert stage.until_given(3) == OperationRequest("maintain", {"channel": "clicks"})
 
@@ -424,7 +424,7 @@ def test_a_server_can_stop_once_nothing_is_due(project: Project) -> None:
     for number in (1, 2):
         claimed = stage.until_claimed(number)
         with project.catalog.writing() as tx:
-            firings.skip(tx, claimed)
+            firings.skip(tx, claimed, "nothing to do")
     for player in stage.players:
         player.say(BatchEnded((FiringOutcome(),)))
     thread.join(20)
@@ -477,7 +477,7 @@ def test_a_server_scans_directories_and_a_worker_ingests_their_files(project: Pr
         stage.players[0].say(OperationDone(True))
         part = stage.until_claimed(2)
         with project.catalog.writing() as tx:
-            firings.skip(tx, part)
+            firings.skip(tx, part, "nothing to do")
         stage.players[0].say(BatchEnded((FiringOutcome(),)))
         assert isinstance(again := stage.until_given(3), OperationRequest)
         assert again.what == "ingest-files"

@@ -62,7 +62,9 @@ def test_a_run_that_was_cancelled_is_retried_by_the_bindings_of_its_tasks(shop: 
     shop.cancel(run)
     found = shop.run_detail(run).run
     assert (found.state, found.error) == (RunState.CANCELLED, f"cancelled by {getpass.getuser()}")
-    assert shop.retry_run(run, "ann") == ("report", "towns")
+    queued = shop.retry_run(run, "ann")
+    assert [each.binding for each in queued] == ["report", "towns"]
+    assert list(queued) == shop.reader.firings(10)[::-1]
     said = f"run {run} again, ann"
     assert told(shop, EventKind.FIRED) == [(EventKind.FIRED, name, said) for name in ("report", "towns")]
     assert [(each.binding, each.state.value) for each in shop.reader.firings(10)] == [
@@ -77,7 +79,7 @@ def test_a_run_whose_tasks_have_gone_is_refused_and_what_is_left_of_one_is_retri
         with shop.catalog.writing() as tx:
             runs.fail(tx, run, "no luck")
     shop.apply(a_shop([]))
-    assert shop.retry_run(both) == ("towns",)
+    assert [each.binding for each in shop.retry_run(both)] == ["towns"]
     with pytest.raises(InvalidState, match=r"no longer exist\. They were per_customer\."):
         shop.retry_run(one)
 

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Row, Select, Update, and_, bindparam, dele
 from kilonova.catalog import codec, events, tables
 from kilonova.catalog.bindings import binding_id, is_implicit
 from kilonova.catalog.database import Transaction, is_among, is_given
-from kilonova.errors import LeaseLost
+from kilonova.errors import LeaseLost, NotFound
 from kilonova.model.event import EventKind
 from kilonova.model.firing import Firing, FiringEvent, FiringState, before, next_firing_state
 from kilonova.model.run import RunFailure
@@ -173,16 +173,16 @@ def _explicit(dialect: str, implicit: bool) -> Select[tuple[int]]:
     return query.where(firing.trigger_id.is_(None)) if implicit else query
 
 
-def skip(tx: Transaction, claimed: Claim) -> None:
+def skip(tx: Transaction, claimed: Claim, reason: str) -> None:
     """Record claimed firings as skipped, as there was nothing to do, if the server still holds the claim."""
-    if _move(tx, FiringEvent.SKIP, claimed.firings, of=claimed.server):
-        events.record(tx, EventKind.SKIPPED, binding=claimed.binding)
+    if _move(tx, FiringEvent.SKIP, claimed.firings, of=claimed.server, reason=reason):
+        events.record(tx, EventKind.SKIPPED, binding=claimed.binding, text=reason)
 
 
 def fail(tx: Transaction, claimed: Claim, error: str) -> None:
     """Record claimed firings as failed, as no run can be started, if the server still holds the claim."""
     if mine := _held_claims(tx, claimed):
-        _move(tx, FiringEvent.FAIL, mine)
+        _move(tx, FiringEvent.FAIL, mine, reason=error)
         events.record(tx, EventKind.FAILED, binding=claimed.binding, text=error)
 
 
@@ -207,8 +207,8 @@ def _requeue(tx: Transaction, number: int, *, tried: bool, lost: bool) -> None:
     if attempts < ATTEMPTS and losses < LOSSES:
         _move(tx, FiringEvent.RELEASE, [number])
         return
-    _move(tx, FiringEvent.FAIL, [number])
     times = f"failed in all {attempts} attempts" if attempts >= ATTEMPTS else f"lost with its server {losses} times"
+    _move(tx, FiringEvent.FAIL, [number], reason=times)
     _report_stuck(tx, table.c.id == number, times)
 
 
@@ -257,20 +257,21 @@ def release(tx: Transaction, servers: Collection[str], held: Collection[int] = (
         _move(tx, FiringEvent.RELEASE, lost)
 
 
-def end(tx: Transaction, run: int, failure: RunFailure | None) -> None:
+def end(tx: Transaction, run: int, failure: RunFailure | None, reason: str | None = None) -> None:
     """Apply the end of a run to its firings that have not ended.
 
     Args:
         tx: a writing transaction.
         run: the run.
         failure: the kind of its failure; None if it has succeeded.
+        reason: why it came to nothing; None if it did not, or if another run is to follow.
     """
     table = tables.firing
     match failure:
         case None:
-            _move(tx, FiringEvent.SUCCEED, of=run)
+            _move(tx, FiringEvent.SUCCEED, of=run, reason=reason)
         case RunFailure.FINAL:
-            _move(tx, FiringEvent.FAIL, of=run)
+            _move(tx, FiringEvent.FAIL, of=run, reason=reason)
         case RunFailure.TRANSIENT | RunFailure.LOST:
             lost = failure is RunFailure.LOST
             query = select(table.c.id).where(table.c.run_id == run, table.c.state == FiringState.RUNNING.value)
@@ -295,7 +296,7 @@ def _move(
         event: the event; no state occurs both before and after it, so no firing is moved twice.
         firings: their numbers; None for all.
         of: only those that a server has claimed, or those of a run.
-        values: the server that claims them, or the run that is launched.
+        values: the server that claims them, the run that is launched, or the reason why they come to nothing.
     """
     moved, dialect = 0, tx.connection.dialect.name
     for state in before(event):
@@ -308,7 +309,7 @@ def _move(
                 if state is FiringState.RUNNING:  # it was launched, and now waits again
                     after |= {"since": tx.now}
             case _:
-                after = {"ended": tx.now}
+                after = {"ended": tx.now, **values}
         owner = "" if of is None else "server" if isinstance(of, str) else "run_id"
         query = _moved(dialect, firings is not None, owner)
         given = {name: value for name, value in given.items() if value is not None}
@@ -359,6 +360,17 @@ def find(tx: Transaction, number: int) -> Firing | None:
     return None if row is None else _firing(row)
 
 
+def firing(tx: Transaction, number: int) -> Firing:
+    """Return a firing.
+
+    Raises:
+        NotFound: there is no such firing, or it is no longer retained.
+    """
+    if (found := find(tx, number)) is None:
+        raise NotFound(f"there is no firing {number}", hint="Servers delete firings after history_retention_days days")
+    return found
+
+
 def of_run(tx: Transaction, run: int) -> list[Firing]:
     """Return the firings of a run, newest first."""
     return [_firing(row) for row in tx.connection.execute(_query().where(tables.firing.c.run_id == run))]
@@ -402,4 +414,5 @@ def _firing(row: Row[tuple[object, ...]]) -> Firing:
         server=row.server,
         run=row.run_id,
         ended=row.ended,
+        reason=row.reason,
     )

@@ -202,7 +202,8 @@ def commit(
     _record_inputs(tx, run, read)
     for advance in moved:
         move_cursors(tx, advance.task, advance.logic, advance.points)
-    _settle(tx, run, RunEvent.COMMIT, ended, None)
+    unchanged = all(output.block is None for output in written)
+    _settle(tx, run, RunEvent.COMMIT, ended, None, "its run changed nothing" if unchanged else None)
     return Committed()
 
 
@@ -384,7 +385,7 @@ def _end(tx: Transaction, run: int, event: RunEvent, error: str | None, failure:
     """
     if (ended := _stop(tx, run, event, error)) is None:
         return False
-    _settle(tx, run, event, ended, failure)
+    _settle(tx, run, event, ended, failure, ended.error)
     return True
 
 
@@ -411,9 +412,11 @@ _STOP = (
 )
 
 
-def _settle(tx: Transaction, run: int, event: RunEvent, ended: _EndedRun, failure: RunFailure | None) -> None:
+def _settle(
+    tx: Transaction, run: int, event: RunEvent, ended: _EndedRun, failure: RunFailure | None, reason: str | None
+) -> None:
     """End the firings of a run that has ended, release what it holds, and record the event."""
-    firings.end(tx, run, failure)
+    firings.end(tx, run, failure, reason)
     written = _release(tx, run)
     events.record(tx, _KINDS[event], run=run, binding=ended.binding, channels=written, text=ended.error)
 

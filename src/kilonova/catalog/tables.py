@@ -329,6 +329,7 @@ firing = Table(
     Column("stuck", Boolean),
     Column("lost", Integer),
     Column("due_only", Boolean, nullable=False),
+    Column("reason", Text),
     UniqueConstraint("trigger_id", "occurrence", name="firing_once"),
     Index("firing_by_binding", "binding_id", "id"),
     Index("firing_by_state", "state", "id"),

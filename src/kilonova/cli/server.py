@@ -67,8 +67,8 @@ BindingName = Annotated[str, typer.Argument(help="The binding: a workflowette, o
 def fire(binding: BindingName) -> None:
     """Request a run of a binding from a server."""
     with project() as opened:
-        opened.fire(binding)
-    render.out.print(f"{binding} is due; a server will start it.")
+        firing = opened.fire(binding)
+    render.out.print(f"{binding} is due, as firing {firing.number}; a server will start it.")
 
 
 @commands.command()
@@ -102,7 +102,7 @@ def cancel(run: RunNumber) -> None:
 def retry(run: RunNumber) -> None:
     """Request a retry of a cancelled or failed run from a server."""
     with project() as opened:
-        names = opened.retry_run(run)
+        names = [firing.binding for firing in opened.retry_run(run)]
     render.out.print(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} due; a server will start it.")
 
 
@@ -136,9 +136,16 @@ def triggers(
     if firings:
         render.table(
             "last firings",
-            ("binding", "occurrence", "time", "state", "run"),
+            ("binding", "occurrence", "time", "state", "run", "reason"),
             [
-                (item.binding, item.occurrence, f"{item.time:%Y-%m-%d %H:%M:%S}", item.state.value, item.run or "")
+                (
+                    item.binding,
+                    item.occurrence,
+                    f"{item.time:%Y-%m-%d %H:%M:%S}",
+                    item.state.value,
+                    item.run or "",
+                    item.reason or "",
+                )
                 for item in firings
             ],
             right=("run",),

@@ -133,7 +133,7 @@ class ServerRunner(Runner):
     def _error(self, firing: Firing) -> KilonovaError:
         """Return the error of a firing that failed."""
         if firing.run is None:
-            return KilonovaError("the server could not start a run", hint="Its log says why")
+            return KilonovaError(f"the server could not start a run: {firing.reason}", binding=firing.binding)
         with self._catalog.reading() as tx:
             run = runs.find_run(tx, firing.run)
         if run.state is RunState.CANCELLED:

@@ -204,7 +204,7 @@ def _pins(
 def skip_firings(tx: Transaction, request: RunRequest) -> None:
     """End the firings of a binding that has nothing to do."""
     if isinstance(request, RunFirings):
-        firings.skip(tx, request.claimed)
+        firings.skip(tx, request.claimed, "none of its tasks has new input")
 
 
 def shared_reads(tx: Transaction, claims: Iterable[Claim]) -> tuple[ReadPlan, ...]:

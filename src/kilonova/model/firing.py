@@ -92,6 +92,7 @@ class Firing:
         server: the server that has claimed it.
         run: its run.
         ended: time at which it ended.
+        reason: why it came to nothing: it was skipped, it failed, or its run changed nothing; None otherwise.
     """
 
     number: int
@@ -104,3 +105,4 @@ class Firing:
     server: str | None
     run: int | None
     ended: datetime | None
+    reason: str | None

@@ -11,6 +11,7 @@ from kilonova.catalog.database import Catalog, Transaction
 from kilonova.errors import DeclarationError, InvalidState, NotFound, closest_name
 from kilonova.model.compaction_policy import Policy
 from kilonova.model.event import EventKind
+from kilonova.model.firing import Firing
 from kilonova.model.role import Role
 from kilonova.model.run import Run, RunKind, RunState
 from kilonova.model.subscription import Webhook
@@ -102,18 +103,22 @@ class ProjectOperator:
                 raise _not_aside(files.file_record(tx, channel, path), channel, path)
             return count
 
-    def fire(self, binding: str, who: str | None = None) -> None:
+    def fire(self, binding: str, who: str | None = None) -> Firing:
         """Fire a binding manually: a server starts it, as if one of its triggers had fired.
 
         Args:
             binding: the binding.
             who: the user to record; None for the user of this process.
 
+        Returns:
+            The firing, which is queued.
+
         Raises:
             NotFound: there is no such binding.
         """
         with self._catalog.writing() as tx:
-            firings.fire_manually(tx, binding, f"manually, by {who or getpass.getuser()}")
+            number = firings.fire_manually(tx, binding, f"manually, by {who or getpass.getuser()}")
+            return firings.firing(tx, number)
 
     def pause(self, binding: str, who: str | None = None) -> None:
         """Pause the triggers of a binding until `resume`; input that arrives meanwhile is evaluated then.
@@ -155,7 +160,7 @@ class ProjectOperator:
         with self._catalog.writing() as tx:
             runs.cancel(tx, run, who or getpass.getuser())
 
-    def retry_run(self, run: int, who: str | None = None) -> tuple[str, ...]:
+    def retry_run(self, run: int, who: str | None = None) -> tuple[Firing, ...]:
         """Retry a run that has not succeeded: a server starts its bindings again.
 
         Args:
@@ -163,7 +168,7 @@ class ProjectOperator:
             who: the user to record; None for the user of this process.
 
         Returns:
-            The bindings of its tasks, which are due now.
+            The firings of the bindings of its tasks, which are queued.
 
         Raises:
             NotFound: there is no such run.
@@ -173,9 +178,8 @@ class ProjectOperator:
             found = runs.find_run(tx, run)
             names = bindings.of_tasks(tx, found.tasks)
             _check_retryable(tx, found, names)
-            for name in names:
-                firings.fire_manually(tx, name, f"run {run} again, {who or getpass.getuser()}")
-        return names
+            occurrence = f"run {run} again, {who or getpass.getuser()}"
+            return tuple(firings.firing(tx, firings.fire_manually(tx, name, occurrence)) for name in names)
 
     def create_token(self, name: str, role: str) -> str:
         """Create a token for the HTTP API.

@@ -81,6 +81,7 @@ class ProjectReader:
         self.catalog = catalog
 
     events_before = _query(events.before)
+    firing = _query(firings.firing)
     firings = _query(firings.firings)
     metrics = _query(metrics.catalog_metrics)
     newest_event = _query(events.newest)

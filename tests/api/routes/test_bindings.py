@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from fastapi.testclient import TestClient
 
-from kilonova.catalog import servers
+from kilonova.catalog import firings, servers
 from kilonova.service.project import Project
 from tests.catalog.building import LEASE, claim_batches, ingested
 
@@ -15,12 +15,29 @@ def test_a_binding_is_shown_with_what_starts_it(client: TestClient) -> None:
 
 
 def test_a_binding_can_be_steered(client: TestClient) -> None:
-    for verb in ("fire", "pause", "resume"):
+    for verb in ("pause", "resume"):
         assert client.post(f"/api/v1/bindings/per_user/{verb}").json() == {"binding": "per_user", "done": verb}
+    assert client.post("/api/v1/bindings/per_user/fire").status_code == 202
     kinds = [event["kind"] for event in client.get("/api/v1/events").json()]
-    assert kinds == ["applied", "fired", "paused", "resumed"]
+    assert kinds == ["applied", "paused", "resumed", "fired"]
     [firing] = client.get("/api/v1/firings").json()
     assert firing["binding"] == "per_user"
+
+
+def test_what_is_fired_is_followed_to_its_end(client: TestClient, shop: Project) -> None:
+    answer = client.post("/api/v1/bindings/per_user/fire")
+    assert answer.headers["Location"] == "/api/v1/firings/1"
+    queued = answer.json()
+    assert (queued["number"], queued["binding"], queued["state"], queued["reason"]) == (1, "per_user", "queued", None)
+    assert client.get("/api/v1/firings/1").json() == queued
+    with shop.catalog.writing() as tx:
+        [[batch], _] = claim_batches(tx, "one", 1)
+        firings.skip(tx, *batch.claims, "none of its tasks has new input")
+    ended = client.get("/api/v1/firings/1").json()
+    assert (ended["state"], ended["run"], ended["reason"]) == ("skipped", None, "none of its tasks has new input")
+    assert client.get("/api/v1/events?kind=skipped").json()[0]["text"] == "none of its tasks has new input"
+    missing = client.get("/api/v1/firings/2")
+    assert (missing.status_code, missing.json()["problem"]) == (404, "there is no firing 2")
 
 
 def test_events_name_the_token_that_controlled_a_binding(client: TestClient, shop: Project) -> None:

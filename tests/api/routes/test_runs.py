@@ -82,7 +82,9 @@ def test_a_run_is_cancelled_and_retried_by_the_owner_of_a_token(client: TestClie
     again = client.post(f"/api/v1/runs/{number}/cancel", headers=bearing)
     assert (again.status_code, again.json()["error"]) == (422, "state")
     assert "cancelled by ann" in again.json()["problem"]
-    assert client.post(f"/api/v1/runs/{number}/retry", headers=bearing).json() == {"bindings": ["per_user"]}
+    answer = client.post(f"/api/v1/runs/{number}/retry", headers=bearing)
+    assert (answer.status_code, answer.headers["Location"]) == (202, "/api/v1/firings/1")
+    assert [(each["number"], each["binding"], each["state"]) for each in answer.json()] == [(1, "per_user", "queued")]
     told = [(event["kind"], event["text"]) for event in client.get("/api/v1/events", headers=bearing).json()]
     assert told[-2:] == [("cancelled", "cancelled by ann"), ("fired", f"run {number} again, ann")]
     assert 'kilonova_runs{state="cancelled"} 1.0' in client.get("/metrics", headers=bearing).text

@@ -10,13 +10,13 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import kilonova as kn
-from kilonova.catalog import files, runs
+from kilonova.catalog import files, firings, runs
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas
 from kilonova.model.progress import RunProgress
 from kilonova.model.run import RunKind
 from kilonova.model.watched_file import FileOutcome, FileState, Fingerprint
 from kilonova.schedule.file_selection import FileDecision
-from tests.catalog.building import an_output, begin, commit
+from tests.catalog.building import an_output, begin, claim_batches, commit
 from tests.fakes import Prompt
 from tests.web.browser.browser import Visitor
 from tests.web.browser.sites import Site, answering, arrived
@@ -91,6 +91,43 @@ def test_what_is_due_is_run_by_a_button(project_as_filled: Path, tmp_path: Path,
         expect(page.locator(".notice").last).to_contain_text("Run due tasks: run 3")
         assert server.asked == [("run", {"tasks": None})]
         page.close()
+
+
+def test_what_is_fired_is_followed_to_its_end(lively: Site, visit: Visitor) -> None:
+    page = opened(visit, lively, "/triggers/quotes_eu_clean")
+    page.get_by_role("button", name="Fire now").click()
+    expect(page.locator(".notice").last).to_contain_text("quotes_eu_clean: queued")
+    with lively.project.catalog.writing() as tx:
+        batches, _ = claim_batches(tx, "one", 99)
+        [claimed] = [each for batch in batches for each in batch.claims if each.binding == "quotes_eu_clean"]
+        firings.skip(tx, claimed, "none of its tasks has new input")
+    expect(page.locator(".notice")).to_have_count(1)
+    expect(page.locator(".notice")).to_contain_text("quotes_eu_clean: skipped")
+    expect(page.locator(".notice .how")).to_have_text("none of its tasks has new input")
+    row = page.locator("#firings tbody tr").first
+    expect(row).to_contain_text("skipped")
+    expect(row).to_contain_text("none of its tasks has new input")
+    assert same(page)
+
+
+def test_what_failed_is_retried_and_followed(lively: Site, visit: Visitor) -> None:
+    with lively.project.catalog.writing() as tx:
+        run, _ = begin(tx, tasks=("quotes_eu_clean",), kind=RunKind.TASKS)
+        runs.fail(tx, run, "no luck")
+    page = opened(visit, lively, f"/runs/{run}")
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator(".notice").last).to_contain_text("quotes_eu_clean: queued")
+    with lively.project.catalog.writing() as tx:
+        batches, _ = claim_batches(tx, "one", 99)
+        [claimed] = [each for batch in batches for each in batch.claims if each.binding == "quotes_eu_clean"]
+        again, _ = begin(tx, tasks=("quotes_eu_clean",), kind=RunKind.TASKS)
+        firings.launch(tx, claimed, again)
+    expect(page.locator(".notice").last).to_contain_text(f"quotes_eu_clean: run {again} running")
+    with lively.project.catalog.writing() as tx:
+        runs.fail(tx, again, "no luck again")
+    expect(page.locator(".notice.bad")).to_contain_text(f"quotes_eu_clean: run {again} failed")
+    expect(page.locator(".notice.bad .how")).to_have_text("no luck again")
+    expect(page.get_by_role("link", name="see it")).to_have_attribute("href", f"/runs/{again}")
 
 
 def test_quarantined_files_are_retried(lively: Site, visit: Visitor, tmp_path: Path) -> None:

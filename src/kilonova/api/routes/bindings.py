@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from pydantic import BeforeValidator
 
 from kilonova.api.response_models import ResponseModel, attribute, list_of, response_model
-from kilonova.api.routes.context import OPERATE, READ, After, Before, CurrentProject, Limit, Paged, Who
+from kilonova.api.routes.context import OPERATE, READ, After, Before, CurrentProject, Limit, Paged, PathNumber, Who
 from kilonova.catalog.bindings import RegisteredBinding
 from kilonova.catalog.read_models.binding_status import BindingStatus
 from kilonova.catalog.servers import ServerStatus
@@ -79,11 +79,15 @@ def triggers(
     return found if binding else paging.page(found, "after", lambda last: last.bound.binding.name)
 
 
-@router.post("/bindings/{name}/fire", dependencies=OPERATE)
-def fire(project: CurrentProject, name: str, who: Who) -> dict[str, str]:
-    """Start a binding now, as if one of its triggers had fired."""
-    project.fire(name, who)
-    return {"binding": name, "done": "fire"}
+@router.post("/bindings/{name}/fire", dependencies=OPERATE, status_code=202)
+def fire(project: CurrentProject, response: Response, name: str, who: Who) -> Firing:
+    """Start a binding now, as if one of its triggers had fired.
+
+    A server starts it: `Location` is the URL of the firing, which says what becomes of it.
+    """
+    firing = project.fire(name, who)
+    response.headers["Location"] = f"/api/v1/firings/{firing.number}"
+    return firing
 
 
 @router.post("/bindings/{name}/pause", dependencies=OPERATE)
@@ -111,6 +115,12 @@ def firings(
     """List the firings, of all bindings or one, newest first."""
     found = project.reader.firings(paging.more, binding, before, state)
     return paging.page(found, "before", lambda last: last.number)
+
+
+@router.get("/firings/{number}", dependencies=READ)
+def firing(project: CurrentProject, number: PathNumber) -> Firing:
+    """Return a firing: its state, its run, and why it came to nothing if it did."""
+    return project.reader.firing(number)
 
 
 @router.get("/servers", dependencies=READ, response_model=list_of(_ServerStatusResponse))

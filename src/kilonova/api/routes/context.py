@@ -8,7 +8,7 @@ from functools import partial
 from threading import Event
 from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import Depends, Query, Request, Response, Security
+from fastapi import Depends, Path, Query, Request, Response, Security
 
 from kilonova.api.auth import Authenticator, RequireRole
 from kilonova.api.error_responses import ErrorResponse
@@ -23,6 +23,7 @@ Result = TypeVar("Result")
 
 Limit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of items on a page.")]
 Number = Annotated[int, Query(ge=0, le=2**31)]
+PathNumber = Annotated[int, Path(ge=0, le=2**53)]
 Before = Annotated[int | None, Query(ge=0, le=2**53, description="Only items before this number.")]
 After = Annotated[str, Query(description="Only items after this name.")]
 Wait = Annotated[bool, Query(description="Wait for the result; if false, answer 202 at once with an operation.")]

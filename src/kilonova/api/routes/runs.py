@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
 from kilonova.api.routes.context import (
@@ -15,14 +15,15 @@ from kilonova.api.routes.context import (
     CurrentProject,
     OperationResponse,
     Paged,
+    PathNumber,
     RunStartedResponse,
     Starting,
     Who,
 )
+from kilonova.model.firing import Firing
 from kilonova.model.run import RunKind, RunState
 from kilonova.service.reports import RunDetail, RunSummary
 
-Number = Annotated[int, Path(ge=0, le=2**53)]
 _LOG: dict[int | str, dict[str, Any]] = {
     200: {"description": "The log.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
@@ -47,13 +48,13 @@ def runs(
 
 
 @router.get("/runs/{number}", dependencies=READ)
-def one(project: CurrentProject, number: Number) -> RunDetail:
+def one(project: CurrentProject, number: PathNumber) -> RunDetail:
     """Return a run: its input, output and trigger, and while it is running its progress and the blocks it holds."""
     return project.run_detail(number)
 
 
 @router.get("/runs/{number}/log", dependencies=READ, response_class=Response, responses=_LOG)
-def log(project: CurrentProject, number: Number) -> PlainTextResponse:
+def log(project: CurrentProject, number: PathNumber) -> PlainTextResponse:
     """Return a run's log: its steps, and the output of its code."""
     return PlainTextResponse(project.log(number).text)
 
@@ -67,13 +68,18 @@ async def run(
 
 
 @router.post("/runs/{number}/cancel", dependencies=OPERATE)
-def cancel(project: CurrentProject, number: Number, who: Who) -> RunDetail:
+def cancel(project: CurrentProject, number: PathNumber, who: Who) -> RunDetail:
     """Cancel a running run: nothing of it is published, and its process stops within seconds."""
     project.cancel(number, who)
     return project.run_detail(number)
 
 
-@router.post("/runs/{number}/retry", dependencies=OPERATE)
-def retry(project: CurrentProject, number: Number, who: Who) -> dict[str, list[str]]:
-    """Retry the work of a run that has not succeeded: a server starts the returned bindings again."""
-    return {"bindings": list(project.retry_run(number, who))}
+@router.post("/runs/{number}/retry", dependencies=OPERATE, status_code=202)
+def retry(project: CurrentProject, response: Response, number: PathNumber, who: Who) -> list[Firing]:
+    """Retry the work of a run that has not succeeded: a server starts its bindings again.
+
+    It returns a firing for each binding; `Location` is the URL of the first, which says what becomes of it.
+    """
+    firings = project.retry_run(number, who)
+    response.headers["Location"] = f"/api/v1/firings/{firings[0].number}"
+    return list(firings)

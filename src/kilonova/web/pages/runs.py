@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Response
 
-from kilonova.api.routes.context import Before
+from kilonova.api.routes.context import Before, PathNumber
 from kilonova.errors import NotFound
 from kilonova.model.run import Run, RunKind, RunState
 from kilonova.web.charts import Scale, Tick, lanes, times
@@ -27,8 +26,6 @@ _AT_ONCE = 60
 
 _LEAST = timedelta(seconds=10)
 """Minimum time span of a chart of runs."""
-
-RunNumber = Annotated[int, Path(ge=0, le=2**53)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,7 @@ def runs(
 
 
 @router.get("/runs/{number}")
-def run(page: CurrentPage, number: RunNumber) -> Response:
+def run(page: CurrentPage, number: PathNumber) -> Response:
     """Show a run."""
     detail = page.project.run_detail(number)
     now = page.project.catalog.clock()

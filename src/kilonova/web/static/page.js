@@ -240,9 +240,7 @@ function refused(error) {
 }
 
 // Waits for what a worker does, and says how it ends.
-async function operation(answer, what) {
-  let place = answer.headers.get("location");
-  let found = await told(answer);
+async function operation(place, found, what) {
   const busy = notice(`${what}: begun`, { kind: "busy", gone: 0 });
   try {
     while (found.state === "waiting" || found.state === "running") {
@@ -259,6 +257,30 @@ async function operation(answer, what) {
   return found;
 }
 
+// Says what becomes of a firing, until it has ended.
+async function follow(firing) {
+  let busy = null, said = "";
+  const words = () => `${firing.binding}: ${firing.run ? `run ${firing.run} ` : ""}${firing.state}`;
+  const page = () => firing.run ? `/runs/${firing.run}` : `/triggers/${firing.binding}`;
+  try {
+    while (!firing.ended) {
+      if (said !== words()) {
+        said = words();
+        busy?.remove();
+        busy = notice(said, { kind: "busy", page: page(), gone: 0 });
+      }
+      await pause(500);
+      const answer = await fetch(`/api/v1/firings/${firing.number}`), found = await told(answer);
+      if (!answer.ok) { refused(found); return; }
+      firing = found;
+    }
+  } catch {
+    notice(`${firing.binding}: the server went away; see the runs for what became of it`, { kind: "bad" });
+    return;
+  } finally { busy?.remove(); }
+  notice(words(), { how: firing.reason ?? "", kind: firing.state === "failed" ? "bad" : "", page: page() });
+}
+
 async function ask(url, options, what) {
   let answer;
   try { answer = await fetch(url, options); } catch {
@@ -266,8 +288,9 @@ async function ask(url, options, what) {
     return null;
   }
   if (answer.status === 401) { location.reload(); return null; }
-  if (answer.status === 202) return operation(answer, what);
   const found = await told(answer);
+  if (answer.status === 202 && found.operation) return operation(answer.headers.get("location"), found, what);
+  if (answer.status === 202) { [found].flat().forEach(follow); return null; }
   if (!answer.ok) { refused(found); return null; }
   return found ?? {};
 }

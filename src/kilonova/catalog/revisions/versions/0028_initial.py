@@ -5,7 +5,7 @@ from alembic import op
 
 from kilonova.catalog import tables
 
-revision = "0027"
+revision = "0028"
 down_revision = None
 
 number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -386,6 +386,7 @@ def upgrade() -> None:
         sa.Column("stuck", sa.Boolean(), nullable=True),
         sa.Column("lost", sa.Integer(), nullable=True),
         sa.Column("due_only", sa.Boolean(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=True),
         sa.ForeignKeyConstraint(
             ["binding_id"],
             ["binding.id"],
