@@ -11,6 +11,7 @@
     ├── InputError              input files that cannot be read
     ├── KeyReused               an idempotency key that belongs to another ingest
     ├── PayloadTooLarge         an upload that exceeds the server's limit
+    ├── UnsupportedMediaType    an upload in a format that is not known
     ├── TaskFailed              user code that raised or returned an invalid result
     ├── StorageFailed           the warehouse could not be written or read
     ├── BlockDamaged            a block differs from what was written
@@ -34,6 +35,7 @@ here. `code` is stable; `transient` is whether a retry may succeed.
 from __future__ import annotations
 
 import difflib
+import re
 from typing import ClassVar
 
 FIELDS = ("binding", "channel", "task", "column", "check", "point", "run", "path")
@@ -105,6 +107,13 @@ class KilonovaError(Exception):
                 setattr(self, name, value)
         return self
 
+    def without_path(self, path: str, name: str) -> None:
+        """Replace a path, which the user does not know, by a name, while unwinding."""
+        known = re.compile(rf"(file:/*)?{re.escape(path)}")
+        for field in ("problem", "hint", "path"):
+            if (text := getattr(self, field)) is not None:
+                setattr(self, field, known.sub(lambda _: name, text))
+
     def __str__(self) -> str:
         where = ", ".join(f"{name} {value}" for name, value in self.fields.items())
         text = f"{where}: {self.problem}" if where else self.problem
@@ -171,6 +180,12 @@ class PayloadTooLarge(KilonovaError):
     """Upload that exceeds the server's limit."""
 
     code = "large"
+
+
+class UnsupportedMediaType(KilonovaError):
+    """Upload in a format that is not known."""
+
+    code = "media-type"
 
 
 class TaskFailed(KilonovaError):

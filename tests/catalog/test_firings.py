@@ -234,6 +234,7 @@ def test_a_failed_run_is_done_again_only_if_that_may_help(clicks: Catalog) -> No
 
 def test_a_firing_that_comes_to_nothing_says_why(clicks: Catalog) -> None:
     names = ("changed", "unchanged", "failed", "cancelled", "skipped", "refused", "lost")
+    with_channels(clicks, *(f"{name}_out" for name in names))
     register(clicks, **dict.fromkeys(names, (ArrivalTrigger(channel="clicks"),)))
     ingested(clicks, "clicks")
     look(clicks)

@@ -196,8 +196,9 @@ def test_everything_can_be_done_by_http(client: httpx2.Client, tmp_path: Path) -
     assert again["empty"]
     assert client.post("/api/v1/bindings/items/pause").status_code == 200
     sold = b"id;item\n1;book\n2;pen\n3;pen\n"
-    run = client.post("/api/v1/channels/sold/blocks?format=csv&option=sep=;", content=sold).json()["run"]
-    assert client.get(f"/api/v1/runs/{run}").json()["made"][0]["rows"] == 3
+    run = client.post("/api/v1/channels/sold/blocks?name=sold.csv&option=sep=;", content=sold).json()["run"]
+    [made] = client.get(f"/api/v1/runs/{run}").json()["made"]
+    assert (made["rows"], made["reason"]) == (3, "ingested from sold.csv")
     assert client.get("/api/v1/tasks/items").json()["due"]
     place = client.post("/api/v1/runs?task=items&wait=false").headers["Location"]
     until(lambda: client.get(place).json()["state"] == "done")
@@ -269,8 +270,13 @@ def test_unreadable_input_is_an_error_and_changes_nothing(
 ) -> None:
     client.post("/api/v1/workflows", content=SALES.replace(b"sold", b"misread").replace(b"items", b"misread_items"))
     before = client.get("/api/v1/channels/misread").json()["rows"]
-    answer = client.post(f"/api/v1/channels/misread/blocks?format={format}", content=content)
+    answer = client.post(f"/api/v1/channels/misread/blocks?format={format}&name=monday.{format}", content=content)
     assert (answer.status_code, answer.json()["error"], answer.json()["channel"]) == (422, error, "misread")
+    assert "kilonova-server-" not in answer.text
+    failed = client.get("/api/v1/runs?state=failed&limit=1").json()[0]["run"]["number"]
+    told = client.get(f"/api/v1/runs/{failed}").text + client.get(f"/api/v1/runs/{failed}/log").text
+    assert "kilonova-server-" not in told
+    assert f"monday.{format}" in told
     assert client.get("/api/v1/channels/misread").json()["rows"] == before
 
 

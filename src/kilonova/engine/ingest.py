@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Never
 
 from pyspark.errors import PySparkException
 
@@ -38,6 +38,7 @@ class IngestSource:
         description: a description of their source, for display.
         explain: given an error of the ingest, returns it with the lines that caused it, if the rows are of files.
         malformed: returns the lines that did not fit, after the rows were written.
+        hidden: the path of a temporary file that has them, in whose place errors have the description.
     """
 
     rows: Callable[[Channel], Any]
@@ -46,6 +47,7 @@ class IngestSource:
     description: str
     explain: Callable[[Channel, KilonovaError], KilonovaError] = lambda _, error: error
     malformed: Callable[[Channel], MalformedLines | None] = lambda _: None
+    hidden: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +129,17 @@ def write_ingested(
         )
         return write(warehouse, output)
     except KilonovaError as error:
-        raise source.explain(channel, error).with_context(channel=channel.name) from error.__cause__
+        _fail(source.explain(channel, error), error.__cause__, channel, source)
     except PySparkException as error:
-        raise InputError(f"the rows cannot be read: {summarize_error(error)}", channel=channel.name) from error
+        _fail(InputError(f"the rows cannot be read: {summarize_error(error)}"), error, channel, source)
+
+
+def _fail(error: KilonovaError, cause: BaseException | None, channel: Channel, source: IngestSource) -> Never:
+    """Raise an error of an ingest into a channel; it does not name a temporary file."""
+    if source.hidden is not None:
+        error.without_path(source.hidden, source.description)
+        cause = None  # which names it, too
+    raise error.with_context(channel=channel.name) from cause
 
 
 def _register_external(warehouse: WarehouseInterface[Any], output: Output[Any]) -> Block | None:

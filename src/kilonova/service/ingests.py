@@ -44,6 +44,7 @@ class Ingests:
         in_place: bool = False,
         idempotency_key: str | None = None,
         content_digest: str | None = None,
+        name: str | None = None,
     ) -> RunReport:
         """Insert a block into a source channel.
 
@@ -60,6 +61,7 @@ class Ingests:
                 first report, marked as repeated.
             content_digest: digest of the bytes of the files, by which a repeated ingest is recognized instead of by
                 their names and sizes.
+            name: the name of a temporary file, such as an upload, that is shown instead of its path.
 
         Raises:
             NotFound: there is no such channel.
@@ -87,9 +89,10 @@ class Ingests:
                 rows=partial(self._rows, files, production, in_place),
                 production=production,
                 bytes=files.bytes,
-                description=str(source),
+                description=name or str(source),
                 explain=lambda known, error: with_misfits(spark, files, known, production, error),
                 malformed=lambda known: count_misfits(spark, files, known, production),
+                hidden=None if name is None else str(source),
             )
         elif in_place:
             hint = "Name files to register in place"

@@ -59,6 +59,90 @@ def test_rows_go_in_by_upload(client: TestClient, prompt: Prompt) -> None:
     assert (wrong.status_code, wrong.json()["hint"]) == (422, "Did you mean header?")
 
 
+@pytest.mark.parametrize(
+    ("query", "headers", "format"),
+    [
+        ("", {}, "json"),
+        ("", {"Content-Type": "application/octet-stream"}, "json"),
+        ("", {"Content-Type": "application/json"}, "json"),
+        ("", {"Content-Type": "application/x-ndjson"}, "json"),
+        ("", {"Content-Type": "Text/CSV; charset=utf-8"}, "csv"),
+        ("", {"Content-Type": "application/vnd.apache.parquet"}, "parquet"),
+        ("?format=csv", {"Content-Type": "application/x-www-form-urlencoded"}, "csv"),
+        ("?name=day.CSV", {"Content-Type": "application/x-www-form-urlencoded"}, "csv"),
+        ("", {"Content-Disposition": 'attachment; filename="day.parquet"'}, "parquet"),
+    ],
+)
+def test_the_format_of_an_upload_is_the_one_that_is_sent(
+    client: TestClient, prompt: Prompt, query: str, headers: dict[str, str], format: str
+) -> None:
+    answer = client.post(f"/api/v1/channels/clicks/blocks{query}", content=b"{}", headers=headers)
+    assert answer.json() == {"run": 3, "repeated": False}
+    assert [arguments["format"] for _, arguments in prompt.asked] == [format]
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ("", "application/x-www-form-urlencoded"),
+        ("", "application/pdf"),
+        ("?name=day.xlsx", "application/octet-stream"),
+        ("?format=csv", "multipart/form-data; boundary=x"),
+    ],
+)
+def test_an_upload_of_an_unknown_format_is_refused(client: TestClient, prompt: Prompt, query: str, kind: str) -> None:
+    answer = client.post(f"/api/v1/channels/clicks/blocks{query}", content=b"x", headers={"Content-Type": kind})
+    assert (answer.status_code, answer.json()["error"]) == (415, "media-type")
+    assert answer.json()["hint"]
+    assert prompt.asked == []
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "name"),
+    [
+        ("", {}, "upload.json"),
+        ("?name=monday.json", {}, "monday.json"),
+        ("?name=..%2F..%2Fmonday.json%07", {}, "monday.json?"),
+        ("", {"Content-Disposition": "attachment; filename*=UTF-8''caf%C3%A9.json"}, "café.json"),
+    ],
+)
+def test_an_upload_has_a_name(
+    client: TestClient, prompt: Prompt, query: str, headers: dict[str, str], name: str
+) -> None:
+    client.post(f"/api/v1/channels/clicks/blocks{query or '?'}&format=json", content=b"{}", headers=headers)
+    assert [arguments["name"] for _, arguments in prompt.asked] == [name]
+
+
+@pytest.mark.parametrize("body", [b"", b" \n\t\r\n"])
+def test_an_upload_of_nothing_is_refused(client: TestClient, prompt: Prompt, body: bytes) -> None:
+    answer = client.post("/api/v1/channels/clicks/blocks", content=body)
+    assert (answer.status_code, answer.json()["problem"]) == (422, "the body is empty")
+    assert prompt.asked == []
+
+
+def test_an_array_of_json_is_taken_as_lines_with_its_digits(client: TestClient, prompt: Prompt) -> None:
+    bodies = {
+        b'[{"n": 1.10, "t": "a\\n]"},\r\n  {"n":\n 12345678901234567890.5}\n]\n': (
+            b'{"n": 1.10, "t": "a\\n]"}\n{"n":  12345678901234567890.5}\n'
+        ),
+        b"\xef\xbb\xbf [] ": b"",
+        b'{"n": [1]}\n{"n": []}': b'{"n": [1]}\n{"n": []}',
+    }
+    for body in bodies:
+        assert client.post("/api/v1/channels/clicks/blocks", content=body).status_code == 200
+    assert prompt.sent == list(bodies.values())
+
+
+@pytest.mark.parametrize(
+    "body", [b"[", b'[{"a": 1}', b'[{"a": 1} {"a": 2}]', b'[{"a": 1},]', b"[1]", b"[{}] x", b"[\xff]"]
+)
+def test_an_array_that_is_not_of_objects_is_refused(client: TestClient, prompt: Prompt, body: bytes) -> None:
+    answer = client.post("/api/v1/channels/clicks/blocks", content=body)
+    assert (answer.status_code, answer.json()["error"]) == (422, "unreadable")
+    assert answer.json()["problem"].startswith("the array is not JSON: ")
+    assert prompt.asked == []
+
+
 def test_rows_go_in_by_reference(client: TestClient) -> None:
     assert client.post("/api/v1/channels/clicks/ingests?source=/some.csv").json() == {"run": 3, "repeated": False}
     missing = client.post("/api/v1/channels/clicks/ingests?source=/nowhere.csv")

@@ -30,6 +30,14 @@ from kilonova.api.routes.context import (
     Starting,
 )
 from kilonova.api.routes.row_pages import row_page
+from kilonova.api.upload_formats import (
+    TYPES,
+    UploadFormat,
+    check_not_empty,
+    split_array,
+    upload_format,
+    upload_name,
+)
 from kilonova.api.uploads import receive_upload, sent_as
 from kilonova.errors import KilonovaError, SettingsError
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy, describe_policy
@@ -164,22 +172,38 @@ async def rows(
     "/channels/{name}/blocks",
     dependencies=OPERATE,
     responses=ACCEPTED,
-    openapi_extra=sent_as("application/x-ndjson", "text/csv", "application/vnd.apache.parquet"),
+    openapi_extra=sent_as(*TYPES),
 )
 async def upload(
     project: CurrentProject,
     start: Starting,
     request: Request,
     name: str,
-    format: Literal["parquet", "csv", "json"] = "json",
+    format: Annotated[UploadFormat | None, Query(description="Format, instead of that of the `Content-Type`.")] = None,
+    file_name: Annotated[
+        str | None, Query(alias="name", description="Name of the file, instead of that in `Content-Disposition`.")
+    ] = None,
+    disposition: Annotated[str | None, Header(alias="Content-Disposition", include_in_schema=False)] = None,
     option: Options = None,
     replace: bool = False,
     key: Key = None,
 ) -> IngestResponse | OperationResponse:
-    """Insert the rows of the request's body into a source channel, as one block."""
+    """Insert the rows of the request's body into a source channel, as one block.
+
+    The format is that of the `Content-Type`, or of the name of the file, or else JSON: lines, or one array.
+    """
+    origin = upload_name(file_name, disposition)
+    format = upload_format(format, request.headers.get("Content-Type"), origin)
     options, key = _pairs(option, format), _unquoted(key)
     await run_in_threadpool(project.reader.require_channel, name)
     sent = await receive_upload(request, f"upload.{format}", project.settings.serve.max_upload_mb)
+    try:
+        await run_in_threadpool(check_not_empty, sent.file)
+        if format == "json":
+            await run_in_threadpool(split_array, sent.file)
+    except KilonovaError:
+        sent.discard()
+        raise
     arguments: dict[str, Any] = {
         "channel": name,
         "source": str(sent.file),
@@ -189,6 +213,7 @@ async def upload(
         "idempotency_key": key,
         "content_digest": sent.digest,
     }
+    named = {"name": origin or f"upload.{format}"}
     if start.wait and key is not None:  # a repeated request is answered though no worker is free
         try:
             earlier = await run_in_threadpool(partial(project.ingests.completed, **arguments))
@@ -198,7 +223,7 @@ async def upload(
         if earlier is not None:
             sent.discard()
             return IngestResponse(run=earlier.run, repeated=True)
-    return await start(IngestResponse.model_validate, "ingest", sent.discard, **arguments)
+    return await start(IngestResponse.model_validate, "ingest", sent.discard, **arguments, **named)
 
 
 @router.post("/channels/{name}/ingests", dependencies=OPERATE, responses=ACCEPTED)

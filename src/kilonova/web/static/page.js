@@ -307,6 +307,7 @@ document.addEventListener("submit", async event => {
   if (file) {
     if (!file.files.length) { file.focus(); return; }
     options.body = file.files[0];
+    url.searchParams.set("name", file.files[0].name);
     if (!url.searchParams.get("format")) url.searchParams.set("format", formatOf(file.files[0].name));
     if (url.searchParams.get("format") === "csv") url.searchParams.append("option", "header=true");
   }
