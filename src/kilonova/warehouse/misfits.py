@@ -33,6 +33,7 @@ from kilonova.warehouse.text_lines import (
     flagged_lines,
     json_keys,
     json_lines,
+    json_type,
     lenient_options,
 )
 
@@ -178,7 +179,7 @@ class _Search:
         options = lenient_options(self.files.options)
 
         def malformed(columns: Schema) -> Column:
-            parsed = F.from_json("value", f"{columns.ddl}, {MALFORMED} string", options)
+            parsed = F.from_json("value", json_type(f"{columns.ddl}, {MALFORMED} string"), options)
             return parsed[MALFORMED].isNotNull()
 
         def text(name: str) -> Column:

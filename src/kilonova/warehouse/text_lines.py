@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
 
 from kilonova.model.reader_options import mode_of, rescued_column
 from kilonova.model.schema import Schema
@@ -126,10 +128,10 @@ def flagged_lines(
     parsed = _filled(json_lines(spark, urls, options)).select(
         "value",
         F.coalesce(keys.unknown, keys.lacking).isNotNull().alias("other_columns"),
-        F.from_json("value", typed, lenient_options(options)).alias("row"),
+        F.from_json("value", json_type(typed), lenient_options(options)).alias("row"),
     )
     text = F.when(F.col("other_columns"), F.col("value")).otherwise(F.col(f"row.{MALFORMED}"))
-    return parsed.select(*(F.col("row")[name].alias(name) for name in columns.names), text.alias(MALFORMED))
+    return parsed.select(*_typed(columns), text.alias(MALFORMED))
 
 
 def _strict_json(
@@ -142,9 +144,36 @@ def _strict_json(
     )
     checked = _filled(json_lines(spark, urls, options)).select(
         problem.cast("boolean").alias("_problem"),
-        F.from_json("value", columns.ddl, {**options, "mode": "FAILFAST"}).alias("row"),
+        F.from_json("value", json_type(columns.ddl), {**options, "mode": "FAILFAST"}).alias("row"),
     )
-    return checked.where(F.col("_problem").isNull()).select("row.*")
+    return checked.where(F.col("_problem").isNull()).select(*_typed(columns))
+
+
+def _typed(columns: Schema) -> list[Column]:
+    """Return the columns of `row`, which was parsed as its `json_type`, with their types."""
+    return [F.col("row")[each.name].cast(each.type).alias(each.name) for each in columns.columns]
+
+
+def json_type(ddl: str) -> StructType:
+    """Return the type as which Spark parses JSON objects with some columns: there, keys of maps are strings.
+
+    Keys that cannot be cast from strings keep their type, which Spark refuses.
+    """
+    return cast(StructType, _with_text_keys(StructType.fromDDL(ddl)))
+
+
+def _with_text_keys(kind: DataType) -> DataType:
+    match kind:
+        case MapType():
+            exact = isinstance(kind.keyType, ArrayType | BinaryType | MapType | StructType)
+            key = kind.keyType if exact else StringType()
+            return MapType(key, _with_text_keys(kind.valueType), kind.valueContainsNull)
+        case ArrayType():
+            return ArrayType(_with_text_keys(kind.elementType), kind.containsNull)
+        case StructType():
+            return StructType([StructField(each.name, _with_text_keys(each.dataType), each.nullable) for each in kind])
+        case _:
+            return kind
 
 
 def _filled(lines: DataFrame) -> DataFrame:

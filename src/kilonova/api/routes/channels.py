@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.encoders import jsonable_encoder
-from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator
 
 from kilonova.api.allowed_sources import check_options, check_source_allowed
+from kilonova.api.json_rows import json_rows
 from kilonova.api.response_models import ResponseModel, attribute
 from kilonova.api.routes.context import (
     ACCEPTED,
@@ -165,7 +164,7 @@ async def rows(
     if format == "arrow":
         return Response(content, media_type=_ARROW, headers=headers)
     table = pa.ipc.open_stream(content).read_all()
-    return JSONResponse(jsonable_encoder(table.to_pylist(), custom_encoder={bytes: bytes.hex}), headers=headers)
+    return Response(await run_in_threadpool(json_rows, table), media_type="application/json", headers=headers)
 
 
 @router.post(
