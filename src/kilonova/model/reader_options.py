@@ -35,7 +35,6 @@ _ANY: _Check = ("a text", lambda value: True)
 _FLAG: _Check = ("true or false", lambda value: value.lower() in ("true", "false"))
 _COUNT: _Check = ("a whole number", lambda value: value.removeprefix("-").isdecimal())
 _CHARACTER: _Check = ("one character, or empty", lambda value: len(value) <= 1 or value == "\\u0000")
-_SEPARATOR: _Check = ("one character", lambda value: len(value) == 1 or value == "\\t")
 _ENCODING: _Check = ("the name of a character encoding, such as UTF-8", _is_encoding)
 _REBASE = _one_of("EXCEPTION", "CORRECTED", "LEGACY")
 
@@ -55,8 +54,8 @@ _LINES: Mapping[str, _Check] = {
 _OPTIONS: Mapping[str, Mapping[str, _Check]] = {
     "csv": {
         **_LINES,
-        "sep": _SEPARATOR,
-        "delimiter": _SEPARATOR,
+        "sep": _TEXT,
+        "delimiter": _TEXT,
         "encoding": _ENCODING,
         "quote": _CHARACTER,
         "escape": _CHARACTER,
