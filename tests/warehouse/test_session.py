@@ -110,10 +110,11 @@ def test_settings_of_the_user_override_those_of_kilonova():
     assert options["spark.driver.defaultJavaOptions"] == "-Db=2 -Da=1"
 
 
-def test_a_local_session_takes_small_pages_unless_the_user_says_how_much_memory_there_is():
+def test_a_local_session_takes_small_pages_unless_its_memory_needs_large_ones():
     assert session_options(SparkSettings(master="local[2]"), "")["spark.buffer.pageSize"] == "1m"
-    given = (("spark.driver.memory", "64g"),)
-    assert "spark.buffer.pageSize" not in session_options(SparkSettings(master="local[2]", conf=given), "")
+    for memory, size in (("1g", "1m"), ("8g", "1m"), ("9g", None), ("64g", None), ("much", None)):
+        given = (("spark.driver.memory", memory),)
+        assert session_options(SparkSettings(master="local[2]", conf=given), "").get("spark.buffer.pageSize") == size
     assert "spark.buffer.pageSize" not in session_options(SparkSettings(master="spark://host:7077"), "")
 
 

@@ -10,6 +10,7 @@ Nothing is written to the working directory, and only errors are printed to the 
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import socket
@@ -28,6 +29,7 @@ from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+from pyspark.util import _parse_memory
 
 from kilonova.errors import SparkUnavailable
 from kilonova.jvm import cds_archive
@@ -44,6 +46,9 @@ RELIED_ON = {
 _REPEATING = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # kilobytes that repeat the exception
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # set where spark-submit started this process, and Java before it
+
+_PAGES = 8192
+"""The number of pages that a task has at most."""
 
 _CONNECT_PORT = 15002
 _CONNECT_PATIENCE = 10.0  # seconds; Spark's own client keeps trying for minutes
@@ -206,7 +211,7 @@ def session_options(settings: SparkSettings, java_options: str) -> dict[str, str
             "spark.sql.warehouse.dir": (cache_directory() / "spark-warehouse").as_uri(),
             "spark.ui.enabled": "false",
         }
-    if _is_local(settings) and "spark.driver.memory" not in given:  # Spark limits a task to 8192 pages
+    if _is_local(settings) and _mebibytes({**options, **given}["spark.driver.memory"]) <= _PAGES:
         options["spark.buffer.pageSize"] = "1m"  # else joins, sorts and groupings of one task take 16 MB each of 1 GB
     if java_options:
         defaults = given.pop("spark.driver.defaultJavaOptions", "")
@@ -282,6 +287,18 @@ def _escaped(text: str) -> str:
         sign: f"\\{sign}" for sign in " =:#!"
     }
     return "".join(escapes.get(sign, sign) for sign in text)
+
+
+def _mebibytes(memory: str) -> float:
+    """Return a size of memory as Spark reads it, such as `2g`.
+
+    >>> _mebibytes("2g"), _mebibytes("600m"), _mebibytes("1073741824"), _mebibytes("much")
+    (2048, 600, 1024.0, inf)
+    """
+    try:
+        return int(memory) / (1 << 20) if memory.isdecimal() else float(_parse_memory(memory.removesuffix("b")))
+    except (ValueError, IndexError):  # Spark says what is wrong with it
+        return math.inf
 
 
 def _driver_memory() -> int:
