@@ -184,6 +184,12 @@ def failing_inside(orders: DataFrame) -> DataFrame:
         (lambda orders: orders.select("`No space left on device`"), TaskFailed, None, "UNRESOLVED_COLUMN"),
         (lambda orders: orders.selectExpr(f"int(raise_error('{OURS}')) AS id", "customer"), TaskFailed, None, OURS),
         (failing_inside, TaskFailed, None, "ZeroDivisionError"),
+        (
+            lambda orders: orders.selectExpr("int((SELECT * FROM range(2))) AS id", "customer"),
+            TaskFailed,
+            None,
+            "[SCALAR_SUBQUERY_TOO_MANY_ROWS] More than one row",
+        ),
         (lambda orders: orders.selectExpr("2147483647 + id AS id", "customer"), TaskFailed, None, "overflow"),
         (lambda orders: orders.select("id"), SchemaMismatch, "customer", "missing"),
         (lambda orders: orders, SchemaMismatch, "amount", "not part"),

@@ -96,7 +96,7 @@ def test_lines_of_other_encodings_are_counted_as_records(ingest: Callable[..., R
 
 def test_a_line_with_other_columns_is_named(ingest: Callable[..., RunReport]) -> None:
     error = refused(lambda: ingest("a.csv", HEADER + GOOD + "1,2026-01-01\n"))
-    assert error.problem == "line 3: there are not exactly 3 values: '1,2026-01-01'"
+    assert error.problem == "line 3: this is not 3 values: '1,2026-01-01'"
     good = {"id": 1, "day": "2026-01-01", "price": 1}
     for row, column, problem in (
         (good | {"more": 1}, "more", "line 3: the channel has no such column"),

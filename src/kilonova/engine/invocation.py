@@ -27,7 +27,7 @@ from kilonova.model.encoding import delta_schema, optional_columns
 from kilonova.model.logic import Executable
 from kilonova.model.schema import RESERVED, Schema, check_names
 from kilonova.model.task import Production, Task
-from kilonova.warehouse.spark_errors import is_of_data, translate_errors
+from kilonova.warehouse.spark_errors import is_of_data, reason, translate_errors
 
 
 @functools.lru_cache(maxsize=256)
@@ -109,7 +109,7 @@ def summarize_error(error: PySparkException) -> str:
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception): ", line)]
-    sentence = (python[-1] if python else lines[0] if lines else type(error).__name__)[:400]
+    sentence = (python[-1] if python else reason(error))[:400]
     fragments = (context.fragment() for context in error.getQueryContext() or ())
     expression = " ".join(next(fragments, "").split())
     shortened = expression if len(expression) <= 200 else f"{expression[:200]} …"

@@ -33,7 +33,7 @@ def _is_encoding(value: str) -> bool:
 _TEXT: _Check = ("a text", bool)
 _ANY: _Check = ("a text", lambda value: True)
 _FLAG: _Check = ("true or false", lambda value: value.lower() in ("true", "false"))
-_COUNT: _Check = ("a whole number", lambda value: value.removeprefix("-").isdecimal())
+_LIMIT: _Check = ("a positive number, or -1 for no limit", lambda value: value == "-1" or value.strip("0").isdecimal())
 _CHARACTER: _Check = ("one character, or empty", lambda value: len(value) <= 1 or value == "\\u0000")
 _ENCODING: _Check = ("the name of a character encoding, such as UTF-8", _is_encoding)
 _REBASE = _one_of("EXCEPTION", "CORRECTED", "LEGACY")
@@ -70,8 +70,8 @@ _OPTIONS: Mapping[str, Mapping[str, _Check]] = {
         "nanValue": _TEXT,
         "positiveInf": _TEXT,
         "negativeInf": _TEXT,
-        "maxColumns": _COUNT,
-        "maxCharsPerColumn": _COUNT,
+        "maxColumns": _LIMIT,
+        "maxCharsPerColumn": _LIMIT,
         "unescapedQuoteHandling": _one_of(
             "STOP_AT_CLOSING_QUOTE", "BACK_TO_DELIMITER", "STOP_AT_DELIMITER", "SKIP_VALUE", "RAISE_ERROR"
         ),

@@ -256,8 +256,8 @@ class _Search:
             return cells
         if self.files.format == "json":
             return [Misfit(line=number, column=None, reason=f"this is not a JSON object: {whole}")]
-        count = len(self.columns.columns)
-        return [Misfit(line=number, column=None, reason=f"there are not exactly {count} values: {whole}")]
+        expected = "one value" if len(self.columns.columns) == 1 else f"{len(self.columns.columns)} values"
+        return [Misfit(line=number, column=None, reason=f"this is not {expected}: {whole}")]
 
     def _error(self, url: str, lines: int, misfits: Sequence[Misfit]) -> KilonovaError:
         unit = "record" if self.of_records else "line"

@@ -39,10 +39,10 @@ def translate_errors(path: str | None) -> Iterator[None]:
             raise known from error
         raise
     except Py4JJavaError as error:
-        if (known := _recognized(_causes(error), path)) is not None:
+        causes = _causes(error)
+        if (known := _recognized(causes, path)) is not None:
             raise known from error
-        thrown = error.java_exception
-        raise PySparkException(message=str(error) if thrown is None else str(thrown.getMessage() or thrown)) from error
+        raise PySparkException(message=_sentence(causes) or _message(error)) from error
     except (Py4JError, ConnectionError, EOFError) as error:
         raise SparkUnavailable("Spark stopped during the operation", hint="Start again") from error
 
@@ -59,10 +59,22 @@ def is_of_data(error: PySparkException) -> bool:
     of user functions, and for `raise_error`. Numeric overflow is excluded: sums of the same rows may overflow in one
     order and not in another.
     """
-    state = error.getSqlState()
-    if state is None and (found := _STATE.search(first_line(str(error)))):
-        state = found[1]
-    return (state or "")[:2] in _THEIRS and state != _OUT_OF_RANGE
+    found = _STATE.findall(_sentence(_causes(error)) or first_line(str(error)))
+    state = found[-1] if found else error.getSqlState() or ""
+    return state[:2] in _THEIRS and state != _OUT_OF_RANGE
+
+
+def reason(error: PySparkException) -> str:
+    """Return the sentence of Spark that says why an operation failed, with its condition.
+
+    It is that of the innermost cause that has a condition: those around it say which part of Spark failed.
+    """
+    return _sentence(_causes(error)) or first_line(str(error))
+
+
+def _message(error: Py4JJavaError) -> str:
+    thrown = error.java_exception
+    return str(error) if thrown is None else str(thrown.getMessage() or thrown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +133,13 @@ def _parsed(line: str) -> _Cause:
     found = _TYPED.match(line)
     assert found is not None  # each part is optional
     return _Cause(found[1] or "", found[2] or "", found[3])
+
+
+def _sentence(causes: Sequence[_Cause]) -> str | None:
+    """Return the message of the innermost cause that has a condition; None for errors of Python code, and of others."""
+    if any(cause.type.endswith("PythonException") for cause in causes):
+        return None
+    return next((f"[{each.condition}] {each.message}" for each in reversed(causes) if each.condition), None)
 
 
 _UNREADABLE = ("FAILED_READ_FILE", "MALFORMED_RECORD_IN_PARSING", "MALFORMED_CSV_RECORD")
