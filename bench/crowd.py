@@ -248,6 +248,7 @@ class _History:
             "bytes": rows * 14,
             "files": 1,
             "removals": 0,
+            "net_rows": None if start is None else rows,
         }
         placement = {
             "channel_id": self.channels[channel].id,

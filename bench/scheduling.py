@@ -201,7 +201,7 @@ def arrive(project: Project, channel: str) -> tuple[int, str]:
             encoding=Append(),
             columns=SCHEMA,
             buckets=0,
-            statistics=Statistics(rows=1, bytes=1, files=1, removals=0),
+            statistics=Statistics(rows=1, bytes=1, files=1, removals=0, net_rows=1),
         )
     with project.catalog.writing() as tx:
         output = RunOutput(

@@ -64,7 +64,9 @@ def a_block(name: BlockName | int, kind: Kind, rows: int = 1, encoding: Encoding
         encoding=encoding or Append(),
         columns=SCHEMA,
         buckets=0,
-        statistics=Statistics(rows=rows, bytes=10 * rows, files=1, removals=0),
+        statistics=Statistics(
+            rows=rows, bytes=10 * rows, files=1, removals=0, net_rows=None if isinstance(kind, Base) else rows
+        ),
     )
 
 

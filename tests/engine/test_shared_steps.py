@@ -46,7 +46,7 @@ def a_block(number: int, at: int = 1) -> Block:
         encoding=Append(),
         columns=SCHEMA,
         buckets=0,
-        statistics=Statistics(rows=1, bytes=1, files=1, removals=0),
+        statistics=Statistics(rows=1, bytes=1, files=1, removals=0, net_rows=1),
     )
 
 

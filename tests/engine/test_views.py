@@ -186,7 +186,7 @@ def test_input_of_a_channel_whose_changes_are_read_is_checked_and_compared(proje
     put(project, "orders", [(1, "c1", cent), (2, "other", cent)], deleted=[(3, None, None)])
     (block,) = (block for block in project.status().channels["orders"].blocks if isinstance(block.kind, Delta))
     assert block.encoding == Changes(("id",))
-    assert (block.statistics.rows, block.statistics.removals) == (3, 2)
+    assert (block.statistics.rows, block.statistics.removals, block.statistics.net_rows) == (3, 2, -1)
     assert {row.id for row in project.read("orders").collect()} == {0, 1, 2, 4}
 
 

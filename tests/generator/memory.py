@@ -328,7 +328,7 @@ class Memory:
         self.pause()
         for check in plan.checks:
             check_columns_exist(check, schema.names)
-        removals = None
+        removals = net_rows = None
         if isinstance(kind, Base):
             records = [_named(schema, row) for row in frame.rows] if frame.schema == schema else frame.records
             _refuse_keys(encoding, records, unique=not isinstance(encoding, Custom))
@@ -352,18 +352,20 @@ class Memory:
                     if not isinstance(encoding, Append) and Counter(before) == Counter(after):
                         return None
                     removals = (Counter(before) - Counter(after)).total()
+                    net_rows = len(after) - len(before)
                 if plan.strong and isinstance(encoding, Upsert | Increment | Columns):
                     records = self._differing(Changes(), schema, before, after)
                     encoding = Changes(encoding.key)
             elif isinstance(encoding, Changes) and any(record["_weight"] < 0 for record in records):
                 raise Conflict("another run is writing the channel")
             if isinstance(encoding, Append):
-                removals = 0
+                removals, net_rows = 0, len(records)
             if isinstance(encoding, Changes):
+                net_rows = sum(record["_weight"] for record in records)
                 removals = -sum(record["_weight"] for record in records if record["_weight"] < 0)
         _refuse_rows(plan.checks, schema, after)
         columns = schema if isinstance(kind, Base) else delta_schema(encoding, schema)
-        return self._put(name, kind, schema, columns, encoding, records, removals)
+        return self._put(name, kind, schema, columns, encoding, records, removals, net_rows)
 
     def _put(
         self,
@@ -374,6 +376,7 @@ class Memory:
         encoding: Encoding,
         records: list[Record],
         removals: int | None = None,
+        net_rows: int | None = None,
     ) -> Block:
         self.stored[name] = [{name: record.get(name) for name in columns.names} for record in records]
         return Block(
@@ -384,7 +387,9 @@ class Memory:
             encoding=encoding,
             columns=columns,
             buckets=0,
-            statistics=Statistics(rows=len(records), bytes=16 * len(records), files=1, removals=removals),
+            statistics=Statistics(
+                rows=len(records), bytes=16 * len(records), files=1, removals=removals, net_rows=net_rows
+            ),
         )
 
     def register(self, external: External, plan: WritePlan) -> Block | None:
@@ -408,7 +413,9 @@ class Memory:
             newest = {tuple(map(record.get, first.encoding.key)): record for record in records}
             records = list(newest.values())
         kind, removals = Delta(first.start, deltas[-1].end), 0 if isinstance(first.encoding, Append) else None
-        return self._put(name, kind, first.schema, first.columns, first.encoding, records, removals)
+        net = [block.statistics.net_rows for block in deltas]
+        net_rows = None if None in net else sum(each or 0 for each in net)
+        return self._put(name, kind, first.schema, first.columns, first.encoding, records, removals, net_rows)
 
     def _completed(self, delta: Rows, encoding: Encoding, schema: Schema) -> list[Record]:
         """The records of a delta as its maker gave it, with all control columns."""

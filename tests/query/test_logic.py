@@ -57,7 +57,7 @@ def view(query: str) -> tuple[Task, dict[str, ChannelState]]:
             encoding=Changes(),
             columns=schema,
             buckets=0,
-            statistics=Statistics(rows=rows, bytes=rows * 100, files=1, removals=0),
+            statistics=Statistics(rows=rows, bytes=rows * 100, files=1, removals=0, net_rows=rows),
         )
 
     given = channels["rows"].schema

@@ -10,7 +10,7 @@ from kilonova.catalog.database import Catalog
 from kilonova.catalog.runs import Advance
 from kilonova.model.block import Base, Delta, Statistics
 from kilonova.model.channel import Channel
-from kilonova.model.encoding import Append, Encoding
+from kilonova.model.encoding import Append, Changes, Encoding
 from kilonova.model.run import InputSize, RefreshMethod, RunKind, RunOutput
 from kilonova.model.schema import Schema
 from kilonova.model.version import Version
@@ -27,6 +27,19 @@ class Writing:
     schema: Schema = SCHEMA
     removals: int | None = 0
     empty: bool = False
+
+    @property
+    def net_rows(self) -> int | None:
+        """The net number of rows that it adds, as it is known of a delta of some encodings."""
+        if self.base:
+            return None
+        match self.encoding:
+            case Append():
+                return self.rows
+            case Changes() if self.removals is not None:
+                return self.rows - 2 * self.removals
+            case _:
+                return None
 
 
 def declare(catalog: Catalog, *names: str, encoding: Encoding | None = None, schema: Schema | None = SCHEMA) -> None:
@@ -53,7 +66,9 @@ def wrote(
             point = points[channel]
             number = channel_store.new_block(tx, channel, run)
             block = a_block(number, Base(point) if what.base else Delta(point - 1, point), what.rows, what.encoding)
-            told = Statistics(rows=what.rows, bytes=10 * what.rows, files=1, removals=what.removals)
+            told = Statistics(
+                rows=what.rows, bytes=10 * what.rows, files=1, removals=what.removals, net_rows=what.net_rows
+            )
             outputs.append(
                 RunOutput(
                     channel=channel,

@@ -370,6 +370,8 @@ def chained(
             made.dressed(lambda case: scattered(using, reference.rows_of(using, schema, case.steps[place]))),  # noqa: B023
         )
         assert block is not None
+        gained = sum(case.relations[place + 1].total() - case.relations[place].total() for case in made.cases)
+        assert block.statistics.net_rows == (None if isinstance(using, Increment) else gained)
         lost = sum((case.relations[place] - case.relations[place + 1]).total() for case in made.cases)
         if isinstance(using, Increment):
             assert block.statistics.removals is None
@@ -557,11 +559,11 @@ def test_of_an_upsert_to_a_large_channel_a_few_rows_are_compared_first(
     assert made.write(Delta(point, point + 1), UPSERT, same) is None
     at_once = made.write(Delta(point, point + 1), UPSERT, other)
     assert at_once is not None
-    assert at_once.statistics.removals is None
+    assert (at_once.statistics.removals, at_once.statistics.net_rows) == (None, None)
     made.blocks.remove(at_once)
     found = made.write(Delta(point, point + 1), UPSERT, [*same[:-1], other[-1]])
     assert found is not None
-    assert found.statistics.removals == 1
+    assert (found.statistics.removals, found.statistics.net_rows) == (1, 0)
 
 
 def test_few_rows_differ_or_not() -> None:

@@ -190,7 +190,7 @@ class Written:
         if block is None:
             return (None,)
         self.blocks.append(block)
-        return block.statistics.rows, block.statistics.removals
+        return block.statistics.rows, block.statistics.removals, block.statistics.net_rows
 
 
 def _no_functions(name: str) -> Any:
@@ -245,7 +245,7 @@ def test_keys_that_are_points_in_time_are_found_in_what_spark_wrote(
     for name, sizes in SIZES.items():
         made = Written(spark, tmp_path / name.replace(" ", "_"), schema, ("at",), sizes)
         monkeypatch.setattr("kilonova.warehouse.local_write._ROWS", 0)  # Spark writes the base
-        assert made.write([(noon, 1, False)]) == (1, None)
+        assert made.write([(noon, 1, False)]) == (1, None, None)
         monkeypatch.undo()
         assert made.write([(noon, 1, False)]) == (None,)
         assert made.write([(noon, 2, False)])[0] == 1

@@ -166,7 +166,7 @@ def test_spark_compacts_to_the_same(spark: SparkSession, tmp_path: Path, layout:
     spark_only = made.warehouse(replace(after, local_check_max=0))
     here = made.warehouse(after).compact(made.snapshot(), BlockName(8))
     there = spark_only.compact(made.snapshot(), BlockName(9))
-    columns = ("rows", "removals")
+    columns = ("rows", "removals", "net_rows")
     assert [getattr(here.statistics, name) for name in columns] == [getattr(there.statistics, name) for name in columns]
     assert (here.buckets, here.kind, here.columns) == (there.buckets, there.kind, there.columns)
     expected = made.rows(spark_only.open(made.snapshot()))
@@ -208,6 +208,9 @@ def test_merged_deltas_are_read_as_those_that_they_were_merged_from(
         warehouse = made.warehouse(sizes)
         merged = warehouse.merge_deltas(tuple(deltas[:-1]), base, BlockName(10 * number))
         assert (merged.kind, merged.buckets) == (Delta(1, deltas[-2].end), base.buckets), way
+        added = [block.statistics.net_rows or 0 for block in deltas]
+        assert merged.statistics.net_rows == sum(added[:-1]), way
+        assert base.statistics.rows + sum(added) == len(expected), way
         again = warehouse.merge_deltas((merged, deltas[-1]), base, BlockName(10 * number + 1))
         for blocks in ([base, merged, deltas[-1]], [base, again]):
             for reader in ways.values():

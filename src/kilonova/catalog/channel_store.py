@@ -132,7 +132,9 @@ def block_from(row: Row[Any]) -> Block:
         encoding=codec.encoding_from_json(row.encoding),
         columns=codec.schema_from_json(row.columns),
         buckets=row.buckets,
-        statistics=Statistics(rows=row.rows, bytes=row.bytes, files=row.files, removals=row.removals),
+        statistics=Statistics(
+            rows=row.rows, bytes=row.bytes, files=row.files, removals=row.removals, net_rows=row.net_rows
+        ),
         external=None if row.external is None else codec.external_from_json(row.external),
         suffix=row.suffix or "",
         stored=None if row.stored is None else codec.stored_from_json(row.stored),
@@ -599,6 +601,7 @@ def block_columns(block: Block) -> dict[str, Any]:
         "bytes": block.statistics.bytes,
         "files": block.statistics.files,
         "removals": block.statistics.removals,
+        "net_rows": block.statistics.net_rows,
         "external": None if block.external is None else codec.external_to_json(block.external),
         "stored": None if block.stored is None else codec.stored_to_json(block.stored),
     }

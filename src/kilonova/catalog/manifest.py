@@ -78,6 +78,7 @@ def manifest_to_text(manifest: Manifest) -> str:
             "bytes": block.statistics.bytes,
             "files": block.statistics.files,
             "removals": block.statistics.removals,
+            "net_rows": block.statistics.net_rows,
         },
         "external": None if block.external is None else codec.external_to_json(block.external),
         "files": None

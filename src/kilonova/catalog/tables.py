@@ -171,6 +171,7 @@ block = Table(
     Column("bytes", BigInteger),
     Column("files", Integer),
     Column("removals", BigInteger),
+    Column("net_rows", BigInteger),
     Column("external", JSON(none_as_null=True)),
     Column("suffix", String),
     Column("stored", JSON(none_as_null=True)),

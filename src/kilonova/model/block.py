@@ -110,12 +110,15 @@ class Statistics:
         bytes: size of its files.
         files: number of its files.
         removals: number of rows of the relation that a delta replaces or deletes; None if unknown.
+        net_rows: number of rows that a delta adds to the relation, less those that it removes; None if unknown, and
+            for bases.
     """
 
     rows: int
     bytes: int
     files: int
     removals: int | None = None
+    net_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

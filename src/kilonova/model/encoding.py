@@ -164,26 +164,12 @@ def has_diff(encoding: Encoding) -> bool:
     return encoding.has_diff if isinstance(encoding, Custom) else not is_append_only(encoding)
 
 
-def net_rows(encoding: Encoding, rows: int, removals: int | None) -> int | None:
-    """Return the net number of rows that deltas of one encoding add to a relation; None if it cannot be determined.
+def adds_at_most_its_rows(encoding: Encoding) -> bool:
+    """Return whether no delta of this encoding can add more rows to a relation than it has itself.
 
-    It can be for strong deltas with a unique key, as each row is then added or removed once.
-
-    Args:
-        encoding: the encoding of the deltas.
-        rows: number of rows in the deltas.
-        removals: number of rows that they replace or delete; None if unknown.
-
-    >>> net_rows(Append(), 5, 0), net_rows(Changes(("id",)), 5, 2), net_rows(Upsert(("id",)), 5, 2)
-    (5, 1, None)
+    A row of a strong delta has a weight, and the functions of a custom encoding may return any number of rows.
     """
-    match encoding:
-        case Append():
-            return rows
-        case Changes(key) if key and removals is not None:
-            return rows - 2 * removals
-        case _:
-            return None
+    return not isinstance(encoding, Changes | Custom)
 
 
 def check_encoding(encoding: Encoding, relation: Schema) -> None:

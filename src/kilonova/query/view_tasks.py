@@ -10,6 +10,7 @@ from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Changes, Custom, delta_schema
 from kilonova.model.logic import Compilation, Compiled, InputRead, RunScale, Sql
 from kilonova.model.read_plan import ReadPlan, SnapshotRead
+from kilonova.model.row_count import RowCount
 from kilonova.model.run import RefreshMethod
 from kilonova.model.schema import Schema, quoted
 from kilonova.model.task import FROM_SOURCES, Mode, Port, Production, Task, Variant
@@ -146,20 +147,13 @@ _MANY = 4
 
 
 def has_at_most_one_row(snapshots: Sequence[SnapshotRead]) -> bool:
-    """Return whether a channel has at most one row in snapshots, as far as its blocks' statistics show.
-
-    Statistics do not contain the weights of the rows of a strong delta.
-    """
+    """Return whether a channel has at most one row in snapshots, as far as its blocks' statistics show."""
     return bool(snapshots) and all(map(_has_one_row, snapshots))
 
 
 def _has_one_row(snapshot: SnapshotRead) -> bool:
-    count = 0 if snapshot.base is None else snapshot.base.statistics.rows
-    for block in snapshot.deltas:
-        if not isinstance(block.encoding, Append | Changes) or block.statistics.removals is None:
-            return False
-        count += block.statistics.rows - 2 * block.statistics.removals
-    return count <= 1
+    most = RowCount.of(snapshot.blocks).most
+    return most is not None and most <= 1
 
 
 def _rows(reading: ReadPlan) -> int:

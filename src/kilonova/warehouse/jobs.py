@@ -54,19 +54,6 @@ class Layout:
     checked_later: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenStatistics:
-    """Statistics observed by the job that wrote a block.
-
-    Attributes:
-        removals: number of rows that a strong delta removes; None for other blocks.
-        misplaced: number of rows of a bucketed block that are in the wrong bucket.
-    """
-
-    removals: int | None
-    misplaced: int
-
-
 @dataclass(frozen=True, slots=True)
 class Effect:
     """Numbers of rows that a delta adds to the snapshot before it and removes from it."""
@@ -78,6 +65,19 @@ class Effect:
     def any(self) -> bool:
         """Return whether any rows are added or removed."""
         return bool(self.added or self.removed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenStatistics:
+    """Statistics observed by the job that wrote a block.
+
+    Attributes:
+        effect: number of rows that a strong delta adds and removes; None for other blocks.
+        misplaced: number of rows of a bucketed block that are in the wrong bucket.
+    """
+
+    effect: Effect | None
+    misplaced: int
 
 
 _ROW_GROUP = 4 << 20
@@ -207,7 +207,7 @@ def write(
         seen: dict[str, Any] = observation.get if observation is not None else {}
         on.check_violations(seen, of_rows(plan.checks))
         on.check_keys(seen if keys is None else keys.seen(), key)
-    return WrittenStatistics(removals=_removals(seen, plan), misplaced=int(seen.get("misplaced") or 0))
+    return WrittenStatistics(effect=_observed_effect(seen, plan), misplaced=int(seen.get("misplaced") or 0))
 
 
 def must_be_unique(plan: WritePlan, layout: Layout) -> bool:
@@ -217,7 +217,7 @@ def must_be_unique(plan: WritePlan, layout: Layout) -> bool:
     return bool(layout.key) and (plan.is_base or not isinstance(plan.encoding, Increment))
 
 
-def inspect(frame: DataFrame, plan: WritePlan) -> tuple[int, int | None]:
+def inspect(frame: DataFrame, plan: WritePlan) -> tuple[int, Effect | None]:
     """Read all rows of an existing block in one job, and check its keys and rows as `write` does.
 
     Args:
@@ -225,7 +225,7 @@ def inspect(frame: DataFrame, plan: WritePlan) -> tuple[int, int | None]:
         plan: the plan by which it is registered.
 
     Returns:
-        The number of rows, and the number of rows that a strong delta removes; None for other blocks.
+        The number of rows, and the number of rows that a strong delta adds and removes; None for other blocks.
 
     Raises:
         KeyViolation: keys are null or duplicate.
@@ -243,11 +243,11 @@ def inspect(frame: DataFrame, plan: WritePlan) -> tuple[int, int | None]:
     seen = dict(zip(metrics, row, strict=True))
     on.check_violations(seen, of_rows(plan.checks))
     on.check_keys(seen, key)
-    return int(seen["rows"]), _removals(seen, plan)
+    return int(seen["rows"]), _observed_effect(seen, plan)
 
 
 def _metrics(frame: DataFrame, plan: WritePlan, key: tuple[str, ...], unique: bool) -> dict[str, Column]:
-    """Return the metrics of a block's rows: violations of checks, null and duplicate keys, removals.
+    """Return the metrics of a block's rows: violations of checks, null and duplicate keys, weights.
 
     Args:
         frame: the rows.
@@ -262,13 +262,16 @@ def _metrics(frame: DataFrame, plan: WritePlan, key: tuple[str, ...], unique: bo
     if unique:
         metrics |= _repeated(key)
     if plan.is_strong_delta:
-        metrics["removals"] = F.sum(F.when(column("_weight") < 0, -column("_weight")).otherwise(0))
+        metrics["added"] = F.sum(F.greatest(column("_weight"), F.lit(0)))
+        metrics["removed"] = -F.sum(F.least(column("_weight"), F.lit(0)))
     return metrics
 
 
-def _removals(seen: dict[str, Any], plan: WritePlan) -> int | None:
-    """Return the observed number of rows that a strong delta removes; None for other blocks."""
-    return int(seen["removals"] or 0) if plan.is_strong_delta else None
+def _observed_effect(seen: dict[str, Any], plan: WritePlan) -> Effect | None:
+    """Return the observed number of rows that a strong delta adds and removes; None for other blocks."""
+    if not plan.is_strong_delta:
+        return None
+    return Effect(added=int(seen["added"] or 0), removed=int(seen["removed"] or 0))
 
 
 def _absent(key: tuple[str, ...]) -> dict[str, Column]:

@@ -81,7 +81,7 @@ def fetch_small(frame: DataFrame, columns: Schema, path: str, plan: WritePlan) -
     return table.select(columns.names).cast(arrow_schema(columns))
 
 
-def write_small(storage: Storage, rows: pa.Table, plan: WritePlan, layout: jobs.Layout) -> int | None:
+def write_small(storage: Storage, rows: pa.Table, plan: WritePlan, layout: jobs.Layout) -> jobs.Effect | None:
     """Check the keys of the rows of a block, and write them in the order of their keys.
 
     Args:
@@ -91,7 +91,7 @@ def write_small(storage: Storage, rows: pa.Table, plan: WritePlan, layout: jobs.
         layout: its layout.
 
     Returns:
-        The number of rows that a strong delta removes; None for other blocks.
+        The number of rows that a strong delta adds and removes; None for other blocks.
 
     Raises:
         KeyViolation: keys are null or duplicate; nothing is written then.
@@ -103,6 +103,8 @@ def write_small(storage: Storage, rows: pa.Table, plan: WritePlan, layout: jobs.
         if not layout.trusted:
             seen = key_metrics(rows.select(key), ordered=True)
             on.check_keys(seen if jobs.must_be_unique(plan, layout) else {"nulls": seen.get("nulls")}, layout.key)
-    removed = pc.sum(pc.min_element_wise(rows["_weight"], 0)).as_py() if plan.is_strong_delta else None
     storage.write_rows(plan.name, file_name(0, 0), rows)
-    return -int(removed or 0) if plan.is_strong_delta else None
+    if not plan.is_strong_delta:
+        return None
+    added, removed = (pc.sum(some(rows["_weight"], 0)).as_py() for some in (pc.max_element_wise, pc.min_element_wise))
+    return jobs.Effect(added=int(added or 0), removed=-int(removed or 0))

@@ -353,11 +353,10 @@ class Warehouse:
             suffix=plan.name.suffix,
             stored=(),
         )
-        rows, removals = jobs.inspect(_external(self.spark, block), plan)
+        rows, effect = jobs.inspect(_external(self.spark, block), plan)
         check_files_unchanged(external)
-        removals = 0 if isinstance(plan.encoding, Append) and not plan.is_base else removals
-        block = replace(block, statistics=replace(block.statistics, rows=rows, removals=removals))
-        return self._accepted(block, plan)
+        block = replace(block, statistics=replace(block.statistics, rows=rows))
+        return self._accepted(_with_effect(block, effect), plan)
 
     def _accepted(self, block: Block, plan: WritePlan) -> Block | None:
         """Return a block that applies to the snapshot before it, or None if it changes nothing."""
@@ -513,16 +512,20 @@ class Warehouse:
         """Write the last row of each key of a chain of upserts, tombstones included, laid out in buckets."""
         key, columns = key_of(plan.encoding), deltas[0].columns
         schema = columns.without(DELETED[0])
-        removals = 0 if all(block.statistics.removals == 0 for block in deltas) else None
+        seen = [block.statistics for block in deltas]
+        net = [each.net_rows for each in seen if each.net_rows is not None]
+        removals = 0 if all(each.removals == 0 for each in seen) else None
+        net_rows = sum(net) if len(net) == len(seen) else None
         whole = SnapshotRead(at=deltas[-1].end, schema=schema, encoding=plan.encoding, base=None, deltas=deltas)
         here = self._merges_here(whole, schema)
         if here and write_merged_deltas(self.storage, deltas, schema, plan.name, buckets):
-            return self._block(plan, columns, self.storage.recorded(plan.name), buckets, removals)
+            merged = self._block(plan, columns, self.storage.recorded(plan.name), buckets, None)
+            return replace(merged, statistics=replace(merged.statistics, removals=removals, net_rows=net_rows))
         link = DeltaRead(start=0, end=whole.at, schema=schema, encoding=plan.encoding, deltas=deltas)
         tasks = None if buckets else tasks_for(sum(block.statistics.bytes for block in deltas), self.sizes)
         layout = jobs.Layout(key=key, buckets=buckets, tasks=tasks, trusted=True)
         merged = self._written(self._chain(link, schema), plan, columns, layout)
-        return replace(merged, statistics=replace(merged.statistics, removals=removals))
+        return replace(merged, statistics=replace(merged.statistics, removals=removals, net_rows=net_rows))
 
     def _written(
         self,
@@ -533,14 +536,14 @@ class Warehouse:
         keys: jobs.ObservedKeys | None = None,
     ) -> Block:
         """Write rows with exactly the given columns, null if absent, and return the block."""
-        name, appends = plan.name, isinstance(plan.encoding, Append) and not plan.is_base
+        name = plan.name
         here = self.sizes.local_check_max > 0 and keys is None and columns not in self._large
         if here and is_small(plan, columns, layout):
             given = conform(rows, columns, absent={"_deleted": "false"})
             few = fetch_small(given, columns, self.storage.path(name), plan)
             if few is not None:
-                removals = write_small(self.storage, few, plan, layout)
-                return self._block(plan, columns, self.storage.recorded(name), 0, 0 if appends else removals)
+                effect = write_small(self.storage, few, plan, layout)
+                return self._block(plan, columns, self.storage.recorded(name), 0, effect)
             self._large.add(columns)
         rows = conform(rows, columns, absent={"_deleted": "false"})
         seen = jobs.write(rows, self.storage.path(name), plan, layout, keys)
@@ -549,35 +552,38 @@ class Warehouse:
             written = self.storage.table(name, stored, layout.key)
             on.check_keys(key_metrics(written, ordered=layout.tasks == 1 or bool(layout.buckets)), layout.key)
         # Spark repartitions once more to group by floating-point keys.
-        buckets, removals = 0 if seen.misplaced else layout.buckets, 0 if appends else seen.removals
-        block = self._block(plan, columns, stored, buckets, removals)
+        block = self._block(plan, columns, stored, 0 if seen.misplaced else layout.buckets, seen.effect)
         return replace(block, stored=self.storage.name_buckets(name, stored)) if block.buckets else block
 
     def _block(
-        self, plan: WritePlan, columns: Schema, stored: tuple[StoredFile, ...], buckets: int, removals: int | None
+        self,
+        plan: WritePlan,
+        columns: Schema,
+        stored: tuple[StoredFile, ...],
+        buckets: int,
+        effect: jobs.Effect | None,
     ) -> Block:
         """Return a block with the files that were written; it has no buckets if there are few rows."""
         size = sum(file.size for file in stored)
-        return Block(
+        block = Block(
             number=plan.name.number,
             kind=plan.kind,
             schema=plan.schema,
             encoding=plan.encoding,
             columns=columns,
             buckets=0 if plan.is_base and 4 * size < self.sizes.bucketing_min else buckets,
-            statistics=Statistics(
-                rows=sum(file.rows for file in stored), bytes=size, files=len(stored), removals=removals
-            ),
+            statistics=Statistics(rows=sum(file.rows for file in stored), bytes=size, files=len(stored)),
             suffix=plan.name.suffix,
             stored=stored,
         )
+        return _with_effect(block, effect)
 
     def _is_local_mode(self) -> bool:
         """Return whether Spark runs on this machine only."""
         return type(self.spark) is SparkSession and (self.spark.sparkContext.master or "").startswith("local")
 
     def _compared(self, block: Block, old: SnapshotRead) -> Block | None:
-        """Return the block, with its number of removals if counted, or None if it changes nothing."""
+        """Return the block, with its effect if counted, or None if it changes nothing."""
         self._verification.check(old.blocks)
         schema, encoding = block.schema, block.encoding
         delta = DeltaRead(start=old.at, end=block.end, schema=schema, encoding=encoding, deltas=(block,))
@@ -591,7 +597,7 @@ class Warehouse:
         else:
             made = self.relation(self.open(delta), encoding, schema)
             effect = jobs.effect(algebra.counted(self.as_changes(made)))
-        return replace(block, statistics=replace(block.statistics, removals=effect.removed)) if effect.any else None
+        return _with_effect(block, effect) if effect.any else None
 
     def _check_strong(self, block: Block, old: SnapshotRead | None) -> None:
         """Check that a strong delta applies to the snapshot before it; only rows that it touches are read.
@@ -786,6 +792,17 @@ def _check_comparable(plan: WritePlan) -> None:
         raise _unsettled("rows must be unique")
     if plan.is_strong_delta and not plan.derived and key_of(plan.encoding):
         raise _unsettled("keys must be unique")
+
+
+def _with_effect(block: Block, effect: jobs.Effect | None) -> Block:
+    """Return a block with its effect on the relation before it in its statistics; it is known for appended rows."""
+    if isinstance(block.encoding, Append) and not isinstance(block.kind, Base):
+        effect = jobs.Effect(added=block.statistics.rows, removed=0)
+    if effect is None:
+        return block
+    return replace(
+        block, statistics=replace(block.statistics, removals=effect.removed, net_rows=effect.added - effect.removed)
+    )
 
 
 def _unsettled(why: str) -> Conflict:

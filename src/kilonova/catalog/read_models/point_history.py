@@ -6,20 +6,19 @@ deleted their files. For an unpublished block only its run is known; it is liste
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, Text, cast, func, or_, select
+from sqlalchemy import Row, Select, func, or_, select
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.channel_store import WRITING, channel_id, placed_by
 from kilonova.catalog.database import Transaction
 from kilonova.model.block import Base, Delta, Kind
 from kilonova.model.channel import PointState
-from kilonova.model.encoding import describe_encoding, net_rows
+from kilonova.model.encoding import describe_encoding
 from kilonova.model.run import RunKind
 from kilonova.model.version import Version
 
@@ -131,7 +130,7 @@ def _made(tx: Transaction, channel: int, points: Sequence[int]) -> dict[int, lis
         select(
             *(output.c.point, output.c.run_id, output.c.task, output.c.reason, tables.run.c.kind),
             *(block.c.id, place.c.live, place.c.start, place.c.end, block.c.encoding),
-            *(block.c.rows, block.c.bytes, block.c.files, block.c.removals),
+            *(block.c.rows, block.c.bytes, block.c.files, block.c.removals, block.c.net_rows),
         )
         .join(tables.run, tables.run.c.id == output.c.run_id)
         .outerjoin(place, placed_by(output))
@@ -146,19 +145,18 @@ def _made(tx: Transaction, channel: int, points: Sequence[int]) -> dict[int, lis
 
 
 def _block_record(row: Row[Any]) -> BlockRecord:
-    encoding = codec.encoding_from_json(row.encoding)
     return BlockRecord(
         number=row.id,
         kind=Base(row.end) if row.start is None else Delta(row.start, row.end),
         state="live" if row.live else "collected",
-        encoding=describe_encoding(encoding),
+        encoding=describe_encoding(codec.encoding_from_json(row.encoding)),
         rows=row.rows,
         bytes=row.bytes,
         files=row.files,
         removals=row.removals,
         run=row.run_id,
         made=RunKind(row.kind),
-        added=None if row.start is None else net_rows(encoding, row.rows, row.removals),
+        added=row.net_rows,
     )
 
 
@@ -222,27 +220,16 @@ def size_at(tx: Transaction, channel: str, point: int) -> tuple[int | None, int]
         .order_by(output.c.point.desc(), output.c.run_id.desc())
         .limit(1)
     ).first()
-    encoding = cast(block.c.encoding, Text)
     deltas = tx.connection.execute(
         select(
-            encoding.label("encoding"),
-            *(func.sum(column).label(column.name) for column in (block.c.rows, block.c.bytes, block.c.removals)),
-            (func.count() == func.count(block.c.removals)).label("counted"),
+            *(func.coalesce(func.sum(each), 0).label(each.name) for each in (block.c.net_rows, block.c.bytes)),
+            (func.count() == func.count(block.c.net_rows)).label("counted"),
         )
         .join(place, placed_by(output))
         .join(block, block.c.id == output.c.block_id)
         .join(tables.run, tables.run.c.id == output.c.run_id)
         .where(*here, place.c.start.is_not(None), output.c.point > (0 if base is None else base.point))
         .where(tables.run.c.kind != RunKind.COMPACTION.value)
-        .group_by(encoding)
-    )
+    ).one()
     rows, size = (0, 0) if base is None else (base.rows, base.bytes)
-    for row in deltas:
-        size += int(row.bytes)
-        more = net_rows(
-            codec.encoding_from_json(json.loads(row.encoding)),
-            int(row.rows),
-            int(row.removals) if row.counted else None,
-        )
-        rows = None if rows is None or more is None else rows + more
-    return rows, size
+    return rows + int(deltas.net_rows) if deltas.counted else None, size + int(deltas.bytes)

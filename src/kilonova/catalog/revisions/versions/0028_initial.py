@@ -169,6 +169,7 @@ def upgrade() -> None:
         sa.Column("bytes", sa.BigInteger(), nullable=True),
         sa.Column("files", sa.Integer(), nullable=True),
         sa.Column("removals", sa.BigInteger(), nullable=True),
+        sa.Column("net_rows", sa.BigInteger(), nullable=True),
         sa.Column("external", optional_json, nullable=True),
         sa.Column("suffix", sa.String(), nullable=True),
         sa.Column("stored", optional_json, nullable=True),
