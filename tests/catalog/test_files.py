@@ -12,7 +12,7 @@ from kilonova.catalog.database import Catalog
 from kilonova.errors import BrokenInvariant
 from kilonova.model.event import EventKind
 from kilonova.model.watched_directory import WatchedDirectory
-from kilonova.model.watched_file import FileOutcome, FileState, Fingerprint
+from kilonova.model.watched_file import FileOutcome, FileState, Fingerprint, key_of
 from kilonova.schedule.file_selection import FileDecision
 from tests.catalog.building import LEASE, a_channel, begin
 from tests.databases import NOON, Clock
@@ -142,6 +142,26 @@ def test_quarantined_files_are_retried_on_request(catalog: Catalog) -> None:
     with catalog.writing() as tx:
         assert files.retry_files(tx, "orders", None) == 1
     assert ready(catalog) == ["a", "b"]
+    assert said(catalog, EventKind.FILE_RELEASED) == [
+        f"orders: {path}: retried, no longer quarantined" for path in ("b", "a")
+    ]
+
+
+def test_a_quarantined_file_that_changes_or_is_removed_is_reported(catalog: Catalog) -> None:
+    noted(catalog, "a", "b", "c")
+    noted(catalog, "w", verdict=FileDecision.WAIT)
+    run = started(catalog, "a", "b", "c")
+    with catalog.writing() as tx:
+        runs.commit(tx, run, inputs=(), outputs=(), advances=())
+        files.resolve_files(tx, run, "orders", [FileOutcome(path, FileState.QUARANTINED, "bad") for path in "abc"])
+    noted(catalog, "a", mark=Fingerprint(9, NOON), verdict=FileDecision.WAIT)
+    with catalog.writing() as tx:
+        files.forget(tx, "orders", map(key_of, ("b", "c", "w")))
+    assert states(catalog) == {"a": FileState.SETTLING}
+    assert said(catalog, EventKind.FILE_RELEASED) == [
+        "orders: a: changed, no longer quarantined",
+        "orders: b, and 1 more: removed, no longer quarantined",
+    ]
 
 
 def test_another_directory_forgets_what_was_not_taken_and_no_run_has(catalog: Catalog) -> None:

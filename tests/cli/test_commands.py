@@ -23,6 +23,7 @@ from kilonova.cli import render
 from kilonova.cli.inspect import continued
 from kilonova.cli.main import app, main
 from kilonova.model.run import RunKind
+from kilonova.service.formatting import size
 from kilonova.service.project import open_project
 from tests.receiver import receiving
 
@@ -178,6 +179,13 @@ def test_show_gives_changes_between_points(shop: Command, tmp_path: Path) -> Non
     shop("ingest", "customers", "b.jsonl")
     changed = shop("show", "customers", "--since", "1", "--format", "csv").stdout.splitlines()
     assert sorted(changed[1:]) == ["ada,Oslo,1", "ada,Rome,-1"]
+    found = next(
+        each for each in json.loads(shop("status", "--json").stdout)["channels"] if each["channel"] == "customers"
+    )
+    assert (found["deltas"], found["rows"], found["max_rows"]) == (1, 1, 1)
+    assert 0 < found["bytes"] == found["stored_bytes"]
+    (line,) = (line for line in shop("status").stdout.splitlines() if line.lstrip().startswith("customers"))
+    assert f" 1 {size(found['bytes'])} ingest" in " ".join(line.split())
 
 
 def test_status_and_runs_speak_json(shop: Command) -> None:

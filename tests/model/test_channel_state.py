@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from typing import Any, assert_never
 
 import pytest
@@ -286,7 +288,7 @@ def read(method: Callable[[ChannelState], object], channel_state: ChannelState) 
     try:
         return method(channel_state)
     except NotFound as error:
-        return str(error)
+        return error.problem
 
 
 @some
@@ -343,6 +345,24 @@ def test_cancelled_points_repeat_the_one_before(data: st.DataObject) -> None:
     assert channel_state.latest_distinct == filled
 
 
+@every_encoding
+@some
+@given(data=st.data())
+def test_the_points_that_can_be_read_are_known(encoding: Encoding, data: st.DataObject) -> None:
+    channel_state = data.draw(histories(encoding, collected=True)).channel_state
+    readable = []
+    for number in range(channel_state.latest_readable + 1):
+        with suppress(NotFound):
+            channel_state.snapshot(number)
+            readable.append(number)
+    ranges = channel_state.readable_ranges
+    assert [number for first, last in ranges for number in range(first, last + 1)] == readable
+    assert all(first > last + 1 for (_, last), (first, _) in pairwise(ranges))
+    assert [point.number for point in channel_state.readable_points] == [
+        number for number in readable if number and channel_state.settled(number) == number
+    ]
+
+
 class TestExamples:
     def channel_state(
         self, *states: PointState, blocks: tuple[Block, ...] = (), encoding: Encoding = UPSERT
@@ -363,6 +383,20 @@ class TestExamples:
         assert channel_state.latest_readable == 1
         with pytest.raises(NotFound, match="0 to 1"):
             channel_state.delta(0, 2)
+
+    def test_an_error_names_the_points_that_can_be_read(self) -> None:
+        points = tuple(a_point(number, PointState.FILLED) for number in range(1, 7))
+        blocks = (a_block(1, Base(4), UPSERT), a_block(2, Delta(4, 5), UPSERT), a_block(3, Delta(1, 2), UPSERT))
+        state = ChannelState(
+            Channel(name="c", schema=PLAIN, encoding=UPSERT), points, (*blocks, a_block(4, Base(6), UPSERT))
+        )
+        for number in (2, 7):
+            with pytest.raises(NotFound) as caught:
+                state.snapshot(number)
+            assert caught.value.hint == "The readable points are 0 and 4 to 6"
+        with pytest.raises(NotFound) as caught:
+            ChannelState(state.channel, points[:3], blocks[2:]).snapshot(1)
+        assert caught.value.hint == "Only point 0, the empty relation, can be read"
 
     def test_the_newest_base_is_read(self) -> None:
         first, second = a_block(1, Base(1), UPSERT), a_block(3, Base(2), UPSERT)

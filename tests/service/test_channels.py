@@ -11,7 +11,8 @@ from kilonova.errors import NotFound
 from kilonova.model.block import Base, Delta
 from kilonova.model.channel import PointState
 from kilonova.model.compaction_policy import MaxDeltas
-from kilonova.model.encoding import Changes, Encoding, Upsert
+from kilonova.model.encoding import Changes, Upsert
+from kilonova.model.row_count import RowCount
 from kilonova.model.run import RunKind
 from kilonova.model.schema import Column, Schema
 from kilonova.model.task import Mode
@@ -148,27 +149,6 @@ def test_growth_over_some_points_is_the_end_of_that_over_all(looking: ProjectRea
     assert looking.size_history("users") == whole
 
 
-@pytest.mark.parametrize("encoding", [STRONG, KEYED])
-def test_the_newest_point_is_found_without_blocks(looking: ProjectReader, encoding: Encoding) -> None:
-    catalog = looking.catalog
-    declare(catalog, "users", encoding=encoding)
-
-    def check() -> None:
-        with catalog.reading() as tx:
-            assert channel_store.newest(tx, "users") == channel_store.channel_state(tx, "users").latest_distinct
-
-    check()
-    for step in range(8):
-        with catalog.writing() as tx:
-            begun = [begin(tx, "users")[0] for _ in range(step % 3)]
-        wrote(catalog, {"users": Writing(encoding=encoding, empty=step == 5)})
-        check()
-        for run in begun:
-            with catalog.writing() as tx:
-                runs.fail(tx, run, "no luck")
-            check()
-
-
 def test_schemas_tell_what_came_and_went(looking: ProjectReader) -> None:
     shapes = [
         Schema.of(("id", "bigint"), ("note", "string")),
@@ -226,6 +206,18 @@ def test_readers_are_listed_with_their_lags(looking: ProjectReader) -> None:
     assert looking.readers("gone") == ()
 
 
+def test_of_points_that_are_equal_a_lag_names_the_first(looking: ProjectReader) -> None:
+    declare(looking.catalog, "logs", "counts")
+    with looking.catalog.writing() as tx:
+        registry.put_task(tx, a_task("counts", {"logs": Mode.NEW}, ("counts",)), "w")
+    for empty in (False, True):
+        wrote(looking.catalog, {"logs": Writing(empty=empty)})
+    wrote(looking.catalog, {"counts": Writing()}, task="counts", read=[("logs", 2)])
+    for lags in (looking.readers("logs"), looking.task("counts").lags, looking.status().lags):
+        assert [(lag.cursor, lag.newest) for lag in lags] == [(1, 1)]
+    assert [(port.start, port.end) for port in looking.task_preview("counts").reads] == [(1, 1)]
+
+
 def test_a_snapshot_is_put_together_of_a_base_and_deltas(looking: ProjectReader) -> None:
     catalog = looking.catalog
     declare(catalog, "users", encoding=KEYED)
@@ -234,7 +226,8 @@ def test_a_snapshot_is_put_together_of_a_base_and_deltas(looking: ProjectReader)
     now = looking.snapshot_plan("users")
     assert now.base is not None
     assert (now.at, now.base.kind, [block.kind for block in now.deltas]) == (4, Base(1), [Delta(1, 2), Delta(3, 4)])
-    assert (now.rows, now.bytes, now.ratio, now.buckets_aligned) == (8, 80, 2.0, False)
+    assert (now.rows, now.block_rows, now.bytes) == (RowCount(8, 8), 8, 80)
+    assert (now.ratio, now.buckets_aligned) == (2.0, False)
     assert (now.policy, now.read_cost, now.compaction_cost) == ("by cost", 0.0, 240.0)
     with catalog.writing() as tx:
         channel_store.set_policy(tx, "users", MaxDeltas(deltas=3))
@@ -248,8 +241,9 @@ def test_a_snapshot_is_put_together_of_a_base_and_deltas(looking: ProjectReader)
         channel_store.remove_blocks(tx, "users", [now.base.number])
     assert looking.snapshot_plan("users").base == after.base
     for point, said in ((2, "can no longer be read"), (9, "no such point")):
-        with pytest.raises(NotFound, match=said):
+        with pytest.raises(NotFound, match=said) as caught:
             looking.snapshot_plan("users", point)
+        assert caught.value.hint == "The readable points are 0 and 4"
 
 
 def test_every_point_once_however_it_is_paged(looking: ProjectReader) -> None:

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 import kilonova as kn
-from kilonova.catalog import channel_store, registry
+from kilonova.catalog import channel_store, registry, runs
 from kilonova.errors import NotFound
 from kilonova.model.encoding import Changes, Upsert
-from kilonova.model.run import RefreshMethod, RunState
+from kilonova.model.run import RefreshMethod, RunKind, RunState
 from kilonova.model.schedule import Every
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode
 from kilonova.service.next_run import TaskPreview
 from kilonova.service.project import Project, open_project
 from kilonova.service.queries import ProjectReader
-from tests.catalog.building import a_function_variant, a_task, ingested
+from tests.catalog.building import a_function_variant, a_task, begin, ingested
 from tests.service.writing import Writing, declare, wrote
 
 KEYED = Upsert(("id",))
@@ -239,7 +239,37 @@ def test_runs_of_a_task_are_listed_with_their_estimates(looking: ProjectReader) 
     assert (first.estimates, both.estimates) == (estimates, {})
     assert (first.change_bytes, first.whole_bytes, first.seconds, first.reason) == (7, 70, 0.5, "because")
     assert (first.started, first.ended, first.state) == (catalog.clock(), catalog.clock(), RunState.SUCCEEDED)
+    assert found[0].error is None
     assert looking.task_runs("t", four, 1) == (unchanged,)
     assert looking.task_runs("t", limit=2) == found[:2]
+    with catalog.writing() as tx:
+        five, _ = begin(tx, "a", "b", tasks=("t",), kind=RunKind.TASKS)
+    assert looking.task_runs("t") == found
+    with catalog.writing() as tx:
+        runs.fail(tx, five, "no luck")
+    failed, *others = looking.task_runs("t", limit=2)
+    assert (failed.run, failed.state, failed.error) == (five, RunState.FAILED, "no luck")
+    assert (failed.channel, failed.point, failed.method, failed.rows, failed.reason) == (None, None, None, None, "")
+    assert others == [both]
+    with catalog.writing() as tx:
+        begin(tx, "a", "b", tasks=("t",), kind=RunKind.TASKS)
+    assert looking.task_runs("t", limit=2) == (failed, both)
     with pytest.raises(NotFound, match="no such task"):
         looking.task_runs("tt")
+
+
+def test_of_a_failed_run_it_is_known_where_its_tasks_have_succeeded_since(looking: ProjectReader) -> None:
+    catalog = looking.catalog
+    declare(catalog, "a", "b")
+    with catalog.writing() as tx:
+        for name in ("a", "b"):
+            registry.put_task(tx, a_task(name, {"x": Mode.NEW}, (name,)), "w")
+        failed, _ = begin(tx, "a", "b", tasks=("a", "b"), kind=RunKind.TASKS)
+        runs.fail(tx, failed, "no luck")
+    assert looking.run_detail(failed).succeeded_since == ()
+    one = wrote(catalog, {"a": Writing()}, task="a")
+    assert looking.run_detail(failed).succeeded_since == ()
+    other = wrote(catalog, {"b": Writing(empty=True)}, task="b")
+    wrote(catalog, {"a": Writing()}, task="a")
+    assert looking.run_detail(failed).succeeded_since == (one, other)
+    assert looking.run_detail(one).succeeded_since == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from kilonova.catalog.read_models.overview import BindingSummary, ChannelSummary, InputSummary, Overview, TaskSummary
+from kilonova.model.row_count import RowCount
 from kilonova.model.task import Mode, Production
 from tests.databases import NOON
 
@@ -15,10 +16,11 @@ def channel_glance(name: str, *, point: int = 1, workflow: str = "w") -> Channel
         workflow=workflow,
         point=point,
         time=NOON if point else None,
-        rows=7 * point,
+        rows=RowCount(7 * point, 7 * point),
         bytes=70 * point,
         writing=(),
         watched=False,
+        quarantined=0,
     )
 
 

@@ -15,8 +15,10 @@ def exposition(project: Project) -> bytes:
         ("kilonova_runs", "Runs by state", "state", counts.runs),
         ("kilonova_firings", "Firings by state", "state", counts.firings),
         ("kilonova_servers", "Servers by state", "state", counts.servers),
-        ("kilonova_channel_rows", "Rows in the live blocks of a channel", "channel", counts.rows),
-        ("kilonova_channel_bytes", "Bytes in the live blocks of a channel", "channel", counts.bytes),
+        ("kilonova_channel_rows", "Rows of a channel, if their number is known", "channel", counts.rows),
+        ("kilonova_channel_rows_max", "Upper bound of the rows of a channel", "channel", counts.most_rows),
+        ("kilonova_channel_bytes", "Bytes in the latest snapshot of a channel", "channel", counts.bytes),
+        ("kilonova_channel_stored_bytes", "Bytes in all blocks of a channel", "channel", counts.stored_bytes),
         ("kilonova_channel_point", "Latest filled point of a channel", "channel", counts.points),
     ):
         gauge = Gauge(name, what, [label], registry=registry)

@@ -412,19 +412,6 @@ def listed_point(tx: Transaction, state: ChannelState, number: int) -> int:
     return 0 if first is None else number
 
 
-def newest(tx: Transaction, name: str) -> int:
-    """Return the newest readable filled point of a channel, without reading its blocks; 0 if there is none.
-
-    Raises:
-        NotFound: there is no such channel.
-    """
-    number, here = tables.point.c.number, tables.point.c.channel_id == channel_id(tx, name)
-    first = select(func.min(number)).where(here, tables.point.c.state == PointState.RESERVED.value)
-    filled = select(func.max(number)).where(here, tables.point.c.state == PointState.FILLED.value)
-    reserved = tx.connection.execute(first).scalar()
-    return tx.connection.execute(filled if reserved is None else filled.where(number < reserved)).scalar() or 0
-
-
 def policy(tx: Transaction, name: str) -> Policy:
     """Return the policy for automatic compaction of a channel.
 

@@ -214,8 +214,9 @@ def record(tx: Transaction, channel: str, decisions: Mapping[str, tuple[Fingerpr
         text = f"{channel}: {late[0]}{others}: changed after being ingested; the change is not ingested"
         events.record(tx, EventKind.FILE_CHANGED, channels=[channel], text=text)
     seen = {path: item for path, item in decisions.items() if item[1] is not FileDecision.REPORT}
-    keys = [key_of(path) for path in seen]
-    tx.connection.execute(delete(tables.file).where(tables.file.c.channel_id == number, tables.file.c.key.in_(keys)))
+    these = tables.file.c.channel_id == number, tables.file.c.key.in_([key_of(path) for path in seen])
+    _record_released(tx, channel, these, "changed")
+    tx.connection.execute(delete(tables.file).where(*these))
     rows = [
         {
             "channel_id": number,
@@ -237,7 +238,19 @@ def forget(tx: Transaction, channel: str, keys: Iterable[str]) -> None:
     """Delete the records of files that were not ingested and no longer exist."""
     number = channel_id(tx, channel)
     for some in _batches(keys):
-        tx.connection.execute(delete(tables.file).where(*_free(number), tables.file.c.key.in_(some)))
+        these = *_free(number), tables.file.c.key.in_(some)
+        _record_released(tx, channel, these, "removed")
+        tx.connection.execute(delete(tables.file).where(*these))
+
+
+def _record_released(tx: Transaction, channel: str, files: Sequence[ColumnElement[bool]], what: str) -> None:
+    """Record an event for those of some files that are quarantined and will not be any more."""
+    query = select(tables.file.c.path).where(*files, tables.file.c.state == FileState.QUARANTINED.value)
+    paths = tx.connection.execute(query.order_by(tables.file.c.path)).scalars().all()
+    if paths:
+        more = f", and {len(paths) - 1} more" if len(paths) > 1 else ""
+        text = f"{channel}: {paths[0]}{more}: {what}, no longer quarantined"
+        events.record(tx, EventKind.FILE_RELEASED, channels=[channel], text=text)
 
 
 def set_watched_directory(tx: Transaction, channel: str, watch: WatchedDirectory | None) -> None:
@@ -339,6 +352,7 @@ def retry_files(tx: Transaction, channel: str, path: str | None) -> int:
     where = [tables.file.c.channel_id == number, tables.file.c.state == FileState.QUARANTINED.value]
     if path is not None:
         where += _one(number, path)
+    _record_released(tx, channel, where, "retried")
     values = {"state": FileState.READY.value, "since": tx.now, "error": None, "run_id": None}
     count = tx.connection.execute(update(tables.file).where(*where).values(**values)).rowcount
     _set(tx, channel, next_scan=tx.now)

@@ -10,6 +10,7 @@ from kilonova.cli import render
 from kilonova.cli.options import ChannelName, JsonFlag, common, project, reader
 from kilonova.model.watched_directory import describe_directory
 from kilonova.model.watched_file import FileState
+from kilonova.service.formatting import size
 
 commands = typer.Typer()
 files_app = typer.Typer(help="Files of watched directories.", no_args_is_help=True)
@@ -41,7 +42,7 @@ def list_files(
             item.path,
             item.state.value + (", changed since" if item.changed else ""),
             render.moment(item.since),
-            render.size(item.fingerprint.size),
+            size(item.fingerprint.size),
             item.run,
             item.error,
         )

@@ -17,7 +17,9 @@ from kilonova.cli.options import ChannelName, JsonFlag, common, project, reader
 from kilonova.errors import SettingsError
 from kilonova.model.block import Base
 from kilonova.model.encoding import describe_encoding, name_of
+from kilonova.model.row_count import RowCount
 from kilonova.model.run import Run, RunState
+from kilonova.service.formatting import row_count, size
 from kilonova.service.reports import RunSummary, Status
 
 commands = typer.Typer()
@@ -129,7 +131,7 @@ def status(json: JsonFlag = False) -> None:
     }
     render.table(
         "Channels",
-        ("channel", "point", "encoding", "bases", "deltas", "size", "written by"),
+        ("channel", "point", "encoding", "bases", "deltas", "rows", "size", "written by"),
         [
             (
                 name,
@@ -137,12 +139,13 @@ def status(json: JsonFlag = False) -> None:
                 name_of(item.channel.encoding) + (f" by {', '.join(item.channel.key)}" if item.channel.key else ""),
                 sum(isinstance(block.kind, Base) for block in item.blocks),
                 sum(not isinstance(block.kind, Base) for block in item.blocks),
-                render.size(sum(block.statistics.bytes for block in item.blocks)),
+                row_count(RowCount.of(item.snapshot(item.latest_readable).blocks)),
+                size(item.size),
                 ", ".join(writers[name]) or "ingest",
             )
             for name, item in found.channels.items()
         ],
-        right=("point", "bases", "deltas", "size"),
+        right=("point", "bases", "deltas", "rows", "size"),
     )
     render.out.print()
     render.table(
@@ -164,6 +167,7 @@ def status(json: JsonFlag = False) -> None:
 
 
 def _status_json(found: Status) -> dict[str, object]:
+    counts = {name: RowCount.of(item.snapshot(item.latest_readable).blocks) for name, item in found.channels.items()}
     return {
         "channels": [
             {
@@ -173,7 +177,10 @@ def _status_json(found: Status) -> dict[str, object]:
                 "encoding": describe_encoding(item.channel.encoding),
                 "bases": sum(isinstance(block.kind, Base) for block in item.blocks),
                 "deltas": sum(not isinstance(block.kind, Base) for block in item.blocks),
-                "bytes": sum(block.statistics.bytes for block in item.blocks),
+                "rows": counts[name].exact,
+                "max_rows": counts[name].most,
+                "bytes": item.size,
+                "stored_bytes": sum(block.statistics.bytes for block in item.blocks),
                 "version": str(item.version(item.latest_readable)),
             }
             for name, item in found.channels.items()

@@ -10,6 +10,7 @@ import typer
 
 from kilonova.cli import render
 from kilonova.cli.options import NOTHING_TO_DO, ChannelName, JsonFlag, common, project
+from kilonova.service.formatting import size
 from kilonova.service.settings import FILE
 from kilonova.service.workflow_plan import Action, WorkflowPlan
 
@@ -165,7 +166,7 @@ def _show_plan(item: WorkflowPlan) -> None:
     for t in item.tasks:
         if t.action is Action.KEEP:
             continue
-        cost = f"reads {render.number(t.rows)} rows, {render.size(t.bytes)}" if t.rows else ""
+        cost = f"reads {render.number(t.rows)} rows, {size(t.bytes)}" if t.rows else ""
         after = f"; then {', '.join(t.downstream)}" if t.downstream and t.action is Action.CHANGE else ""
         rows.append((_MARKS[t.action], "task", t.task.name, t.detail, cost + after))
     render.table(item.workflow, ("", "", "name", "change", "cost of the first run"), rows)

@@ -25,21 +25,6 @@ out = Console(highlight=False, width=WIDTH)
 err = Console(stderr=True, highlight=False)
 
 
-def size(count: float | None) -> str:
-    """Format a number of bytes with a unit.
-
-    >>> size(3_500_000)
-    '3.3 MB'
-    """
-    if count is None:
-        return ""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TB"
-
-
 def number(count: int | None) -> str:
     """Format a count with separators; empty for None."""
     return "" if count is None else f"{count:,}"

@@ -15,6 +15,7 @@ from kilonova.cli.options import NOTHING_TO_DO, QUARANTINED, TRY_LATER, ChannelN
 from kilonova.cli.project import load_all, show_plans
 from kilonova.errors import Conflict, SettingsError
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy, describe_policy
+from kilonova.service.formatting import size
 from kilonova.service.reports import DirectoryIngestReport, RunReport, RunsReport
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ def _show_report(report: RunReport, json: bool) -> None:
             made.channel,
             made.point if made.block is not None else "",
             render.number(made.rows) if made.block is not None else "no change",
-            render.size(made.bytes),
+            size(made.bytes),
             f"{made.seconds:.1f} s",
             made.reason,
         )
@@ -293,12 +294,12 @@ def compaction_policy(
         [
             (
                 item.channel,
-                render.size(item.base),
+                size(item.base),
                 item.count,
-                render.size(item.deltas),
+                size(item.deltas),
                 len(item.readings),
-                render.size(round(item.read_cost)),
-                render.size(round(item.compaction_cost)),
+                size(round(item.read_cost)),
+                size(round(item.compaction_cost)),
                 describe_policy(item.policy),
             )
             for item in found
@@ -369,7 +370,7 @@ def _show_verified(found: FsckReport) -> None:
             [(each.channel, "mended" if each.channel in found.mended else str(each)) for each in found.remedies],
         )
     render.out.print(
-        f"{render.number(found.blocks)} blocks with {render.number(found.files)} files, {render.size(found.bytes)}:"
+        f"{render.number(found.blocks)} blocks with {render.number(found.files)} files, {size(found.bytes)}:"
         f" {len(found.damaged) or 'none'} damaged."
     )
     if found.unreferenced:
@@ -422,14 +423,14 @@ def gc(
                     v.block.number,
                     str(v.block.kind),
                     render.number(v.block.statistics.rows),
-                    render.size(v.block.statistics.bytes),
+                    size(v.block.statistics.bytes),
                     v.held_by or "would go",
                 )
                 for v in done.verdicts
             ],
             right=("block", "rows", "size"),
         )
-    freed = render.size(sum(v.block.statistics.bytes for v in going))
+    freed = size(sum(v.block.statistics.bytes for v in going))
     verb = "would go" if dry_run else "went"
     render.out.print(f"{len(going)} of {len(done.verdicts)} blocks {verb}, {freed}.")
     if done.unknown_directories:

@@ -29,6 +29,7 @@ from kilonova.model.encoding import (
     merge_encoding,
     name_of,
 )
+from kilonova.model.point_ranges import describe_points
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema, check_names
 from kilonova.model.version import Validity, Version
@@ -368,6 +369,42 @@ class ChannelState:
             raise self._collected(at)
         return SnapshotRead(at=at, schema=schema, encoding=self.channel.encoding, base=None, deltas=deltas)
 
+    @cached_property
+    def readable_points(self) -> tuple[Point, ...]:
+        """The filled points that can be read, in order: those to which deltas lead from a base, or from point 0."""
+        frontier = [0, *(self.settled(block.end) for block in self.blocks if isinstance(block.kind, Base))]
+        reached = set(frontier)
+        while frontier:
+            for block in self._steps.get(frontier.pop(), ()):
+                if (end := self.settled(block.end)) not in reached:
+                    reached.add(end)
+                    frontier.append(end)
+        return tuple(
+            point
+            for point in self.points
+            if point.state is PointState.FILLED
+            and point.number in reached
+            and self.first_retained <= point.number <= self.latest_readable
+        )
+
+    @cached_property
+    def readable_ranges(self) -> tuple[tuple[int, int], ...]:
+        """The first and the last number of each range of points that can be read, in order; 0 always can.
+
+        A cancelled point can be read if the one that it equals can.
+        """
+        readable = {point.number for point in self.readable_points}
+        filled = [p.number for p in self.points if p.state is PointState.FILLED and p.number <= self.latest_readable]
+        ends = [number - 1 for number in filled[1:]] + [self.latest_readable]
+        begun = (filled or [self.latest_readable + 1])[0]
+        ranges = [(0, 0 if self.first_retained or self.origin else begun - 1)]
+        for first, last in zip(filled, ends, strict=False):
+            if first not in readable:
+                continue
+            before = ranges[-1]
+            ranges[-1:] = [(before[0], last)] if before[1] == first - 1 else [before, (first, last)]
+        return tuple(ranges)
+
     def delta(self, start: int, end: int) -> ReadPlan:
         """Return the read plan of the change between two points in the channel's own encoding (mode NEW).
 
@@ -436,7 +473,7 @@ class ChannelState:
             "the point can no longer be read: its blocks were garbage-collected",
             channel=self.channel.name,
             point=number,
-            hint="Read a newer point",
+            hint=self._readable(),
         )
 
     def _check(self, number: int) -> None:
@@ -454,5 +491,11 @@ class ChannelState:
                 "there is no such point to read",
                 channel=self.channel.name,
                 point=number,
-                hint=f"The readable points are 0 to {self.latest_readable}",
+                hint=self._readable(),
             )
+
+    def _readable(self) -> str:
+        """Return which points can be read, as a hint."""
+        if self.readable_ranges == ((0, 0),):
+            return "Only point 0, the empty relation, can be read"
+        return f"The readable points are {describe_points(self.readable_ranges)}"

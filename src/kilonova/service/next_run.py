@@ -30,8 +30,8 @@ class PortPreview:
         port: the port.
         channel: the channel.
         mode: the read mode of the port.
-        start: the point up to which the task has read.
-        end: the point up to which it would read.
+        start: the point up to which the task has read; the first of equal ones.
+        end: the point up to which it would read; the first of equal ones.
         how: how the blocks are combined, as text; why they cannot be, if some were garbage collected.
         blocks: the blocks.
         rows: rows in them.
@@ -85,14 +85,16 @@ def task_preview(tx: Transaction, task: str) -> TaskPreview:
     inputs: list[PortInput] = []
     previews: dict[str, PortPreview] = {}
     for port in choice.variant.ports:
+        channel = channels[port.channel]
         try:
             read = port_input(port, choice, channels)
         except NotFound as error:
             start, end = state.cursor(port.channel), choice.ends[port.channel]
-            previews[port.name] = _preview(port, start, end, error.problem)
+            previews[port.name] = _preview(port, channel, start, end, error.problem)
         else:
             inputs.append(read)
-            previews[port.name] = _preview(port, read.start, read.end, _how(read.reading), read.reading.blocks)
+            how, blocks = _how(read.reading), read.reading.blocks
+            previews[port.name] = _preview(port, channel, read.start, read.end, how, blocks)
     names = _read_ports(tx, choice, inputs, channels)
     return TaskPreview(
         due=due,
@@ -122,13 +124,15 @@ def _read_ports(
     return looked_up | {port.name for port in ports if port.mode.advances}
 
 
-def _preview(port: Port, start: int, end: int, how: str, blocks: tuple[Block, ...] = ()) -> PortPreview:
+def _preview(
+    port: Port, channel: ChannelState, start: int, end: int, how: str, blocks: tuple[Block, ...] = ()
+) -> PortPreview:
     return PortPreview(
         port=port.name,
         channel=port.channel,
         mode=port.mode,
-        start=start,
-        end=end,
+        start=channel.settled(start),
+        end=channel.settled(end),
         how=how,
         blocks=blocks,
         rows=sum(block.statistics.rows for block in blocks),

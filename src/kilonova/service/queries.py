@@ -26,6 +26,7 @@ from kilonova.catalog.read_models.binding_status import BindingStatus
 from kilonova.catalog.read_models.run_inputs import port_reads
 from kilonova.catalog.read_models.run_queries import RunFilters
 from kilonova.errors import NotFound
+from kilonova.model.channel import ChannelState
 from kilonova.model.event import Event
 from kilonova.model.run import Run, RunInput
 from kilonova.model.task import Task
@@ -204,10 +205,9 @@ class ProjectReader:
             NotFound: there is no such channel.
         """
         with self.catalog.reading() as tx:
-            newest = channel_store.newest(tx, channel)
+            state = channel_store.channel_state(tx, channel)
             return tuple(
-                Lag(task=each.task.name, logic=each.logic, channel=channel, cursor=each.cursor(channel), newest=newest)
-                for each in registry.readers(tx, channel)
+                _lag(each.task.name, each.logic, state, each.cursor(channel)) for each in registry.readers(tx, channel)
             )
 
     def binding(self, name: str) -> bindings.RegisteredBinding:
@@ -289,6 +289,7 @@ class ProjectReader:
                 firings=tuple(firings.of_run(tx, number)),
                 earlier=earlier,
                 later=later,
+                succeeded_since=run_queries.succeeded_since(tx, run),
             )
 
     def run_lineage(self, number: int) -> RunLineage:
@@ -388,16 +389,16 @@ def _due(known: PlannerInput) -> dict[str, str]:
 def _lags(known: PlannerInput, task: str) -> tuple[Lag, ...]:
     """Return the lags of the live logic versions of a task."""
     return tuple(
-        Lag(
-            task=task,
-            logic=state.logic,
-            channel=channel,
-            cursor=state.cursor(channel),
-            newest=known.channels[channel].latest_distinct,
-        )
+        _lag(task, state.logic, known.channels[channel], state.cursor(channel))
         for state in known.versions[task]
         for channel in state.task.reads
     )
+
+
+def _lag(task: str, logic: int, channel: ChannelState, cursor: int) -> Lag:
+    """Return the lag of a logic version; a cancelled point counts as the one before it, to which it is equal."""
+    settled = channel.settled(cursor)
+    return Lag(task=task, logic=logic, channel=channel.channel.name, cursor=settled, newest=channel.latest_distinct)
 
 
 def _step(

@@ -141,6 +141,8 @@ class RunDetail:
         firings: the firings for which it was started.
         earlier: the number of the run before it.
         later: the number of the run after it.
+        succeeded_since: if it has not succeeded, the later runs in which its tasks succeeded first; empty unless all
+            of them did.
     """
 
     run: Run
@@ -150,6 +152,7 @@ class RunDetail:
     firings: tuple[Firing, ...]
     earlier: int | None
     later: int | None
+    succeeded_since: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +176,10 @@ def closing(run: Run) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """Lag of a live logic version of a task: the points up to which it has read a channel, and could read it."""
+    """Lag of a live logic version of a task: the points up to which it has read a channel, and could read it.
+
+    Of points that are equal because those after the first were cancelled, it is the first.
+    """
 
     task: str
     logic: int

@@ -9,6 +9,7 @@ from kilonova.catalog.compaction_stats import delta_stacks
 from kilonova.catalog.database import Transaction
 from kilonova.model.block import Block
 from kilonova.model.compaction_policy import describe_policy
+from kilonova.model.row_count import RowCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,8 @@ class SnapshotPlan:
         at: the point.
         base: the base that it starts from; None if there is none.
         deltas: the deltas after it, in order.
-        rows: rows in these blocks.
+        rows: number of rows of the snapshot, as far as the blocks record it.
+        block_rows: rows in these blocks.
         bytes: the bytes to read.
         buckets_aligned: whether the base is bucketed by key, so that deltas can be merged without shuffling its rows.
         ratio: the bytes to read as a multiple of the bytes of the base, about the size that compaction would leave;
@@ -33,7 +35,8 @@ class SnapshotPlan:
     at: int
     base: Block | None
     deltas: tuple[Block, ...]
-    rows: int
+    rows: RowCount
+    block_rows: int
     bytes: int
     buckets_aligned: bool
     ratio: float | None
@@ -62,7 +65,8 @@ def snapshot_plan(tx: Transaction, channel: str, at: int | None = None) -> Snaps
         at=snapshot.at,
         base=base,
         deltas=snapshot.deltas,
-        rows=sum(block.statistics.rows for block in snapshot.blocks),
+        rows=RowCount.of(snapshot.blocks),
+        block_rows=sum(block.statistics.rows for block in snapshot.blocks),
         bytes=size,
         buckets_aligned=base is not None and base.buckets > 0,
         ratio=size / base.statistics.bytes if base is not None and base.statistics.bytes else None,

@@ -1,4 +1,4 @@
-"""Formatting of numbers and times for people: with units, times relative and the exact ones on hover."""
+"""Formatting of counts and times on pages: times are relative, and exact on hover."""
 
 from __future__ import annotations
 
@@ -16,34 +16,6 @@ def number(count: float | None) -> str:
     ('1,234,567', '–')
     """
     return "–" if count is None else f"{count:,.0f}"
-
-
-def short(count: float) -> str:
-    """Format a count in few characters.
-
-    >>> short(999), short(12_430), short(3_500_000)
-    ('999', '12.4 k', '3.5 M')
-    """
-    for unit in ("", " k", " M", " G"):
-        if abs(count) < 1000:
-            return f"{count:.0f}{unit}" if unit == "" or count >= 100 else f"{count:.1f}{unit}"
-        count /= 1000
-    return f"{count:.0f} T"
-
-
-def size(count: float | None) -> str:
-    """Format a number of bytes.
-
-    >>> size(3_500_000), size(12), size(None)
-    ('3.5 MB', '12 B', '–')
-    """
-    if count is None:
-        return "–"
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
 
 
 def seconds(count: float | None) -> str:
@@ -118,12 +90,3 @@ def counted(count: int, one: str, many: str = "") -> str:
     ('1 run', '1,200 runs', '2 queries')
     """
     return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
-def holding(rows: int) -> str:
-    """Describe a channel's content in a few words.
-
-    >>> holding(12_430), holding(0)
-    ('12.4 k rows', 'no rows')
-    """
-    return f"{short(rows)} rows" if rows else "no rows"

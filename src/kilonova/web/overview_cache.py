@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from kilonova.catalog.read_models.overview import ChannelSummary, Overview, TaskSummary
+from kilonova.service.formatting import row_count, size
 from kilonova.service.queries import ProjectReader
-from kilonova.web.formatting import size
+from kilonova.web.formatting import counted
 
 
 class OverviewCache:
@@ -64,11 +65,14 @@ def task_status(task: TaskSummary, overview: Overview) -> StatusBadge:
 
 def describe_channel(channel: ChannelSummary) -> str:
     """Describe a channel in one line."""
-    return f"{channel.name}: point {channel.point}, {channel.rows:,} rows, {size(channel.bytes)}"
+    text = f"{channel.name}: point {channel.point}, rows: {row_count(channel.rows)}, {size(channel.bytes)}"
+    return f"{text}, {counted(channel.quarantined, 'file')} quarantined" if channel.quarantined else text
 
 
 def channel_status(channel: ChannelSummary) -> str:
     """Return the status of a channel: a state for which pages have a mark."""
+    if channel.quarantined:
+        return "quarantined"
     return "writing" if channel.writing else "fresh" if channel.point else "empty"
 
 

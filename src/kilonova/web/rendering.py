@@ -17,6 +17,8 @@ from kilonova.model.block import Base
 from kilonova.model.encoding import describe_encoding
 from kilonova.model.event import EventKind
 from kilonova.model.role import Role
+from kilonova.model.schedule import duration
+from kilonova.service.formatting import holding, row_count, size
 from kilonova.web import formatting
 from kilonova.web.graph.drawing import shorten
 from kilonova.web.highlighting import highlight_code
@@ -61,8 +63,10 @@ def _templates() -> jinja2.Environment:
     )
     made.filters |= {
         "number": formatting.number,
-        "size": formatting.size,
+        "size": size,
+        "row_count": row_count,
         "seconds": formatting.seconds,
+        "duration": duration,
         "exact": formatting.exact,
         "shortened": shorten,
         "coloured": highlight_code,
@@ -70,7 +74,7 @@ def _templates() -> jinja2.Environment:
     }
     made.globals |= {
         "counted": formatting.counted,
-        "holding": formatting.holding,
+        "holding": holding,
         "lasting": formatting.lasting,
         "condition": channel_status,
         "describe_channel": describe_channel,

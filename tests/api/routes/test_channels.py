@@ -4,9 +4,11 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
+from kilonova.model.encoding import Changes, Upsert
 from kilonova.service.project import Project, open_project
 from tests.catalog.building import ingested
 from tests.fakes import Prompt
+from tests.service.writing import Writing, wrote
 from tests.shop import api
 
 
@@ -18,6 +20,19 @@ def test_a_channel_is_shown_with_its_newest_point(client: TestClient, shop: Proj
     assert shown["columns"] == {"user": "string"}
     assert (shown["writers"], shown["several_writers"]) == ([], False)
     assert client.get("/api/v1/channels/per_user").json()["writers"] == ["per_user"]
+
+
+def test_the_number_of_rows_is_that_of_the_relation_or_unknown(client: TestClient, shop: Project) -> None:
+    def shown() -> tuple[object, ...]:
+        found = client.get("/api/v1/channels/clicks").json()
+        return found["rows"], found["max_rows"], found["block_rows"]
+
+    assert shown() == (0, 0, 0)
+    wrote(shop.catalog, {"clicks": Writing(rows=4, base=True)})
+    wrote(shop.catalog, {"clicks": Writing(rows=3, encoding=Changes(), removals=2)})
+    assert shown() == (3, 3, 7)
+    wrote(shop.catalog, {"clicks": Writing(rows=5, encoding=Upsert(("user",)))})
+    assert shown() == (None, 8, 12)
 
 
 def test_channels_come_page_by_page(client: TestClient) -> None:

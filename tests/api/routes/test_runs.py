@@ -6,10 +6,12 @@ from datetime import timedelta
 from fastapi.testclient import TestClient
 
 from kilonova.catalog import runs
+from kilonova.model.encoding import Upsert
 from kilonova.model.run import RunKind
 from kilonova.service.project import Project
 from tests.catalog.building import LEASE, begin, ingested
 from tests.fakes import Prompt
+from tests.service.writing import Writing, wrote
 
 
 def test_runs_come_newest_first_and_page_by_page(client: TestClient, shop: Project) -> None:
@@ -99,9 +101,19 @@ def test_without_tokens_it_is_the_user_of_the_server_who_cancels(client: TestCli
 
 def test_monitoring_sees_what_there_is(client: TestClient, shop: Project) -> None:
     ingested(shop.catalog, "clicks")
+    wrote(shop.catalog, {"per_user": Writing(rows=4, base=True)}, task="per_user", read=[("clicks", 1)])
+    wrote(shop.catalog, {"per_user": Writing(rows=3, base=True)}, task="per_user", read=[("clicks", 1)])
     text = client.get("/metrics").text
-    assert 'kilonova_runs{state="succeeded"} 1.0' in text
+    assert 'kilonova_runs{state="succeeded"} 3.0' in text
     assert 'kilonova_channel_point{channel="clicks"} 1.0' in text
-    assert 'kilonova_channel_point{channel="per_user"}' not in text
+    assert 'kilonova_channel_point{channel="per_user"} 2.0' in text
+    for rows in ("rows", "rows_max"):
+        assert f'kilonova_channel_{rows}{{channel="per_user"}} 3.0' in text
+    assert 'kilonova_channel_bytes{channel="per_user"} 30.0' in text
+    assert 'kilonova_channel_stored_bytes{channel="per_user"} 70.0' in text
+    wrote(shop.catalog, {"per_user": Writing(rows=2, encoding=Upsert(("user",)))}, task="per_user")
+    text = client.get("/metrics").text
+    assert 'kilonova_channel_rows{channel="per_user"}' not in text
+    assert 'kilonova_channel_rows_max{channel="per_user"} 5.0' in text
     assert client.get("/health").json() == {"status": "alive"}
     assert client.get("/ready").json() == {"status": "ready"}

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import event, select
 
-from kilonova.catalog import bindings, channel_store, events, firings, gc_roots, registry, runs, tables
+from kilonova.catalog import bindings, channel_store, events, files, firings, gc_roots, registry, runs, tables
 from kilonova.catalog.database import Catalog, Transaction
 from kilonova.catalog.read_models import run_queries
 from kilonova.catalog.read_models.overview import Overview, overview
@@ -17,12 +17,15 @@ from kilonova.errors import Conflict
 from kilonova.model.binding import Binding
 from kilonova.model.block import Base, Delta, Kind
 from kilonova.model.channel import PointState
-from kilonova.model.encoding import Upsert
+from kilonova.model.encoding import Append, Changes, Custom, Upsert
 from kilonova.model.progress import RunProgress, StepProgress, TaskCount
+from kilonova.model.row_count import RowCount
 from kilonova.model.run import RunKind, RunOutput, RunState
 from kilonova.model.task import Mode, Production, Task
 from kilonova.model.watched_directory import WatchedDirectory
+from kilonova.model.watched_file import FileOutcome, FileState, Fingerprint
 from kilonova.schedule.due import triggering_inputs
+from kilonova.schedule.file_selection import FileDecision
 from kilonova.schedule.garbage import Provenance, decide_collection
 from kilonova.service.queries import ProjectReader
 from tests.catalog.building import (
@@ -54,6 +57,7 @@ TASKS = {
         more=(a_function_variant("whole", {"prices": Mode.ALL, "bad": Mode.ALL}, b"whole"),),
     ),
 }
+ENCODINGS = (Append(), Append(), Upsert(("id",)), Upsert(("id",)), Changes(), Custom(("id",), "f"))
 
 
 class History:
@@ -127,8 +131,11 @@ class History:
         if self.chance.random() < 0.2:
             return an_output(channel, point, None, task)
         kind: Kind = Base(point) if self.chance.random() < 0.2 else Delta(point - 1, point)
-        rows = self.chance.randint(0, 9)
-        return an_output(channel, point, a_block(channel_store.new_block(tx, channel, run), kind, rows), task)
+        rows, encoding = self.chance.randint(0, 9), self.chance.choice(ENCODINGS)
+        block = a_block(channel_store.new_block(tx, channel, run), kind, rows, encoding)
+        if self.chance.random() < 0.3 and not isinstance(kind, Base) and encoding != Append():
+            block = replace(block, statistics=replace(block.statistics, net_rows=None))
+        return an_output(channel, point, block, task)
 
     def compact(self) -> None:
         with self.catalog.writing() as tx:
@@ -210,7 +217,7 @@ def check(catalog: Catalog) -> None:
         newest = next((each for each in state.points if each.number == state.latest_distinct), None)
         blocks = state.snapshot(state.latest_readable).blocks
         assert (glance.point, glance.time) == (state.latest_distinct, newest and newest.time), name
-        assert glance.rows == sum(block.statistics.rows for block in blocks), name
+        assert glance.rows == RowCount.of(blocks), name
         assert glance.bytes == sum(block.statistics.bytes for block in blocks), name
         assert glance.writing == tuple(sorted(number for number, points in held.items() if name in points)), name
     assert list(found.tasks) == sorted(known)
@@ -265,11 +272,11 @@ def test_what_lies_above_a_reserved_point_does_not_count(catalog: Catalog) -> No
     ingested(catalog, "clicks", base=True)
     ingested(catalog, "clicks")
     glance = glanced(catalog).channels["clicks"]
-    assert (glance.point, glance.rows, glance.bytes, glance.writing) == (1, 1, 10, (slow,))
+    assert (glance.point, glance.rows, glance.bytes, glance.writing) == (1, RowCount(1, 1), 10, (slow,))
     assert not glanced(catalog).tasks["t"].due
     commit(catalog, slow, reserved)
     found = glanced(catalog)
-    assert (found.channels["clicks"].point, found.channels["clicks"].rows) == (4, 2)
+    assert (found.channels["clicks"].point, found.channels["clicks"].rows) == (4, RowCount(2, 2))
     assert [each.behind for each in found.tasks["t"].reads] == [3]
 
 
@@ -287,6 +294,16 @@ def test_channels_and_tasks_are_described(catalog: Catalog) -> None:
         "prices": False,
     }
     assert {each.workflow for each in found.channels.values()} == {"shop"}
+    assert not any(each.quarantined for each in found.channels.values())
+    with catalog.writing() as tx:
+        files.record(tx, "clicks", {path: (Fingerprint(3, None), FileDecision.READY) for path in "abc"})
+        run, points = begin(tx, "clicks")
+        files.claim_files(tx, run, "clicks", ["a", "b"])
+        runs.commit(tx, run, inputs=(), outputs=[an_output("clicks", points["clicks"], None)], advances=())
+        files.resolve_files(tx, run, "clicks", [FileOutcome(path, FileState.QUARANTINED, "bad") for path in "ab"])
+    assert {name: each.quarantined for name, each in glanced(catalog).channels.items() if each.quarantined} == {
+        "clicks": 2
+    }
     totals, either = found.tasks["totals"], found.tasks["either"]
     assert (totals.workflow, totals.binding, totals.own) == ("other", "totals", ("totals",))
     assert (either.productions, either.view) == ((Production.DELTA, Production.BASE), True)

@@ -148,7 +148,7 @@ def test_quarantined_files_are_retried(lively: Site, visit: Visitor, tmp_path: P
     bad = page.locator("#inbox tr", has_text="bad.csv")
     expect(bad).to_contain_text("line 3: no number")
     expect(page.locator("#inbox tr", has_text="good.csv")).to_contain_text("ready")
-    page.get_by_role("button", name="Retry quarantined files").click()
+    page.get_by_role("button", name="Retry").click()
     expect(bad).to_contain_text("ready")
     expect(bad).not_to_contain_text("line 3")
     assert same(page)

@@ -42,6 +42,7 @@ from kilonova.errors import KilonovaError, SettingsError
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy, describe_policy
 from kilonova.model.encoding import describe_encoding
 from kilonova.model.idempotency import check_key
+from kilonova.model.row_count import RowCount
 from kilonova.model.watched_file import FileState
 from kilonova.schedule.compaction import DeltaStack
 from kilonova.service.reports import ChannelStatus, DirectoryStatus
@@ -53,7 +54,9 @@ class ChannelResponse(ResponseModel):
     Attributes:
         columns: its columns and their types; empty while they are not known.
         point: the latest readable point.
-        rows: number of rows in the blocks of the latest snapshot.
+        rows: number of its rows; null if it is not known.
+        max_rows: an upper bound of it; null if there is none.
+        block_rows: number of rows in the blocks of the latest snapshot.
         bytes: size of these blocks.
         blocks: number of these blocks.
         version: the version vector of the latest readable point.
@@ -66,7 +69,9 @@ class ChannelResponse(ResponseModel):
     encoding: str
     columns: dict[str, str]
     point: int
-    rows: int
+    rows: int | None
+    max_rows: int | None
+    block_rows: int
     bytes: int
     blocks: int
     description: str
@@ -329,12 +334,15 @@ def _shown(status: ChannelStatus) -> ChannelResponse:
     state = status.state
     schema = state.schema_at(state.latest_readable)
     blocks = state.snapshot(state.latest_readable).blocks
+    count = RowCount.of(blocks)
     return ChannelResponse(
         name=state.channel.name,
         encoding=describe_encoding(state.channel.encoding),
         columns={column.name: column.type for column in schema.columns} if schema else {},
         point=state.latest_readable,
-        rows=sum(block.statistics.rows for block in blocks),
+        rows=count.exact,
+        max_rows=count.most,
+        block_rows=sum(block.statistics.rows for block in blocks),
         bytes=sum(block.statistics.bytes for block in blocks),
         blocks=len(blocks),
         description=state.channel.description,

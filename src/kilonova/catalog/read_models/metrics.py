@@ -9,6 +9,7 @@ from sqlalchemy import Column, func, select
 
 from kilonova.catalog import tables
 from kilonova.catalog.database import Transaction
+from kilonova.catalog.read_models.overview import snapshot_sizes
 from kilonova.model.channel import PointState
 
 
@@ -20,8 +21,10 @@ class CatalogMetrics:
         runs: number of runs by state.
         firings: number of firings by state.
         servers: number of servers by state.
-        rows: rows in live blocks by channel.
-        bytes: bytes in live blocks by channel.
+        rows: the number of rows by channel, for those where it is known.
+        most_rows: an upper bound of the number of rows by channel, for those that have one.
+        bytes: the size of the newest readable snapshot by channel.
+        stored_bytes: the size of all live blocks by channel.
         points: the newest filled point by channel.
     """
 
@@ -29,7 +32,9 @@ class CatalogMetrics:
     firings: Mapping[str, int]
     servers: Mapping[str, int]
     rows: Mapping[str, int]
+    most_rows: Mapping[str, int]
     bytes: Mapping[str, int]
+    stored_bytes: Mapping[str, int]
     points: Mapping[str, int]
 
 
@@ -42,7 +47,7 @@ def catalog_metrics(tx: Transaction) -> CatalogMetrics:
 
     block, place, channel, point = tables.block, tables.placement, tables.channel, tables.point
     live = tx.connection.execute(
-        select(channel.c.name, func.sum(block.c.rows).label("rows"), func.sum(block.c.bytes).label("bytes"))
+        select(channel.c.name, func.sum(block.c.bytes).label("bytes"))
         .join(place, place.c.channel_id == channel.c.id)
         .join(block, block.c.id == place.c.block_id)
         .where(place.c.live)
@@ -55,12 +60,16 @@ def catalog_metrics(tx: Transaction) -> CatalogMetrics:
         .limit(1)
         .scalar_subquery()
     )
-    newest = tx.connection.execute(select(channel.c.name, last.label("number")))
+    newest = tx.connection.execute(select(channel.c.id, channel.c.name, last.label("number"))).all()
+    names = {row.id: row.name for row in newest}
+    sizes = {names[number]: size for number, size in snapshot_sizes(tx).items()}
     return CatalogMetrics(
         runs=by(tables.run.c.state),
         firings=by(tables.firing.c.state),
         servers=by(tables.server.c.state),
-        rows={row.name: int(row.rows) for row in live},
-        bytes={row.name: int(row.bytes) for row in live},
+        rows={name: rows.exact for name, (rows, _) in sizes.items() if rows.exact is not None},
+        most_rows={name: rows.most for name, (rows, _) in sizes.items() if rows.most is not None},
+        bytes={name: size for name, (_, size) in sizes.items()},
+        stored_bytes={row.name: int(row.bytes) for row in live},
         points={row.name: row.number for row in newest if row.number is not None},
     )

@@ -6,17 +6,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import CTE, and_, exists, func, or_, select
+from sqlalchemy import CTE, and_, case, exists, func, or_, select
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import Transaction
 from kilonova.model.channel import PointState
 from kilonova.model.progress import RunProgress
+from kilonova.model.row_count import RowCount
 from kilonova.model.run import RunState
 from kilonova.model.task import FROM_SOURCES, Mode, Production, productions_from_text
+from kilonova.model.watched_file import FileState
 
 _FAILURES = 1000
 """Number of the last unsuccessful runs that are searched for failed tasks."""
+
+_BOUNDED = ("append", "upsert", "increment", "columns")
+"""Encodings whose deltas add at most as many rows as they have."""
 
 _ILL = (RunState.FAILED.value, RunState.ABANDONED.value)
 
@@ -30,20 +35,22 @@ class ChannelSummary:
         workflow: the workflow that declares it.
         point: the newest readable filled point; 0 if there is none.
         time: the time when that was filled; None if there is none.
-        rows: the number of rows in the newest base and the deltas after it.
-        bytes: the size of these blocks.
+        rows: the number of its rows then, as far as its blocks record it.
+        bytes: the size of its snapshot: of the newest base and the deltas after it.
         writing: the runs that are writing it.
         watched: whether it ingests the files of a watched directory.
+        quarantined: the number of these files that are quarantined.
     """
 
     name: str
     workflow: str
     point: int
     time: datetime | None
-    rows: int
+    rows: RowCount
     bytes: int
     writing: tuple[int, ...]
     watched: bool
+    quarantined: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,15 +230,17 @@ def _channels(tx: Transaction) -> dict[str, ChannelSummary]:
         .order_by(point.c.run_id)
     ):
         writing.setdefault(held.channel_id, []).append(held.run_id)
-    sizes = _sizes(tx)
+    sizes, file = snapshot_sizes(tx), tables.file
+    aside = select(func.count()).where(file.c.channel_id == channel.c.id, file.c.state == FileState.QUARANTINED.value)
     found = {}
     for row in tx.connection.execute(
         select(
-            channel.c.id, channel.c.name, channel.c.workflow, channel.c.watch.is_not(None).label("watched")
+            *(channel.c.id, channel.c.name, channel.c.workflow),
+            *(channel.c.watch.is_not(None).label("watched"), aside.scalar_subquery().label("quarantined")),
         ).order_by(channel.c.name)
     ):
         number, time = times.get(row.id, (0, None))
-        rows, size = sizes.get(row.id, (0, 0))
+        rows, size = sizes.get(row.id, (RowCount(0, 0), 0))
         found[row.name] = ChannelSummary(
             name=row.name,
             workflow=row.workflow,
@@ -241,12 +250,13 @@ def _channels(tx: Transaction) -> dict[str, ChannelSummary]:
             bytes=size,
             writing=tuple(writing.get(row.id, ())),
             watched=row.watched,
+            quarantined=row.quarantined,
         )
     return found
 
 
-def _sizes(tx: Transaction) -> dict[int, tuple[int, int]]:
-    """Return the rows and bytes of the readable live blocks from the newest base on, by channel."""
+def snapshot_sizes(tx: Transaction) -> dict[int, tuple[RowCount, int]]:
+    """Return the rows and bytes of the newest readable snapshot of each channel, by the channel's id."""
     block, place, newest = tables.block, tables.placement, _newest()
     base = (
         select(place.c.channel_id, func.max(place.c.end).label("end"))
@@ -257,8 +267,16 @@ def _sizes(tx: Transaction) -> dict[int, tuple[int, int]]:
     )
     shown = select(newest.c.id, newest.c.number, base.c.end).outerjoin(base, base.c.channel_id == newest.c.id)
     bounds = shown.cte("bounds").prefix_with("MATERIALIZED")
+    net = case((place.c.start.is_(None), block.c.rows), else_=block.c.net_rows)
+    bounded = block.c.encoding["encoding"].as_string().in_(_BOUNDED)
+    most = func.coalesce(net, case((bounded, block.c.rows)))
     rows = tx.connection.execute(
-        select(place.c.channel_id, func.sum(block.c.rows).label("rows"), func.sum(block.c.bytes).label("bytes"))
+        select(
+            place.c.channel_id,
+            *(func.sum(each).label(name) for name, each in (("net", net), ("most", most), ("bytes", block.c.bytes))),
+            (func.count() == func.count(net)).label("exact"),
+            (func.count() == func.count(most)).label("bounded"),
+        )
         .join(block, block.c.id == place.c.block_id)
         .outerjoin(bounds, bounds.c.id == place.c.channel_id)  # an outer join, so that SQLite reads the blocks in order
         .where(
@@ -273,7 +291,13 @@ def _sizes(tx: Transaction) -> dict[int, tuple[int, int]]:
         )
         .group_by(place.c.channel_id)
     )
-    return {row.channel_id: (int(row.rows), int(row.bytes)) for row in rows}
+    return {
+        row.channel_id: (
+            RowCount(int(row.net) if row.exact else None, int(row.most) if row.bounded else None),
+            int(row.bytes),
+        )
+        for row in rows
+    }
 
 
 def _tasks(

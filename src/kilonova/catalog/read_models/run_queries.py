@@ -140,3 +140,16 @@ def beside(tx: Transaction, number: int) -> tuple[int | None, int | None]:
     earlier = select(func.max(_RUN.c.id)).where(_RUN.c.id < number)
     later = select(func.min(_RUN.c.id)).where(_RUN.c.id > number)
     return tx.connection.execute(earlier).scalar(), tx.connection.execute(later).scalar()
+
+
+def succeeded_since(tx: Transaction, run: Run) -> tuple[int, ...]:
+    """Return the runs after an unsuccessful run in which its tasks succeeded first; none unless all of them did."""
+    output = tables.run_output.c
+    query = (
+        select(output.task, func.min(output.run_id).label("run_id"))
+        .where(output.task.in_(run.tasks), output.run_id > run.number)
+        .group_by(output.task)
+    )
+    found = {row.task: row.run_id for row in tx.connection.execute(query)}
+    failed = run.state not in (RunState.RUNNING, RunState.SUCCEEDED)
+    return tuple(sorted({*found.values()})) if failed and found.keys() >= {*run.tasks} else ()

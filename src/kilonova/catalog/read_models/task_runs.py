@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
@@ -12,37 +12,39 @@ from sqlalchemy import Row, Select, select
 
 from kilonova.catalog import codec, tables
 from kilonova.catalog.database import Transaction
-from kilonova.catalog.registry import task_id
-from kilonova.model.run import RefreshMethod, RunState
+from kilonova.catalog.read_models.run_queries import runs
+from kilonova.model.run import RefreshMethod, Run, RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRun:
-    """Run of a task that produced output, or found nothing changed or no new input.
+    """Run of a task that has ended: with an error, or with output, or because nothing had changed.
 
     Attributes:
         run: its number.
         started: the time when the run started.
         ended: the time when it ended.
         state: its state.
-        channel: the channel that it wrote; of several, the first for which it wrote a block.
+        error: the error of a run that did not succeed.
+        channel: the channel that it wrote; of several, the first for which it wrote a block; None if it failed.
         point: the point of that channel.
-        method: the refresh method; None if there was no new input.
-        seconds: the duration of the task.
+        method: the refresh method; None if there was no new input, or it did not succeed.
+        seconds: the duration of the task; of the whole run, if it did not succeed.
         estimates: the estimated durations of the possible refresh methods, in seconds; empty if not recorded.
         change_bytes: the size of the changes to read; None if there was no new input.
         whole_bytes: the size of all its inputs.
         rows: the number of rows in the blocks that it wrote, over all channels; None if nothing changed.
         bytes: the size of these blocks.
-        reason: how and why it was done so, as text for users.
+        reason: how and why it was done so, as text for users; empty if it did not succeed.
     """
 
     run: int
     started: datetime
     ended: datetime | None
     state: RunState
-    channel: str
-    point: int
+    error: str | None
+    channel: str | None
+    point: int | None
     method: RefreshMethod | None
     seconds: float
     estimates: Mapping[RefreshMethod, float]
@@ -54,7 +56,7 @@ class TaskRun:
 
 
 def task_runs(tx: Transaction, task: str, before: int | None = None, limit: int = 100) -> tuple[TaskRun, ...]:
-    """Return the last runs of a task, newest first.
+    """Return the last runs of a task that have ended, newest first.
 
     Args:
         tx: an open transaction.
@@ -65,39 +67,38 @@ def task_runs(tx: Transaction, task: str, before: int | None = None, limit: int 
     Raises:
         NotFound: there is no such task.
     """
-    task_id(tx, task)
-    output, run, block = tables.run_output, tables.run, tables.block
-    last = select(output.c.run_id).where(output.c.task == task).distinct().order_by(output.c.run_id.desc()).limit(limit)
-    runs = (last if before is None else last.where(output.c.run_id < before)).subquery()
+    last = runs(tx, limit + 1, before, task=task)  # one of them may be running
+    ended = [run for run in last if run.state is not RunState.RUNNING][:limit]
+    output, block = tables.run_output, tables.block
     query: Select[Any] = (
-        select(output, run.c.started, run.c.ended, run.c.state, tables.channel.c.name, block.c.rows, block.c.bytes)
-        .join(runs, runs.c.run_id == output.c.run_id)
-        .join(run, run.c.id == output.c.run_id)
+        select(output, tables.channel.c.name, block.c.rows, block.c.bytes)
         .join(tables.channel, tables.channel.c.id == output.c.channel_id)
         .outerjoin(block, block.c.id == output.c.block_id)
-        .where(output.c.task == task)
-        .order_by(output.c.run_id.desc(), tables.channel.c.name)
+        .where(output.c.task == task, output.c.run_id.in_([run.number for run in ended]))
+        .order_by(output.c.run_id, tables.channel.c.name)
     )
-    rows = tx.connection.execute(query)
-    return tuple(_past(list(made)) for _, made in groupby(rows, key=lambda row: row.run_id))
+    made = {run: list(rows) for run, rows in groupby(tx.connection.execute(query), key=lambda row: row.run_id)}
+    return tuple(_task_run(run, made.get(run.number, ())) for run in ended)
 
 
-def _past(made: Sequence[Row[Any]]) -> TaskRun:
+def _task_run(run: Run, made: Sequence[Row[Any]]) -> TaskRun:
     written = [row for row in made if row.block_id is not None]
-    first = (written or made)[0]
+    first = next(iter((*written, *made)), None)
+    lasted = timedelta() if run.ended is None else run.ended - run.started
     return TaskRun(
-        run=first.run_id,
-        started=first.started,
-        ended=first.ended,
-        state=RunState(first.state),
-        channel=first.name,
-        point=first.point,
-        method=None if first.method is None else RefreshMethod(first.method),
-        seconds=first.seconds,
-        estimates=codec.estimates_from_json(first.estimates or {}),
-        change_bytes=first.change_bytes,
-        whole_bytes=first.whole_bytes,
+        run=run.number,
+        started=run.started,
+        ended=run.ended,
+        state=run.state,
+        error=run.error,
+        channel=None if first is None else first.name,
+        point=None if first is None else first.point,
+        method=None if first is None or first.method is None else RefreshMethod(first.method),
+        seconds=lasted.total_seconds() if first is None else first.seconds,
+        estimates={} if first is None else codec.estimates_from_json(first.estimates or {}),
+        change_bytes=None if first is None else first.change_bytes,
+        whole_bytes=None if first is None else first.whole_bytes,
         rows=sum(row.rows for row in written) if written else None,
         bytes=sum(row.bytes for row in written) if written else None,
-        reason=first.reason,
+        reason="" if first is None else first.reason,
     )

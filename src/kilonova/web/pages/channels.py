@@ -11,10 +11,11 @@ from kilonova.api.routes.context import Before, Number
 from kilonova.api.routes.row_pages import row_page
 from kilonova.errors import NotFound
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy
+from kilonova.model.point_ranges import describe_points
+from kilonova.service.formatting import short, size
 from kilonova.service.size_history import SizePoint
 from kilonova.service.spark_operations import OperationFailed
 from kilonova.web.charts import Scale, Tick, steps, times
-from kilonova.web.formatting import short, size
 from kilonova.web.graph.picture import graph_picture
 from kilonova.web.overview_cache import neighbourhood
 from kilonova.web.page import CurrentPage
@@ -25,6 +26,9 @@ _ROWS = 100
 
 _POINTS = 40
 """Number of points per page."""
+
+_NAMED = 500
+"""Number of points offered for reading, at most: the newest ones."""
 
 _SAMPLE = 20
 """Number of rows of a channel per page."""
@@ -96,6 +100,8 @@ def channel(page: CurrentPage, name: str, before: Before = None) -> Response:
         timeline=timeline(chain.points, readers),
         assembly=assembly,
         unreadable=unreadable,
+        readable=state.readable_points[: -_NAMED - 1 : -1],
+        span=describe_points(state.readable_ranges),
         schema=state.schema_at(state.latest_readable),
         schemas=page.project.reader.schemas(name),
         growth=_charts(page.project.reader.size_history(name)),
@@ -133,7 +139,7 @@ async def rows(page: CurrentPage, name: str, at: str = "", since: str = "", offs
 _ORDERS = {
     "fresh": lambda each: (each.time is None, -(each.time.timestamp() if each.time else 0)),
     "old": lambda each: (each.time is not None, each.time.timestamp() if each.time else 0),
-    "rows": lambda each: -each.rows,
+    "rows": lambda each: -(each.rows.most or 0),
     "size": lambda each: -each.bytes,
 }
 

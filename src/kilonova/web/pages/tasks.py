@@ -15,13 +15,16 @@ from kilonova.web.charts import Scale, Tick, steps
 from kilonova.web.formatting import seconds
 from kilonova.web.graph.picture import graph_picture
 from kilonova.web.overview_cache import neighbourhood, task_status
-from kilonova.web.page import CurrentPage
+from kilonova.web.page import CurrentPage, Page
 
 _ROWS = 100
 """Number of rows of a list."""
 
 _RUNS = 60
 """Number of runs per page."""
+
+_LINES = 15
+"""Number of the last lines shown of the log of a failed run."""
 
 _NAMED = 10
 """Number of runs named below a chart."""
@@ -79,6 +82,7 @@ def task(page: CurrentPage, name: str, before: Before = None) -> Response:
         glance=glance,
         stands=task_status(glance, every),
         binding=every.bindings.get(glance.binding),
+        failure=None if glance.failed is None else _failure(page, glance.failed),
         outlook=outlook,
         unseen=unseen,
         variants=status.registered.task.variants,
@@ -91,9 +95,19 @@ def task(page: CurrentPage, name: str, before: Before = None) -> Response:
     )
 
 
+def _failure(page: Page, number: int) -> dict[str, Any]:
+    """Return a failed run, with the last lines of its log."""
+    try:
+        log = page.project.log(number).text
+    except NotFound:  # it was deleted
+        log = ""
+    run = page.project.run_detail(number).run
+    return {"run": run, "log": "\n".join(log.splitlines()[-_LINES:])}
+
+
 def _chart(past: Sequence[TaskRun]) -> dict[str, Any] | None:
-    """Return a chart of the durations of runs, oldest first, with their estimates."""
-    known = [each for each in reversed(past) if each.method is not None]
+    """Return a chart of the durations of runs, oldest first, with their estimates; failures have marks too."""
+    known = [each for each in reversed(past) if each.method is not None or each.error is not None]
     if len(known) < 2:
         return None
     values = [each.seconds for each in known] + [value for each in known for value in each.estimates.values()]
@@ -108,10 +122,11 @@ def _chart(past: Sequence[TaskRun]) -> dict[str, Any] | None:
             for number, each in enumerate(known)
             if number % math.ceil(len(known) / _NAMED) == 0
         ],
-        "methods": list(dict.fromkeys(each.method for each in known)),
+        "marks": list(dict.fromkeys(_mark(each) for each in known)),
         "dots": [
             {
                 "past": each,
+                "mark": _mark(each),
                 "x": place(number),
                 "y": high(min(each.seconds, marks[-1])),
                 "over": each.seconds > marks[-1],
@@ -123,3 +138,8 @@ def _chart(past: Sequence[TaskRun]) -> dict[str, Any] | None:
             for number, each in enumerate(known)
         ],
     }
+
+
+def _mark(past: TaskRun) -> str:
+    """Return the mark of a run in a chart: its refresh method, or that it failed."""
+    return past.state.value if past.method is None else past.method.value

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
 from kilonova.catalog.read_models.overview import Overview
-from kilonova.web.formatting import holding
+from kilonova.service.formatting import holding
 from kilonova.web.graph.picture import graph_picture
 from kilonova.web.overview_cache import (
     OverviewCache,
@@ -53,6 +53,7 @@ def workflow(
         focus=focus,
         depth=depth,
         counts=_counts(shown),
+        quarantined=_quarantined(shown),
         shape=shape(every),
         start=_start(every) if page.request.state.viewer.operates else None,
     )
@@ -66,6 +67,7 @@ def state(page: CurrentPage) -> Response:
         {
             "shape": shape(every),
             "going": bool(every.running),
+            "quarantined": _quarantined(every),
             "tasks": {
                 name: [found.state, found.text]
                 for name, task in every.tasks.items()
@@ -142,6 +144,11 @@ def _counts(overview: Overview) -> dict[str, int]:
     """Return the number of tasks by status, the most important first."""
     found = Counter(task_status(task, overview).state for task in overview.tasks.values())
     return {state: found[state] for state in ("running", "failed", "due", "paused", "empty", "fresh")}
+
+
+def _quarantined(overview: Overview) -> int:
+    """Return the number of quarantined files."""
+    return sum(channel.quarantined for channel in overview.channels.values())
 
 
 def shape(overview: Overview) -> str:

@@ -145,7 +145,7 @@ if (graph) {
     const shown = new Set();
     for (const node of nodes) {
       const fits = (!wanted || nameOf(node).toLowerCase().includes(wanted))
-        && (!states.length || (node.classList.contains("task") && states.some(each => node.classList.contains(each))));
+        && (!states.length || states.some(each => node.matches(`.task.${each}, .channel.is-quarantined.${each}`)));
       if (fits) shown.add(node.id);
       node.classList.toggle("dim", Boolean(any && !fits));
     }
@@ -223,9 +223,13 @@ if (graph) {
       write(link.querySelector(".lag"), count ? ` +${count}` : "");
     }
     for (const chip of chips) {
-      const count = nodes.filter(node => node.matches(`.task.is-${chip.dataset.state}`)).length;
+      const files = chip.dataset.state === "quarantined";
+      const count = files ? found.quarantined : nodes.filter(node => node.matches(`.task.is-${chip.dataset.state}`)).length;
       write(chip.querySelector("b"), String(count));
       chip.disabled = !count && chip.ariaPressed !== "true";
+      if (!files) continue;
+      write(chip.querySelector(".words"), `file${count === 1 ? "" : "s"} quarantined`);
+      chip.hidden = chip.disabled;
     }
     if (chips.some(each => each.ariaPressed === "true")) pick();
   };

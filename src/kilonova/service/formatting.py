@@ -1,0 +1,57 @@
+"""Formatting of numbers for people, the same on the page and in the terminal."""
+
+from __future__ import annotations
+
+from kilonova.model.row_count import RowCount
+
+
+def short(count: float) -> str:
+    """Format a count in few characters.
+
+    >>> short(999), short(12_430), short(3_500_000)
+    ('999', '12.4 k', '3.5 M')
+    """
+    for unit in ("", " k", " M", " G"):
+        if abs(count) < 1000:
+            return f"{count:.0f}{unit}" if unit == "" or count >= 100 else f"{count:.1f}{unit}"
+        count /= 1000
+    return f"{count:.0f} T"
+
+
+def size(count: float | None) -> str:
+    """Format a number of bytes, with units of 1000.
+
+    >>> size(3_500_000), size(12), size(None)
+    ('3.5 MB', '12 B', '–')
+    """
+    if count is None:
+        return "–"
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def row_count(rows: RowCount) -> str:
+    """Format a number of rows, or its upper bound if the number is not known.
+
+    >>> row_count(RowCount(1_234, 1_234)), row_count(RowCount(None, 7)), row_count(RowCount(None, None))
+    ('1,234', 'at most 7', 'unknown')
+    """
+    if rows.most is None:
+        return "unknown"
+    return f"{rows.most:,}" if rows.exact is not None else f"at most {rows.most:,}"
+
+
+def holding(rows: RowCount) -> str:
+    """Describe a channel's content in a few characters.
+
+    >>> holding(RowCount(12_430, 12_430)), holding(RowCount(0, 0)), holding(RowCount(None, 7))
+    ('12.4 k rows', 'no rows', '≤ 7 rows')
+    """
+    if rows.most is None:
+        return "? rows"
+    if not rows.most:
+        return "no rows"
+    return f"{'' if rows.exact is not None else '≤ '}{short(rows.most)} row{'' if rows.most == 1 else 's'}"
