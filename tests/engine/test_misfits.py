@@ -94,6 +94,13 @@ def test_lines_of_other_encodings_are_counted_as_records(ingest: Callable[..., R
     assert error.problem == "record 2: 'é' is not of type bigint"
 
 
+def test_separators_may_have_several_characters(ingest: Callable[..., RunReport]) -> None:
+    text = (HEADER + GOOD).replace(",", "||")
+    assert ingest("a.csv", text, options={"sep": "||"}).made[0].rows == 1
+    error = refused(lambda: ingest("b.csv", text + "x||2026-01-01||1.00\n", options={"sep": "||"}))
+    assert error.problem == "line 3: 'x' is not of type bigint"
+
+
 def test_a_line_with_other_columns_is_named(ingest: Callable[..., RunReport]) -> None:
     error = refused(lambda: ingest("a.csv", HEADER + GOOD + "1,2026-01-01\n"))
     assert error.problem == "line 3: this is not 3 values: '1,2026-01-01'"
@@ -191,7 +198,7 @@ def test_a_rescued_column_keeps_the_lines_that_do_not_fit(
         ("a.csv", {"headers": "true"}, "no reader option 'headers'. Did you mean header?"),
         ("a.csv", {"header": "yes"}, "header must be true or false, and is 'yes'"),
         ("a.csv", {"mode": "STRICT"}, "mode must be one of FAILFAST, PERMISSIVE, DROPMALFORMED"),
-        ("a.csv", {"sep": "::"}, "sep must be one character"),
+        ("a.csv", {"sep": ""}, "sep must be a text"),
         ("a.csv", {"encoding": "utf-9"}, "encoding must be the name of a character encoding"),
         ("a.csv", {"pathGlobFilter": "*"}, "no reader option 'pathGlobFilter'"),
         ("a.csv", {"columnNameOfCorruptRecord": "rescued"}, "needs the mode PERMISSIVE"),

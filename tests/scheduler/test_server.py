@@ -233,6 +233,16 @@ def test_what_is_damaged_is_mended_by_http(client: httpx2.Client, project: Proje
     assert "ingest" in left["remedy"]
 
 
+def test_an_upload_says_which_lines_do_not_fit(client: httpx2.Client) -> None:
+    client.post("/api/v1/workflows", content=SALES.replace(b"sold", b"noted").replace(b"items", b"noted_items"))
+    content = b"id,item\n1,book\ntwo,pen\nthree,cup\n"
+    refused = client.post("/api/v1/channels/noted/blocks?format=csv", content=content)
+    assert (refused.status_code, refused.json()["column"]) == (422, "id")
+    assert refused.json()["problem"].startswith("line 3: 'two' is not of type bigint; 1 more line does not fit (line 4")
+    allowed = "/api/v1/channels/noted/blocks?format=csv&option=mode=DROPMALFORMED"
+    assert client.post(allowed, content=content).json()["malformed"] == 2
+
+
 def test_a_repeated_ingest_is_answered_without_a_worker(client: httpx2.Client, project: Project) -> None:
     client.post("/api/v1/workflows", content=SALES.replace(b"sold", b"given").replace(b"items", b"given_items"))
     ingest = "/api/v1/channels/given/blocks?format=csv"
@@ -241,7 +251,11 @@ def test_a_repeated_ingest_is_answered_without_a_worker(client: httpx2.Client, p
     first = client.post(ingest, content=content, headers=headers).json()
     assert not first["repeated"]
     alone = TestClient(api(Slow(), project), base_url="http://localhost")
-    assert alone.post(ingest, content=content, headers=headers).json() == {"run": first["run"], "repeated": True}
+    assert alone.post(ingest, content=content, headers=headers).json() == {
+        "run": first["run"],
+        "repeated": True,
+        "malformed": 0,
+    }
     refused = alone.post(ingest, content=b"id,item\n2,pen\n", headers=headers)
     assert (refused.status_code, refused.json()["run"]) == (422, first["run"])
     assert rows(project, "given") == [(1, "book")]

@@ -146,7 +146,7 @@ def _done(project: Project, operation: OperationRequest) -> Any:
             return None if done is None else done.runs[0].run
         case OperationRequest("ingest", arguments):
             report = project.ingest(**arguments)
-            return {"run": report.run, "repeated": report.repeated}
+            return {"run": report.run, "repeated": report.repeated, "malformed": report.malformed}
         case OperationRequest("ingest-files", arguments):
             return bool(project.directories.ingest_ready(**arguments))
         case OperationRequest("compact", arguments):

@@ -395,6 +395,8 @@ def _csv_groups(files: FileSet, columns: FileColumns) -> Groups:
         fs, name = url_to_fs(url)
         try:
             with fs.open(name, "rt", compression="infer", encoding=options.get("encoding", "utf-8-sig")) as file:
+                if len(separator) > 1:
+                    return [name.strip('"') for name in file.readline().rstrip("\r\n").split(separator)]
                 return next(csv.reader(file, delimiter=separator), [])
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise InputError(f"the file is not CSV: {error}", path=url) from error

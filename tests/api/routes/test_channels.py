@@ -64,7 +64,7 @@ def test_the_worker_receives_the_requested_range_of_rows(client: TestClient, pro
 
 def test_rows_go_in_by_upload(client: TestClient, prompt: Prompt) -> None:
     answer = client.post("/api/v1/channels/clicks/blocks?format=csv&option=sep=;&option=comment=", content=b"user\nann")
-    assert answer.json() == {"run": 3, "repeated": False}
+    assert answer.json() == {"run": 3, "repeated": False, "malformed": 0}
     assert prompt.sent == [b"user\nann"]
     [(_, arguments)] = prompt.asked
     assert (arguments["format"], arguments["options"]) == ("csv", {"sep": ";", "comment": ""})
@@ -92,7 +92,7 @@ def test_the_format_of_an_upload_is_the_one_that_is_sent(
     client: TestClient, prompt: Prompt, query: str, headers: dict[str, str], format: str
 ) -> None:
     answer = client.post(f"/api/v1/channels/clicks/blocks{query}", content=b"{}", headers=headers)
-    assert answer.json() == {"run": 3, "repeated": False}
+    assert answer.json() == {"run": 3, "repeated": False, "malformed": 0}
     assert [arguments["format"] for _, arguments in prompt.asked] == [format]
 
 
@@ -159,7 +159,11 @@ def test_an_array_that_is_not_of_objects_is_refused(client: TestClient, prompt: 
 
 
 def test_rows_go_in_by_reference(client: TestClient) -> None:
-    assert client.post("/api/v1/channels/clicks/ingests?source=/some.csv").json() == {"run": 3, "repeated": False}
+    assert client.post("/api/v1/channels/clicks/ingests?source=/some.csv").json() == {
+        "run": 3,
+        "repeated": False,
+        "malformed": 0,
+    }
     missing = client.post("/api/v1/channels/clicks/ingests?source=/nowhere.csv")
     assert (missing.status_code, missing.json()["error"]) == (422, "unreadable")
 

@@ -104,10 +104,17 @@ class DeltaStackResponse(ResponseModel):
 
 
 class IngestResponse(ResponseModel):
-    """A completed ingest: its run, and whether that is an earlier one with the same idempotency key."""
+    """A completed ingest.
+
+    Attributes:
+        run: its run.
+        repeated: whether that is an earlier one with the same idempotency key.
+        malformed: number of lines that did not fit, which the reader option `mode` allowed; 0 if repeated.
+    """
 
     run: int
     repeated: bool
+    malformed: int = 0
 
 
 Options = Annotated[list[str] | None, Query(description="Options for Spark's reader, each as name=value.")]
