@@ -147,7 +147,7 @@ class SchedulingMachine(RuleBasedStateMachine):
                 self._on_all(lambda tx: firings.requeue(tx, claimed, counted=True))
                 self.world.requeue(binding, firings.ATTEMPTS)
             case "skip":
-                event = self._on_all(lambda tx: (firings.skip(tx, claimed), events.newest(tx))[1])
+                event = self._on_all(lambda tx: (firings.skip(tx, claimed, "nothing to do"), events.newest(tx))[1])
                 self.world.end(binding, RunOutcome.SUCCEEDED, event, self.clock.now)
             case _:
                 event = self._on_all(lambda tx: (firings.fail(tx, claimed, "no luck"), events.newest(tx))[1])

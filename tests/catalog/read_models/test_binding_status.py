@@ -64,7 +64,7 @@ def test_exactly_the_ready_triggers_fire_at_the_next_evaluation(catalog: Catalog
             with catalog.writing() as tx:
                 claimed = [part for batch in claim_batches(tx, "one", 99)[0] for part in batch.claims]
                 for part in claimed:
-                    firings.skip(tx, part)
+                    firings.skip(tx, part, "nothing to do")
         elif step:
             ingested(catalog, step)
         ready = {name for name, each in pending(catalog).items() if any(one.ready for one in each.triggers)}
