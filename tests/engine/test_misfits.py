@@ -94,6 +94,21 @@ def test_lines_of_other_encodings_are_counted_as_records(ingest: Callable[..., R
     assert error.problem == "record 2: 'é' is not of type bigint"
 
 
+def test_comments_and_blank_lines_are_numbered_but_fit(ingest: Callable[..., RunReport]) -> None:
+    text = HEADER + "# x\n\n" + GOOD + "x,2026-01-01,1.00\n"
+    error = refused(lambda: ingest("a.csv", text, options={"comment": "#"}))
+    assert error.problem == "line 5: 'x' is not of type bigint"
+    error = refused(lambda: ingest("a.csv", HEADER + GOOD + "x,,\n", options={"comment": ""}))
+    assert error.problem == "line 3: 'x' is not of type bigint"
+
+
+def test_long_values_are_shortened(ingest: Callable[..., RunReport]) -> None:
+    error = refused(lambda: ingest("a.csv", HEADER + "x" * 100_000 + ",,\n"))
+    assert error.problem == f"line 2: '{'x' * 100}…' is not of type bigint"
+    error = refused(lambda: ingest("a.jsonl", "x" * 100_000))
+    assert error.problem == f"line 1: this is not a JSON object: '{'x' * 100}…'"
+
+
 def test_separators_may_have_several_characters(ingest: Callable[..., RunReport]) -> None:
     text = (HEADER + GOOD).replace(",", "||")
     assert ingest("a.csv", text, options={"sep": "||"}).made[0].rows == 1

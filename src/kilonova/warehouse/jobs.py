@@ -29,7 +29,7 @@ from kilonova.warehouse import checks as on
 from kilonova.warehouse.blocks import column
 from kilonova.warehouse.equality import any_of, weights_added
 from kilonova.warehouse.guards import Guard, fail
-from kilonova.warehouse.spark_errors import first_line, translate_errors
+from kilonova.warehouse.spark_errors import reason, translate_errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,4 +391,4 @@ def export(frame: DataFrame, target: str, format: str) -> None:
                 path=target,
                 hint="Name a new directory",
             ) from None
-        raise StorageFailed(f"the rows cannot be written: {first_line(str(error))}", path=target) from error
+        raise StorageFailed(f"the rows cannot be written: {reason(error)}", path=target) from error

@@ -154,8 +154,9 @@ class _Search:
         for _, start, lines, _ in sorted(counts, key=lambda each: each[1]):
             starts[start] = before
             before += lines
-        rows = self._numbered([url]).where("bad").limit(_LINES).collect()
-        misfits = [misfit for row in rows for misfit in self._of_line(row, starts[row.start] + row["row"] + 1)]
+        rows = self._numbered([url]).where("bad").limit(_LINES)
+        shown = rows.withColumn("value", F.substring("value", 1, _SHOWN + 1)).collect()
+        misfits = [misfit for row in shown for misfit in self._of_line(row, starts[row.start] + row["row"] + 1)]
         return self._error(url, sum(each[3] for each in counts), misfits)
 
     def _counts(self, urls: Sequence[str]) -> list[tuple[str, int, int, int]]:
@@ -215,7 +216,7 @@ class _Search:
             ignored = F.length(F.trim("value")) == 0
             if options["header"].lower() == "true":
                 ignored |= (F.col("start") == 0) & (F.col("row") == 0)
-            if "comment" in options:
+            if options.get("comment"):
                 ignored |= F.startswith("value", F.lit(options["comment"]))
         values = F.from_csv("value", texts.ddl, options)
         cells = [_cell(each, F.col("typed")[each.name].isNull(), values[each.name]) for each in self.columns.columns]
@@ -271,7 +272,7 @@ class _Search:
         if lines > 1:
             problem += f"; {lines - 1} more {unit}{'s do' if lines > 2 else ' does'} not fit"
         if places:
-            problem += f" ({'; '.join(places)}{'; …' if lines > described else ''})"
+            problem += f" ({'; '.join(places)}{'; …' if lines > described or len(others) > _LINES else ''})"
         if first.of_columns:
             hint = "Write exactly the channel's columns, with null where there is no value"
             return SchemaMismatch(problem, column=first.column, path=url, hint=hint)
