@@ -46,7 +46,7 @@ class KilonovaError(Exception):
 
     Args:
         problem: the problem, one sentence without a full stop.
-        hint: the remedy, one sentence without a full stop.
+        hint: the remedy, one sentence without a full stop; by default that of the class, if it has one.
         binding: the binding concerned.
         channel: the channel concerned.
         task: the task concerned.
@@ -59,6 +59,8 @@ class KilonovaError(Exception):
 
     code: ClassVar[str] = "error"
     transient: ClassVar[bool] = False
+    remedy: ClassVar[str | None] = None
+    """Hint of errors of this class that have none of their own."""
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class KilonovaError(Exception):
     ) -> None:
         super().__init__(problem)
         self.problem = problem
-        self.hint = hint
+        self.hint = hint or self.remedy
         self.binding = binding
         self.channel = channel
         self.task = task
@@ -192,6 +194,7 @@ class TaskFailed(KilonovaError):
     """User code that raised, or whose result does not match its declaration."""
 
     code = "task"
+    remedy = "The log of the run has the whole traceback; nothing was published"
 
 
 class StorageFailed(KilonovaError):
@@ -199,6 +202,7 @@ class StorageFailed(KilonovaError):
 
     code = "storage"
     transient = True
+    remedy = "Check that the store can be reached, its permissions and its space; nothing was published"
 
 
 class BlockDamaged(KilonovaError):
@@ -212,12 +216,14 @@ class SparkUnavailable(KilonovaError):
 
     code = "spark"
     transient = True
+    remedy = "Try again"
 
 
 class CatalogError(KilonovaError):
     """Metadata database that cannot be used in its present state."""
 
     code = "catalog"
+    remedy = "Check the database and its permissions; nothing was changed"
 
 
 class CatalogUnavailable(CatalogError):
@@ -235,18 +241,21 @@ class Conflict(KilonovaError):
 
     code = "busy"
     transient = True
+    remedy = "Try again later"
 
 
 class LeaseLost(KilonovaError):
     """Lost lease: another process has taken this run over, so it must not commit."""
 
     code = "lease"
+    remedy = "Its tasks will run again; nothing was published"
 
 
 class Cancelled(KilonovaError):
     """Cancelled run; nothing of it was published."""
 
     code = "cancelled"
+    remedy = "Nothing was published"
 
 
 class InvalidState(KilonovaError):
@@ -272,6 +281,17 @@ class BrokenInvariant(KilonovaError):
     """Violated invariant: a defect of Kilonova."""
 
     code = "invariant"
+    remedy = "This is a defect of Kilonova: please report it, with the log of the run"
+
+
+def describe_defect(error: BaseException) -> dict[str, str | int | None]:
+    """Return an error that is not one of Kilonova's as a dictionary, like `KilonovaError.to_dict`.
+
+    >>> describe_defect(ValueError("no number"))["problem"]
+    'an unexpected ValueError: no number'
+    """
+    problem = f"an unexpected {type(error).__name__}" + (f": {error}" if str(error) else "")
+    return {"error": "defect", "problem": problem, "hint": BrokenInvariant.remedy}
 
 
 _LISTED = 20

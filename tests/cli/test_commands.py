@@ -25,6 +25,7 @@ from kilonova.cli.main import app, main
 from kilonova.model.run import RunKind
 from kilonova.service.formatting import size
 from kilonova.service.project import open_project
+from kilonova.service.queries import ProjectReader
 from tests.receiver import receiving
 
 WORKFLOW = """
@@ -464,3 +465,15 @@ def test_run_takes_the_files_that_are_there_first(kilonova: Command, tmp_path: P
     shown = kilonova("run", "shop.py").stdout
     assert "inbox/a.csv" in shown
     assert kilonova("show", "known", "--format", "csv").stdout == "id,customer\n1,ada\n"
+
+
+def test_a_defect_is_explained(kilonova: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("no number")
+
+    monkeypatch.setattr(ProjectReader, "status", broken)
+    shown = kilonova("status", code=1)
+    assert "Error: an unexpected ValueError: no number. This is a defect of Kilonova" in shown.stderr
+    assert "Traceback" in shown.stderr
+    told = json.loads(kilonova("status", "--json", code=1).stdout)
+    assert (told["error"], told["problem"]) == ("defect", "an unexpected ValueError: no number")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,3 +132,29 @@ def test_a_delta_with_other_columns_than_declared_is_refused(project: Project) -
     spark = project.warehouse.spark
     with pytest.raises(SchemaMismatch):
         project.ingest("stock", frame_of(spark, SCHEMA, [{"k": "a", "n": 3}]))
+
+
+class Failing(Taken):
+    """Raises as soon as there is a file."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def merge(self, base: Rows, delta: Rows) -> Rows:
+        if os.path.exists(self.file):
+            raise ValueError("pieces cannot be put back")
+        return super().merge(base, delta)
+
+
+def test_functions_that_raise_while_rows_are_read_are_named(project: Project, tmp_path: Path) -> None:
+    workflow = kn.Workflow("stock")
+    workflow.channel("stock", "k string, n bigint", key="k", encoding=kn.custom(Failing(str(tmp_path / "raise"))))
+    project.apply(workflow)
+    for amount in (5, 1):
+        project.ingest("stock", project.warehouse.spark.createDataFrame([("nut", amount)], "k string, n bigint"))
+    (tmp_path / "raise").touch()
+    with pytest.raises(EncodingError) as refused:
+        project.rows("stock")
+    assert refused.value.channel == "stock"
+    assert "ValueError: pieces cannot be put back" in refused.value.problem
+    assert refused.value.hint == "Correct them, and apply the workflow"

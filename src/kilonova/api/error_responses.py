@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from kilonova.api.auth import AccessDenied
-from kilonova.errors import KilonovaError, is_transient
+from kilonova.errors import KilonovaError, describe_defect, is_transient
 from kilonova.service.spark_operations import OperationFailed
 
 _STATUSES = {
@@ -118,9 +118,7 @@ def install_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     def defect(request: Request, error: Exception) -> JSONResponse:
         logging.getLogger(__name__).error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return _failure_response(
-            {"error": "defect", "problem": f"{type(error).__name__}: {error}", "hint": None}, passing=False
-        )
+        return _failure_response(describe_defect(error), passing=False)
 
 
 class _Escaped(JSONResponse):

@@ -515,11 +515,7 @@ def new_block(tx: Transaction, name: str, run: int) -> BlockName:
             be cleaned up.
     """
     if tx.connection.execute(select(tables.run.c.state).where(tables.run.c.id == run)).scalar() != _RUNNING:
-        raise LeaseLost(
-            "the run was taken over by another process",
-            run=run,
-            hint="Its tasks will run again; nothing was published",
-        )
+        raise LeaseLost("the run was taken over by another process", run=run)
     suffix = secrets.token_hex(_SUFFIX)
     result = tx.connection.execute(
         insert(tables.block).values(target_id=channel_id(tx, name), run_id=run, state=WRITING, suffix=suffix)

@@ -493,7 +493,9 @@ def logic_version(tx: Transaction, name: str, version: int) -> Task:
         select(tables.logic).where(tables.logic.c.task_id == number, tables.logic.c.version == version)
     ).first()
     if row is None:
-        raise NotFound(f"there is no logic version {version}", task=name)
+        raise NotFound(
+            f"there is no logic version {version}", task=name, hint="The pages of the task list its versions"
+        )
     found = tx.connection.execute(
         select(tables.variant)
         .where(tables.variant.c.task_id == number, tables.variant.c.logic == version)
@@ -628,5 +630,8 @@ def function(tx: Transaction, name: str) -> Function:
     """
     row = tx.connection.execute(select(tables.function).where(tables.function.c.name == name)).first()
     if row is None:
-        raise NotFound(f"there are no functions called {name} for a custom encoding")
+        raise NotFound(
+            f"there are no functions called {name} for a custom encoding",
+            hint="Apply the workflow that declares the encoding",
+        )
     return Function(pickled=row.pickled, source=row.source)

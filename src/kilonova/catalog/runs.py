@@ -220,7 +220,11 @@ def _publish_output(tx: Transaction, output: RunOutput) -> None:
     here = tables.point.c.channel_id == channel, tables.point.c.number == output.point
     point = tx.connection.execute(select(tables.point.c.state).where(*here)).scalar()
     if point is None:  # the channel has been declared again: its points continue the numbers of the dropped one
-        raise NotFound("the channel was dropped while it was being written", channel=output.channel)
+        raise NotFound(
+            "the channel was dropped while it was being written",
+            channel=output.channel,
+            hint="Apply the workflow again, and repeat the run",
+        )
     publish(tx, output.channel, block)
     if output.merges:
         mark_merged(tx, output.channel, output.merges, block.number)
@@ -311,7 +315,11 @@ def cancel(tx: Transaction, run: int, who: str) -> None:
     if not _end(tx, run, RunEvent.CANCEL, f"cancelled by {who}", RunFailure.FINAL):
         found = find_run(tx, run)
         how = "" if found.error is None else f": {found.error}"
-        raise InvalidState(f"the run has already ended, as {found.state.value}{how}", run=run)
+        raise InvalidState(
+            f"the run has already ended, as {found.state.value}{how}",
+            run=run,
+            hint="Only a running run can be cancelled",
+        )
 
 
 def any_expired(tx: Transaction) -> bool:

@@ -6,11 +6,12 @@ Exit codes: 0 success; 1 an error; 2 a wrong command line; 3 nothing to do (`run
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 
 from kilonova.cli import render
 from kilonova.cli.options import TRY_LATER, app
-from kilonova.errors import KilonovaError
+from kilonova.errors import KilonovaError, describe_defect
 
 _INTERRUPTED = 130
 
@@ -31,6 +32,14 @@ def execute(words: Sequence[str]) -> int:
         else:
             render.err.print(f"Error: {error}", style="red", markup=False, soft_wrap=True)
         return TRY_LATER if error.code == "busy" else 1
+    except Exception as error:
+        found = describe_defect(error)
+        traceback.print_exception(error)
+        if "--json" in words:
+            render.as_json(found)
+        else:
+            render.err.print(f"Error: {found['problem']}. {found['hint']}.", style="red", markup=False, soft_wrap=True)
+        return 1
     except KeyboardInterrupt:
         render.err.print("Interrupted; nothing of the run is left behind.", style="red")
         return _INTERRUPTED

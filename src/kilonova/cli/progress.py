@@ -95,9 +95,10 @@ class ProgressDisplay:
             case StepSkipped():
                 self._progress.advance(self._bar)
             case StepRetried(step=step, attempt=attempt, error=error):
-                err.print(f"  {step}: attempt {attempt} failed, retrying: {error}", style="yellow")
+                err.print(Text(f"  {step}: attempt {attempt} failed, retrying: {error}"), style="yellow")
             case StepRecomputed(step=step, error=error):
-                err.print(f"  {step}: the incremental refresh failed, doing a full refresh: {error}", style="yellow")
+                text = f"  {step}: the incremental refresh failed, doing a full refresh: {error}"
+                err.print(Text(text), style="yellow")
             case FileQuarantined(step=step, path=path, error=error):
                 err.print(Text(f"  {step}: quarantined {path}: {error}"), style="yellow", soft_wrap=True)
             case LinesMalformed(step=step, lines=lines):

@@ -56,7 +56,9 @@ def ingest(
     pairs = [item.partition("=") for item in option or ()]
     for name, equals, _ in pairs:
         if not equals:
-            raise SettingsError(f"the option {name!r} is not of the form name=value")
+            raise SettingsError(
+                f"the option {name!r} is not of the form name=value", hint="Write, for example, -o header=true"
+            )
     with project(watched=True) as opened:
         report = opened.ingest(
             channel,

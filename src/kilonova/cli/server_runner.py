@@ -133,12 +133,15 @@ class ServerRunner(Runner):
     def _error(self, firing: Firing) -> KilonovaError:
         """Return the error of a firing that failed."""
         if firing.run is None:
-            return KilonovaError(f"the server could not start a run: {firing.reason}", binding=firing.binding)
+            problem = f"the server could not start a run: {firing.reason}"
+            return KilonovaError(problem, binding=firing.binding, hint="Its log says more")
         with self._catalog.reading() as tx:
             run = runs.find_run(tx, firing.run)
         if run.state is RunState.CANCELLED:
-            return Cancelled(f"the run was {run.error}", run=run.number, hint="Nothing was published")
-        return KilonovaError(run.error or f"the run ended as {run.state.value}", run=run.number)
+            return Cancelled(f"the run was {run.error}", run=run.number)
+        return KilonovaError(
+            run.error or f"the run ended as {run.state.value}", run=run.number, hint="See its log: kilonova log"
+        )
 
 
 def _usable(serving: Sequence[servers.ServerRecord]) -> bool:

@@ -61,14 +61,16 @@ def _texts(kind: str, value: object) -> tuple[str, ...]:
     items = [value] if isinstance(value, str) else value
     if isinstance(items, list | tuple) and items and all(isinstance(item, str) for item in items):
         return tuple(str(item) for item in items)
-    raise DeclarationError(f"{kind} must be a string or a list of strings", hint=f"Write {kind}: [a, b]")
+    raise DeclarationError(f"the check {kind} must be a string or a list of strings", hint=f"Write {kind}: [a, b]")
 
 
 def _values(column: str, values: object) -> tuple[str, ...]:
     if not isinstance(values, list | tuple) or not values:
         raise DeclarationError("accepted_values must be a list", column=column, hint=f"Write {column}: [a, b]")
     if any(value is None or isinstance(value, list | tuple | dict) for value in values):
-        raise DeclarationError("accepted_values must be scalars; null is always accepted", column=column)
+        raise DeclarationError(
+            "accepted_values must be scalars; null is always accepted", column=column, hint="List numbers and strings"
+        )
     return tuple(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
 
 
@@ -89,7 +91,11 @@ def _parsed(check: RowCondition) -> exp.Expr:
         return sqlglot.parse_one(check.text, dialect="spark")
     except SqlglotError as error:
         why = str(error).splitlines()[0]
-        raise QueryError(f"the condition cannot be parsed: {why}", check=describe_check(check)) from None
+        raise QueryError(
+            f"the condition cannot be parsed: {why}",
+            check=describe_check(check),
+            hint="Write a condition in Spark SQL, such as amount > 0",
+        ) from None
 
 
 def check_known_columns(checks: Iterable[Check], columns: Collection[str]) -> None:

@@ -156,4 +156,8 @@ def _type(kind: exp.Expression | None, column: str) -> str:
         case known if known in _NAMES:
             return _NAMES[known]
         case _:
-            raise DeclarationError(f"the type {kind.sql('spark').lower()} is not a type of Spark tables", column=column)
+            raise DeclarationError(
+                f"the type {kind.sql('spark').lower()} is not a type of Spark tables",
+                column=column,
+                hint="Use a type of Spark SQL, such as bigint, string or decimal(10, 2)",
+            )

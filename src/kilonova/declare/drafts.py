@@ -146,10 +146,16 @@ class Drafts:
                 hint="Use letters, digits and underscores, starting with a letter",
             )
         if bound.name in self.bound:
-            raise DeclarationError("the binding is declared twice", binding=bound.name)
+            raise DeclarationError(
+                "the binding is declared twice", binding=bound.name, hint="Rename or remove one of them"
+            )
         flat = bound.drafts.expanded()
         if not flat.tasks and not flat.views:
-            raise DeclarationError(f"the workflowette {bound.workflowette} has no tasks", binding=bound.name)
+            raise DeclarationError(
+                f"the workflowette {bound.workflowette} has no tasks",
+                binding=bound.name,
+                hint="Declare its tasks before it is bound",
+            )
         ports = [*flat.channels, *flat.views]
         for port in bound.ports:
             if port not in ports:
@@ -186,7 +192,9 @@ class Drafts:
                 part = _attached(bound, self)
                 for name in (*part.tasks, *part.views):
                     if name in whole.tasks or name in whole.views:
-                        raise DeclarationError("the task is declared twice", task=name)
+                        raise DeclarationError(
+                            "the task is declared twice", task=name, hint="Rename or remove one of them"
+                        )
             except KilonovaError as error:
                 raise error.with_context(binding=bound.name) from error.__cause__
             for name, channel in part.channels.items():

@@ -111,9 +111,13 @@ def _text(file: Path) -> str:
     try:
         return file.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DeclarationError(f"the file is not UTF-8: {error.reason} at byte {error.start}") from None
+        raise DeclarationError(
+            f"the file is not UTF-8: {error.reason} at byte {error.start}", hint="Save it as UTF-8"
+        ) from None
     except OSError as error:
-        raise DeclarationError(f"the file cannot be read: {error.strerror or error}") from None
+        raise DeclarationError(
+            f"the file cannot be read: {error.strerror or error}", hint="Check that it exists, and its permissions"
+        ) from None
 
 
 def _known(fields: Mapping[str, FrontMatterField], names: Iterable[str], what: str) -> None:
@@ -151,19 +155,26 @@ def _watch(fields: Mapping[str, FrontMatterField]) -> WatchedDirectory | None:
     given = {"path": field.value} if isinstance(field.value, str) else field.value
     with _at(field):
         if not isinstance(given, dict) or "path" not in given:
-            raise DeclarationError("watch must be a path, or a mapping with a path", hint="Write watch: inbox")
+            raise DeclarationError(
+                "the field watch must be a path, or a mapping with a path", hint="Write watch: inbox"
+            )
         for name, value in given.items():
             if name not in _WATCH:
-                raise DeclarationError(f"watch has no parameter {name!r}", hint=closest_name(name, list(_WATCH)))
+                raise DeclarationError(
+                    f"the field watch has no parameter {name!r}", hint=closest_name(name, list(_WATCH))
+                )
             if not isinstance(value, dict if name == "options" else str):
-                raise DeclarationError(f"{name} must be {'a mapping' if name == 'options' else 'a string'}")
+                kind, example = ("a mapping", "{header: true}") if name == "options" else ("a string", "…")
+                raise DeclarationError(f"the parameter {name} must be {kind}", hint=f"Write {name}: {example}")
         return watched_directory(**cast(dict[str, Any], given))
 
 
 def _materialized(fields: Mapping[str, FrontMatterField]) -> bool:
     text = _word(fields, "materialized").lower()
     if text not in ("", "true", "false"):
-        raise DeclarationError(f"line {fields['materialized'].line}: materialized must be true or false")
+        raise DeclarationError(
+            f"line {fields['materialized'].line}: materialized must be true or false", hint="Write materialized: false"
+        )
     return text != "false"
 
 

@@ -65,9 +65,15 @@ def _fields(text: str, line: int) -> Mapping[str, FrontMatterField]:
         root = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
         at = line + (error.problem_mark.line if error.problem_mark is not None else 0)
-        raise DeclarationError(f"line {at}: the front matter is not YAML: {error.problem or error.context}") from None
+        raise DeclarationError(
+            f"line {at}: the front matter is not YAML: {error.problem or error.context}",
+            hint="Write one field per line, such as key: id",
+        ) from None
     except yaml.YAMLError as error:
-        raise DeclarationError(f"the front matter is not YAML: {' '.join(str(error).split())}") from None
+        raise DeclarationError(
+            f"the front matter is not YAML: {' '.join(str(error).split())}",
+            hint="Write one field per line, such as key: id",
+        ) from None
     if root is None:
         return {}
     if not isinstance(root, yaml.MappingNode):
@@ -82,7 +88,9 @@ def _named(mapping: yaml.MappingNode, line: int) -> dict[str, tuple[yaml.Node, i
     for name, node in mapping.value:
         start = name.start_mark.line
         if not isinstance(name, yaml.ScalarNode):
-            raise DeclarationError(f"line {line + start}: the name of a field must be a word")
+            raise DeclarationError(
+                f"line {line + start}: the name of a field must be a word", hint="Write fields such as key: id"
+            )
         if name.value in found:
             raise DeclarationError(f"line {line + start}: the field {name.value} occurs twice", hint="Remove one")
         found[name.value] = (node, start)

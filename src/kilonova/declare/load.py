@@ -45,7 +45,11 @@ def load(path: Path) -> list[Workflow]:
     except KilonovaError as error:
         raise error.with_context(path=str(path)) from error.__cause__
     except Exception as error:
-        raise DeclarationError(f"the file cannot be run: {type(error).__name__}: {error}", path=str(path)) from error
+        raise DeclarationError(
+            f"the file cannot be run: {type(error).__name__}: {error}",
+            path=str(path),
+            hint="Correct it; running it with Python shows the whole traceback",
+        ) from error
     if not found:
         raise DeclarationError("the file defines no workflow", path=str(path), hint='Write: shop = kn.Workflow("shop")')
     return found

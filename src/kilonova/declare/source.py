@@ -55,10 +55,14 @@ class Source:
             near = f" near {first['highlight']!r}" if first.get("highlight") else ""
             what = first.get("description") or str(error)
             raise QueryError(
-                f"{begin}{': ' if begin else ''}the statement cannot be parsed: {what}{near}", path=self.path
+                f"{begin}{': ' if begin else ''}the statement cannot be parsed: {what}{near}",
+                path=self.path,
+                hint="Correct the statement",
             ) from None
         except TokenError as error:
-            raise QueryError(f"the statement cannot be parsed: {error}", path=self.path) from None
+            raise QueryError(
+                f"the statement cannot be parsed: {error}", path=self.path, hint="Correct the statement"
+            ) from None
         found = [item for item in parsed if item is not None and not isinstance(item, exp.Semicolon)]
         if not found:
             raise DeclarationError(

@@ -173,7 +173,11 @@ def _view(
 def _relations(draft: ViewDraft, tree: Node, known: Mapping[str, RelationFacts]) -> tuple[MaterializedRelation, ...]:
     for name in draft.key:
         if name not in names(tree):
-            raise DeclarationError("the key names a column that the query does not return", column=name)
+            raise DeclarationError(
+                "the key names a column that the query does not return",
+                column=name,
+                hint="Select it, or declare a key of selected columns",
+            )
     if draft.refresh == "full":
         return (replace(kept_whole(draft.name, tree, known, draft.key), whole='it is declared with refresh="full"'),)
     items = plan_materializations(draft.name, tree, known, draft.key)

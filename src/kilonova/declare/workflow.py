@@ -123,7 +123,7 @@ class Workflow(Workflowette):
         merge_window: str | None,
     ) -> None:
         if name in self._groups:
-            raise DeclarationError("the binding is declared twice", binding=name)
+            raise DeclarationError("the binding is declared twice", binding=name, hint="Rename or remove one of them")
         try:
             self._groups[name] = _Group(
                 members=members,

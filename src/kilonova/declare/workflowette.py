@@ -22,7 +22,7 @@ from kilonova.declare.fingerprint import fingerprint
 from kilonova.declare.normal_form import normal_sql
 from kilonova.declare.schedules import schedule_of
 from kilonova.declare.views import Refresh, ViewDraft
-from kilonova.errors import DeclarationError, KilonovaError
+from kilonova.errors import DeclarationError, KilonovaError, closest_name
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
 from kilonova.model.logic import Sql
@@ -118,7 +118,7 @@ class Workflowette:
                 not fit.
         """
         if name in self._drafts.channels:
-            raise DeclarationError("the channel is declared twice", channel=name)
+            raise DeclarationError("the channel is declared twice", channel=name, hint="Rename or remove one of them")
         try:
             columns = None if schema is None else parse_schema(schema)
             own = checks_of(checks)
@@ -166,12 +166,12 @@ class Workflowette:
         def declared(body: Callable[..., Any]) -> DeclaredTask[..., Any]:
             name = body.__name__
             if name in self._drafts.tasks:
-                raise DeclarationError("the task is declared twice", task=name)
+                raise DeclarationError("the task is declared twice", task=name, hint="Rename or remove one of them")
             outputs = _names(writes) or (name,)
             in_place = schema is not None or key is not None or encoding is not None
             if in_place and len(outputs) > 1:
                 raise DeclarationError(
-                    "schema, key and encoding are for tasks that write one channel",
+                    "the arguments schema, key and encoding are for tasks that write one channel",
                     task=name,
                     hint="Declare each channel with channel(…)",
                 )
@@ -213,10 +213,10 @@ class Workflowette:
             DeclarationError: a mode is invalid, or the name is taken.
         """
         if name in self._drafts.tasks:
-            raise DeclarationError("the task is declared twice", task=name)
+            raise DeclarationError("the task is declared twice", task=name, hint="Rename or remove one of them")
         if name not in self._drafts.channels:
             self.channel(name, schema, key=key, encoding=encoding)
-        ports = tuple(Port(port, port, _mark(mode, Mode, name, port)) for port, mode in reads.items())
+        ports = tuple(Port(port, port, _mark(mode, Mode, name, f"the port {port}")) for port, mode in reads.items())
         production = _mark(produces, Production, name, "the result")
         variant = DraftVariant(
             name=name,
@@ -289,9 +289,11 @@ class Workflowette:
             DeclarationError: the name is taken.
         """
         if view.name in self._drafts.tasks or view.name in self._drafts.views:
-            raise DeclarationError("the task is declared twice", task=view.name)
+            raise DeclarationError("the task is declared twice", task=view.name, hint="Rename or remove one of them")
         if view.name in self._drafts.channels:
-            raise DeclarationError("the channel is declared twice", channel=view.name)
+            raise DeclarationError(
+                "the channel is declared twice", channel=view.name, hint="Rename or remove one of them"
+            )
         self._drafts.views[view.name] = view
 
     def bind(self, name: str, workflowette: Workflowette, ports: Mapping[str, str] | None = None) -> None:
@@ -328,7 +330,10 @@ class Workflowette:
                 return Increment(key, measures)
             case CustomOf(functions, delta):
                 if delta is not None and schema is None:
-                    raise DeclarationError("deltas with columns of their own need a channel with declared columns")
+                    raise DeclarationError(
+                        "deltas with columns of their own need a channel with declared columns",
+                        hint="Declare the channel's schema too",
+                    )
                 name = custom_name(functions, fingerprint(functions).digest)
                 self._drafts.encodings[name] = functions
                 own = None if delta is None else parse_schema(delta)
@@ -345,11 +350,13 @@ class Workflowette:
         parameters = inspect.signature(function).parameters
         for name in reads:
             if name not in parameters:
-                raise DeclarationError(f"reads names {name}, which is not a parameter", task=task)
+                problem = f"the argument reads names {name}, which is not a parameter of the function"
+                raise DeclarationError(problem, task=task, hint=closest_name(name, list(parameters)))
         if not reads and draft.variants:
             reads = {port.name: port.channel for port in draft.variants[0].ports if port.name in parameters}
         ports = tuple(
-            Port(name, reads.get(name, name), _mark(hints.get(name), Mode, task, name)) for name in parameters
+            Port(name, reads.get(name, name), _mark(hints.get(name), Mode, task, f"the parameter {name}"))
+            for name in parameters
         )
         productions = _productions(hints.get("return"), task, len(draft.writes))
         draft.variants.append(
@@ -373,7 +380,8 @@ def _mark(hint: Any, kind: type[Mark], task: str, what: str) -> Mark:
             if isinstance(item, kind):
                 return item
     choices = "kn.All, kn.New, kn.Old, kn.Changes or kn.Inserts" if kind is Mode else "kn.Base or kn.Delta"
-    raise DeclarationError(f"{what} is not annotated with {choices}", task=task, hint="Annotate it")
+    example = "orders: kn.New" if kind is Mode else "-> kn.Delta"
+    raise DeclarationError(f"{what} is not annotated with {choices}", task=task, hint=f"Annotate it, such as {example}")
 
 
 def _productions(hint: Any, task: str, outputs: int) -> tuple[Production, ...]:

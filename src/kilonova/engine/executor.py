@@ -26,7 +26,7 @@ from kilonova.catalog.database import Transaction
 from kilonova.catalog.runs import Advance
 from kilonova.engine.compilation import compile_variant
 from kilonova.engine.interfaces import WarehouseInterface
-from kilonova.engine.invocation import attribute_errors, invoke, may_succeed_in_full, summarize_error, validate_output
+from kilonova.engine.invocation import attribute_errors, invoke, may_succeed_in_full, validate_output
 from kilonova.engine.output import Output, write_output
 from kilonova.engine.run_events import (
     RunStarted,
@@ -62,6 +62,7 @@ from kilonova.schedule.planning import (
     output_version,
     port_inputs,
 )
+from kilonova.warehouse.spark_errors import summarize_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

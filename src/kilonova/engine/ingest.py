@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from kilonova.catalog import channel_store, ingest_keys, registry
 from kilonova.catalog.database import Transaction
 from kilonova.engine.interfaces import WarehouseInterface
-from kilonova.engine.invocation import summarize_error, validate_output
+from kilonova.engine.invocation import validate_output
 from kilonova.engine.output import Output, write_output
 from kilonova.engine.run_events import LinesMalformed, RunStarted
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
@@ -25,6 +25,7 @@ from kilonova.model.run import RunKind, RunOutput
 from kilonova.model.task import Production
 from kilonova.model.version import Version
 from kilonova.model.write_plan import WritePlan
+from kilonova.warehouse.spark_errors import summarize_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +132,8 @@ def write_ingested(
     except KilonovaError as error:
         _fail(source.explain(channel, error), error.__cause__, channel, source)
     except PySparkException as error:
-        _fail(InputError(f"the rows cannot be read: {summarize_error(error)}"), error, channel, source)
+        problem = f"the rows cannot be read: {summarize_error(error)}"
+        _fail(InputError(problem, hint="Correct them; nothing was changed"), error, channel, source)
 
 
 def _fail(error: KilonovaError, cause: BaseException | None, channel: Channel, source: IngestSource) -> Never:

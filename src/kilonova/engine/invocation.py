@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import pickle
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from kilonova.model.encoding import delta_schema, optional_columns
 from kilonova.model.logic import Executable
 from kilonova.model.schema import RESERVED, Schema, check_names
 from kilonova.model.task import Production, Task
-from kilonova.warehouse.spark_errors import is_of_data, reason, translate_errors
+from kilonova.warehouse.spark_errors import is_of_data, summarize_error, translate_errors
 
 
 @functools.lru_cache(maxsize=256)
@@ -100,20 +99,6 @@ def attribute_errors(task: str) -> Iterator[None]:
         yield
     except PySparkException as error:
         raise TaskFailed(f"the task failed in Spark: {summarize_error(error)}", task=task) from error
-
-
-def summarize_error(error: PySparkException) -> str:
-    """Return the sentence of a Spark error that states the reason, and the expression concerned.
-
-    For an error within a Python function, the sentence is the last line of Python's message.
-    """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    python = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception): ", line)]
-    sentence = (python[-1] if python else reason(error))[:400]
-    fragments = (context.fragment() for context in error.getQueryContext() or ())
-    expression = " ".join(next(fragments, "").split())
-    shortened = expression if len(expression) <= 200 else f"{expression[:200]} …"
-    return f"{sentence}, in {shortened}" if expression else sentence
 
 
 def may_succeed_in_full(error: Exception) -> bool:

@@ -313,7 +313,7 @@ class ActiveRun(Generic[Plan]):
         """Log how the run ended that was not published, and raise the error for its caller."""
         state = None if ended is None else ended.state
         if ended is not None and state is RunState.CANCELLED:
-            cancelled = Cancelled(f"the run was {ended.error}", run=self.run, hint="Nothing was published")
+            cancelled = Cancelled(f"the run was {ended.error}", run=self.run)
             self._monitor.end(cancelled)
             if isinstance(error, Exception):
                 raise cancelled from error
@@ -326,8 +326,4 @@ class ActiveRun(Generic[Plan]):
         raise error.with_context(run=self.run) from error.__cause__
 
     def _lease_lost(self) -> LeaseLost:
-        return LeaseLost(
-            "the run was taken over by another process",
-            run=self.run,
-            hint="Its tasks will run again; nothing was published",
-        )
+        return LeaseLost("the run was taken over by another process", run=self.run)

@@ -108,7 +108,13 @@ class SharedSteps:
             blocks = do()
         except BaseException as error:
             known = isinstance(error, KilonovaError)
-            mine.set_exception(error if known else KilonovaError(f"the run that computed it ended: {error!r}"))
+            mine.set_exception(
+                error
+                if known
+                else KilonovaError(
+                    f"the run that computed it ended: {error!r}", hint="It is computed again at the next run"
+                )
+            )
             raise
         mine.set_result(blocks)
         return blocks, False

@@ -14,7 +14,6 @@ from typing import Generic
 from pyspark.errors import PySparkException
 
 from kilonova.engine.interfaces import Frame, WarehouseInterface
-from kilonova.engine.invocation import summarize_error
 from kilonova.errors import KilonovaError, QueryError
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Changes, delta_schema
@@ -24,7 +23,7 @@ from kilonova.model.task import Mode, Task, Variant
 from kilonova.query.maintenance_context import MaintenanceContext
 from kilonova.query.properties import single
 from kilonova.query.view_tasks import change_of, delta_of, known_of
-from kilonova.warehouse.spark_errors import translate_errors
+from kilonova.warehouse.spark_errors import summarize_error, translate_errors
 
 _MOVED = 3
 """Maximum number of a view's inputs that are assumed to have changed: the analysed query has a term for each."""
@@ -134,4 +133,4 @@ class _Analysis(Generic[Frame]):
             with translate_errors(None):
                 return self._warehouse.schema_of(self._warehouse.sql(sql, frames))
         except PySparkException as error:
-            raise QueryError(f"Spark rejects its query: {summarize_error(error)}") from error
+            raise QueryError(f"Spark rejects its query: {summarize_error(error)}", hint="Correct the query") from error

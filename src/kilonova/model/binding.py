@@ -48,7 +48,7 @@ class Binding:
                 hint="Use letters, digits and underscores, starting with a letter",
             )
         if not self.tasks:
-            raise DeclarationError("the binding has no tasks", binding=self.name)
+            raise DeclarationError("the binding has no tasks", binding=self.name, hint="Name at least one task")
 
 
 def validate_bindings(
@@ -70,7 +70,9 @@ def validate_bindings(
     owner: dict[str, str] = {}
     for binding in every:
         if names[binding.name] > 1:
-            raise DeclarationError("the binding is declared twice", binding=binding.name)
+            raise DeclarationError(
+                "the binding is declared twice", binding=binding.name, hint="Rename or remove one of them"
+            )
         if not binding.implicit and binding.name in writes:
             raise DeclarationError("a task already has this name", binding=binding.name, hint="Rename one of them")
         for task in binding.tasks:
@@ -134,12 +136,14 @@ def validate_attachment(port: Channel, channel: Channel, modes: Iterable[Mode], 
                     f"the channel has no column {name}, which the port {port.name} requires",
                     channel=channel.name,
                     column=name,
+                    hint="Attach another channel, or a view of it with this column",
                 )
             if given[name] != kind:
                 raise DeclarationError(
                     f"the column has type {given[name]}, but the port {port.name} requires {kind}",
                     channel=channel.name,
                     column=name,
+                    hint="Attach a view of the channel that casts the column",
                 )
         for name in given:
             if name not in wanted:

@@ -182,24 +182,34 @@ def check_encoding(encoding: Encoding, relation: Schema) -> None:
     key = key_of(encoding)
     for name in key:
         if name not in relation.names:
-            raise DeclarationError("the key names a column that is not in the schema", column=name)
+            raise DeclarationError(
+                "the key names a column that is not in the schema",
+                column=name,
+                hint="Correct its name, or add the column",
+            )
         if "map<" in relation.type_of(name):
-            raise DeclarationError("a map cannot be a key", column=name)
+            raise DeclarationError("a map cannot be a key", column=name, hint="Choose columns of other types")
     if len(set(key)) < len(key):
-        raise DeclarationError("the key names a column twice", column=key[0])
+        raise DeclarationError("the key names a column twice", column=key[0], hint="Name each column once")
     if not key and not isinstance(encoding, Append | Changes):
-        raise DeclarationError(f"the encoding {name_of(encoding)} needs a key")
+        raise DeclarationError(f"the encoding {name_of(encoding)} needs a key", hint="Declare it with key=…")
     if isinstance(encoding, Custom) and encoding.delta is not None:
         check_names(encoding.delta)
         for name in key:
             if name not in encoding.delta.names or encoding.delta.type_of(name) != relation.type_of(name):
-                raise DeclarationError("the columns of a delta do not include a column of the key", column=name)
+                raise DeclarationError(
+                    "the columns of a delta do not include a column of the key", column=name, hint="Add it to delta=…"
+                )
     if isinstance(encoding, Increment):
         if not encoding.measures:
-            raise DeclarationError("the encoding increment needs at least one measure")
+            raise DeclarationError("the encoding increment needs at least one measure", hint='Write increment("n")')
         for name in encoding.measures:
             if name not in relation.names:
-                raise DeclarationError("a measure names a column that is not in the schema", column=name)
+                raise DeclarationError(
+                    "a measure names a column that is not in the schema",
+                    column=name,
+                    hint="Correct its name, or add the column",
+                )
             if not _EXACT_NUMBER.match(relation.type_of(name)):
                 raise DeclarationError(
                     f"a measure must be an integer or a decimal, not {relation.type_of(name)}",
@@ -213,10 +223,12 @@ def check_encoding(encoding: Encoding, relation: Schema) -> None:
                     hint="Sums of such decimals would lose their last digit; declare 37 digits, or use upsert",
                 )
         if set(encoding.key) & set(encoding.measures):
-            raise DeclarationError("a column cannot be both key and measure")
+            raise DeclarationError("a column cannot be both key and measure", hint="Leave it out of one of them")
         for name in relation.names:
             if name not in encoding.key and name not in encoding.measures:
-                raise DeclarationError("the column is neither key nor measure", column=name)
+                raise DeclarationError(
+                    "the column is neither key nor measure", column=name, hint="Add it to one of them, or remove it"
+                )
 
 
 def name_of(encoding: Encoding) -> str:

@@ -107,7 +107,7 @@ def check_reader_options(options: Mapping[str, str], format: str | None) -> None
     kilonova.errors.SettingsError: files of the format csv have no reader option 'headers'. Did you mean header?
     >>> check_reader_options({"header": "no"}, None)
     Traceback (most recent call last):
-    kilonova.errors.SettingsError: the reader option header must be true or false, and is 'no'
+    kilonova.errors.SettingsError: the reader option header must be true or false, and is 'no'. Correct it.
     """
     if format is not None and format not in _OPTIONS:
         return
@@ -122,7 +122,10 @@ def check_reader_options(options: Mapping[str, str], format: str | None) -> None
             raise SettingsError(f"{files} have no reader option {name!r}", hint=closest_name(name, list(known)))
         values, is_valid = known[name]
         if not is_valid(value):
-            raise SettingsError(f"the reader option {name} must be {values}, and is {value!r}")
+            raise SettingsError(
+                f"the reader option {name} must be {values}, and is {value!r}",
+                hint="Correct it",
+            )
     if rescued_column(options) is not None and mode_of(options) != "PERMISSIVE":
         raise SettingsError(
             "the reader option columnNameOfCorruptRecord needs the mode PERMISSIVE",

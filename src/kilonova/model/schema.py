@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kilonova.errors import DeclarationError, SchemaMismatch
+from kilonova.errors import DeclarationError, SchemaMismatch, closest_name
 
 RESERVED = ("_deleted", "_weight", "_set")
 
@@ -50,7 +50,11 @@ class Schema:
         seen: set[str] = set()
         for column in self.columns:
             if column.name.lower() in seen:
-                raise DeclarationError("the column occurs twice", column=column.name)
+                raise DeclarationError(
+                    "the column occurs twice",
+                    column=column.name,
+                    hint="Rename or remove one of them; upper and lower case are the same",
+                )
             seen.add(column.name.lower())
 
     @classmethod
@@ -77,7 +81,7 @@ class Schema:
         for column in self.columns:
             if column.name == name:
                 return column.type
-        raise SchemaMismatch("there is no such column", column=name)
+        raise SchemaMismatch("there is no such column", column=name, hint=closest_name(name, list(self.names)))
 
     def only(self, names: tuple[str, ...]) -> Schema:
         """Return the columns with these names, in the order of this schema."""
@@ -169,6 +173,8 @@ def check_names(schema: Schema) -> None:
     """
     for column in schema.columns:
         if column.name.lower() in RESERVED or column.name.lower().startswith(KEPT):
-            raise DeclarationError("the name is reserved for delta blocks", column=column.name)
+            raise DeclarationError(
+                "the name is reserved for delta blocks", column=column.name, hint="Choose another name"
+            )
     if not schema.columns:
-        raise DeclarationError("a relation needs at least one column")
+        raise DeclarationError("a relation needs at least one column", hint="Declare a column")

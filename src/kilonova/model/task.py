@@ -84,7 +84,7 @@ class Variant:
                 )
         names = [port.name for port in self.ports]
         if len(set(names)) < len(names):
-            raise DeclarationError(f"a port occurs twice among {', '.join(names)}")
+            raise DeclarationError(f"a port occurs twice among {', '.join(names)}", hint="Name each once")
         if not self.ports:
             raise DeclarationError(
                 "a variant must have at least one port",
@@ -125,11 +125,13 @@ class Task:
 
     def __post_init__(self) -> None:
         if not self.variants:
-            raise DeclarationError("the task has no variant", task=self.name)
+            raise DeclarationError("the task has no variant", task=self.name, hint="Declare one")
         if len({variant.name for variant in self.variants}) < len(self.variants):
-            raise DeclarationError("two variants have the same name", task=self.name)
+            raise DeclarationError("two variants have the same name", task=self.name, hint="Rename one of them")
         if len(set(self.writes)) < len(self.writes) or not self.writes:
-            raise DeclarationError("a task must write at least one channel, and each only once", task=self.name)
+            raise DeclarationError(
+                "a task must write at least one channel, and each only once", task=self.name, hint="Correct writes=…"
+            )
         for variant in self.variants:
             if len(variant.productions) != len(self.writes):
                 raise DeclarationError(

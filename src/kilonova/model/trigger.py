@@ -40,7 +40,11 @@ class ArrivalTrigger:
 
     def __post_init__(self) -> None:
         if (self.rows is not None and self.rows <= 0) or (self.seconds is not None and self.seconds <= 0):
-            raise DeclarationError("an arrival trigger needs a number of rows or a time", channel=self.channel)
+            raise DeclarationError(
+                "an arrival trigger needs a number of rows or a time",
+                channel=self.channel,
+                hint="Give numbers above 0, or neither",
+            )
 
 
 class MisfirePolicy(enum.Enum):

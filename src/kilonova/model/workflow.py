@@ -40,9 +40,9 @@ class WorkflowDefinition:
     def __post_init__(self) -> None:
         names = {channel.name: channel for channel in self.channels}
         if twice := _repeated(channel.name for channel in self.channels):
-            raise DeclarationError("the channel is declared twice", channel=twice)
+            raise DeclarationError("the channel is declared twice", channel=twice, hint="Rename or remove one of them")
         if twice := _repeated(task.name for task in self.tasks):
-            raise DeclarationError("the task is declared twice", task=twice)
+            raise DeclarationError("the task is declared twice", task=twice, hint="Rename or remove one of them")
         writers: dict[str, tuple[Task, ...]] = {}
         for task in self.tasks:
             for channel in (*task.reads, *task.writes):
@@ -89,7 +89,8 @@ class WorkflowDefinition:
         for channel in self.channels:
             if channel.name == name:
                 return channel
-        raise DeclarationError("there is no such channel", channel=name)
+        hint = closest_name(name, [channel.name for channel in self.channels])
+        raise DeclarationError("there is no such channel", channel=name, hint=hint)
 
     def writers(self, channel: str) -> tuple[Task, ...]:
         """Return the tasks that write a channel; none for source channels."""

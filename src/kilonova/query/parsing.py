@@ -107,7 +107,9 @@ def _unknown_column(message: str, known: Known, tables: tuple[str, ...]) -> Quer
     quoted = first.split("'")[1] if first.count("'") >= 2 else first.partition("Unknown column: ")[2]
     name = quoted.split(".")[-1].strip('"`')
     columns = [item for table, facts in known.items() if table in tables for item in facts.types]
-    return QueryError(first.rstrip("."), column=name or None, hint=closest_name(name, columns) if name else None)
+    if not name:
+        return QueryError(f"the query cannot be resolved: {first.rstrip('.')}", hint="Correct the query")
+    return QueryError(f"there is no column {name}", column=name, hint=closest_name(name, columns))
 
 
 Outputs = list[tuple[str, str]]
@@ -319,7 +321,9 @@ class _Reader:
             self._expression(item, scope) for item in (given.expressions if isinstance(given, exp.Tuple) else (given,))
         )
         if len(wanted) != len(values):
-            raise QueryError("IN compares a different number of columns")
+            raise QueryError(
+                "IN compares a different number of columns", hint="Compare as many columns as the subquery returns"
+            )
         if not all(item.columns <= set(names(node)) for item in wanted):
             raise UnsupportedSql("IN with a column of an outer query")
         conditions = [eq(one, other) for one, other in zip(wanted, values, strict=True)]
@@ -688,7 +692,10 @@ class _Reader:
         left, one = self.query(syntax.left, ctes, outer)
         right, other = self.query(syntax.right, ctes, outer)
         if len(one) != len(other):
-            raise QueryError(f"{syntax.key.upper()} of {len(one)} and {len(other)} columns")
+            raise QueryError(
+                f"{syntax.key.upper()} of {len(one)} and {len(other)} columns",
+                hint="Select the same number of columns in both",
+            )
         left = Projection(left, tuple(Item(self.name(i), column(i)) for _, i in one))
         right = Projection(right, tuple(Item(self.name(i), column(i)) for _, i in other))
         outputs = [(visible, self.name(visible)) for visible, _ in one]
@@ -737,7 +744,8 @@ class _Reader:
                 if internal is None:
                     if node.table == "" and node.this.args.get("quoted"):
                         return node
-                    raise QueryError(f"there is no column {node.sql('spark')}", column=node.name)
+                    hint = "Correct its name, or that of its table"
+                    raise QueryError(f"there is no column {node.sql('spark')}", column=node.name, hint=hint)
                 return _internal(internal)
             return node
 

@@ -204,9 +204,14 @@ def syntax_of(text: str) -> exp.Query:
         first = error.errors[0] if error.errors else {}
         where = f"line {first['line']}, column {first['col']}: " if first.get("line") else ""
         near = f" near {first['highlight']!r}" if first.get("highlight") else ""
-        raise QueryError(f"the query cannot be parsed: {where}{first.get('description', error)}{near}") from None
+        raise QueryError(
+            f"the query cannot be parsed: {where}{first.get('description', error)}{near}",
+            hint="Correct the query; it is one SELECT of Spark SQL",
+        ) from None
     except sqlglot.errors.TokenError as error:
-        raise QueryError(f"the query cannot be parsed: {error}") from None
+        raise QueryError(
+            f"the query cannot be parsed: {error}", hint="Correct the query; it is one SELECT of Spark SQL"
+        ) from None
     if len(statements) != 1 or statements[0] is None:
         raise QueryError("exactly one query is expected", hint="Write one SELECT, without a semicolon in between")
     if not isinstance(statements[0], exp.Query):

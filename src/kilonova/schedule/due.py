@@ -105,6 +105,7 @@ def read_ends(
                 task=state.task.name,
                 channel=name,
                 point=end,
+                hint="Choose a point in between",
             )
         found[name] = end
     return found

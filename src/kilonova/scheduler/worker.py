@@ -19,7 +19,7 @@ from typing import Any, TextIO, assert_never
 
 from kilonova.catalog.firings import Batch, Claim
 from kilonova.engine.shared_steps import SharedSteps
-from kilonova.errors import KilonovaError, is_transient
+from kilonova.errors import KilonovaError, describe_defect, is_transient
 from kilonova.scheduler.messages import (
     BatchEnded,
     FiringOutcome,
@@ -136,7 +136,7 @@ def _outcome(project: Project, claimed: Claim, shared_steps: SharedSteps | None)
 def _told(error: Exception) -> dict[str, Any]:
     if isinstance(error, KilonovaError):
         return error.to_dict()
-    return {"error": "defect", "problem": f"{type(error).__name__}: {error}", "hint": None}
+    return describe_defect(error)
 
 
 def _done(project: Project, operation: OperationRequest) -> Any:

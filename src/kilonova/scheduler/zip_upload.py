@@ -41,9 +41,11 @@ def unpack_zip(file: Path, place: Path, most: int) -> None:
                     with archive.open(entry) as source, target.open("xb") as sink:
                         shutil.copyfileobj(source, sink)
     except zipfile.BadZipFile as error:
-        raise InputError(f"the zip is damaged, or not a zip: {error}") from None
+        raise InputError(
+            f"the zip is damaged, or not a zip: {error}", hint="Send a zip of the workflow's files"
+        ) from None
     except (OSError, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error) as error:
-        raise InputError(f"the zip cannot be unpacked: {error}") from None
+        raise InputError(f"the zip cannot be unpacked: {error}", hint="Make it anew, without a password") from None
 
 
 def _refuse(entries: list[zipfile.ZipInfo], most: int) -> None:
@@ -56,7 +58,10 @@ def _refuse(entries: list[zipfile.ZipInfo], most: int) -> None:
     for entry in entries:
         path = PurePosixPath(entry.filename)
         if path.is_absolute() or ".." in path.parts or "\\" in entry.filename or not path.parts:
-            raise InputError(f"the zip contains the path {entry.filename!r}, which leads out of it")
+            raise InputError(
+                f"the zip contains the path {entry.filename!r}, which leads out of it",
+                hint="Make it with relative paths below one folder",
+            )
         if stat.S_ISLNK(entry.external_attr >> 16):
             raise InputError(f"{entry.filename!r} in the zip is a link", hint="Put the file itself there")
         if entry.flag_bits & 1:

@@ -137,7 +137,7 @@ class ProjectResources:
                             class_data_archive=section.class_data_archive,
                         )
                     except ValueError as error:
-                        raise SettingsError(str(error), path=FILE) from None
+                        raise SettingsError(str(error), path=FILE, hint="See the page on settings") from None
                     self._spark, self._opened = open_session(wanted)
 
                 def functions(name: str) -> Any:

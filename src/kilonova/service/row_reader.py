@@ -77,9 +77,10 @@ class RowReader:
             NotFound: there is no such channel or point.
         """
         from kilonova.warehouse.jobs import fetch, ordered
+        from kilonova.warehouse.spark_errors import attribute_read_errors
 
         first = self._changes_order(channel) if since is not None else self._view_order(channel)
-        with self.pinned_plan(channel, at, since) as reading:
+        with self.pinned_plan(channel, at, since) as reading, attribute_read_errors(channel):
             frame = self._resources.warehouse.open(reading)
             frame = ordered(frame, first) if first or since is not None else frame
             return tuple(frame.columns), fetch(frame, limit)
@@ -104,13 +105,14 @@ class RowReader:
             The point, with which to request further pages, and the file.
         """
         from kilonova.warehouse.jobs import write_page
+        from kilonova.warehouse.spark_errors import attribute_read_errors
 
         with self._catalog.reading() as tx:
             state = channel_store.channel_state(tx, channel)
         end = state.latest_readable if at is None else at
         keys = tuple(map(SortKey, state.channel.key))
         first = self._changes_order(channel) if since is not None else (self._view_order(channel) or keys)
-        with self.pinned_plan(channel, end, since) as reading:
+        with self.pinned_plan(channel, end, since) as reading, attribute_read_errors(channel):
             write_page(self._resources.warehouse.open(reading), file, first, offset, limit)
         return end, file
 

@@ -37,7 +37,7 @@ class Interruption:
         if run is not None:
             self._begun.add(run)
         if self._interrupted.is_set():
-            raise Cancelled("the run was interrupted", run=run, hint="Nothing was published")
+            raise Cancelled("the run was interrupted", run=run)
 
     def interrupt(self) -> None:
         """Cancel the runs."""

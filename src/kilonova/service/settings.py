@@ -201,7 +201,7 @@ def load_settings(directory: Path, **given: Any) -> Settings:
             f"the setting {name} is invalid: {first['msg']}", path=str(file), hint="See the page on settings"
         ) from None
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"the file is not TOML: {error}", path=str(file)) from None
+        raise SettingsError(f"the file is not TOML: {error}", path=str(file), hint="Correct it at that place") from None
 
 
 def _names(section: tuple[int | str, ...]) -> list[str]:

@@ -114,7 +114,10 @@ def send(
             hint="Give it the URL to which it redirects",
         )
     if not 200 <= status < 300:
-        raise DeliveryError(f"the webhook {webhook.name} answers with HTTP status {status}")
+        raise DeliveryError(
+            f"the webhook {webhook.name} answers with HTTP status {status}",
+            hint="See the log of its server; the event is delivered again later",
+        )
 
 
 def _pool(webhook: Webhook, inside: Collection[str]) -> urllib3.HTTPConnectionPool:

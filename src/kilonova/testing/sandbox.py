@@ -106,13 +106,13 @@ class Sandbox:
                 try:
                     self._created([(value,)], Schema((item,)))
                 except _MISFITS:
-                    wanted = _PYTHON_TYPES.get(re.split(r"[(<]", item.type)[0])
+                    wanted = _PYTHON_TYPES.get(re.split(r"[(<]", item.type)[0], "a value of that type")
                     return SchemaMismatch(
                         f"the value {value!r} is not of the type {item.type}",
                         column=item.name,
-                        hint=None if wanted is None else f"Write it as {wanted}",
+                        hint=f"Write it as {wanted}",
                     )
-        return SchemaMismatch(f"the rows do not have the types {columns.ddl}: {error}")
+        return SchemaMismatch(f"the rows do not have the types {columns.ddl}: {error}", hint="Give a DataFrame")
 
 
 _MISFITS = (PySparkException, TypeError, ValueError, ArithmeticError)
@@ -183,7 +183,12 @@ def check_variants(
         raise NotFound("there is no such task", task=task, hint=closest_name(task, [t.name for t in value.tasks]))
     for channel in found.reads:
         if channel not in data:
-            raise NotFound("the task reads the channel, and no data is given for it", channel=channel, task=task)
+            raise NotFound(
+                "the task reads the channel, and no data is given for it",
+                channel=channel,
+                task=task,
+                hint="Add its rows to data",
+            )
     with sandbox(workflow.only(task), session) as box:
         parts = {channel: _batches(box, channel, data[channel], batches, seed) for channel in found.reads}
         for number in range(batches):

@@ -58,7 +58,9 @@ def metrics(rows: DataFrame, checks: Sequence[RowCheck], schema: Schema, added: 
                 _ = rows.select(bad).schema
             except PySparkException as error:
                 why = str(error).strip().splitlines()[0]
-                raise QueryError(f"Spark rejected the condition: {why}", check=describe_check(check)) from error
+                raise QueryError(
+                    f"Spark rejected the condition: {why}", check=describe_check(check), hint="Correct the condition"
+                ) from error
         found[_count(number)] = F.sum(F.when(bad, added))
         found[_example(number)] = F.min(F.when(bad, shown))
     return found

@@ -202,7 +202,9 @@ def check_files_unchanged(external: External) -> None:
                 hint="Restore it, or replace the relation with kilonova ingest --replace",
             ) from None
         except OSError as error:
-            raise InputError(f"the file cannot be reached: {error}", path=url) from error
+            raise InputError(
+                f"the file cannot be reached: {error}", path=url, hint="Check that it exists, and its permissions"
+            ) from error
         if now != seen:
             raise InputError(
                 "the file has changed since it was registered in place",
@@ -305,7 +307,10 @@ def _present(names: Sequence[str], columns: FileColumns, url: str) -> Schema:
     for column in wanted.columns:
         if column.name.lower() not in by_name and column.name not in optional:
             raise SchemaMismatch(
-                f"the file lacks the column (it has: {', '.join(names)})", column=column.name, path=url
+                f"the file lacks the column (it has: {', '.join(names)})",
+                column=column.name,
+                path=url,
+                hint="Add it to the file, or declare the channel without it",
             )
     known = {column.name.lower() for column in wanted.columns}
     for name in names:
@@ -351,7 +356,9 @@ def _columnar(files: FileSet, columns: FileColumns) -> Schema:
                 return parquet.read_schema(file) if files.format == "parquet" else orc.ORCFile(file).schema
         except (OSError, pa.ArrowException) as error:
             known = "Parquet" if files.format == "parquet" else "ORC"
-            raise InputError(f"the file is not {known}: {error}", path=url) from error
+            raise InputError(
+                f"the file is not {known}: {error}", path=url, hint="Name the format with --format, or repair the file"
+            ) from error
 
     schemas: set[Schema] = set()
     for url, found in zip(files.urls, _each(files, look), strict=True):
@@ -364,7 +371,10 @@ def _columnar(files: FileSet, columns: FileColumns) -> Schema:
             kind = kinds[column.name.lower()]
             if (fits is not None and not fits(kind)) or (fits is None and not _nested_fits(column.type, kind)):
                 raise SchemaMismatch(
-                    f"the file contains {kind}, which does not match {column.type}", column=column.name, path=url
+                    f"the file contains {kind}, which does not match {column.type}",
+                    column=column.name,
+                    path=url,
+                    hint="Declare the type that it has, or ingest it without --in-place",
                 )
     order = max(schemas, key=lambda schema: len(schema.columns))
     names = {column for schema in schemas for column in schema.columns}
@@ -399,7 +409,9 @@ def _csv_groups(files: FileSet, columns: FileColumns) -> Groups:
                     return [name.strip('"') for name in file.readline().rstrip("\r\n").split(separator)]
                 return next(csv.reader(file, delimiter=separator), [])
         except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f"the file is not CSV: {error}", path=url) from error
+            raise InputError(
+                f"the file is not CSV: {error}", path=url, hint="Name the format with --format, or repair the file"
+            ) from error
 
     groups: dict[tuple[str, ...], list[str]] = {}
     for url, found in zip(files.urls, _each(files, look), strict=True):

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PythonException
 
-from kilonova.errors import InputError, KilonovaError, SparkUnavailable, StorageFailed
+from kilonova.errors import EncodingError, InputError, KilonovaError, SparkUnavailable, StorageFailed
 from kilonova.warehouse.guards import Misplaced, guard_error
 from kilonova.warehouse.storage import disk_full
 
@@ -45,6 +45,39 @@ def translate_errors(path: str | None) -> Iterator[None]:
         raise PySparkException(message=_sentence(causes) or _message(error)) from error
     except (Py4JError, ConnectionError, EOFError) as error:
         raise SparkUnavailable("Spark stopped during the operation", hint="Start again") from error
+
+
+@contextmanager
+def attribute_read_errors(channel: str) -> Iterator[None]:
+    """Attribute errors that Spark raises while it reads a channel within the block to the channel.
+
+    Raises:
+        KilonovaError: a recognized error; `EncodingError` if the functions of a custom encoding raised.
+        StorageFailed: any other error of Spark.
+    """
+    try:
+        with translate_errors(None):
+            yield
+    except PythonException as error:
+        problem = f"the functions of the encoding raised an error: {summarize_error(error)}"
+        raise EncodingError(problem, channel=channel, hint="Correct them, and apply the workflow") from error
+    except PySparkException as error:
+        problem = f"the rows cannot be read: {summarize_error(error)}"
+        raise StorageFailed(problem, channel=channel, hint="Spark's messages say more") from error
+
+
+def summarize_error(error: PySparkException) -> str:
+    """Return the sentence of a Spark error that states the reason, and the expression concerned.
+
+    For an error within a Python function, the sentence is the last line of Python's message.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    python = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception): ", line)]
+    sentence = (python[-1] if python else reason(error))[:400]
+    fragments = (context.fragment() for context in error.getQueryContext() or ())
+    expression = " ".join(next(fragments, "").split())
+    shortened = expression if len(expression) <= 200 else f"{expression[:200]} …"
+    return f"{sentence}, in {shortened}" if expression else sentence
 
 
 _STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
