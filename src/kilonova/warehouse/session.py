@@ -293,7 +293,7 @@ def _mebibytes(memory: str) -> float:
     """Return a size of memory as Spark reads it, such as `2g`.
 
     >>> _mebibytes("2g"), _mebibytes("600m"), _mebibytes("1073741824"), _mebibytes("much")
-    (2048, 600, 1024.0, inf)
+    (2048.0, 600.0, 1024.0, inf)
     """
     try:
         return int(memory) / (1 << 20) if memory.isdecimal() else float(_parse_memory(memory.removesuffix("b")))
