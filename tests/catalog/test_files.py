@@ -164,6 +164,37 @@ def test_a_quarantined_file_that_changes_or_is_removed_is_reported(catalog: Cata
     ]
 
 
+def quarantined(catalog: Catalog, *paths: str) -> None:
+    run = started(catalog, *paths)
+    with catalog.writing() as tx:
+        runs.commit(tx, run, inputs=(), outputs=(), advances=())
+        files.resolve_files(tx, run, "orders", [FileOutcome(path, FileState.QUARANTINED, "bad") for path in paths])
+
+
+def test_in_order_a_file_waits_for_those_before_it_even_while_they_are_corrected(catalog: Catalog) -> None:
+    with catalog.writing() as tx:
+        registry.update_channel_metadata(tx, replace(a_channel("orders"), watch=replace(INBOX, in_order=True)))
+    for second, path in enumerate("dcba"):
+        noted(catalog, path, mark=Fingerprint(3, NOON + timedelta(seconds=second)))
+    noted(catalog, "bb", mark=Fingerprint(3, NOON + timedelta(seconds=2)))
+    assert ready(catalog) == ["d", "c", "b", "bb", "a"]
+    quarantined(catalog, "b")
+    assert ready(catalog) == ["d", "c"]
+    later = Fingerprint(4, NOON + timedelta(hours=1))
+    noted(catalog, "b", verdict=FileDecision.WAIT, mark=later)
+    assert ready(catalog) == ["d", "c"]
+    noted(catalog, "b", mark=later)
+    assert ready(catalog) == ["d", "c", "b", "bb", "a"]
+    run = started(catalog, "d")
+    with catalog.writing() as tx:
+        runs.commit(tx, run, inputs=(), outputs=(), advances=())
+        files.resolve_files(tx, run, "orders", [FileOutcome("d", FileState.SETTLING)])
+    assert ready(catalog) == []
+    with catalog.writing() as tx:
+        files.forget(tx, "orders", [key_of("d")])
+    assert ready(catalog) == ["c", "b", "bb", "a"]
+
+
 def test_another_directory_forgets_what_was_not_taken_and_no_run_has(catalog: Catalog) -> None:
     noted(catalog, "a", "b")
     noted(catalog, "w", verdict=FileDecision.WAIT)

@@ -55,6 +55,9 @@ def test_a_directory_is_planned_and_registered(catalog: Catalog) -> None:
     )
     assert registered(catalog, shop(other)) == [("orders", Action.CHANGE, detail)]
     assert watch_of(catalog) == other
+    ordered = kn.watched_directory("s3://bucket/inbox/", format="csv", in_order=True)
+    assert registered(catalog, shop(ordered)) == [("orders", Action.CHANGE, "ingests files in order")]
+    assert watch_of(catalog) == ordered
     assert registered(catalog, shop()) == [("orders", Action.CHANGE, "ingests no more files")]
     assert watch_of(catalog) is None
 

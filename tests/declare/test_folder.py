@@ -279,7 +279,7 @@ def test_only_the_workflow_of_a_channel_says_what_is_checked(catalog: Catalog) -
 
 
 def test_a_table_may_take_the_files_of_a_directory(tmp_path: Path) -> None:
-    more = "watch: {path: inbox/, pattern: '**/*.csv', poll_interval: 1 hour, options: {sep: ;}}"
+    more = "watch: {path: inbox/, pattern: '**/*.csv', poll_interval: 1 hour, options: {sep: ;}, in_order: true}"
     files = {
         "a.sql": "---\nwatch: inbox\n---\nCREATE TABLE a (n INT)",
         "b.sql": f"---\n{more}\n---\nCREATE TABLE b (n INT)",
@@ -287,13 +287,20 @@ def test_a_table_may_take_the_files_of_a_directory(tmp_path: Path) -> None:
     a, b = declared(tmp_path, files).workflow.channels
     assert a.watch == WatchedDirectory(location="inbox")
     assert b.watch == WatchedDirectory(
-        location="inbox", pattern="**/*.csv", poll_interval=3600, options=(("sep", ";"),)
+        location="inbox", pattern="**/*.csv", poll_interval=3600, options=(("sep", ";"),), in_order=True
     )
 
 
 @pytest.mark.parametrize(
     "watch",
-    ["{pattern: x}", "[a]", "{path: a, settled: 1 day}", "{path: a, options: x}", "{path: a, poll_interval: soon}"],
+    [
+        "{pattern: x}",
+        "[a]",
+        "{path: a, settled: 1 day}",
+        "{path: a, options: x}",
+        "{path: a, poll_interval: soon}",
+        "{path: a, in_order: 1}",
+    ],
 )
 def test_a_watch_that_cannot_be_is_one_clear_error(tmp_path: Path, watch: str) -> None:
     with pytest.raises(DeclarationError, match="line 2"):

@@ -26,6 +26,7 @@ def watching(project: Project, **given: object) -> None:
     shop = kn.Workflow("shop")
     options = {"pattern": "**/*", "settle_time": "0 seconds", **given}
     shop.channel("orders", "id bigint, customer string", watch=kn.watched_directory("inbox", **options))  # type: ignore[arg-type]
+    shop.channel("clicks", "id bigint", watch=kn.watched_directory("clicks", settle_time="0 seconds", in_order=True))
     shop.channel(
         "people", "name string, town string", key="name", watch=kn.watched_directory("people", settle_time="0 seconds")
     )
@@ -38,6 +39,7 @@ def drop(project: Project, tmp_path: Path) -> Callable[..., None]:
     watching(project)
     (tmp_path / "inbox").mkdir()
     (tmp_path / "people").mkdir()
+    (tmp_path / "clicks").mkdir()
     moment = int(time.time()) - 100
 
     def drop(name: str, text: str) -> None:
@@ -157,6 +159,26 @@ def test_lines_that_reader_options_allow_are_counted(project: Project, tmp_path:
     assert (run.malformed, ids(project)) == (3, [1])
     assert run.made[0].reason == "ingested from 3 files of inbox; 3 lines did not fit, whose rows were dropped"
     assert "3 lines did not fit" in project.row_reader.log(run.run).text
+
+
+def test_in_order_a_bad_file_stops_those_after_it_until_it_is_corrected(
+    project: Project, drop: Callable[..., None]
+) -> None:
+    for number in range(5):
+        drop(f"clicks/{9 - number}.csv", "id\nbad\n" if number == 2 else f"id\n{number}\n")
+    done = project.directories.ingest(["clicks"])
+    assert (blocks(done), done.quarantined) == ([2], {"clicks": 1})
+    assert states(project, "clicks") == {
+        "clicks/9.csv": "ingested",
+        "clicks/8.csv": "ingested",
+        "clicks/7.csv": "quarantined",
+        "clicks/6.csv": "ready",
+        "clicks/5.csv": "ready",
+    }
+    assert project.directories.ingest(["clicks"]) == DirectoryIngestReport()
+    drop("clicks/7.csv", "id\n2\n")
+    assert blocks(project.directories.ingest(["clicks"])) == [3]
+    assert sorted(project.rows("clicks")[1]) == [(number,) for number in range(5)]
 
 
 def test_files_of_one_key_become_blocks_one_after_the_other(project: Project, drop: Callable[..., None]) -> None:

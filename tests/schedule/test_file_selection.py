@@ -13,6 +13,7 @@ from kilonova.model.watched_file import FileState, Fingerprint
 from kilonova.schedule.file_selection import (
     MAX_CLOCK_SKEW,
     MAX_QUARANTINED,
+    BatchOutcome,
     FileDecision,
     FileRecord,
     FilesChanged,
@@ -75,13 +76,13 @@ def test_what_programs_write_on_is_left_alone() -> None:
     assert [name for name in names if not is_hidden(name)] == ["a.csv", "day=1/a.csv"]
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["good", "bad", "moved"])), max_size=30), st.booleans())
-def test_all_that_can_be_taken_is_taken_in_order(files: list[tuple[int, str]], blames: bool) -> None:
+FILES = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["good", "bad", "moved"])), max_size=30)
+
+
+def sift(
+    items: list[tuple[int, int, str]], *, blames: bool, in_order: bool
+) -> BatchOutcome[tuple[int, int, str], list[int]]:
     """Each file has a key, which may be there once in a block; bad ones fail alone."""
-    items = [(number, key, kind) for number, (key, kind) in enumerate(files)]
-    blocks: list[list[int]] = []
-    aside: list[int] = []
-    moved: list[int] = []
 
     def attempt(some: list[tuple[int, int, str]]) -> list[int]:
         if gone := [item for item in some if item[2] == "moved"]:
@@ -96,9 +97,18 @@ def test_all_that_can_be_taken_is_taken_in_order(files: list[tuple[int, str]], b
     def blamed(error: KilonovaError) -> tuple[int, int, str] | None:
         return next((item for item in items if str(item[0]) == error.path), None)
 
+    return bisect_batch(items, attempt, blamed, in_order=in_order)  # type: ignore[arg-type]
+
+
+@given(FILES, st.booleans())
+def test_all_that_can_be_taken_is_taken_in_order(files: list[tuple[int, str]], blames: bool) -> None:
+    items = [(number, key, kind) for number, (key, kind) in enumerate(files)]
+    blocks: list[list[int]] = []
+    aside: list[int] = []
+    moved: list[int] = []
     left = items
     while left:
-        sifted = bisect_batch(left, attempt, blamed)  # type: ignore[arg-type]
+        sifted = sift(left, blames=blames, in_order=False)
         assert len(sifted.ingested) + len(sifted.quarantined) + len(sifted.changed) + len(sifted.postponed) == len(left)
         assert len(sifted.postponed) < len(left)
         assert len(sifted.quarantined) <= MAX_QUARANTINED
@@ -111,6 +121,22 @@ def test_all_that_can_be_taken_is_taken_in_order(files: list[tuple[int, str]], b
     assert taken == [number for number, _, kind in items if kind == "good"]
     assert sorted(aside) == [number for number, _, kind in items if kind == "bad"]
     assert sorted(moved) == [number for number, _, kind in items if kind == "moved"]
+
+
+@given(FILES, st.booleans())
+def test_in_order_no_file_is_taken_past_one_that_cannot_be(files: list[tuple[int, str]], blames: bool) -> None:
+    items = [(number, key, kind) for number, (key, kind) in enumerate(files)]
+    taken: list[int] = []
+    left = items
+    while left:
+        sifted = sift(left, blames=blames, in_order=True)
+        pending = [number for number, _, _ in (*(item for item, _ in sifted.quarantined), *sifted.changed)]
+        taken += [number for number, _, _ in sifted.ingested]
+        assert (
+            sorted((*sifted.ingested, *(i for i, _ in sifted.quarantined), *sifted.changed, *sifted.postponed)) == left
+        )
+        left = [item for item in sifted.postponed if not pending or item[0] < min(pending)]
+    assert taken == list(range(next((number for number, _, kind in items if kind != "good"), len(items))))
 
 
 def test_what_is_around_the_files_is_not_their_fault() -> None:

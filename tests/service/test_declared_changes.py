@@ -115,6 +115,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "watched_directory.options": ({"sep": ";"}, "change filled: option sep: ';' instead of default"),
     "watched_directory.poll_interval": ("1 day", "change filled: scans every 1 day instead of every 30 seconds"),
     "watched_directory.settle_time": ("0 seconds", "change filled: settle time 0 seconds instead of 5 seconds"),
+    "watched_directory.in_order": (True, "change filled: ingests files in order"),
     "increment.measures": (("n", "m"), "change sums: increment(id, m; n) becomes increment(id; n, m)"),
     "custom.functions": (Replacing(), "becomes custom(id; Replacing"),
     "custom.delta": ("id bigint", "change merged: changes the columns of its deltas"),

@@ -239,6 +239,7 @@ def directory_to_json(directory: WatchedDirectory) -> dict[str, Any]:
         "options": dict(directory.options),
         "poll_interval": directory.poll_interval,
         "settle_time": directory.settle_time,
+        "in_order": directory.in_order,
     }
 
 

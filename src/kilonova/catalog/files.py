@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, delete, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, exists, func, insert, or_, select, update
 
 from kilonova.catalog import codec, events, tables
 from kilonova.catalog.channel_store import channel_id
@@ -122,7 +122,7 @@ class ScanResult:
     """Result of a scan of a directory.
 
     Attributes:
-        ready: whether there are files ready to be ingested.
+        ready: whether there are files to ingest now.
         settles: the time when the next file will have settled if it does not change; None if none is settling.
         error: the reason why not everything could be scanned; None if everything was.
     """
@@ -159,8 +159,7 @@ def end_scan(
     if error is not None and error != before.scalar():
         events.record(tx, EventKind.DIRECTORY_UNREADABLE, channels=[channel], text=f"{channel}: {error}")
     _set(tx, channel, next_scan=max(earliest, min(regular, settles or regular)), scan_error=error)
-    ready = select(file.c.key).where(mine, file.c.state == FileState.READY.value).limit(1)
-    return ScanResult(ready=tx.connection.execute(ready).first() is not None, settles=settles, error=error)
+    return ScanResult(ready=bool(ready_files(tx, channel, 1)), settles=settles, error=error)
 
 
 def _set(tx: Transaction, channel: str, **values: object) -> None:
@@ -216,6 +215,8 @@ def record(tx: Transaction, channel: str, decisions: Mapping[str, tuple[Fingerpr
     seen = {path: item for path, item in decisions.items() if item[1] is not FileDecision.REPORT}
     these = tables.file.c.channel_id == number, tables.file.c.key.in_([key_of(path) for path in seen])
     _record_released(tx, channel, these, "changed")
+    before = tx.connection.execute(select(tables.file).where(*these))
+    order_times = {row.key: _kept_order_time(row) for row in before}
     tx.connection.execute(delete(tables.file).where(*these))
     rows = [
         {
@@ -225,6 +226,7 @@ def record(tx: Transaction, channel: str, decisions: Mapping[str, tuple[Fingerpr
             "state": (FileState.READY if decision is FileDecision.READY else FileState.SETTLING).value,
             "size": fingerprint.size,
             "modified": fingerprint.modified,
+            "order_time": order_times.get(key_of(path)) or fingerprint.modified or tx.now,
             "tag": fingerprint.tag,
             "since": tx.now,
         }
@@ -232,6 +234,12 @@ def record(tx: Transaction, channel: str, decisions: Mapping[str, tuple[Fingerpr
     ]
     if rows:
         tx.connection.execute(insert(tables.file), rows)
+
+
+def _kept_order_time(row: Row[Any]) -> datetime | None:
+    """Return the time that orders a file, if it does not change with the file: it was quarantined at some time."""
+    kept = row.state == FileState.QUARANTINED.value or row.order_time != row.modified
+    return row.order_time if kept else None
 
 
 def forget(tx: Transaction, channel: str, keys: Iterable[str]) -> None:
@@ -277,20 +285,37 @@ def _free(channel: int) -> tuple[ColumnElement[bool], ...]:
 
 @dataclass(frozen=True, slots=True)
 class ReadyFile:
-    """File that is ready to be ingested."""
+    """File that is ready to be ingested.
+
+    Attributes:
+        path: its path; see `kilonova.model.watched_directory`.
+        fingerprint: its fingerprint.
+        order_time: its modification time, or that before it was quarantined; files are ordered by it.
+    """
 
     path: str
     fingerprint: Fingerprint
+    order_time: datetime
 
 
 def ready_files(tx: Transaction, channel: str, limit: int) -> list[ReadyFile]:
-    """Return the next files to ingest, by modification time; none while a running run has claimed some."""
-    number = channel_id(tx, channel)
-    mine = and_(tables.file.c.channel_id == number, tables.file.c.state == FileState.READY.value)
-    if tx.connection.execute(select(tables.file.c.key).where(mine, _CLAIMED).limit(1)).first() is not None:
+    """Return the next files to ingest, in order; none while a running run has claimed some.
+
+    In a directory that is ingested in order, the files after one that is settling or quarantined are not among them.
+    """
+    file = tables.file.c
+    number, order = channel_id(tx, channel), (file.order_time, file.path)
+    mine = and_(file.channel_id == number, file.state == FileState.READY.value)
+    if tx.connection.execute(select(file.key).where(mine, _CLAIMED).limit(1)).first() is not None:
         return []
-    query = select(tables.file).where(mine).order_by(tables.file.c.modified, tables.file.c.path).limit(limit)
-    return [ReadyFile(row.path, _fingerprint(row)) for row in tx.connection.execute(query)]
+    query = select(tables.file).where(mine).order_by(*order).limit(limit)
+    if any(each.directory.in_order for each in watched_directories(tx, channel)):
+        pending = file.state.in_([FileState.SETTLING.value, FileState.QUARANTINED.value])
+        first = select(*order).where(file.channel_id == number, pending).order_by(*order).limit(1)
+        if (stop := tx.connection.execute(first).first()) is not None:
+            same = and_(file.order_time == stop.order_time, file.path < stop.path)
+            query = query.where(or_(file.order_time < stop.order_time, same))
+    return [ReadyFile(row.path, _fingerprint(row), row.order_time) for row in tx.connection.execute(query)]
 
 
 def claim_files(tx: Transaction, run: int, channel: str, paths: Sequence[str]) -> None:
@@ -336,8 +361,9 @@ def resolve_files(tx: Transaction, run: int, channel: str, outcomes: Sequence[Fi
                     channels=[channel],
                     text=f"{channel}: {outcome.path}: {outcome.error}",
                 )
-            case None:
-                count += tx.connection.execute(delete(tables.file).where(where)).rowcount
+            case FileState.SETTLING:
+                values = {"state": FileState.SETTLING.value, "since": tx.now}
+                count += tx.connection.execute(update(tables.file).where(where).values(**values)).rowcount
     if count != len(outcomes):
         raise BrokenInvariant("a run did not hold all files that it read", run=run, channel=channel)
 
@@ -363,11 +389,11 @@ def retry_files(tx: Transaction, channel: str, path: str | None) -> int:
 
 
 def files(tx: Transaction, channel: str, state: FileState, limit: int) -> list[WatchedFile]:
-    """Return the files of a channel in a state, the last modified first."""
+    """Return the files of a channel in a state, the last in order first."""
     query = (
         select(tables.file)
         .where(tables.file.c.channel_id == channel_id(tx, channel), tables.file.c.state == state.value)
-        .order_by(tables.file.c.modified.desc(), tables.file.c.path.desc())
+        .order_by(tables.file.c.order_time.desc(), tables.file.c.path.desc())
         .limit(limit)
     )
     return [_file(row) for row in tx.connection.execute(query)]

@@ -80,12 +80,13 @@ file = Table(
     Column("state", String, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("modified", UtcTime),
+    Column("order_time", UtcTime, nullable=False),
     Column("tag", String, nullable=False),
     Column("since", UtcTime, nullable=False),
     Column("run_id", ForeignKey("run.id"), index=True),
     Column("error", Text),
     Column("changed", UtcTime),
-    Index("file_by_state", "channel_id", "state", "modified"),
+    Index("file_by_state", "channel_id", "state", "order_time"),
 )
 
 task = Table(

@@ -20,6 +20,7 @@ def watched_directory(
     options: Mapping[str, str] | None = None,
     poll_interval: str = "30 seconds",
     settle_time: str = "5 seconds",
+    in_order: bool = False,
 ) -> WatchedDirectory:
     """Declare a directory whose files are ingested into a channel, each once.
 
@@ -33,6 +34,8 @@ def watched_directory(
         options: options for Spark's reader.
         poll_interval: interval between scans.
         settle_time: time for which a file must have been unchanged to count as complete.
+        in_order: whether to ingest no file before an earlier one: a file that cannot be ingested stops those after it
+            until it is corrected or deleted.
 
     Raises:
         DeclarationError: the path is empty, the pattern or an option is invalid, or a time cannot be parsed.
@@ -52,4 +55,5 @@ def watched_directory(
         options=tuple(sorted((options or {}).items())),
         poll_interval=seconds_of(poll_interval),
         settle_time=seconds_of(settle_time),
+        in_order=in_order,
     )

@@ -29,7 +29,7 @@ from kilonova.model.watched_directory import WatchedDirectory
 
 _VIEW = ("key", "refresh", "description", "checks", "schedule", "materialized")
 _TABLE = ("description", "checks", "watch")
-_WATCH = ("path", "pattern", "format", "options", "poll_interval", "settle_time")
+_WATCH = ("path", "pattern", "format", "options", "poll_interval", "settle_time", "in_order")
 
 
 def workflow_from_folder(path: Path) -> Workflow:
@@ -166,16 +166,23 @@ def _watch(fields: Mapping[str, FrontMatterField]) -> WatchedDirectory | None:
             if not isinstance(value, dict if name == "options" else str):
                 kind, example = ("a mapping", "{header: true}") if name == "options" else ("a string", "…")
                 raise DeclarationError(f"the parameter {name} must be {kind}", hint=f"Write {name}: {example}")
-        return watched_directory(**cast(dict[str, Any], given))
+        return watched_directory(**cast(dict[str, Any], given | {"in_order": _true("in_order", given.get("in_order"))}))
 
 
 def _materialized(fields: Mapping[str, FrontMatterField]) -> bool:
-    text = _word(fields, "materialized").lower()
-    if text not in ("", "true", "false"):
-        raise DeclarationError(
-            f"line {fields['materialized'].line}: materialized must be true or false", hint="Write materialized: false"
-        )
-    return text != "false"
+    field = fields.get("materialized")
+    if field is None:
+        return True
+    with _at(field):
+        return _true("materialized", _word(fields, "materialized") or "true")
+
+
+def _true(name: str, value: object) -> bool:
+    """Return the value of a field that is true or false; false if there is none."""
+    text = str(value or "false").lower()
+    if text not in ("true", "false"):
+        raise DeclarationError(f"{name} must be true or false", hint=f"Write {name}: true")
+    return text == "true"
 
 
 def _schedule(fields: Mapping[str, FrontMatterField]) -> Schedule | None:

@@ -188,7 +188,8 @@ def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes,
 
     urls = {name: one for one in plan.files for name in (one.path, _spark_url(one, base))}
     with run.step(channel, f"from {_source(plan.files, plan.directory)}") as step:
-        batch = bisect_batch(plan.files, attempt, lambda error: urls.get(error.path or ""))
+        named = lambda error: urls.get(error.path or "")  # noqa: E731
+        batch = bisect_batch(plan.files, attempt, named, in_order=plan.directory.in_order)
         step.count(batch.result)
         malformed = report_malformed(run, channel, count(plan, batch.ingested) if batch.ingested else None)
     quarantined = tuple(
@@ -199,7 +200,7 @@ def _ingest(run: ActiveRun[IngestPlan], base: Path, channel: str, write: Writes,
     outcomes = (
         *(FileOutcome(one.path, FileState.INGESTED) for one in batch.ingested),
         *quarantined,
-        *(FileOutcome(one.path, None) for one in batch.changed),
+        *(FileOutcome(one.path, FileState.SETTLING) for one in batch.changed),
     )
     resolve = partial(files.resolve_files, channel=channel, outcomes=outcomes)
     reason = _reason(batch.ingested, len(quarantined), malformed, plan.directory)

@@ -25,6 +25,7 @@ class WatchedDirectory:
         options: options for Spark's reader.
         poll_interval: seconds between two scans.
         settle_time: seconds for which a file must be unchanged to count as complete.
+        in_order: whether no file is ingested before an earlier one, so that a quarantined file stops those after it.
 
     Raises:
         DeclarationError: there is no location, the pattern leads out of it, or a time is not positive.
@@ -36,6 +37,7 @@ class WatchedDirectory:
     options: tuple[tuple[str, str], ...] = ()
     poll_interval: int = 30
     settle_time: int = 5
+    in_order: bool = False
 
     def __post_init__(self) -> None:
         if not self.location.strip():
@@ -70,4 +72,5 @@ def describe_directory(directory: WatchedDirectory) -> str:
     >>> describe_directory(WatchedDirectory(location="./inbox", pattern="**/*.csv"))
     'inbox/**/*.csv every 30 seconds'
     """
-    return f"{directory.path(directory.pattern)} every {duration(directory.poll_interval)}"
+    order = ", in order" if directory.in_order else ""
+    return f"{directory.path(directory.pattern)} every {duration(directory.poll_interval)}{order}"

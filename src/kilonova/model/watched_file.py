@@ -2,14 +2,17 @@
 
 ::
 
-    WAITING ── settles ──▶ READY ── a run ingests it ──▶ TAKEN
-       ▲                    │ ▲
-       │            cannot be read
-       │                    ▼ └── retried by a person
-       └──── changes ──── ASIDE
+    SETTLING ── settles ──▶ READY ── a run ingests it ──▶ INGESTED
+       ▲                     │ ▲
+       │             cannot be read
+       │                     ▼ └── retried by a person
+       └──── changes ── QUARANTINED
 
-A WAITING file may still be being written. A file that is removed before it is ingested is forgotten. A file is ASIDE
-while it is quarantined. TAKEN is terminal.
+A SETTLING file may still be being written. A READY file that has changed since it was scanned is SETTLING again. A file
+that is removed before it is ingested is forgotten. INGESTED is terminal.
+
+Files are ordered by their modification times, and by their paths where those are equal. A file that was quarantined
+keeps its place in that order when it is corrected.
 """
 
 from __future__ import annotations
@@ -73,12 +76,12 @@ class FileOutcome:
 
     Attributes:
         path: the file's path.
-        state: TAKEN or ASIDE; None to forget it, because it has changed since it was seen.
+        state: INGESTED, QUARANTINED, or SETTLING because it has changed since it was scanned.
         error: the reason why it is quarantined.
     """
 
     path: str
-    state: FileState | None
+    state: FileState
     error: str | None = None
 
 

@@ -135,6 +135,8 @@ def bisect_batch(
     items: Sequence[Item],
     attempt: Callable[[Sequence[Item]], Result],
     blamed: Callable[[KilonovaError], Item | None],
+    *,
+    in_order: bool = False,
 ) -> BatchOutcome[Item, Result]:
     """Find as many files as can be ingested as one block, in order, and those that cannot be ingested.
 
@@ -144,8 +146,10 @@ def bisect_batch(
         items: the files, in order.
         attempt: writes a block of some files; raises one of `DATA_ERRORS` if that is impossible, or `FilesChanged`.
         blamed: returns the file that an error names, if it names one.
+        in_order: whether the files after one that is quarantined or has changed are postponed.
     """
     left = list(items)
+    stopped: list[Item] = []
     quarantined: list[tuple[Item, KilonovaError]] = []
     changed: list[Item] = []
 
@@ -155,8 +159,13 @@ def bisect_batch(
             result=result,
             quarantined=tuple(quarantined),
             changed=tuple(changed),
-            postponed=tuple(left[count:]),
+            postponed=(*left[count:], *stopped),
         )
+
+    def drop(gone: Sequence[Item]) -> None:
+        first = min(map(left.index, gone)) if in_order else len(left)
+        stopped[:0] = [item for item in left[first:] if item not in gone]
+        left[:] = [item for item in left[:first] if item not in gone]
 
     def error_alone(item: Item) -> KilonovaError | None:
         try:
@@ -179,10 +188,10 @@ def bisect_batch(
                 if good and (alone := error_alone(suspect)) is None:
                     return outcome(good, result)
             quarantined.append((suspect, alone))
-            left.remove(suspect)
+            drop([suspect])
         except FilesChanged as error:
             changed += error.items
-            left = [item for item in left if item not in error.items]
+            drop(error.items)
     return outcome(0, None)
 
 

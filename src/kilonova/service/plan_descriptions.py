@@ -79,6 +79,8 @@ def watch_changes(old: WatchedDirectory | None, new: WatchedDirectory | None) ->
         found.append(f"scans every {duration(new.poll_interval)} instead of every {duration(old.poll_interval)}")
     if old.settle_time != new.settle_time:
         found.append(f"settle time {duration(new.settle_time)} instead of {duration(old.settle_time)}")
+    if old.in_order != new.in_order:
+        found.append("ingests files in order" if new.in_order else "ingests files past those that are quarantined")
     return found
 
 

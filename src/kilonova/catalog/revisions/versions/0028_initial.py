@@ -248,6 +248,7 @@ def upgrade() -> None:
         sa.Column("state", sa.String(), nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("modified", tables.UtcTime(timezone=True), nullable=True),
+        sa.Column("order_time", tables.UtcTime(timezone=True), nullable=False),
         sa.Column("tag", sa.String(), nullable=False),
         sa.Column("since", tables.UtcTime(timezone=True), nullable=False),
         sa.Column("run_id", number, nullable=True),
@@ -263,7 +264,7 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("channel_id", "key"),
     )
-    op.create_index("file_by_state", "file", ["channel_id", "state", "modified"], unique=False)
+    op.create_index("file_by_state", "file", ["channel_id", "state", "order_time"], unique=False)
     op.create_index(op.f("ix_file_run_id"), "file", ["run_id"], unique=False)
     op.create_table(
         "ingest_key",
