@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -181,16 +182,94 @@ def test_in_order_a_bad_file_stops_those_after_it_until_it_is_corrected(
     assert sorted(project.rows("clicks")[1]) == [(number,) for number in range(5)]
 
 
-def test_files_of_one_key_become_blocks_one_after_the_other(project: Project, drop: Callable[..., None]) -> None:
+def test_of_several_files_with_a_key_the_last_counts_and_all_become_one_block(
+    project: Project, drop: Callable[..., None]
+) -> None:
     for number in range(4):
         drop(f"people/{9 - number}.csv", f"name,town\nann,T{number}\nbob{number},B\n")
     drop("people/0.csv", "name,town\nann,A\nann,B\n")
     drop("people/1.csv", "name,town\ncat,C\n")
     done = project.directories.ingest(["people"])
-    assert done.quarantined == {"people": 1}
+    assert (blocks(done), done.quarantined) == ([6], {"people": 1})
     assert states(project, "people")["people/0.csv"] == "quarantined"
     found = {tuple(row) for row in project.rows("people")[1]}
     assert found == {("ann", "T3"), ("cat", "C"), *((f"bob{number}", "B") for number in range(4))}
+
+
+def test_a_key_twice_in_one_file_is_an_error_even_if_a_later_file_has_it(
+    project: Project, drop: Callable[..., None]
+) -> None:
+    drop("people/a.jsonl", '{"name": "ann", "town": "A"}\n{"name": "ann", "town": "B"}\n{"name": "bob", "town": "C"}\n')
+    drop("people/b.csv", "name,town\nann,D\n")
+    drop("people/c.jsonl", '{"name": "cat", "town": "E"}\n')
+    drop("people/d.jsonl", '{"name": "cat", "town": null, "_deleted": true}\n')
+    drop("people/e.csv", "name,town\nbob,\n")
+    assert project.directories.ingest(["people"]).quarantined == {"people": 1}
+    assert states(project, "people")["people/a.jsonl"] == "quarantined"
+    assert {tuple(row) for row in project.rows("people")[1]} == {("ann", "D"), ("bob", None)}
+    drop("people/f.csv", "name,town\nann,F\nbob,F\n")
+    drop("people/g.jsonl", '{"name": "ann", "town": "G", "_deleted": true}\n{"name": "dan", "town": "G"}\n')
+    assert len(blocks(project.directories.ingest(["people"]))) == 1
+    assert {tuple(row) for row in project.rows("people")[1]} == {("bob", "F"), ("dan", "G")}
+
+
+def test_patches_of_one_key_become_successive_blocks(project: Project, drop: Callable[..., None]) -> None:
+    shop = kn.Workflow("stock")
+    shop.channel(
+        "stock",
+        "item string, price bigint, count bigint",
+        key="item",
+        encoding="columns",
+        watch=kn.watched_directory("stock", settle_time="0 seconds"),
+    )
+    project.apply(shop)
+    drop("stock/a.csv", "item,price,count\nnut,1,2\n")
+    drop("stock/b.csv", "item,price\nnut,3\n")
+    drop("stock/c.csv", "item,count\nnut,4\n")
+    assert len(blocks(project.directories.ingest(["stock"]))) == 3
+    assert [tuple(row) for row in project.rows("stock")[1]] == [("nut", 3, 4)]
+
+
+def test_rows_say_from_which_file_they_come_if_their_channel_asks_for_it(
+    project: Project, drop: Callable[..., None], tmp_path: Path
+) -> None:
+    asked = "id bigint, _file string, _file_time timestamp, _ingested timestamp"
+    shop = kn.Workflow("traced")
+    shop.channel("traced", asked, watch=kn.watched_directory("traced", "**/*", settle_time="0 seconds"))
+    shop.channel("elsewhere", asked)
+    project.apply(shop)
+    names = {1: "a.csv", 2: "day=1/b [1] {x} 100%20+ é'*.csv", 3: "c.jsonl", 4: "d é%+.parquet", 5: "e.csv"}
+    began = datetime.now(UTC)
+    drop(f"traced/{names[1]}", "id\n1\n")
+    drop(f"traced/{names[2]}", "id\n2\n")
+    drop(f"traced/{names[3]}", '{"id": 3}\n')
+    parquet.write_table(pa.table({"id": [4]}), tmp_path / "traced" / names[4])
+    drop(f"traced/{names[5]}", "id,_file,_ingested\n5,original,2001-02-03T00:00:00Z\n")
+    assert blocks(project.directories.ingest(["traced"])) == [5]
+    rows = {row[0]: row[1:] for row in project.rows("traced")[1]}
+    assert {number: row[0] for number, row in rows.items()} == names | {5: "original"}
+    for number, name in names.items():
+        modified = datetime.fromtimestamp((tmp_path / "traced" / name).stat().st_mtime, UTC)
+        assert as_utc(rows[number][1]) == modified
+        assert (as_utc(rows[number][2]) >= began) == (number != 5)
+    project.ingest("elsewhere", tmp_path / "traced" / names[2])
+    project.ingest("elsewhere", tmp_path / "traced" / "day=1")
+    project.ingest("elsewhere", tmp_path / "traced" / names[3], name="upload.jsonl")
+    project.ingest("elsewhere", project.warehouse.spark.range(1))
+    found = project.read("elsewhere").orderBy("_ingested").collect()
+    assert [(row["id"], row["_file"]) for row in found] == [
+        *[(2, names[2].split("/")[1])] * 2,
+        (3, "upload.jsonl"),
+        (0, None),
+    ]
+    assert [row["_file_time"] is None for row in found] == [False, False, False, True]
+    with pytest.raises(DeclarationError, match="must have the type timestamp"):
+        shop.channel("wrong", "id bigint, _file_time string")
+
+
+def as_utc(moment: object) -> datetime:
+    assert isinstance(moment, datetime)
+    return moment.astimezone(UTC)
 
 
 def test_what_changes_while_it_is_read_is_not_taken(project: Project, drop: Callable[..., None]) -> None:

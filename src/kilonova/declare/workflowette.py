@@ -25,6 +25,7 @@ from kilonova.declare.views import Refresh, ViewDraft
 from kilonova.errors import DeclarationError, KilonovaError, closest_name
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Append, Changes, Columns, Custom, Encoding, Increment, Upsert
+from kilonova.model.ingest_columns import check_ingest_columns
 from kilonova.model.logic import Sql
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode, Port, Production
@@ -104,7 +105,8 @@ class Workflowette:
 
         Args:
             name: its name.
-            schema: its columns as DDL, `"id string, n bigint"`; None infers them from the first rows written.
+            schema: its columns as DDL, `"id string, n bigint"`; None infers them from the first rows written. Ingests
+                fill the columns `_file string`, `_file_time timestamp` and `_ingested timestamp`.
             key: the columns that identify its rows.
             encoding: the encoding of its deltas: `"append"`, `"upsert"`, `"changes"`, `"columns"`, `increment(…)` or
                 `custom(…)`; by default append, or upsert where a key is given.
@@ -124,6 +126,7 @@ class Workflowette:
             own = checks_of(checks)
             if columns is not None:
                 check_known_columns(own, columns.names)
+                check_ingest_columns(columns)
             self._drafts.channels[name] = Channel(
                 name=name,
                 schema=columns,

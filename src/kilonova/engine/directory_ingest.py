@@ -1,7 +1,8 @@
 """Ingest of the files of watched directories: files that are ready become a block, each once.
 
-A file that cannot be read, or does not fit, is quarantined in the transaction that publishes the others. Files that
-cannot be combined, such as two with rows of one key, become successive blocks.
+A file that cannot be read, or does not fit, is quarantined in the transaction that publishes the others. Of several
+files with an upsert of one key, the last one's row is ingested. Files that cannot be combined, such as two with a patch
+of one key, become successive blocks.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment,
 from kilonova.errors import InputError, KilonovaError
 from kilonova.model.block import Block, BlockName
 from kilonova.model.channel import Channel
+from kilonova.model.encoding import Upsert
 from kilonova.model.malformed_lines import MalformedLines
 from kilonova.model.run import RunKind
 from kilonova.model.task import Production
 from kilonova.model.watched_directory import WatchedDirectory
 from kilonova.model.watched_file import FileOutcome, FileState
 from kilonova.schedule.file_selection import FilesChanged, bisect_batch
+from kilonova.warehouse.file_origins import FileOrigin
 from kilonova.warehouse.file_readers import FileSet, format_of, read
 from kilonova.warehouse.misfits import count_misfits, with_misfits
 from kilonova.warehouse.warehouse import Warehouse
@@ -109,6 +112,7 @@ def ingest_ready_files(
             bytes=sum(one.fingerprint.size for one in some),
             description=_source(some, plan.directory),
             explain=partial(explain, plan, some),
+            in_file_order=_combines(some, plan.target.state.channel),
         )
         try:
             return write_ingested(warehouse, plan.target, source, point, name)
@@ -261,14 +265,19 @@ def _file_sets(some: Sequence[ReadyFile], base: Path, directory: WatchedDirector
         return format
 
     found = []
+    position = {one.path: number for number, one in enumerate(some)}
     for format, group in groupby(sorted(some, key=format_of_file), key=format_of_file):
-        members = list(group)
+        members = {_spark_url(one, base): one for one in group}
         found.append(
             FileSet(
-                urls=tuple(_spark_url(one, base) for one in members),
+                urls=tuple(members),
                 format=format,
-                bytes=sum(one.fingerprint.size for one in members),
+                bytes=sum(one.fingerprint.size for one in members.values()),
                 options=dict(directory.options),
+                origins={
+                    url: FileOrigin(directory.name(one.path), one.order_time, position[one.path])
+                    for url, one in members.items()
+                },
             )
         )
     return found
@@ -278,8 +287,16 @@ def _rows(
     spark: SparkSession, some: Sequence[ReadyFile], base: Path, directory: WatchedDirectory, channel: Channel
 ) -> DataFrame:
     """Return the rows of files, which may be of several formats."""
-    frames = [read(spark, files, channel, Production.DELTA) for files in _file_sets(some, base, directory)]
+    frames = [
+        read(spark, files, channel, Production.DELTA, positions=_combines(some, channel))
+        for files in _file_sets(some, base, directory)
+    ]
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def _combines(some: Sequence[ReadyFile], channel: Channel) -> bool:
+    """Return whether files may have rows of the same keys, of which the last file's are ingested."""
+    return len(some) > 1 and isinstance(channel.encoding, Upsert)
 
 
 def _file_error(error: KilonovaError) -> str:

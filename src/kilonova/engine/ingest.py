@@ -20,11 +20,14 @@ from kilonova.errors import DeclarationError, InputError, KilonovaError
 from kilonova.model.block import Base, Block, BlockName, Delta, External
 from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.idempotency import IdempotencyKey
+from kilonova.model.ingest_columns import ingest_columns
 from kilonova.model.malformed_lines import MalformedLines
 from kilonova.model.run import RunKind, RunOutput
+from kilonova.model.schema import Schema
 from kilonova.model.task import Production
 from kilonova.model.version import Version
 from kilonova.model.write_plan import WritePlan
+from kilonova.warehouse.blocks import POSITION
 from kilonova.warehouse.spark_errors import summarize_error
 
 
@@ -40,6 +43,7 @@ class IngestSource:
         explain: given an error of the ingest, returns it with the lines that caused it, if the rows are of files.
         malformed: returns the lines that did not fit, after the rows were written.
         hidden: the path of a temporary file that has them, in whose place errors have the description.
+        in_file_order: whether each row has the position of its file: of several rows of a key, the last file's count.
     """
 
     rows: Callable[[Channel], Any]
@@ -49,6 +53,7 @@ class IngestSource:
     explain: Callable[[Channel, KilonovaError], KilonovaError] = lambda _, error: error
     malformed: Callable[[Channel], MalformedLines | None] = lambda _: None
     hidden: str | None = None
+    in_file_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,12 @@ def write_ingested(
             assert channel.schema is not None  # else the files would have been rejected
             schema, write = channel.schema, _register_external
         else:
-            schema = validate_output(warehouse.schema_of(frame), channel, source.production, None)
+            frame = warehouse.with_ingest_columns(frame, ingest_columns(channel.schema or Schema(())))
+            order = (POSITION,) if source.in_file_order else ()
+            given = warehouse.schema_of(frame).without(*order)
+            schema = validate_output(given, channel, source.production, None)
+            if order:
+                frame = warehouse.newest(frame, channel.key, order, source.bytes)
             write = write_output
         output = Output(
             state=target.state,

@@ -89,6 +89,12 @@ class WarehouseInterface(BlockStore, Protocol[Frame]):
     def inserts(self, changes: Frame, schema: Schema) -> Frame:
         """Return the rows of a strong delta that is known to remove none."""
 
+    def with_ingest_columns(self, frame: Frame, names: Sequence[str]) -> Frame:
+        """Return ingested rows with these ingest columns, filled where they are not given."""
+
+    def newest(self, rows: Frame, key: Sequence[str], order: Sequence[str], size: int | None) -> Frame:
+        """Return the last row of each key, by the columns `order`; of rows that are equal there, all are returned."""
+
     def relation(self, delta: Frame, encoding: Encoding, schema: Schema) -> Frame:
         """Return the relation that results from a delta to the empty relation: M(∅, Δ)."""
 

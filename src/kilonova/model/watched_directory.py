@@ -65,6 +65,14 @@ class WatchedDirectory:
         """
         return f"{self.location.rstrip('/')}/{name}"
 
+    def name(self, path: str) -> str:
+        """Return the name of a file within the directory by its path.
+
+        >>> WatchedDirectory(location="inbox/").name("inbox/day 1/a.csv")
+        'day 1/a.csv'
+        """
+        return path.removeprefix(self.path(""))
+
 
 def describe_directory(directory: WatchedDirectory) -> str:
     """Return the directory as short text.

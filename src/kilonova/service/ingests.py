@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace as replace_fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,6 +85,10 @@ class Ingests:
         if isinstance(source, str | Path):
             files = find_files(str(source), format, options or {})
             asked = _request_for(files, production, in_place, content_digest)
+            if name is not None:
+                files = replace_fields(
+                    files, origins={url: replace_fields(origin, name=name) for url, origin in files.origins.items()}
+                )
             spark = self._resources.warehouse.spark
             given = IngestSource(
                 rows=partial(self._rows, files, production, in_place),

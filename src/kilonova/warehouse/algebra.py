@@ -493,6 +493,21 @@ def _latest(deltas: DataFrame, key: tuple[str, ...]) -> DataFrame:
     return deltas.withColumn("_newest", newest).where(column(POSITION) == column("_newest"))
 
 
+def newest(rows: DataFrame, key: Sequence[str], order: Sequence[str]) -> DataFrame:
+    """Return the last row per key in an order, and all rows of a key that are equal in it, as those are an error.
+
+    Args:
+        rows: rows of a delta that is not checked yet.
+        key: the columns of the key.
+        order: the columns that order the rows of a key; nulls come first.
+    """
+    place = F.struct(*map(column, order))
+    within = Window.partitionBy(*map(column, key)).orderBy(*(column(name).asc_nulls_first() for name in order))
+    following = rows.withColumn("_following", F.lead(place).over(within))
+    last = column("_following").isNull() | (column("_following") == place)
+    return following.where(last).drop("_following")
+
+
 def _patched(deltas: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:
     """Return the last value per key and column; a deletion sets every column to null."""
     rows = conform(deltas, schema, ["_deleted", "_set", POSITION])

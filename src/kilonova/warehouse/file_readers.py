@@ -7,6 +7,7 @@ and footers are checked before Spark begins; JSON's fields while it reads.
 from __future__ import annotations
 
 import csv
+import posixpath
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,16 +19,19 @@ import pyarrow.parquet as parquet
 from fsspec.core import url_to_fs
 from pyarrow import orc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from kilonova.errors import InputError, SchemaMismatch
 from kilonova.model.block import Base, Block, External, FileGroup
 from kilonova.model.channel import Channel
 from kilonova.model.encoding import Encoding, delta_schema, optional_columns
+from kilonova.model.ingest_columns import FILE, FILE_TIME, ingest_columns
 from kilonova.model.reader_options import check_reader_options, rescued_column
 from kilonova.model.schema import Schema
 from kilonova.model.task import Production
 from kilonova.model.watched_file import Fingerprint
 from kilonova.warehouse.file_fingerprints import fingerprint_of
+from kilonova.warehouse.file_origins import FileOrigin, with_origins, with_url
 from kilonova.warehouse.text_lines import csv_options, escaped, read_lines
 
 SUFFIXES = {
@@ -50,6 +54,7 @@ class FileSet:
         bytes: their total size.
         options: options for Spark's reader.
         seen: the fingerprint of each file, if known.
+        origins: the origin of the rows of each file; empty if the files are not ingested.
     """
 
     urls: tuple[str, ...]
@@ -57,6 +62,7 @@ class FileSet:
     bytes: int
     options: Mapping[str, str]
     seen: Mapping[str, Fingerprint] = field(default_factory=dict)
+    origins: Mapping[str, FileOrigin] = field(default_factory=dict)
 
 
 def find_files(path: str, format: str | None, options: Mapping[str, str]) -> FileSet:
@@ -80,7 +86,8 @@ def find_files(path: str, format: str | None, options: Mapping[str, str]) -> Fil
         ) from error
     if not there:
         raise InputError("there is no such file or directory", path=path, hint="Check the path")
-    if fs.isdir(root):
+    folder = root if fs.isdir(root) else posixpath.dirname(root)
+    if folder == root:
         found = fs.find(root, detail=True)
         names = {
             name: fingerprint_of(entry)
@@ -108,6 +115,10 @@ def find_files(path: str, format: str | None, options: Mapping[str, str]) -> Fil
         bytes=sum(seen.size for seen in names.values()),
         options=dict(options),
         seen={fs.unstrip_protocol(name): seen for name, seen in names.items()},
+        origins={
+            fs.unstrip_protocol(name): FileOrigin(posixpath.relpath(name, folder), names[name].modified, position)
+            for position, name in enumerate(sorted(names))
+        },
     )
 
 
@@ -120,7 +131,9 @@ def format_of(name: str) -> str | None:
     return SUFFIXES.get(Path(name.removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")).suffix.lower())
 
 
-def read(spark: SparkSession, files: FileSet, channel: Channel, production: Production) -> DataFrame:
+def read(
+    spark: SparkSession, files: FileSet, channel: Channel, production: Production, *, positions: bool = False
+) -> DataFrame:
     """Return the rows of files, with a channel's columns.
 
     Args:
@@ -128,16 +141,25 @@ def read(spark: SparkSession, files: FileSet, channel: Channel, production: Prod
         files: the files.
         channel: the channel that defines the columns.
         production: whether the rows are a delta in the channel's encoding or the whole relation.
+        positions: whether to add the position of each row's file.
 
     Raises:
         SchemaMismatch: a file lacks a column, has an extra one, or has an incompatible type.
         InputError: a file cannot be read.
     """
     columns = columns_of_channel(channel, production, files.options)
-    if files.format not in IN_PLACE:
+    filled = ingest_columns(columns.schema)
+    traced = positions or not {FILE, FILE_TIME}.isdisjoint(filled)
+    if files.format in IN_PLACE:
+        groups = _grouped(files, columns)
+        rows = _loaded(spark, files.format, files.options, groups, columns.required, traced=traced)
+    else:
         reader = spark.read.format(files.format).options(**files.options)
-        return reader.schema(columns.schema.ddl).load(escaped(files.urls))
-    return _loaded(spark, files.format, files.options, _grouped(files, columns), columns.required)
+        rows = reader.schema(columns.schema.ddl).load(escaped(files.urls))
+        rows = with_url(rows) if traced else rows
+    absent = {name: F.lit(None).cast(columns.schema.type_of(name)) for name in filled if name not in rows.columns}
+    rows = rows.withColumns(absent) if absent else rows
+    return with_origins(spark, rows, files.origins, positions=positions) if traced else rows
 
 
 TEXT = ("csv", "json")
@@ -263,7 +285,9 @@ def columns_of_channel(channel: Channel, production: Production, options: Mappin
 def _columns(relation: Schema, encoding: Encoding | None, options: Mapping[str, str]) -> FileColumns:
     """Return the columns of files with deltas in an encoding, or, without one, with a relation."""
     wanted = relation if encoding is None else delta_schema(encoding, relation)
-    optional = () if encoding is None else optional_columns(encoding, relation)
+    optional = ingest_columns(relation)
+    if encoding is not None:
+        optional = (*optional, *optional_columns(encoding, relation))
     rescued = rescued_column(options)
     return FileColumns(wanted if rescued is None else wanted.without(rescued), optional)
 
@@ -289,14 +313,17 @@ def _loaded(
     options: Mapping[str, str],
     groups: Groups,
     required: Sequence[str],
+    *,
+    traced: bool = False,
 ) -> DataFrame:
-    """Read files with known columns; columns that some of them lack are null there."""
+    """Read files with known columns, and their URLs if requested; columns that some of them lack are null there."""
     frames = []
     for columns, urls in groups:
         if format in TEXT:
-            frames.append(read_lines(spark, format, options, urls, columns, required))
+            rows = read_lines(spark, format, options, urls, columns, required)
         else:
-            frames.append(spark.read.format(format).options(**options).schema(columns.ddl).load(escaped(urls)))
+            rows = spark.read.format(format).options(**options).schema(columns.ddl).load(escaped(urls))
+        frames.append(with_url(rows) if traced else rows)
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 

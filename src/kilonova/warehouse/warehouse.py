@@ -36,6 +36,7 @@ from kilonova.model.encoding import (
     key_of,
     merge_encoding,
 )
+from kilonova.model.ingest_columns import FILE, INGESTED
 from kilonova.model.read_plan import ChangesRead, DeltaRead, DiffRead, ReadPlan, SnapshotRead
 from kilonova.model.schema import Schema
 from kilonova.model.write_plan import WritePlan
@@ -252,6 +253,34 @@ class Warehouse:
     def completed(self, delta: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
         """Return a user's delta with all control columns."""
         return jobs.with_control_columns(delta, encoding, schema)
+
+    def with_ingest_columns(self, frame: DataFrame, names: Sequence[str]) -> DataFrame:
+        """Return ingested rows with these ingest columns; the time of the ingest is filled where it is null.
+
+        Args:
+            frame: the rows.
+            names: the ingest columns that their channel has.
+        """
+        types = {name: "string" if name == FILE else "timestamp" for name in names}
+        given = {name: column(name) if name in frame.columns else F.lit(None).cast(types[name]) for name in names}
+        if INGESTED in given:
+            given[INGESTED] = F.coalesce(given[INGESTED], F.current_timestamp())
+        return frame.withColumns(given) if given else frame
+
+    def newest(self, rows: DataFrame, key: Sequence[str], order: Sequence[str], size: int | None) -> DataFrame:
+        """Return the last row of each key.
+
+        Args:
+            rows: the rows of a delta that is not checked yet.
+            key: the columns of the key.
+            order: the columns that order the rows of a key; positions of files are left out of the result.
+            size: the approximate size of the rows in bytes; None if unknown.
+
+        Returns:
+            The rows: more than one of a key, which is an error then, if the order does not tell which is the last.
+        """
+        alone = size is not None and size <= self.sizes.single_task_max
+        return algebra.newest(rows.coalesce(1) if alone else rows, key, order).drop(POSITION)
 
     def relation(self, delta: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
         """Return the relation that a delta creates from the empty one: M(∅, Δ)."""
