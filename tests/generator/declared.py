@@ -41,12 +41,16 @@ TYPES = {"k": "bigint", "v": "bigint", "n": "bigint", "w": "string", "x": "bigin
 
 @dataclass(frozen=True)
 class ChannelSpec:
-    """A channel: its kind is its encoding, its columns all but `k` in any order after it; `several` may write it."""
+    """A channel: its kind is its encoding, its columns all but `k` in any order after it; `several` may write it.
+
+    Of the rows of a key, that with the highest `v` counts if it is in sequence.
+    """
 
     name: str
     kind: str
     columns: tuple[tuple[str, str], ...]
     several: bool = False
+    sequence: bool = False
 
     @property
     def schema(self) -> Schema:
@@ -78,11 +82,19 @@ class ChannelSpec:
             encoding = kn.increment(*(name for name, _ in self.columns if name != "k"))
         elif self.kind in CUSTOM:
             encoding = kn.custom(CUSTOM[self.kind]())
-        workflow.channel(self.name, ddl, key=key, encoding=encoding, several_writers=self.several)
+        workflow.channel(
+            self.name,
+            ddl,
+            key=key,
+            encoding=encoding,
+            several_writers=self.several,
+            sequence_by="v" if self.sequence else None,
+        )
 
     def __str__(self) -> str:
         ddl = ", ".join(f"{name} {kind}" for name, kind in self.columns)
-        return f"channel({self.name!r}, {ddl!r}, {self.kind}{', several writers' if self.several else ''})"
+        more = ", several writers" if self.several else ", in sequence" if self.sequence else ""
+        return f"channel({self.name!r}, {ddl!r}, {self.kind}{more})"
 
 
 def standard(name: str, kind: str) -> ChannelSpec:

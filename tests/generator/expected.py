@@ -231,10 +231,18 @@ class Expected:
             raise DeclarationError("others write the channel", channel=channel)
         if replace:
             spec.schema.validate(columns)
+        elif spec.sequence:
+            spec.schema.validate(columns)
+            if self.channels[channel].readable < len(self.channels[channel].points):
+                raise Conflict("rows must be compared", channel=channel)
         else:
             wanted = delta_schema(spec.encoding, spec.schema)
             wanted.validate(columns, optional=optional_columns(spec.encoding, spec.schema))
         production = Production.BASE if replace else Production.DELTA
+        if spec.sequence:
+            now = self.channels[channel]
+            old = [] if replace else reference.records(now.schema, now.at(now.readable))
+            rows = reference.newest(("k",), "v", rows, old)
         self._publish(channel, production, rows)
         self.authors.pop((channel, len(self.channels[channel].points)), None)
 

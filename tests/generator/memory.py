@@ -146,6 +146,35 @@ class Memory:
         records = self._completed(delta, encoding, schema)
         return Rows(schema, tuple(self._merged(encoding, schema, [], records)))
 
+    # Ingesting
+
+    def with_ingest_columns(self, frame: Rows, names: Sequence[str]) -> Rows:
+        assert not names
+        return frame
+
+    def newest(self, rows: Rows, key: Sequence[str], order: Sequence[str], size: int | None) -> Rows:
+        (by,) = order
+        found = []
+        for group in _grouped(tuple(key), rows.records).values():
+            places = [_place(record[by]) for record in group]
+            if len(set(places)) < len(places):
+                raise KeyViolation("two rows of a key are equal in the order", column=", ".join(key))
+            found.append(max(group, key=lambda record: _place(record[by])))
+        return Rows.of(rows.schema, found)
+
+    def without_older(
+        self, rows: Rows, key: Sequence[str], sequence_by: str, old: SnapshotRead, schema: Schema, size: int | None
+    ) -> Rows:
+        before = (_named(schema, row) for row in self._snapshot(old, schema))
+        there = {at: group[0][sequence_by] for at, group in _grouped(tuple(key), before).items()}
+        newer = (
+            record
+            for record in rows.records
+            if (at := tuple(record[name] for name in key)) not in there
+            or _place(record[sequence_by]) >= _place(there[at])
+        )
+        return Rows.of(rows.schema, newer)
+
     def _snapshot(self, reading: SnapshotRead, schema: Schema) -> list[Row]:
         rows: list[Row] = []
         if (base := reading.base) is not None:
@@ -456,6 +485,11 @@ class Memory:
                 return made
             case _:
                 assert_never(encoding)
+
+
+def _place(value: Any) -> tuple[bool, Any]:
+    """A value among others, of which null is the lowest."""
+    return value is not None, value
 
 
 def _row(schema: Schema, record: Mapping[str, Any]) -> Row:

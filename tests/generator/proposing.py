@@ -84,7 +84,9 @@ class Proposer:
 
     def _add_source(self) -> None:
         channel = standard(f"c{next(self._numbers)}", self.random.choice(self.kinds))
-        channel = replace(channel, several=channel.kind in SHARED and self.random.random() < 0.5)
+        several = channel.kind in SHARED and self.random.random() < 0.5
+        sequence = channel.kind == "upsert" and not several and self.random.random() < 0.5
+        channel = replace(channel, several=several, sequence=sequence)
         self.spec = replace(self.spec, channels=(*self.spec.channels, channel))
 
     def _add_task(self) -> None:
@@ -260,6 +262,8 @@ class Proposer:
         there = [dict(zip(now.schema.names, row, strict=True)) for row in now.at(now.readable).elements()]
         names = [name for name, _ in channel.columns]
         match channel.kind:
+            case "upsert" if channel.sequence:
+                rows = list({(row["k"], row["v"]): row for row in rows}.values())
             case "upsert" | "columns":
                 rows = list({row["k"]: row for row in rows}.values())
                 if self.random.random() < 0.6:

@@ -62,7 +62,9 @@ def shop(changed: Mapping[str, Any]) -> kn.Workflow:
         return {name: value for name, value in (usual | own).items() if value is not None}
 
     shop = kn.Workflow("shop")
-    shop.channel(**given("channel", name="archive", schema=COLUMNS))
+    archive = given("channel", name="archive", schema=COLUMNS)
+    shop.channel("prices", COLUMNS, key="id", sequence_by=archive.pop("sequence_by", None))
+    shop.channel(**archive)
     shop.channel("orders", COLUMNS)
     shop.channel("orders2", COLUMNS)
     inbox = kn.watched_directory(**given("watched_directory", path="inbox", pattern="*.csv"))
@@ -109,6 +111,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "channel.checks": ({"not_null": "id"}, "change archive: adds the check not_null(id)"),
     "channel.watch": (kn.watched_directory("in"), "change archive: ingests the files of in/* every 30 seconds"),
     "channel.several_writers": (True, "change archive: may have several writers"),
+    "channel.sequence_by": ("n", "change prices: the row of a key with the highest n counts"),
     "watched_directory.path": ("other", "change filled: ingests the files of other/*.csv instead of inbox/*.csv"),
     "watched_directory.pattern": ("*.json", "change filled: ingests the files of inbox/*.json instead of inbox/*.csv"),
     "watched_directory.format": ("csv", "change filled: format csv instead of inferred"),
@@ -220,7 +223,7 @@ def test_a_change_is_shown_and_takes_effect(catalog: Catalog, parameter: str) ->
         assert [column.type for column in (stored.schema.columns if stored.schema else ())] == [
             column.type for column in (channel.schema.columns if channel.schema else ())
         ]
-        compared = ("encoding", "description", "checks", "watch", "several_writers")
+        compared = ("encoding", "description", "checks", "watch", "several_writers", "sequence_by")
         assert [getattr(stored, each) for each in compared] == [getattr(channel, each) for each in compared]
     assert {name: (task.schedule, task.written) for name, task in tasks.items()} == {
         task.name: (task.schedule, task.written) for task in wanted.tasks

@@ -113,6 +113,7 @@ def _channel(row: Row[Any]) -> Channel:
         watch=None if row.watch is None else codec.directory_from_json(row.watch),
         adopts=bool(row.adopts),
         several_writers=bool(row.several_writers),
+        sequence_by=row.sequence_by,
     )
 
 

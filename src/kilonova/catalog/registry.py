@@ -116,6 +116,7 @@ def _metadata(channel: Channel) -> dict[str, Any]:
         "checks": codec.checks_to_json(channel.checks) if channel.checks else None,
         "adopts": channel.adopts or channel.schema is None,
         "several_writers": channel.several_writers,
+        "sequence_by": channel.sequence_by,
     }
 
 

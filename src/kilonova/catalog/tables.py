@@ -68,6 +68,7 @@ channel = Table(
     Column("scan_error", Text),
     Column("adopts", Boolean),
     Column("several_writers", Boolean),
+    Column("sequence_by", String),
     Column("stamp", String),
 )
 

@@ -28,7 +28,7 @@ from kilonova.model.schedule import Schedule
 from kilonova.model.watched_directory import WatchedDirectory
 
 _VIEW = ("key", "refresh", "description", "checks", "schedule", "materialized")
-_TABLE = ("description", "checks", "watch")
+_TABLE = ("description", "checks", "watch", "sequence_by")
 _WATCH = ("path", "pattern", "format", "options", "poll_interval", "settle_time", "in_order")
 
 
@@ -102,6 +102,7 @@ def _declare(workflow: Workflow, file: Path) -> None:
                 description=_word(parts.fields, "description"),
                 checks=(*filled, *_checks(parts.fields)),
                 watch=_watch(parts.fields),
+                sequence_by=_word(parts.fields, "sequence_by") or None,
             )
         case _:
             raise QueryError("this is neither a query nor a CREATE TABLE", hint="Write a SELECT")

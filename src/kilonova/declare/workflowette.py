@@ -100,6 +100,7 @@ class Workflowette:
         checks: Given = (),
         watch: WatchedDirectory | None = None,
         several_writers: bool = False,
+        sequence_by: str | None = None,
     ) -> None:
         """Declare a channel.
 
@@ -114,6 +115,9 @@ class Workflowette:
             checks: checks of its rows; see `view`.
             watch: the directory whose files are ingested into it, each once: `watched_directory(…)`.
             several_writers: whether several tasks and ingests may write it: deltas, never a base.
+            sequence_by: the column that tells which of two ingested rows of a key is newer, such as a version, a time,
+                or `_file`: a row never replaces one with a higher value, whenever it is ingested. Only for the encoding
+                upsert, without deletions.
 
         Raises:
             DeclarationError: the name is taken, the schema cannot be parsed, or the encoding or a check does
@@ -135,6 +139,7 @@ class Workflowette:
                 checks=own,
                 watch=watch,
                 several_writers=several_writers,
+                sequence_by=sequence_by,
             )
         except KilonovaError as error:
             raise error.with_context(channel=name) from error.__cause__

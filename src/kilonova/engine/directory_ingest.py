@@ -164,6 +164,8 @@ def ingest_batch(
         if directory is None or not found:
             return None
         into = ingest_target(tx, channel, Production.DELTA)
+        if into.state.channel.sequence_by is not None and into.state.latest_readable < into.state.latest:
+            return None  # rows cannot be compared with those that another run is writing
         claim = partial(files.claim_files, channel=channel, paths=tuple(one.path for one in found))
         return RunPlan(
             kind=RunKind.INGEST,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Never
 
@@ -16,9 +16,10 @@ from kilonova.engine.invocation import validate_output
 from kilonova.engine.output import Output, write_output
 from kilonova.engine.run_events import LinesMalformed, RunStarted
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunPlan, RunResults, execute_run
-from kilonova.errors import DeclarationError, InputError, KilonovaError
+from kilonova.errors import Conflict, DeclarationError, EncodingError, InputError, KilonovaError
 from kilonova.model.block import Base, Block, BlockName, Delta, External
 from kilonova.model.channel import Channel, ChannelState
+from kilonova.model.encoding import DELETED, key_of
 from kilonova.model.idempotency import IdempotencyKey
 from kilonova.model.ingest_columns import ingest_columns
 from kilonova.model.malformed_lines import MalformedLines
@@ -121,11 +122,12 @@ def write_ingested(
             schema, write = channel.schema, _register_external
         else:
             frame = warehouse.with_ingest_columns(frame, ingest_columns(channel.schema or Schema(())))
-            order = (POSITION,) if source.in_file_order else ()
-            given = warehouse.schema_of(frame).without(*order)
+            position = (POSITION,) if source.in_file_order else ()
+            given = warehouse.schema_of(frame).without(*position)
             schema = validate_output(given, channel, source.production, None)
-            if order:
-                frame = warehouse.newest(frame, channel.key, order, source.bytes)
+            sequence = () if channel.sequence_by is None else (channel.sequence_by,)
+            if sequence or position:
+                frame = warehouse.newest(frame, channel.key, (*sequence, *position), source.bytes)
             write = write_output
         output = Output(
             state=target.state,
@@ -138,6 +140,8 @@ def write_ingested(
             replaces=source.production is Production.BASE,
             expected=source.bytes,
         )
+        if channel.sequence_by is not None and source.production is Production.DELTA:
+            output = replace(output, frame=_without_older(warehouse, output, channel.sequence_by))
         return write(warehouse, output)
     except KilonovaError as error:
         _fail(source.explain(channel, error), error.__cause__, channel, source)
@@ -152,6 +156,36 @@ def _fail(error: KilonovaError, cause: BaseException | None, channel: Channel, s
         error.without_path(source.hidden, source.description)
         cause = None  # which names it, too
     raise error.with_context(channel=channel.name) from cause
+
+
+def _without_older(warehouse: WarehouseInterface[Any], output: Output[Any], sequence_by: str) -> Any:
+    """Return the rows of a delta except those of keys that have a row with a higher value of a column.
+
+    Raises:
+        Conflict: the rows before the delta are not known yet.
+        DeclarationError: the delta is files to be registered in place.
+        EncodingError: the delta may delete rows: a later delta could not tell that its row is older.
+    """
+    state = output.state
+    if isinstance(output.frame, External):
+        raise DeclarationError(
+            "files cannot be registered in place as a delta, because the channel has sequence_by",
+            hint="Ingest them without in_place, which leaves out rows that are older than those of the channel",
+        )
+    if DELETED[0] in warehouse.schema_of(output.frame).names:
+        raise EncodingError(
+            "rows cannot be deleted, because the channel has sequence_by",
+            column=DELETED[0],
+            hint="Mark deleted rows in a column of their own, and leave them out in a view",
+        )
+    if not output.settled:
+        raise Conflict(
+            "another run is writing the channel, and rows must be compared with its rows",
+            hint="Try again when it has ended",
+        )
+    old = state.snapshot(state.latest_readable)
+    key = key_of(state.channel.encoding)
+    return warehouse.without_older(output.frame, key, sequence_by, old, output.schema, output.expected)
 
 
 def _register_external(warehouse: WarehouseInterface[Any], output: Output[Any]) -> Block | None:

@@ -93,7 +93,12 @@ class WarehouseInterface(BlockStore, Protocol[Frame]):
         """Return ingested rows with these ingest columns, filled where they are not given."""
 
     def newest(self, rows: Frame, key: Sequence[str], order: Sequence[str], size: int | None) -> Frame:
-        """Return the last row of each key, by the columns `order`; of rows that are equal there, all are returned."""
+        """Return the last row of each key by the columns `order`; rows that are equal there are an error."""
+
+    def without_older(
+        self, rows: Frame, key: Sequence[str], sequence_by: str, old: SnapshotRead, schema: Schema, size: int | None
+    ) -> Frame:
+        """Return the rows except those of keys whose row in a snapshot has a higher value in a column."""
 
     def relation(self, delta: Frame, encoding: Encoding, schema: Schema) -> Frame:
         """Return the relation that results from a delta to the empty relation: M(∅, Δ)."""

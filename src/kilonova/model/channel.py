@@ -23,6 +23,7 @@ from kilonova.model.encoding import (
     Encoding,
     Upsert,
     check_encoding,
+    check_sequence,
     has_diff,
     is_append_only,
     key_of,
@@ -49,6 +50,8 @@ class Channel:
         watch: the directory whose files are ingested into it, if it is a source channel.
         adopts: whether no columns were declared, so that it takes the columns of the rows that its task returns.
         several_writers: whether several tasks and ingests may write it, each writing deltas at its own points.
+        sequence_by: the column that orders the rows of a key: an ingested row replaces no row with a higher value. None
+            if the row that is ingested last replaces the others.
 
     Raises:
         DeclarationError: the name, the schema or the encoding is invalid.
@@ -62,6 +65,7 @@ class Channel:
     watch: WatchedDirectory | None = None
     adopts: bool = False
     several_writers: bool = False
+    sequence_by: str | None = None
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
@@ -79,8 +83,15 @@ class Channel:
             try:
                 check_names(self.schema)
                 check_encoding(self.encoding, self.schema)
+                check_sequence(self.sequence_by, self.encoding, self.schema)
             except DeclarationError as error:
                 raise error.with_context(channel=self.name) from None
+        if self.sequence_by is not None and (self.schema is None or self.several_writers):
+            raise DeclarationError(
+                "sequence_by requires declared columns and a channel that only ingests write",
+                channel=self.name,
+                hint="Declare the columns, and leave out several_writers",
+            )
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -231,6 +231,43 @@ def check_encoding(encoding: Encoding, relation: Schema) -> None:
                 )
 
 
+_ORDERED = re.compile(r"(tinyint|smallint|int|bigint|float|double|decimal\(\d+,\d+\)|string|date|timestamp(_ntz)?)$")
+
+
+def check_sequence(sequence_by: str | None, encoding: Encoding, relation: Schema) -> None:
+    """Check that a column can order the rows of a key.
+
+    Raises:
+        DeclarationError: there is no such column, it is part of the key, its type has no order, or the encoding is not
+            upsert.
+    """
+    if sequence_by is None:
+        return
+    if not isinstance(encoding, Upsert):
+        raise DeclarationError(
+            f"sequence_by requires the encoding upsert, not {name_of(encoding)}",
+            hint="Declare a key, or no sequence_by",
+        )
+    if sequence_by not in relation.names:
+        raise DeclarationError(
+            "sequence_by names a column that is not in the schema",
+            column=sequence_by,
+            hint=f"The columns are: {', '.join(relation.names)}",
+        )
+    if sequence_by in encoding.key:
+        raise DeclarationError(
+            "sequence_by names a column of the key, which is equal in all rows",
+            column=sequence_by,
+            hint="Name a column that tells which row of a key is newer",
+        )
+    if not _ORDERED.match(relation.type_of(sequence_by)):
+        raise DeclarationError(
+            f"sequence_by names a column of the type {relation.type_of(sequence_by)}",
+            column=sequence_by,
+            hint="Use a number, a string, a date or a timestamp",
+        )
+
+
 def name_of(encoding: Encoding) -> str:
     """Return the encoding's name as shown to users.
 

@@ -71,6 +71,13 @@ class WorkflowDefinition:
                         task=task.name,
                         hint="Declare it with several_writers=True, or let the task write a channel of its own",
                     )
+                if names[channel].sequence_by is not None:
+                    raise DeclarationError(
+                        "the channel has sequence_by, which orders ingested rows, so no task can write it",
+                        channel=channel,
+                        task=task.name,
+                        hint="Declare it without sequence_by, or let the task write a channel of its own",
+                    )
                 writers[channel] = (*writers.get(channel, ()), task)
         readers: dict[str, list[Task]] = {}
         for task in self.tasks:

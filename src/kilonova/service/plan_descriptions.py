@@ -54,9 +54,17 @@ def metadata_changes(old: Channel, new: Channel) -> list[str]:
         found.append("may have several writers" if new.several_writers else "has one writer")
     if old.adopts != (new.schema is None):
         found.append("declares its columns" if old.adopts else "takes the columns of the rows that are written")
+    found += sequence_changes(old.sequence_by, new.sequence_by)
     found += watch_changes(old.watch, new.watch)
     found += [f"adds the check {describe_check(check)}" for check in new.checks if check not in old.checks]
     return found + [f"removes the check {describe_check(check)}" for check in old.checks if check not in new.checks]
+
+
+def sequence_changes(old: str | None, new: str | None) -> list[str]:
+    """Return the change of the column that orders the rows of a key."""
+    if old == new:
+        return []
+    return ["the last row of a key counts" if new is None else f"the row of a key with the highest {new} counts"]
 
 
 def watch_changes(old: WatchedDirectory | None, new: WatchedDirectory | None) -> list[str]:

@@ -30,6 +30,7 @@ from kilonova.service.plan_descriptions import (
     metadata_changes,
     method_changes,
     schedule_changes,
+    sequence_changes,
     shape_changes,
     text_diff,
     watch_changes,
@@ -306,6 +307,7 @@ def _channel_change(
     derived = bool(workflow.writers(channel.name)) and not channel.several_writers
     if state is None:
         details = [describe_check(check) for check in channel.checks]
+        details += sequence_changes(None, channel.sequence_by)
         details += watch_changes(None, channel.watch)
         details += [f"“{channel.description}”"] if channel.description else []
         return ChannelChange(
@@ -349,6 +351,8 @@ def _refuse_differences(channel: Channel, old: Channel, owner: str | None, deriv
         problem, hint = f"{belongs} its description", "Describe it there"
     elif channel.several_writers != old.several_writers:
         problem, hint = f"{belongs} whether it has several writers", "Declare it in the same way"
+    elif channel.sequence_by not in (None, old.sequence_by):
+        problem, hint = f"{belongs} its sequence_by", "Change it there"
     else:
         return
     raise DeclarationError(problem, channel=channel.name, hint=hint)

@@ -312,6 +312,31 @@ def rows_of(encoding: Encoding, schema: Schema, delta: Delta) -> list[Record]:
             assert_never(encoding)
 
 
+def newest(key: Sequence[str], sequence_by: str, rows: Iterable[Record], old: Iterable[Record] = ()) -> list[Record]:
+    """Return the rows that an ingest writes to a channel whose rows a column orders.
+
+    They are those with the highest value per key, unless the old row has a higher one. Null is lower than any value.
+
+    Raises:
+        KeyViolation: two rows have the same key and the same value.
+    """
+
+    def place(record: Record) -> tuple[bool, Any]:
+        return record[sequence_by] is not None, record[sequence_by]
+
+    last: dict[Row, Record] = {}
+    seen: set[Row] = set()
+    for record in rows:
+        at = tuple(record[name] for name in key)
+        if (*at, record[sequence_by]) in seen:
+            raise KeyViolation(f"the key {at} occurs twice with the same {sequence_by}")
+        seen.add((*at, record[sequence_by]))
+        if at not in last or place(last[at]) < place(record):
+            last[at] = record
+    there = {tuple(record[name] for name in key): record for record in old}
+    return [record for at, record in last.items() if at not in there or place(there[at]) <= place(record)]
+
+
 def delta_of(encoding: Encoding, schema: Schema, rows: Iterable[Record]) -> Delta:
     """Return the delta that the rows of a block store; control columns are optional.
 

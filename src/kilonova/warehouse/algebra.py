@@ -493,19 +493,18 @@ def _latest(deltas: DataFrame, key: tuple[str, ...]) -> DataFrame:
     return deltas.withColumn("_newest", newest).where(column(POSITION) == column("_newest"))
 
 
-def newest(rows: DataFrame, key: Sequence[str], order: Sequence[str]) -> DataFrame:
-    """Return the last row per key in an order, and all rows of a key that are equal in it, as those are an error.
+def without_older(delta: DataFrame, old: DataFrame, key: Sequence[str], sequence_by: str) -> DataFrame:
+    """Return the rows of a delta except those of keys whose old row has a higher value in a column.
 
     Args:
-        rows: rows of a delta that is not checked yet.
+        delta: the rows of an upsert.
+        old: rows of the relation before, with unique keys.
         key: the columns of the key.
-        order: the columns that order the rows of a key; nulls come first.
+        sequence_by: the column; null is lower than any value.
     """
-    place = F.struct(*map(column, order))
-    within = Window.partitionBy(*map(column, key)).orderBy(*(column(name).asc_nulls_first() for name in order))
-    following = rows.withColumn("_following", F.lead(place).over(within))
-    last = column("_following").isNull() | (column("_following") == place)
-    return following.where(last).drop("_following")
+    before = old.select(*map(column, key), column(sequence_by).alias("_before"))
+    newer = column("_before").isNull() | F.coalesce(column(sequence_by) >= column("_before"), F.lit(False))
+    return delta.join(before, list(key), "left").where(newer).drop("_before")
 
 
 def _patched(deltas: DataFrame, key: tuple[str, ...], schema: Schema) -> DataFrame:

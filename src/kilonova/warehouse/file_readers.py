@@ -27,7 +27,7 @@ from kilonova.model.channel import Channel
 from kilonova.model.encoding import Encoding, delta_schema, optional_columns
 from kilonova.model.ingest_columns import FILE, FILE_TIME, ingest_columns
 from kilonova.model.reader_options import check_reader_options, rescued_column
-from kilonova.model.schema import Schema
+from kilonova.model.schema import RESERVED, Schema
 from kilonova.model.task import Production
 from kilonova.model.watched_file import Fingerprint
 from kilonova.warehouse.file_fingerprints import fingerprint_of
@@ -279,7 +279,8 @@ def columns_of_channel(channel: Channel, production: Production, options: Mappin
     """
     if channel.schema is None:
         raise SchemaMismatch("the channel has no schema yet", channel=channel.name, hint="Declare it with its columns")
-    return _columns(channel.schema, None if production is Production.BASE else channel.encoding, options)
+    deltas = production is Production.DELTA and channel.sequence_by is None  # else no rows can be deleted
+    return _columns(channel.schema, channel.encoding if deltas else None, options)
 
 
 def _columns(relation: Schema, encoding: Encoding | None, options: Mapping[str, str]) -> FileColumns:
@@ -346,7 +347,8 @@ def _present(names: Sequence[str], columns: FileColumns, url: str) -> Schema:
                 "the file has a column that the channel does not have",
                 column=name,
                 path=url,
-                hint=f"Remove it, or declare it; the columns are: {', '.join(wanted.names)}",
+                hint=f"Remove it{'' if name in RESERVED else ', or declare it'}; "
+                f"the columns are: {', '.join(wanted.names)}",
             )
     return Schema(tuple(column for column in wanted.columns if column.name.lower() in by_name))
 

@@ -151,9 +151,28 @@ def undeleted(delta: DataFrame, key: tuple[str, ...]) -> DataFrame:
     """Return the rows of a delta that are not tombstones; null or duplicate keys, tombstones included, are an error."""
     rows = delta.withColumn("_same", F.count(F.lit(1)).over(Window.partitionBy(*map(column, key))))
     absent = reduce(or_, (column(name).isNull() for name in key))
-    raised = fail(Guard.KEY, key=F.struct(*map(column, key))).cast("boolean")
-    refused = F.when(absent | (column("_same") > 1), raised)
+    refused = F.when(absent | (column("_same") > 1), _violation(key))
     return rows.where(refused.otherwise(~column("_deleted"))).drop("_same")
+
+
+def newest(delta: DataFrame, key: Sequence[str], order: Sequence[str]) -> DataFrame:
+    """Return the last row of each key of a delta; two rows of a key that are equal in the order are an error.
+
+    Args:
+        delta: the rows.
+        key: the columns of the key.
+        order: the columns that order the rows of a key; null is lower than any value.
+    """
+    place = F.struct(*map(column, order))
+    within = Window.partitionBy(*map(column, key)).orderBy(*(column(name).asc_nulls_first() for name in order))
+    rows = delta.withColumn("_next", F.lead(place).over(within))
+    refused = F.when(column("_next") == place, _violation(key))
+    return rows.where(refused.otherwise(column("_next").isNull())).drop("_next")
+
+
+def _violation(key: Sequence[str]) -> Column:
+    """Return a condition that raises an error with the key of a row."""
+    return fail(Guard.KEY, key=F.struct(*map(column, key))).cast("boolean")
 
 
 def observe_keys(delta: DataFrame, key: tuple[str, ...]) -> ObservedKeys:

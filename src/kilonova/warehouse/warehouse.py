@@ -277,10 +277,34 @@ class Warehouse:
             size: the approximate size of the rows in bytes; None if unknown.
 
         Returns:
-            The rows: more than one of a key, which is an error then, if the order does not tell which is the last.
+            The rows; reading them raises KeyViolation if the order does not tell which of two rows is the last.
         """
         alone = size is not None and size <= self.sizes.single_task_max
-        return algebra.newest(rows.coalesce(1) if alone else rows, key, order).drop(POSITION)
+        return jobs.newest(rows.coalesce(1) if alone else rows, key, order).drop(POSITION)
+
+    def without_older(
+        self,
+        rows: DataFrame,
+        key: Sequence[str],
+        sequence_by: str,
+        old: SnapshotRead,
+        schema: Schema,
+        size: int | None,
+    ) -> DataFrame:
+        """Return the rows of a delta except those of keys whose row before has a higher value in a column.
+
+        Args:
+            rows: the rows of an upsert without deletions.
+            key: the columns of the key.
+            sequence_by: the column; null is lower than any value.
+            old: the snapshot that the delta applies to.
+            schema: the relation's schema after the delta.
+            size: the approximate size of the rows in bytes; None if unknown.
+        """
+        if not old.blocks:
+            return rows
+        delta, before, _ = self._beside(rows, old, key, schema, size)
+        return algebra.without_older(delta, before, key, sequence_by)
 
     def relation(self, delta: DataFrame, encoding: Encoding, schema: Schema) -> DataFrame:
         """Return the relation that a delta creates from the empty one: M(∅, Δ)."""
@@ -456,17 +480,32 @@ class Warehouse:
             schema: the relation's schema after it.
             size: its approximate size in bytes.
         """
+        delta, before, alone = self._beside(delta, old, encoding.key, schema, size)
+        return algebra.replaced(before, delta, encoding, schema, together=alone)
+
+    def _beside(
+        self, delta: DataFrame, old: SnapshotRead, key: Sequence[str], schema: Schema, size: int | None
+    ) -> tuple[DataFrame, DataFrame, bool]:
+        """Return a delta and the snapshot before it, for a left join, and whether each is in one partition.
+
+        Args:
+            delta: the delta.
+            old: the snapshot that it applies to.
+            key: the columns by which they are joined.
+            schema: the relation's schema after it.
+            size: the delta's approximate size in bytes.
+        """
         before = self.open(replace(old, schema=schema))
         whole = sum(block.statistics.bytes for block in old.blocks)
         alone = size is not None and size + whole <= self.sizes.single_task_max
         if alone:
-            before, delta = before.coalesce(1).hint("merge"), delta.coalesce(1)
-        elif whole <= self.sizes.broadcast_max:
+            return delta.coalesce(1), before.coalesce(1).hint("merge"), alone
+        if whole <= self.sizes.broadcast_max:
             before = F.broadcast(before)
         elif old.base is not None and self._blocks.aligned(old.base):
-            delta = delta.repartition(old.base.buckets, *map(column, key_of(encoding)))
+            delta = delta.repartition(old.base.buckets, *map(column, key))
             before = before.hint("merge")
-        return algebra.replaced(before, delta, encoding, schema, together=alone)
+        return delta, before, alone
 
     def compact(self, snapshot: SnapshotRead, name: BlockName) -> Block:
         """Write a snapshot as a base, bucket by bucket where it is merged that way.

@@ -5,7 +5,7 @@ from alembic import op
 
 from kilonova.catalog import tables
 
-revision = "0028"
+revision = "0029"
 down_revision = None
 
 number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -43,6 +43,7 @@ def upgrade() -> None:
         sa.Column("scan_error", sa.Text(), nullable=True),
         sa.Column("adopts", sa.Boolean(), nullable=True),
         sa.Column("several_writers", sa.Boolean(), nullable=True),
+        sa.Column("sequence_by", sa.String(), nullable=True),
         sa.Column("stamp", sa.String(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("name"),
