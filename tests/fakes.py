@@ -74,3 +74,6 @@ class Slow(SparkOperations):
     def operation(self, what: str, **arguments: Any) -> Future[Any]:
         self.waiting.append(Future())
         return self.waiting[-1]
+
+    def before(self, outcome: Future[Any]) -> int:
+        return 1 + self.waiting.index(outcome)

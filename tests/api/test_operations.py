@@ -21,10 +21,10 @@ def test_what_is_not_waited_for_can_be_asked_for(shop: Project) -> None:
     assert answer.status_code == 202
     place = answer.headers["Location"]
     assert client.get(place).json() == answer.json()
-    assert answer.json()["state"] == "waiting"
+    assert (answer.json()["state"], answer.json()["before"]) == ("waiting", 1)
     [outcome] = slow.waiting
     outcome.set_running_or_notify_cancel()
-    assert client.get(place).json()["state"] == "running"
+    assert (client.get(place).json()["state"], client.get(place).json()["before"]) == ("running", None)
     outcome.set_result(7)
     assert (client.get(place).json()["state"], client.get(place).json()["result"]) == ("done", 7)
 

@@ -281,6 +281,10 @@ def test_pages_come_after_what_has_fired(project: Project) -> None:
         stage.server.operation("run", tasks=["x"])
         stage.until_given(1)
         pages = [stage.server.operation("page", channel="clicks") for _ in range(5)]
+        assert [stage.server.before(page) for page in pages] == [1, 2, 3, 4, 5]
+        other = stage.server.operation("run", tasks=["y"])
+        assert (stage.server.before(other), stage.server.before(pages[0])) == (1, 2)
+        assert other.cancel()
         ingested(project.catalog, "clicks")
         until(lambda: len(states(project)) == 2)
         stage.players[0].say(OperationDone(None))

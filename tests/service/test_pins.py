@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
@@ -18,6 +19,7 @@ from kilonova.catalog.database import Catalog
 from kilonova.service.pins import Pins
 from kilonova.service.project import Project
 from kilonova.testing.sandbox import Sandbox
+from kilonova.warehouse.local_pages import PageReader
 from tests.catalog.building import ingested, with_channels
 from tests.databases import Clock, empty_database
 
@@ -42,6 +44,23 @@ def compacted(project: Project) -> int:
 def pins(project: Project) -> int:
     with project.catalog.reading() as tx:
         return len(channel_store.pinned(tx))
+
+
+def test_blocks_stay_while_a_page_of_them_is_read_here(filled: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = PageReader.page
+    left: list[int] = []
+
+    def late(self: PageReader, *given: Any) -> Any:
+        left.append(compacted(filled))
+        return read(self, *given)
+
+    monkeypatch.setattr(PageReader, "page", late)
+    found = filled.row_reader.small_page("source", offset=0, limit=2)
+    assert found is not None
+    assert (found[0], found[1].to_pydict()) == (3, {"id": [0, 1], "v": ["a", "a"]})
+    assert left == [4]
+    filled.resources.pins.settle()
+    assert (pins(filled), compacted(filled)) == (0, 1)
 
 
 @pytest.mark.parametrize(

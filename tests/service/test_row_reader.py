@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 import kilonova as kn
-from kilonova.service.project import Project
+from kilonova.errors import NotFound
+from kilonova.service.project import Project, open_project
 
 COLUMNS = "name string, score int, tags map<string, int>"
 FIRST = [("eve", 3, None), ("ann", None, None), ("dan", 9, None), ("bob", 3, None), ("cid", 5, None)]
@@ -60,3 +61,18 @@ def test_each_removal_is_followed_by_its_addition(played: Project, tmp_path: Pat
     derived = [(None, "ann", -1), (7, "ann", 1), (9, "dan", -1), (1, "dan", 1)]
     assert played.rows("plain", since=1) == (("score", "name", "_weight"), derived)
     assert played.rows("keyless", since=1)[1] == [(None, -1), (1, 1), (7, 1), (9, -1)]
+
+
+def test_small_relations_are_read_without_spark(played: Project, tmp_path: Path) -> None:
+    with open_project(played.directory) as reader:
+        for channel in ("best", "plain", "keyless"):
+            for when in ({}, {"at": 1}):
+                found = reader.row_reader.small_page(channel, offset=0, limit=100, **when)
+                assert found is not None
+                point, rows = found
+                assert point == when.get("at", 2)
+                assert [tuple(row.values()) for row in rows.to_pylist()] == page(played, tmp_path, channel, **when)
+        with pytest.raises(NotFound):
+            reader.row_reader.small_page("best", at=9, offset=0, limit=1)
+        assert reader.row_reader.small_page("scores", offset=0, limit=1) is None  # its columns are left to Spark
+        assert reader.resources.block_store() is reader.resources.storage()  # there is no session

@@ -38,11 +38,14 @@ class Operation:
 
     Attributes:
         name: unguessable name by which to poll for the outcome.
+        what: the kind of operation.
+        channel: the channel concerned; None if it is not one.
         outcome: future of the result, or of a `kilonova.service.spark_operations.OperationFailed`.
     """
 
     name: str
     what: str
+    channel: str | None
     outcome: Future[Any]
 
 
@@ -84,7 +87,8 @@ class Operations:
                 raise SparkUnavailable(f"{_PAGES} pages are already waiting for workers", hint="Try again later")
             for name in ended[: max(0, len(ended) - _ENDED)]:
                 del self._asked[name]
-            asked = Operation(name=uuid.uuid4().hex, what=what, outcome=self._server.operation(what, **arguments))
+            outcome, channel = self._server.operation(what, **arguments), arguments.get("channel")
+            asked = Operation(name=uuid.uuid4().hex, what=what, channel=channel, outcome=outcome)
             self._asked[asked.name] = asked
             after.pop_all()
         asked.outcome.add_done_callback(lambda _: then())
@@ -113,6 +117,17 @@ class Operations:
             if not waiting.running() and await client.is_disconnected() and waiting.cancel():
                 raise client_gone()
         return await outcome
+
+    def before(self, operation: Operation) -> int | None:
+        """Return how many runs and operations are before one that waits for a worker; None if it does not."""
+        outcome = operation.outcome
+        return None if outcome.running() or outcome.done() else self._server.before(outcome)
+
+    def before_page(self, channel: str) -> int | None:
+        """Return how many are before the first page of a channel that waits for a worker; None if none does."""
+        with self._lock:
+            pages = [each for each in self._asked.values() if each.what == "page" and each.channel == channel]
+        return next((before for each in pages if (before := self.before(each)) is not None), None)
 
     def asked(self, name: str) -> Operation:
         """Return an operation by its name.

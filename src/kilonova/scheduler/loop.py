@@ -140,6 +140,12 @@ class Server:
             return CatalogUnavailable(f"the server could not write the catalog for {silent:.0f} s", hint=hint)
         return None
 
+    def before(self, outcome: Future[Any]) -> int:
+        """Return how many runs and operations are before one that waits: see `SparkOperations.before`."""
+        queued = [each.answer for each in (*self._operations, *self._pages)]
+        busy = sum(worker.doing is not None for worker in self._workers)
+        return busy + (queued.index(outcome) if outcome in queued else 0)
+
     def operation(self, what: str, **arguments: Any) -> Future[Any]:
         """Enqueue an operation that needs Spark: see `SparkOperations.operation`."""
         return self._enqueue(self._pages if what == "page" else self._operations, what, arguments)

@@ -19,7 +19,10 @@ from kilonova.service.reports import RunLog, closing
 from kilonova.service.resources import ProjectResources
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from kilonova.warehouse.local_pages import PageReader
 
 
 class RowReader:
@@ -32,6 +35,7 @@ class RowReader:
     def __init__(self, resources: ProjectResources) -> None:
         self._resources = resources
         self._catalog = resources.catalog
+        self._pages: PageReader | None = None
 
     def read(self, channel: str, *, at: int | None = None, since: int | None = None) -> DataFrame:
         """Return the rows of a channel, or its changes since a point as a strong delta.
@@ -110,11 +114,46 @@ class RowReader:
         with self._catalog.reading() as tx:
             state = channel_store.channel_state(tx, channel)
         end = state.latest_readable if at is None else at
-        keys = tuple(map(SortKey, state.channel.key))
-        first = self._changes_order(channel) if since is not None else (self._view_order(channel) or keys)
+        first = self._page_order(channel, since)
         with self.pinned_plan(channel, end, since) as reading, attribute_read_errors(channel):
             write_page(self._resources.warehouse.open(reading), file, first, offset, limit)
         return end, file
+
+    def small_page(
+        self, channel: str, *, at: int | None = None, since: int | None = None, offset: int, limit: int
+    ) -> tuple[int, pa.Table] | None:
+        """Return a page of the rows of a channel, read by this process without Spark; see `page`.
+
+        Returns:
+            The point and the rows; None if the blocks are not small, or have to be read by Spark.
+        """
+        from kilonova.warehouse.local_read import is_small_reading
+
+        with self._catalog.reading() as tx:
+            state = channel_store.channel_state(tx, channel)
+            reading = _read_plan(tx, channel, at, since)
+        if self._resources.settings.sizes.local_check_max == 0 or not is_small_reading(reading):
+            return None
+        end = state.latest_readable if at is None else at
+        with self.pinned_plan(channel, end, since) as pinned:
+            rows = self._page_reader().page(pinned, self._page_order(channel, since), offset, limit)
+        return None if rows is None else (end, rows)
+
+    def _page_reader(self) -> PageReader:
+        from kilonova.warehouse.local_pages import PageReader
+
+        if self._pages is None:
+            storage = self._resources.storage()
+            self._pages = PageReader(storage, checksums=self._resources.settings.verify == "checksums")
+        return self._pages
+
+    def _page_order(self, channel: str, since: int | None) -> tuple[SortKey, ...]:
+        """Return the columns by which pages of a channel, or of its changes, are ordered."""
+        if since is not None:
+            return self._changes_order(channel)
+        with self._catalog.reading() as tx:
+            key = channel_store.channel(tx, channel).key
+        return self._view_order(channel) or tuple(map(SortKey, key))
 
     def _changes_order(self, channel: str) -> tuple[SortKey, ...]:
         """Return the columns by which changes of a channel are ordered, so that those of one row are adjacent."""
@@ -185,12 +224,6 @@ class RowReader:
         """Return a read plan whose blocks are pinned, and the holder of the pins."""
         with self._catalog.writing() as tx:
             reading = _read_plan(tx, channel, at, since)
-            if reading.schema is None:
-                raise NotFound(
-                    "the channel has no schema yet, because nothing was written to it",
-                    channel=channel,
-                    hint="Run the task that writes it first",
-                )
             holder = self._resources.pins.pin(tx, [block.number for block in reading.blocks])
         self._resources.pins.hold(holder)
         return reading, holder
@@ -200,10 +233,17 @@ def _read_plan(tx: Transaction, channel: str, at: int | None, since: int | None)
     state = channel_store.channel_state(tx, channel)
     end = state.latest_readable if at is None else channel_store.listed_point(tx, state, at)
     if since is None:
-        return state.snapshot(end)
-    begin = channel_store.listed_point(tx, state, since)
-    if begin > end:
+        reading: ReadPlan = state.snapshot(end)
+    else:
+        begin = channel_store.listed_point(tx, state, since)
+        if begin > end:
+            hint = "Give an earlier point to --since"
+            raise NotFound(f"the point is after point {end}", channel=channel, point=since, hint=hint)
+        reading = state.changes(begin, end)
+    if reading.schema is None:
         raise NotFound(
-            f"the point is after point {end}", channel=channel, point=since, hint="Give an earlier point to --since"
+            "the channel has no schema yet, because nothing was written to it",
+            channel=channel,
+            hint="Run the task that writes it first",
         )
-    return state.changes(begin, end)
+    return reading

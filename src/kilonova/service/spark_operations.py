@@ -39,6 +39,15 @@ class SparkOperations(Protocol):
     def impediment(self) -> SparkUnavailable | CatalogUnavailable | None:
         """The error that keeps the server from working: no worker, or an unwritable catalog; None if there is none."""
 
+    def before(self, outcome: Future[Any]) -> int:
+        """Return how many runs and operations workers have to end before one of them can begin an operation.
+
+        Firings that no worker has begun are not counted.
+
+        Args:
+            outcome: the future of an operation that waits for a worker.
+        """
+
     def operation(self, what: str, **arguments: Any) -> Future[Any]:
         """Enqueue an operation that needs Spark, to be done by a worker.
 

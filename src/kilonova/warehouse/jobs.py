@@ -367,7 +367,7 @@ def _sorted_by(key: SortKey) -> Column:
 
 
 def write_page(frame: DataFrame, file: str, first: Sequence[SortKey], offset: int, limit: int) -> None:
-    """Write some rows of a frame to a file, as an Arrow stream.
+    """Write some rows of a frame to a file, as an Arrow stream; points in time are in UTC.
 
     Args:
         frame: the rows.
@@ -377,9 +377,19 @@ def write_page(frame: DataFrame, file: str, first: Sequence[SortKey], offset: in
         limit: maximum number of rows to write.
     """
     with translate_errors(None):
-        table = ordered(frame, first).offset(offset).limit(limit).toArrow()
+        table = _in_utc(ordered(frame, first).offset(offset).limit(limit).toArrow())
     with pa.OSFile(file, "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
+
+
+def _in_utc(table: pa.Table) -> pa.Table:
+    """Return a table whose columns with a time zone, which is the session's, have the zone UTC."""
+    zoned = [pa.types.is_timestamp(field.type) and field.type.tz is not None for field in table.schema]
+    fields = [field.with_type(_UTC) if zone else field for field, zone in zip(table.schema, zoned, strict=True)]
+    return table.cast(pa.schema(fields))
+
+
+_UTC = pa.timestamp("us", "UTC")
 
 
 def _orderable(kind: DataType) -> bool:

@@ -1,4 +1,4 @@
-"""Reading of small blocks in this process: Arrow merges their rows, and Spark gets them as a relation of values.
+"""Reading of small blocks in this process: Arrow merges their rows, and Spark, if needed, gets them as values.
 
 A plan over such a relation neither lists nor opens files, and has no joins, windows and unions for the merge: Spark
 analyses, optimizes and compiles less than it would read. The rows equal those of `algebra`, for the types of
@@ -44,7 +44,7 @@ class _LeftToSpark(Exception):
 
 
 class SmallReader:
-    """Reader of the small blocks of one warehouse.
+    """Reader of the small blocks of one warehouse as frames.
 
     Args:
         spark: the session of the frames.
@@ -53,7 +53,7 @@ class SmallReader:
 
     def __init__(self, spark: SparkSession, storage: Storage) -> None:
         self._spark = spark
-        self._storage = storage
+        self._tables = SmallTables(storage)
 
     def open(self, reading: ReadPlan) -> DataFrame | None:
         """Return the rows of a read plan, as `Warehouse.open`; None if they are not small, or left to Spark.
@@ -61,7 +61,7 @@ class SmallReader:
         Raises:
             StorageFailed: a block cannot be read.
         """
-        return self._opened(reading, as_stored=False, weighed=False) if is_small_reading(reading) else None
+        return self._frame(reading, self._tables.rows(reading)) if is_small_reading(reading) else None
 
     def shared(self, reading: ReadPlan, weighed: bool) -> DataFrame | None:
         """Return the rows of a small read plan, as `Warehouse.shared`; None if they are left to Spark.
@@ -69,9 +69,34 @@ class SmallReader:
         Raises:
             StorageFailed: a block cannot be read.
         """
-        return self._opened(reading, as_stored=True, weighed=weighed)
+        return self._frame(reading, self._tables.rows(reading, as_stored=True, weighed=weighed))
 
-    def _opened(self, reading: ReadPlan, *, as_stored: bool, weighed: bool) -> DataFrame | None:
+    def _frame(self, reading: ReadPlan, rows: pa.Table | None) -> DataFrame | None:
+        assert reading.schema is not None
+        return None if rows is None else _frame(self._spark, rows, reading.schema)
+
+
+class SmallTables:
+    """Reader of the small blocks of one warehouse as Arrow tables, without Spark.
+
+    Args:
+        storage: the storage of the blocks.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def rows(self, reading: ReadPlan, *, as_stored: bool = False, weighed: bool = False) -> pa.Table | None:
+        """Return the rows of a read plan for which `is_small_reading` holds; None if they are left to Spark.
+
+        Args:
+            reading: the read plan.
+            as_stored: whether strong deltas may remove and add the same row.
+            weighed: whether snapshots are weighted rows that sum up to them.
+
+        Raises:
+            StorageFailed: a block cannot be read.
+        """
         schema = reading.schema
         assert schema is not None
         try:
@@ -82,7 +107,7 @@ class SmallReader:
                 rows = merge.rows(reading, as_stored=as_stored)
         except _LeftToSpark:
             return None
-        return None if rows.nbytes > _MEMORY else _frame(self._spark, rows, schema)
+        return None if rows.nbytes > _MEMORY else rows
 
     def _tables(self, blocks: Sequence[Block], schema: Schema) -> dict[BlockName, pa.Table]:
         """Return the rows of blocks, as they are stored."""

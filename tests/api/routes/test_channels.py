@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
@@ -45,7 +47,15 @@ def test_channels_come_page_by_page(client: TestClient) -> None:
     assert client.get("/api/v1/channels?after=zzz").json() == []
 
 
-def test_rows_come_as_json_or_arrow(client: TestClient) -> None:
+@pytest.fixture
+def left_to_workers(shop: Project, prompt: Prompt) -> Iterator[TestClient]:
+    """A client of a server that does not read rows itself."""
+    with open_project(shop.directory, sizes={"local_check_max": 0}) as project:
+        yield TestClient(api(prompt, project), base_url="http://localhost")
+
+
+def test_rows_come_as_json_or_arrow(left_to_workers: TestClient) -> None:
+    client = left_to_workers
     answer = client.get("/api/v1/channels/clicks/rows")
     assert answer.headers["kilonova-point"] == "7"
     assert answer.json() == [{"user": "ann"}, {"user": "bob"}]
@@ -53,8 +63,12 @@ def test_rows_come_as_json_or_arrow(client: TestClient) -> None:
     assert pa.ipc.open_stream(stream).read_all().to_pydict() == {"user": ["ann", "bob"]}
 
 
-def test_the_worker_receives_the_requested_range_of_rows(client: TestClient, prompt: Prompt) -> None:
-    client.get("/api/v1/channels/clicks/rows?at=3&since=1&offset=20&limit=10")
+def test_the_worker_receives_the_requested_range_of_rows(
+    left_to_workers: TestClient, prompt: Prompt, shop: Project
+) -> None:
+    for _ in range(3):
+        ingested(shop.catalog, "clicks")
+    left_to_workers.get("/api/v1/channels/clicks/rows?at=3&since=1&offset=20&limit=10")
     [(what, arguments)] = prompt.asked
     assert what == "page"
     assert {**arguments, "file": ""} == {

@@ -150,6 +150,45 @@ def test_rows_are_sampled_compared_and_compacted(working: Site, visit: Visitor) 
     expect(page.locator("#points")).to_contain_text("compaction")
 
 
+def test_rows_are_read_while_the_worker_is_busy(working: Site, visit: Visitor, tmp_path: Path) -> None:
+    over = tmp_path / "over"
+    busy = kn.Workflow("busy")
+    busy.channel("few", COLUMNS, key="id")
+    busy.channel("tagged", "id bigint, tags array<string>")
+    busy.channel("started", COLUMNS)
+
+    @busy.task(schema=COLUMNS)
+    def lasting(started: kn.New) -> kn.Delta:
+        while not over.exists():
+            time.sleep(0.1)
+        return started
+
+    working.project.apply(busy)
+    few, tagged, started, task = (
+        opened(visit, working, path)
+        for path in ("/channels/few", "/channels/tagged", "/channels/started", "/tasks/lasting")
+    )
+    put(few, "2,ben,5", "1,ada,20")
+    point(few, 1)
+    rows = {"name": "tagged.json", "mimeType": "application/json", "buffer": b'[{"id": 1, "tags": ["new"]}]'}
+    tagged.get_by_label("A file").set_input_files(rows)
+    tagged.get_by_role("button", name="Ingest").click()
+    point(tagged, 1)
+    put(started, "1,ada,20")
+    expect(task.locator("#facts")).to_contain_text("running")
+    few.get_by_role("button", name="Show").click()
+    expect(few.locator("#rows tbody tr").first).to_contain_text("ada")
+    expect(few.locator("#rows tbody tr")).to_have_count(2)
+    tagged.get_by_role("button", name="Show").click()
+    expect(tagged.locator("#rows")).to_contain_text("It waits for a worker: 1 run is before it")
+    put(few, "3,cleo,7")
+    expect(few.locator(".notice").last).to_contain_text("Ingest: waits for a worker: 1 run is before it")
+    expect(task.locator("#facts")).to_contain_text("running")
+    over.touch()
+    expect(tagged.locator("#rows tbody tr")).to_contain_text("new")
+    point(few, 2)
+
+
 def test_files_of_a_directory_come_in_by_themselves(working: Site, visit: Visitor, tmp_path: Path) -> None:
     arriving = kn.Workflow("arriving")
     inbox = kn.watched_directory(str(tmp_path), "*.csv", poll_interval="1 second", settle_time="0 seconds")

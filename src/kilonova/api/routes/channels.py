@@ -171,11 +171,10 @@ async def rows(
 
     The header `Kilonova-Point` is the point: pass it as `at` to get further pages of the same point.
     """
-    point, content = await row_page(context, name, at=at, since=since, offset=offset, limit=limit)
+    point, table = await row_page(context, name, at=at, since=since, offset=offset, limit=limit)
     headers = {"Kilonova-Point": str(point)}
     if format == "arrow":
-        return Response(content, media_type=_ARROW, headers=headers)
-    table = pa.ipc.open_stream(content).read_all()
+        return Response(await run_in_threadpool(_stream, table), media_type=_ARROW, headers=headers)
     return Response(await run_in_threadpool(json_rows, table), media_type="application/json", headers=headers)
 
 
@@ -335,6 +334,14 @@ async def export(
     """Export the rows of a channel at a point, or the changes after one, to a location the server can reach."""
     await run_in_threadpool(project.reader.require_channel, name)
     return await start(RunStartedResponse, "export", channel=name, target=target, format=format, at=at, since=since)
+
+
+def _stream(table: pa.Table) -> bytes:
+    """Return rows as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def _shown(status: ChannelStatus) -> ChannelResponse:

@@ -142,7 +142,7 @@ class OperationStart:
         asked = self._operations.ask(what, then, **arguments)
         self._response.status_code = 202
         self._response.headers["Location"] = f"/api/v1/operations/{asked.name}"
-        return operation_response(asked)
+        return operation_response(self._operations, asked)
 
 
 Starting = Annotated[OperationStart, Depends()]
@@ -162,12 +162,14 @@ class OperationResponse:
     Attributes:
         operation: the name by which to poll for it.
         what: the kind of operation.
+        before: while it waits for a worker, the number of runs and operations that workers end first.
         result: its result: a run's number, for an ingest with whether it is repeated, or plans.
     """
 
     operation: str
     what: str
     state: Literal["waiting", "running", "done", "failed"]
+    before: int | None = None
     result: Any = None
     error: ErrorResponse | None = None
 
@@ -178,12 +180,13 @@ ACCEPTED: dict[int | str, dict[str, Any]] = {
 """Additional response of a route that need not wait."""
 
 
-def operation_response(asked: Operation) -> OperationResponse:
-    """Convert an operation to its response."""
+def operation_response(operations: Operations, asked: Operation) -> OperationResponse:
+    """Convert one of the operations to its response."""
     outcome = asked.outcome
     response = partial(OperationResponse, operation=asked.name, what=asked.what)
     if not outcome.done():
-        return response(state="running" if outcome.running() else "waiting")
+        before = operations.before(asked)
+        return response(state="running" if before is None else "waiting", before=before)
     match outcome.exception():
         case None:
             return response(state="done", result=outcome.result())

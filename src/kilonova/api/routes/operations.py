@@ -12,4 +12,4 @@ router = APIRouter(tags=["operations"])
 @router.get("/operations/{name}", dependencies=READ)
 def operation(context: Context, name: str) -> OperationResponse:
     """Return the state of an operation that this server accepted with `wait=false`."""
-    return operation_response(context.operations.asked(name))
+    return operation_response(context.operations, context.operations.asked(name))

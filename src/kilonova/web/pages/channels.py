@@ -6,10 +6,11 @@ from typing import assert_never
 
 import pyarrow as pa
 from fastapi import APIRouter, Response
+from fastapi.concurrency import run_in_threadpool
 
 from kilonova.api.routes.context import Before, Number
 from kilonova.api.routes.row_pages import row_page
-from kilonova.errors import NotFound
+from kilonova.errors import KilonovaError, NotFound
 from kilonova.model.compaction_policy import CostBased, Manual, MaxDeltas, Policy
 from kilonova.model.point_ranges import describe_points
 from kilonova.service.formatting import short, size
@@ -113,13 +114,15 @@ def channel(page: CurrentPage, name: str, before: Before = None) -> Response:
 @router.get("/channels/{name}/rows")
 async def rows(page: CurrentPage, name: str, at: str = "", since: str = "", offset: Number = 0) -> Response:
     """Return a part of a page: some rows at a point, or of the changes after one."""
+    await run_in_threadpool(page.project.reader.require_channel, name)
     try:
-        point, content = await row_page(
+        point, table = await row_page(
             page.context, name, at=_point(at), since=_point(since), offset=offset, limit=_SAMPLE + 1
         )
     except OperationFailed as error:
         return page.show("rows.html", problem=error.content)
-    table = pa.ipc.open_stream(content).read_all()
+    except KilonovaError as error:
+        return page.show("rows.html", problem=error.to_dict())
     found = [[_shown(value) for value in row.values()] for row in table.slice(0, _SAMPLE).to_pylist()]
     return page.show(
         "rows.html",
@@ -134,6 +137,12 @@ async def rows(page: CurrentPage, name: str, at: str = "", since: str = "", offs
         more=table.num_rows > _SAMPLE,
         step=_SAMPLE,
     )
+
+
+@router.get("/channels/{name}/rows/waiting")
+async def waiting(page: CurrentPage, name: str) -> dict[str, int | None]:
+    """Return how many runs and operations are before the rows of a channel that wait for a worker; null if none do."""
+    return {"before": page.context.operations.before_page(name)}
 
 
 _ORDERS = {

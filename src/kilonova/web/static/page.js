@@ -4,6 +4,7 @@ const EVENTS = "/api/v1/events/stream";
 const LEAST = 700; // milliseconds between two looks, at least
 const MOST = 4000; // and at most, however long a look takes
 const LOST = 2000; // milliseconds until a server that has gone away is tried again
+const WAITS = 1000; // milliseconds between two looks at what rows wait for
 const UNSEEN = 10000; // milliseconds after which a page that is hidden does not listen any more
 
 const pause = time => new Promise(done => setTimeout(done, time));
@@ -239,11 +240,15 @@ function refused(error) {
   notice(`${where ? where + ": " : ""}${error?.problem ?? "Failed"}`, { how: error?.hint ?? "", kind: "bad" });
 }
 
+// Says that something waits for a worker, behind so many others.
+const waits = before => "waits for a worker" + (before ? `: ${before} ${before === 1 ? "run is" : "runs are"} before it` : "");
+
 // Waits for what a worker does, and says how it ends.
 async function operation(place, found, what) {
-  const busy = notice(`${what}: begun`, { kind: "busy", gone: 0 });
+  const busy = notice(`${what}: begun`, { kind: "busy", gone: 0 }), words = busy.querySelector("p");
   try {
     while (found.state === "waiting" || found.state === "running") {
+      words.textContent = `${what}: ${found.state === "waiting" ? waits(found.before) : "running"}`;
       await pause(500);
       const next = await fetch(place);
       found = await told(next);
@@ -343,6 +348,13 @@ async function load(place, url) {
   loads.set(place, mine);
   place.setAttribute("aria-busy", "true");
   place.innerHTML = '<p class="soft">Reading…</p>';
+  const words = place.querySelector("p");
+  const telling = setInterval(async () => {
+    try {
+      const { before } = await (await fetch(`${url.split("?")[0]}/waiting`)).json();
+      words.textContent = before === null ? "Reading…" : `It ${waits(before)}`;
+    } catch { /* the answer itself will say what is wrong */ }
+  }, WAITS);
   let content;
   try {
     const answer = await fetch(url);
@@ -351,7 +363,7 @@ async function load(place, url) {
     content = [...(page.getElementById("main") ?? page.body).childNodes];
   } catch {
     content = [document.createTextNode("The server does not respond.")];
-  }
+  } finally { clearInterval(telling); }
   if (loads.get(place) !== mine) return;
   place.replaceChildren(...content);
   place.removeAttribute("aria-busy");
