@@ -281,11 +281,11 @@ def test_only_the_workflow_of_a_channel_says_what_is_checked(catalog: Catalog) -
 def test_a_table_may_take_the_files_of_a_directory(tmp_path: Path) -> None:
     more = "watch: {path: inbox/, pattern: '**/*.csv', poll_interval: 1 hour, options: {sep: ;}, in_order: true}"
     files = {
-        "a.sql": "---\nwatch: inbox\n---\nCREATE TABLE a (n INT)",
+        "a.sql": "---\nwatch: inbox\nsequence_by: at\n---\nCREATE TABLE a (n INT PRIMARY KEY, at DATE)",
         "b.sql": f"---\n{more}\n---\nCREATE TABLE b (n INT)",
     }
     a, b = declared(tmp_path, files).workflow.channels
-    assert a.watch == WatchedDirectory(location="inbox")
+    assert (a.watch, a.sequence_by) == (WatchedDirectory(location="inbox"), "at")
     assert b.watch == WatchedDirectory(
         location="inbox", pattern="**/*.csv", poll_interval=3600, options=(("sep", ";"),), in_order=True
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import kilonova as kn
 from kilonova.catalog import runs
@@ -23,6 +24,7 @@ from kilonova.model.watched_file import FileState
 from kilonova.service.project import Project
 from kilonova.testing import reference
 from kilonova.testing.reference import Record
+from kilonova.testing.sandbox import check_variants
 from tests.frames import NAN, bag_of, frame_of
 from tests.seeds import SEED, some
 
@@ -225,6 +227,18 @@ def test_what_cannot_order_rows_is_refused(given: dict[str, Any], problem: str) 
     with pytest.raises(DeclarationError, match=problem) as raised:
         kn.Workflow("wrong").channel("c", **declared)
     assert raised.value.channel == "c"
+
+
+def test_variants_that_read_such_a_channel_are_checked_without_deletions(spark: SparkSession) -> None:
+    wf = kn.Workflow("ordered")
+    wf.channel("c", "id int, at int", key="id", sequence_by="at")
+
+    @wf.task(schema="n bigint")
+    def counted(c: kn.All) -> kn.Base:
+        return c.selectExpr("count(*) AS n")
+
+    rows = spark.range(20).selectExpr("CAST(id AS int) AS id", "CAST(id % 3 AS int) AS at")
+    check_variants(wf, "counted", {"c": rows}, session=spark)
 
 
 def test_only_ingests_write_a_channel_with_a_sequence(project: Project) -> None:

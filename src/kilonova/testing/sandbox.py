@@ -204,11 +204,11 @@ def _batches(box: Sandbox, channel: str, rows: DataFrame, count: int, seed: int)
     generator = random.Random(f"{seed} {channel}")
     with box.project.catalog.reading() as tx:
         states = load_planner_input(tx).channels
-    encoding = states[channel].channel.encoding
+    encoding, sequence_by = states[channel].channel.encoding, states[channel].channel.sequence_by
     order = F.pmod(F.xxhash64(F.lit(generator.getrandbits(40)), *map(column, rows.columns)), F.lit(count))
     dealt = rows.withColumn("_batch", order).localCheckpoint()
     parts: list[list[DataFrame]] = [[dealt.where(column("_batch") == n).drop("_batch")] for n in range(count)]
-    if isinstance(encoding, Upsert) and count > 2:
+    if isinstance(encoding, Upsert) and sequence_by is None and count > 2:
         early = parts[0][0].where(F.pmod(F.xxhash64(*map(column, encoding.key)), F.lit(4)) == 0)
         parts[1].insert(0, early.withColumn("_deleted", F.lit(True)))
         parts[-1].append(early)

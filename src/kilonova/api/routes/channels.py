@@ -63,6 +63,7 @@ class ChannelResponse(ResponseModel):
         reserved: number of points after it that runs are writing.
         writers: the tasks that write it; none for a source.
         several_writers: whether it may have several writers, and ingests beside them.
+        sequence_by: the column that tells which row of a key is newer; null if the last one ingested counts.
     """
 
     name: str
@@ -79,6 +80,7 @@ class ChannelResponse(ResponseModel):
     reserved: int
     writers: list[str]
     several_writers: bool
+    sequence_by: str | None
 
 
 class DeltaStackResponse(ResponseModel):
@@ -364,6 +366,7 @@ def _shown(status: ChannelStatus) -> ChannelResponse:
         reserved=state.latest - state.latest_readable,
         writers=list(status.writers),
         several_writers=status.state.channel.several_writers,
+        sequence_by=status.state.channel.sequence_by,
     )
 
 
