@@ -76,3 +76,18 @@ def test_small_relations_are_read_without_spark(played: Project, tmp_path: Path)
             reader.row_reader.small_page("best", at=9, offset=0, limit=1)
         assert reader.row_reader.small_page("scores", offset=0, limit=1) is None  # its columns are left to Spark
         assert reader.resources.block_store() is reader.resources.storage()  # there is no session
+
+
+def test_further_pages_neither_read_blocks_nor_pin_them(played: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def some(offset: int) -> tuple[int, list[Any]]:
+        found = played.row_reader.small_page("plain", offset=offset, limit=2)
+        assert found is not None
+        return found[0], found[1]["name"].to_pylist()
+
+    assert some(0) == (2, ["ann", "bob"])
+    with monkeypatch.context() as patched:
+        patched.setattr(played.resources.pins, "pin", None)
+        assert some(2) == (2, ["cid", "dan"])
+    played.ingest("scores", played.warehouse.spark.createDataFrame([("abe", 1, None)], COLUMNS))
+    played.run()
+    assert some(0) == (3, ["abe", "ann"])

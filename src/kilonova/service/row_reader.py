@@ -135,8 +135,11 @@ class RowReader:
         if self._resources.settings.sizes.local_check_max == 0 or not is_small_reading(reading):
             return None
         end = state.latest_readable if at is None else at
-        with self.pinned_plan(channel, end, since) as pinned:
-            rows = self._page_reader().page(pinned, self._page_order(channel, since), offset, limit)
+        pages, first = self._page_reader(), self._page_order(channel, since)
+        rows = pages.kept_page(reading, first, offset, limit)
+        if rows is None:
+            with self.pinned_plan(channel, end, since) as pinned:
+                rows = pages.page(pinned, first, offset, limit)
         return None if rows is None else (end, rows)
 
     def _page_reader(self) -> PageReader:

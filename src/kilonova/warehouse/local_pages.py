@@ -6,6 +6,8 @@ strings are compared by their bytes.
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -16,6 +18,9 @@ from kilonova.query.row_order import SortKey
 from kilonova.warehouse.local_read import SmallTables, is_small_reading
 from kilonova.warehouse.storage import Storage
 from kilonova.warehouse.verification import Verification
+
+_KEPT = 16
+"""Number of read plans whose rows are kept, which take up to 4 MB of memory each."""
 
 
 class PageReader:
@@ -29,9 +34,19 @@ class PageReader:
     def __init__(self, storage: Storage, *, checksums: bool) -> None:
         self._tables = SmallTables(storage)
         self._verification = Verification(storage, checksums=checksums)
+        self._kept: OrderedDict[ReadPlan, pa.Table] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def kept_page(self, reading: ReadPlan, first: Sequence[SortKey], offset: int, limit: int) -> pa.Table | None:
+        """Return a page as `page` does, of rows that it has read recently; None if they are not kept."""
+        with self._lock:
+            rows = self._kept.get(reading)
+        return None if rows is None else _some(rows, first, offset, limit)
 
     def page(self, reading: ReadPlan, first: Sequence[SortKey], offset: int, limit: int) -> pa.Table | None:
         """Return some rows of a read plan; None if they are not small, or left to Spark.
+
+        All of its rows are kept for further pages, as blocks never change.
 
         Args:
             reading: the read plan.
@@ -47,7 +62,19 @@ class PageReader:
             return None
         self._verification.check(reading.blocks)
         rows = self._tables.rows(reading)
-        return None if rows is None else rows.take(_order(rows, first).slice(offset, limit))
+        if rows is None:
+            return None
+        with self._lock:
+            self._kept[reading] = rows
+            self._kept.move_to_end(reading)
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return _some(rows, first, offset, limit)
+
+
+def _some(rows: pa.Table, first: Sequence[SortKey], offset: int, limit: int) -> pa.Table:
+    """Return some rows, in order."""
+    return rows.take(_order(rows, first).slice(offset, limit))
 
 
 def _order(rows: pa.Table, first: Sequence[SortKey]) -> pa.Array:
