@@ -19,6 +19,7 @@ from kilonova.errors import DeclarationError, NotFound
 from kilonova.model.event import EventKind
 from kilonova.model.watched_directory import WatchedDirectory
 from kilonova.model.watched_file import FileState
+from kilonova.schedule.file_selection import MAX_QUARANTINED
 from kilonova.service.project import Project
 from kilonova.service.reports import DirectoryIngestReport
 
@@ -211,6 +212,15 @@ def test_a_key_twice_in_one_file_is_an_error_even_if_a_later_file_has_it(
     drop("people/g.jsonl", '{"name": "ann", "town": "G", "_deleted": true}\n{"name": "dan", "town": "G"}\n')
     assert len(blocks(project.directories.ingest(["people"]))) == 1
     assert {tuple(row) for row in project.rows("people")[1]} == {("bob", "F"), ("dan", "G")}
+
+
+def test_many_bad_files_do_not_make_the_blocks_of_others_small(project: Project, drop: Callable[..., None]) -> None:
+    for number in range(2 * MAX_QUARANTINED):
+        drop(f"people/good{number}.csv", f"name,town\nann{number},A\n")
+        drop(f"people/bad{number}.csv", "surname\nann\n")
+    done = project.directories.ingest(["people"])
+    assert done.quarantined == {"people": 2 * MAX_QUARANTINED}
+    assert [rows for rows in blocks(done) if rows is not None] == [2 * MAX_QUARANTINED]
 
 
 def test_patches_of_one_key_become_successive_blocks(project: Project, drop: Callable[..., None]) -> None:

@@ -171,6 +171,19 @@ def test_a_key_may_occur_twice_in_a_file_if_a_column_tells_which_row_is_newer(pr
     assert sorted(project.rows("c")[1]) == [(1, 3), (2, 1)]
 
 
+def test_files_of_one_ingest_are_in_sequence_too(project: Project, tmp_path: Path) -> None:
+    wf = kn.Workflow("files")
+    wf.channel("c", "id int, x string, _file string", key="id", sequence_by="_file")
+    project.apply(wf)
+    (tmp_path / "in").mkdir()
+    for name in ("b", "c", "a"):
+        (tmp_path / "in" / f"{name}.csv").write_text(f"id,x\n1,{name}\n")
+    project.ingest("c", tmp_path / "in")
+    assert project.rows("c")[1] == [(1, "c", "c.csv")]
+    project.ingest("c", tmp_path / "in" / "a.csv")
+    assert project.rows("c")[1] == [(1, "c", "c.csv")]
+
+
 def test_what_could_not_be_ordered_is_refused(project: Project, tmp_path: Path) -> None:
     project.apply(ordered("bigint"))
     spark = project.warehouse.spark

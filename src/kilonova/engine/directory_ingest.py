@@ -133,7 +133,8 @@ def ingest_ready_files(
     while done := ingest_batch(environment, base, channel, BatchLimits(limit, most.bytes), write, count):
         yield done
         taken = sum(fate.state is FileState.INGESTED for fate in done[1].file_outcomes)
-        limit = min(most.files, max(4, 2 * taken))  # where files cannot be combined, larger batches would fail
+        if taken:  # where files cannot be combined, larger batches would fail; without any, the first were all bad
+            limit = min(most.files, max(4, 2 * taken))
 
 
 def ingest_batch(
