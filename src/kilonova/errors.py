@@ -28,8 +28,9 @@
     ├── BindingsFailed          several bindings failed: in `kilonova.service.reports`, with the report
     └── BrokenInvariant         a defect of Kilonova itself
 
-Every error has a problem, its location (the fields that apply) and a hint; the message is built from them only
-here. `code` is stable; `transient` is whether a retry may succeed.
+Every error has a problem, a hint and its location (the fields that apply); the message is built from them only here,
+in this order: "there is no such channel. Did you mean flights? [channel flihgts]". `code` is stable; `transient` is
+whether a retry may succeed.
 """
 
 from __future__ import annotations
@@ -118,10 +119,10 @@ class KilonovaError(Exception):
 
     def __str__(self) -> str:
         where = ", ".join(f"{name} {value}" for name, value in self.fields.items())
-        text = f"{where}: {self.problem}" if where else self.problem
-        if not self.hint:
-            return text
-        return f"{text}. {self.hint}" + ("" if self.hint.endswith("?") else ".")
+        text = self.problem
+        if self.hint:
+            text += f". {self.hint}" + ("" if self.hint.endswith("?") else ".")
+        return f"{text} [{where}]" if where else text
 
 
 class DeclarationError(KilonovaError):

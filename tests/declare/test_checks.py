@@ -77,7 +77,7 @@ def test_conditions_name_columns_as_sql_does() -> None:
         "`a b` int, tags array<string>, place struct<town:string>",
         checks={"expressions": ["`A B` > 0", "forall(tags, tag -> tag <> '')", "place.town <> ''"]},
     )
-    with pytest.raises(DeclarationError, match=r"column tag, check expression\(tag > 0\).*mean tags"):
+    with pytest.raises(DeclarationError, match=r"mean tags.*column tag, check expression\(tag > 0\)"):
         workflow.channel("d", "tags array<string>", checks={"expressions": "tag > 0"})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kilonova import errors
-from kilonova.errors import KilonovaError
+from kilonova.errors import Conflict, KilonovaError, NotFound, SchemaMismatch
 
 SOURCE = Path(__file__).parents[2] / "src" / "kilonova"
 KINDS = {
@@ -47,3 +47,15 @@ def test_problems_and_hints_are_sentences_without_a_full_stop() -> None:
             if isinstance(last, ast.Constant) and isinstance(last.value, str) and last.value.rstrip().endswith("."):
                 ends[place] = last.value
     assert ends == {}
+
+
+def test_a_message_is_the_sentence_then_what_to_do_then_where() -> None:
+    error = SchemaMismatch("the column is missing", channel="r", column="a", hint="Supply it with type int")
+    assert str(error.with_context(run=1)) == (
+        "the column is missing. Supply it with type int. [channel r, column a, run 1]"
+    )
+    assert str(NotFound("there is no such task", task="x", hint="Did you mean y?")) == (
+        "there is no such task. Did you mean y? [task x]"
+    )
+    assert str(NotFound("there is no such task")) == "there is no such task"
+    assert str(Conflict("the catalog is locked")) == "the catalog is locked. Try again later."

@@ -111,7 +111,7 @@ def test_a_run_stops_within_seconds_and_leaves_nothing_behind(
         time.sleep(0.5)
         number = going(project).number
         error = stopped(project, run, number)
-    assert str(error) == f"binding slow, run {number}: the run was cancelled by ann. Nothing was published."
+    assert str(error) == f"the run was cancelled by ann. Nothing was published. [binding slow, run {number}]"
     assert not (tmp_path / "later").exists()
     found = project.run_detail(number).run
     assert (found.state, found.error, found.progress) == (RunState.CANCELLED, "cancelled by ann", None)

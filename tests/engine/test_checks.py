@@ -127,7 +127,7 @@ def test_a_violated_check_fails_the_run_and_publishes_nothing(project: Project) 
     project.run()
     put(project, (6, None, 1))
     with pytest.raises(
-        CheckFailed, match=r'not_null\(customer\), run \d+: 1 row violates it, for example {"customer":null'
+        CheckFailed, match=r'1 row violates it, for example {"customer":null.*not_null\(customer\), run \d+\]'
     ):
         project.run()
 
@@ -209,5 +209,5 @@ def test_a_check_of_an_unknown_column_is_refused_before_anything_is_registered(p
 def test_a_condition_that_spark_refuses_fails_the_run_with_its_name(project: Project) -> None:
     project.apply(shop(checks={"expressions": "no_such_function(amount)"}))
     put(project, (1, "ann", 10))
-    with pytest.raises(QueryError, match=r"check expression\(no_such_function\(amount\)\), run \d+: Spark rejected"):
+    with pytest.raises(QueryError, match=r"Spark rejected.* check expression\(no_such_function\(amount\)\), run \d+\]"):
         project.run()

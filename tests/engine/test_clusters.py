@@ -297,7 +297,7 @@ with kn.open_project(".", spark={"remote": sys.argv[1]}) as project:
         pytest.param(PROGRESS, "[0, 1, 2, 3, 4, 5] told", id="progress"),
         pytest.param(
             CANCELLED,
-            "binding endless, run 2: the run was cancelled by ann. Nothing was published.\n[(1,)]",
+            "the run was cancelled by ann. Nothing was published. [binding endless, run 2]\n[(1,)]",
             id="cancelling",
         ),
         pytest.param(SPLIT, "True True", id="splitting"),

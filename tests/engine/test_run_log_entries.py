@@ -89,7 +89,7 @@ def test_the_error_of_a_task_has_the_frames_of_its_code_only() -> None:
     except TaskFailed as failed:
         failed.__cause__ = failed.__cause__.with_traceback(failed.__cause__.__traceback__.tb_next)  # type: ignore[union-attr]
         text = format_error(failed)
-    assert text.startswith("task best: it raised\nTraceback")
+    assert text.startswith(f"it raised. {TaskFailed.remedy}. [task best]\nTraceback")
     assert text.endswith("ValueError: no price\n")
     assert "in price" in text
     assert "in invoke" not in text

@@ -72,16 +72,16 @@ class TestWorkflow:
         assert [task.name for task in made.order()] == ["dedupe", "b"]
 
     def test_a_dangling_port_is_refused_with_the_closest_name(self) -> None:
-        with pytest.raises(DeclarationError, match=r"channel fligts, task b: .*Did you mean flights"):
+        with pytest.raises(DeclarationError, match=r"Did you mean flights\? \[channel fligts, task b\]"):
             workflow(task("b", "fligts"), sources=("flights",))
 
     def test_a_dangling_output_is_refused(self) -> None:
         channel = Channel(name="a", schema=None, encoding=Append())
-        with pytest.raises(DeclarationError, match="channel b, task b: there is no such channel"):
+        with pytest.raises(DeclarationError, match=r"there is no such channel.* \[channel b, task b\]"):
             WorkflowDefinition(name="w", channels=(channel,), tasks=(task("b", "a"),))
 
     def test_a_channel_has_one_writer(self) -> None:
-        with pytest.raises(DeclarationError, match="channel b, task c: the channel already has a writer, b"):
+        with pytest.raises(DeclarationError, match=r"the channel already has a writer, b\. .* \[channel b, task c\]"):
             workflow(task("b", "a"), task("c", "a", writes=("b",)))
 
     def test_a_channel_that_is_declared_so_has_several_writers(self) -> None:
@@ -93,11 +93,11 @@ class TestWorkflow:
     def test_among_several_writers_none_writes_a_base_or_reads_what_it_writes(self) -> None:
         base = task("c", "a", writes=("x",))
         with pytest.raises(
-            DeclarationError, match="channel x, task c: the variant batch writes a base, which would erase"
+            DeclarationError, match=r"the variant batch writes a base, which would erase .* \[channel x, task c\]"
         ):
             shared(writer("b"), base)
         with pytest.raises(
-            DeclarationError, match="channel x, task c: the variant news reads the channel that it writes"
+            DeclarationError, match=r"the variant news reads the channel that it writes.* \[channel x, task c\]"
         ):
             shared(writer("b"), writer("c", Port("x", "x", Mode.ALL)))
 
@@ -118,7 +118,7 @@ class TestTask:
         for mode in (Mode.NEW, Mode.CHANGES, Mode.INSERTS):
             assert variant(old, Port("new", "a", mode)).incremental
         for other in (Port("all", "a", Mode.ALL), Port("new", "b", Mode.NEW)):
-            with pytest.raises(DeclarationError, match="channel a: the port old has the mode Old"):
+            with pytest.raises(DeclarationError, match=r"the port old has the mode Old.* \[channel a\]"):
                 variant(old, other)
 
     def test_a_variant_reads_something_through_ports_of_different_names(self) -> None:

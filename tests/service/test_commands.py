@@ -99,7 +99,7 @@ def test_what_is_no_run_of_tasks_is_refused_with_what_to_do_instead(
     shop.cancel(run, "ann")
     with pytest.raises(InvalidState) as caught:
         shop.retry_run(run)
-    assert str(caught.value) == f"run {run}: the run cannot be retried: {hint}."
+    assert str(caught.value) == f"the run cannot be retried: {hint}. [run {run}]"
 
 
 def test_a_run_that_has_succeeded_is_neither_cancelled_nor_retried(shop: Project) -> None:

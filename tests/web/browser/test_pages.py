@@ -220,6 +220,17 @@ def test_what_an_action_is_refused_with_is_shown_as_text(lively: Site, visit: Vi
     shown_as_text(page, ".notice.bad .how")
 
 
+def test_a_refusal_is_a_sentence_then_what_to_do_then_where(lively: Site, visit: Visitor) -> None:
+    page = visit(lively.address)
+    visit.expected.append("status of 422")
+    page.goto("/runs")
+    told = {"problem": "another run has this task", "hint": "Wait until it has ended", "task": "known", "run": 3}
+    page.route("**/api/v1/runs?**", lambda route: route.fulfill(status=422, json=told))
+    page.get_by_role("button", name="Run due tasks").click()
+    expect(page.locator(".notice.bad > p").first).to_have_text("another run has this task")
+    expect(page.locator(".notice.bad .how")).to_have_text("Wait until it has ended [task known, run 3]")
+
+
 def test_colours_are_chosen_and_remembered(filled: Site, visit: Visitor) -> None:
     page = visit(filled.address)
     page.goto("/runs")

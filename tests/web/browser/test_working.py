@@ -106,8 +106,8 @@ def test_what_cannot_be_read_is_refused_with_a_reason(working: Site, visit: Visi
     working.project.apply(refused)
     page = opened(visit, working, "/channels/returned")
     put(page, "one,ada,20")
-    expect(page.locator(".notice.bad")).to_contain_text(re.compile(r"channel returned, .*path orders\.csv: line 2"))
-    expect(page.locator(".notice.bad .how")).not_to_be_empty()
+    expect(page.locator(".notice.bad > p").first).to_contain_text("line 2")
+    expect(page.locator(".notice.bad .how")).to_contain_text(re.compile(r"\[channel returned, .*path orders\.csv\]"))
     expect(page.get_by_role("button", name="Ingest")).to_be_enabled()
     point(page, 0)
 

@@ -237,7 +237,8 @@ async function told(answer) {
 function refused(error) {
   const where = ["binding", "channel", "task", "column", "point", "run", "path"].filter(name => error?.[name] != null)
     .map(name => `${name} ${error[name]}`).join(", ");
-  notice(`${where ? where + ": " : ""}${error?.problem ?? "Failed"}`, { how: error?.hint ?? "", kind: "bad" });
+  const how = [error?.hint, where && `[${where}]`].filter(Boolean).join(" ");
+  notice(error?.problem ?? "Failed", { how, kind: "bad" });
 }
 
 // Says that something waits for a worker, behind so many others.
