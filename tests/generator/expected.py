@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kilonova.errors import Conflict, DeclarationError, InvalidState, KilonovaError, NotFound
@@ -191,8 +191,9 @@ class Expected:
         function: Any = CUSTOM[channel.kind]() if channel.kind in CUSTOM else None
         found = ReferenceChannel(channel.name, channel.schema, channel.encoding, function)
         if old is not None:
-            before = self.channels[channel.name].points
-            found.points = [_reshaped(written, old, channel) for written in before]
+            before = self.channels[channel.name]
+            points = before.points if old.encoding == channel.encoding else _as_wholes(before)
+            found.points = [_reshaped(written, old, channel) for written in points]
         self.channels[channel.name] = found
 
     def drop(self, channel: str) -> None:
@@ -460,6 +461,14 @@ def records_of(channel: ReferenceChannel, mode: Mode, start: int, end: int) -> l
 
 def _only(record: Record, columns: Schema) -> Record:
     return {name: value for name, value in record.items() if name in columns.names}
+
+
+def _as_wholes(channel: ReferenceChannel) -> list[Written]:
+    """What was written before a channel got another encoding: relations, as deltas are in the encoding of before."""
+    return [
+        replace(written, whole=channel.at(number), part=None) if written.part is not None else written
+        for number, written in enumerate(channel.points, 1)
+    ]
 
 
 def _reshaped(written: Written, old: ChannelSpec, new: ChannelSpec) -> Written:
