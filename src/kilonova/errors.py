@@ -121,7 +121,7 @@ class KilonovaError(Exception):
         where = ", ".join(f"{name} {value}" for name, value in self.fields.items())
         text = self.problem
         if self.hint:
-            text += f". {self.hint}" + ("" if self.hint.endswith("?") else ".")
+            text = " ".join(each if each.endswith("?") else f"{each}." for each in (self.problem, self.hint))
         return f"{text} [{where}]" if where else text
 
 

@@ -245,7 +245,13 @@ def test_a_read_only_file_is_distinguished(tmp_path_factory: pytest.TempPathFact
 
 
 def test_an_unknown_kind_of_database_is_refused() -> None:
-    for url in ("oracle+none://there/x", "no url at all", "mongodb://there/x"):
+    for url in (
+        "oracle+none://there/x",
+        "no url at all",
+        "mongodb://there/x",
+        "mysql+oursql://there/x",
+        "mysql://there/x",
+    ):
         with pytest.raises(CatalogError, match="cannot be used"):
             Catalog(url)
 

@@ -58,4 +58,5 @@ def test_a_message_is_the_sentence_then_what_to_do_then_where() -> None:
         "there is no such task. Did you mean y? [task x]"
     )
     assert str(NotFound("there is no such task")) == "there is no such task"
+    assert str(NotFound("refused: is it running?", hint="Start it")) == "refused: is it running? Start it."
     assert str(Conflict("the catalog is locked")) == "the catalog is locked. Try again later."

@@ -43,7 +43,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, OperationalError, SQLAlchemyError
 
 from kilonova.catalog import tables
 from kilonova.catalog.read_cache import ReadCache
@@ -223,7 +223,7 @@ class Catalog:
         self._remembered = ReadCache()
         try:
             self._engine = _engine(self.url, alone)
-        except (NoSuchModuleError, SQLAlchemyError, ValueError):  # their messages may contain the URL with its password
+        except (ImportError, SQLAlchemyError, ValueError):  # their messages may contain the URL with its password
             raise CatalogError(
                 "the catalog's URL cannot be used",
                 hint="Use sqlite:///path or postgresql://host/database; write %2F for / and %40 for @ in a password",
@@ -411,7 +411,7 @@ class Catalog:
 
     def _said(self, error: DBAPIError) -> str:
         """Return the message of a database error, without the URL's passwords."""
-        message = str(error.orig)
+        message = " ".join(str(error.orig).split())
         for secret in _passwords(make_url(self.url)):
             message = message.replace(secret, _MASK)
         return message
