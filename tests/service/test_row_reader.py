@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 import kilonova as kn
 from kilonova.errors import NotFound
 from kilonova.service.project import Project, open_project
+from kilonova.service.resources import ProjectResources
 
 COLUMNS = "name string, score int, tags map<string, int>"
 FIRST = [("eve", 3, None), ("ann", None, None), ("dan", 9, None), ("bob", 3, None), ("cid", 5, None)]
@@ -91,3 +95,32 @@ def test_further_pages_neither_read_blocks_nor_pin_them(played: Project, monkeyp
     played.ingest("scores", played.warehouse.spark.createDataFrame([("abe", 1, None)], COLUMNS))
     played.run()
     assert some(0) == (3, ["abe", "ann"])
+
+
+def test_rows_of_small_relations_are_those_of_spark_and_need_none(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = kn.Workflow("typed")
+    columns = (
+        "k int, b boolean, i tinyint, f float, x double, m decimal(20,3), d date, t timestamp, n timestamp_ntz,"
+        " s string, y binary"
+    )
+    typed.channel("typed", columns, key="k")
+    project.apply(typed)
+    at = datetime(2024, 11, 3, 5, 30, 0, 500_000, UTC)
+    values = (True, 1, 0.5, -0.0, Decimal("1.250"), date(2024, 2, 29), at, datetime(1960, 7, 1, 12), "é", b"\0\xff")
+    project.ingest("typed", project.warehouse.spark.createDataFrame([(1, *values), (2, *[None] * 10)], columns))
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        wanted = sorted(tuple(row) for row in project.read("typed").collect())
+        with monkeypatch.context() as without:
+            without.setattr(ProjectResources, "warehouse", None)
+            names, found = project.rows("typed")
+            assert project.rows("typed", limit=1)[1] == found[:1]
+            assert project.rows("typed", since=0)[1] == [(*row, 1) for row in found]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert (list(names), found) == ([each.split()[0] for each in columns.split(", ")], wanted)
+    assert [type(value) for value in found[0][:-1]] == [type(value) for value in wanted[0][:-1]]

@@ -66,7 +66,7 @@ class RowReader:
     def rows(
         self, channel: str, *, at: int | None = None, since: int | None = None, limit: int | None = None
     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return column names and rows of a channel, fetched; see `read`.
+        """Return column names and rows of a channel, fetched; see `read`. Those of a small relation need no Spark.
 
         Changes are in the order of the channel's key, each removal before its addition; without a key they are in the
         order of all columns. The rows of a view with ORDER BY and LIMIT are in that order.
@@ -80,9 +80,12 @@ class RowReader:
         Raises:
             NotFound: there is no such channel or point.
         """
-        from kilonova.warehouse.jobs import fetch, ordered
+        from kilonova.warehouse.jobs import fetch, fetched, ordered
         from kilonova.warehouse.spark_errors import attribute_read_errors
 
+        small = self.small_page(channel, at=at, since=since, offset=0, limit=limit)
+        if small is not None:
+            return tuple(small[1].column_names), fetched(small[1])
         first = self._changes_order(channel) if since is not None else self._view_order(channel)
         with self.pinned_plan(channel, at, since) as reading, attribute_read_errors(channel):
             frame = self._resources.warehouse.open(reading)
@@ -120,9 +123,11 @@ class RowReader:
         return end, file
 
     def small_page(
-        self, channel: str, *, at: int | None = None, since: int | None = None, offset: int, limit: int
+        self, channel: str, *, at: int | None = None, since: int | None = None, offset: int, limit: int | None
     ) -> tuple[int, pa.Table] | None:
         """Return a page of the rows of a channel, read by this process without Spark; see `page`.
+
+        Without a limit, it has all rows after the offset.
 
         Returns:
             The point and the rows; None if the blocks are not small, or have to be read by Spark.

@@ -332,6 +332,17 @@ def fetch(frame: DataFrame, limit: int | None = None) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in (frame if limit is None else frame.limit(limit)).collect()]
 
 
+def fetched(rows: pa.Table) -> list[tuple[Any, ...]]:
+    """Return the rows of a table as `fetch` returns those of a frame: timestamps are in this process's time zone."""
+    columns = (
+        [None if at is None else at.astimezone().replace(tzinfo=None) for at in column.to_pylist()]
+        if pa.types.is_timestamp(column.type) and column.type.tz
+        else column.to_pylist()
+        for column in rows.columns
+    )
+    return list(zip(*columns, strict=True)) if rows.num_columns else [()] * rows.num_rows
+
+
 def fetch_table(frame: DataFrame, path: str, limit: int) -> pa.Table:
     """Return the rows of a frame as a table, at most `limit`.
 

@@ -37,13 +37,13 @@ class PageReader:
         self._kept: OrderedDict[ReadPlan, pa.Table] = OrderedDict()
         self._lock = threading.Lock()
 
-    def kept_page(self, reading: ReadPlan, first: Sequence[SortKey], offset: int, limit: int) -> pa.Table | None:
+    def kept_page(self, reading: ReadPlan, first: Sequence[SortKey], offset: int, limit: int | None) -> pa.Table | None:
         """Return a page as `page` does, of rows that it has read recently; None if they are not kept."""
         with self._lock:
             rows = self._kept.get(reading)
         return None if rows is None else _some(rows, first, offset, limit)
 
-    def page(self, reading: ReadPlan, first: Sequence[SortKey], offset: int, limit: int) -> pa.Table | None:
+    def page(self, reading: ReadPlan, first: Sequence[SortKey], offset: int, limit: int | None) -> pa.Table | None:
         """Return some rows of a read plan; None if they are not small, or left to Spark.
 
         All of its rows are kept for further pages, as blocks never change.
@@ -52,7 +52,7 @@ class PageReader:
             reading: the read plan.
             first: the columns to order by; those that the rows do not have are left out, their others follow.
             offset: number of rows to skip.
-            limit: maximum number of rows.
+            limit: maximum number of rows; None for all.
 
         Raises:
             BlockDamaged: a block is not as it was written.
@@ -72,7 +72,7 @@ class PageReader:
         return _some(rows, first, offset, limit)
 
 
-def _some(rows: pa.Table, first: Sequence[SortKey], offset: int, limit: int) -> pa.Table:
+def _some(rows: pa.Table, first: Sequence[SortKey], offset: int, limit: int | None) -> pa.Table:
     """Return some rows, in order."""
     return rows.take(_order(rows, first).slice(offset, limit))
 
