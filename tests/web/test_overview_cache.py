@@ -179,7 +179,7 @@ CHANGES: tuple[Callable[[Project], None], ...] = (
     compacted,
     garbage_collected,
     fired,
-    claimed_and(firings.skip),
+    claimed_and(lambda tx, claimed: firings.skip(tx, claimed, "no new input")),
     claimed_and(lambda tx, claimed: firings.fail(tx, claimed, "no luck")),
     claimed_and(lambda tx, claimed: firings.requeue(tx, claimed, counted=False)),
     tried_in_vain,
