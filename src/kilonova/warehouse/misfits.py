@@ -231,7 +231,7 @@ class _Search:
 
     @property
     def of_records(self) -> bool:
-        """Whether records are numbered rather than lines: they may have several, or are not in UTF-8."""
+        """Return whether records are numbered instead of lines, as they may have several lines or are not in UTF-8."""
         options = {name.lower(): value.lower() for name, value in self.files.options.items()}
         if self.files.format == "json":
             return False
