@@ -1,0 +1,376 @@
+"""Comparison of two queries in the normal form of `kilonova.query.migration.block`.
+
+Parts and operators that both have are in the joint relation once. What only one of them has is a lookup if each row
+matches at most one row of it: then it filters rows (inner, semi- and anti-join), or adds columns (left join).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Protocol
+
+from kilonova.query.expression import Scalar, and_, column, eq
+from kilonova.query.migration.block import Block, Step, assemble, read_by
+from kilonova.query.migration.equivalence import canonical, is_met, is_null, without
+from kilonova.query.migration.joint import Joint, Lookup
+from kilonova.query.migration.unpaired import Unpaired, described
+from kilonova.query.properties import Known, RelationFacts, equi_pairs, unique
+from kilonova.query.tree import Aggregate, Explode, Filter, Item, Join, Kind, Node, Scan, Unit, names
+
+_ASSIGNMENTS = 200
+"""Number of assignments of the parts of one query to those of the other that are tried."""
+
+
+class Comparer(Protocol):
+    """Comparison of the relations below; see `kilonova.query.migration.comparison`."""
+
+    known: dict[str, RelationFacts]
+
+    def of(self, old: Node, new: Node) -> Joint:
+        """Return the joint relation of two queries."""
+
+    def part(self, old: Node, new: Node) -> Joint:
+        """Return the joint relation of two relations."""
+
+    def has_same_rows(self, joint: Joint) -> bool:
+        """Return whether both queries have the same rows, up to their columns."""
+
+    def plain(self, joint: Joint) -> tuple[Node, Mapping[str, Scalar], Mapping[str, Scalar]]:
+        """Return the rows of a joint relation as one relation whose columns are those of both queries."""
+
+
+@dataclass(slots=True)
+class _Query:
+    """One of the two queries: what of it is not yet part of the joint relation.
+
+    Attributes:
+        conditions: its conditions.
+        parts: its remaining parts.
+        steps: its remaining operators.
+        columns: its columns, as far as they have another name in the joint relation.
+    """
+
+    conditions: list[Scalar]
+    parts: list[Node]
+    steps: list[Step]
+    columns: dict[str, Scalar] = field(default_factory=dict)
+
+    def rename(self) -> None:
+        """Write the conditions over the joint relation."""
+        self.conditions = [each.with_columns(self.columns) for each in self.conditions]
+
+
+def compare_blocks(comparison: Comparer, old: Block, new: Block) -> Joint:
+    """Return the joint relation of two queries.
+
+    Raises:
+        Unpaired: none was found.
+    """
+    pairs = _matched(comparison, old, new)
+    while True:
+        try:
+            return _Joining(comparison, old, new, pairs).joint()
+        except _Disconnected as error:
+            pairs = {one: other for one, other in pairs.items() if one not in error.parts}
+
+
+class _Disconnected(Exception):
+    """Signal that some parts share no condition with the others, so that their product would be computed."""
+
+    def __init__(self, parts: frozenset[int]) -> None:
+        super().__init__()
+        self.parts = parts
+
+
+_Matches = dict[int, tuple[int, Joint]]
+"""Parts of the old query, each with the part of the new one that it corresponds to, and their joint relation."""
+
+
+def _matched(comparison: Comparer, old: Block, new: Block) -> _Matches:
+    """Return the assignment of parts that leaves the fewest parts, and shares the most conditions."""
+    candidates: list[list[tuple[int, Joint]]] = []
+    reason: str | None = None
+    for one in old.parts:
+        found = []
+        for place, other in enumerate(new.parts):
+            if type(one) is type(other):
+                try:
+                    found.append((place, comparison.part(one, other)))
+                except Unpaired as error:
+                    same = not isinstance(one, Scan)
+                    reason = error.reason if same or reason is None else reason
+        candidates.append(found)
+    every = list(islice(_assignments(candidates, 0, frozenset()), _ASSIGNMENTS))
+    best = max(every, key=lambda each: (len(each), _shared(old, new, each)))
+    if not best:
+        raise Unpaired(reason or f"{described(old.parts[0])} was replaced by {described(new.parts[0])}")
+    return best
+
+
+def _assignments(candidates: list[list[tuple[int, Joint]]], place: int, used: frozenset[int]) -> Iterator[_Matches]:
+    if place == len(candidates):
+        yield {}
+        return
+    free = [each for each in candidates[place] if each[0] not in used]
+    for other, joint in free:
+        for rest in _assignments(candidates, place + 1, used | {other}):
+            yield {place: (other, joint), **rest}
+    yield from _assignments(candidates, place + 1, used)
+
+
+def _shared(old: Block, new: Block, matches: _Matches) -> int:
+    was: dict[str, Scalar] = {}
+    now: dict[str, Scalar] = {}
+    for _, joint in matches.values():
+        was.update(joint.old)
+        now.update(joint.new)
+    texts = [
+        {canonical(each.with_columns(columns)) for each in block.conditions}
+        for block, columns in ((old, was), (new, now))
+    ]
+    return len(texts[0] & texts[1])
+
+
+class _Joining:
+    """Joint relation of two queries some of whose parts are matched."""
+
+    def __init__(self, comparison: Comparer, old: Block, new: Block, matches: _Matches) -> None:
+        self._comparison = comparison
+        self._blocks = (old, new)
+        self._matches = matches
+        self._known: Known = comparison.known
+        places = {other for other, _ in matches.values()}
+        self._old = _Query(
+            list(old.conditions), [each for n, each in enumerate(old.parts) if n not in matches], list(old.steps)
+        )
+        self._new = _Query(
+            list(new.conditions), [each for n, each in enumerate(new.parts) if n not in places], list(new.steps)
+        )
+        self._lookups: list[Lookup] = []
+        for _, joint in matches.values():
+            self._old.columns.update(joint.old)
+            self._new.columns.update(joint.new)
+            self._lookups += joint.lookups
+        self._parts = [joint.tree for _, joint in matches.values()]
+        self._steps: list[Step] = []
+        self._there = {name for part in self._parts for name in names(part)}
+
+    def joint(self) -> Joint:
+        old, new = self._old, self._new
+        old.rename()
+        new.rename()
+        self._check_connected()
+        for query in (old, new):
+            self._look_up_parts(query)
+        self._match_steps()
+        for query in (old, new):
+            for step in query.steps:
+                self._look_up_step(query, step)
+            query.rename()
+        was, now = [*without(old.conditions, ())], [*without(new.conditions, ())]
+        for _, joint in self._matches.values():
+            was += joint.was
+            now += joint.now
+        common = [each for each in was if not without((each,), now) and each.columns <= self._there]
+        holds = tuple(each for _, joint in self._matches.values() for each in joint.holds)
+        return Joint(
+            tree=assemble(self._parts, self._steps, common),
+            old={name: value.with_columns(old.columns) for name, value in self._blocks[0].columns.items()},
+            new={name: value.with_columns(new.columns) for name, value in self._blocks[1].columns.items()},
+            was=without(was, common),
+            now=without(now, common),
+            lookups=tuple(self._lookups),
+            holds=(*holds, *common),
+        )
+
+    def _check_connected(self) -> None:
+        """Check that the parts are joined by conditions that both queries have, if they are in one of the queries.
+
+        Raises:
+            _Disconnected: some are not.
+        """
+        common = [each for each in self._old.conditions if not without((each,), self._new.conditions)]
+        groups = self._groups(common)
+        if len(groups) == 1:
+            return
+        least = min(len(self._groups(query.conditions, query.parts)) for query in (self._old, self._new))
+        if len(groups) <= least:
+            return
+        largest = max(groups, key=len)
+        places = list(self._matches)
+        raise _Disconnected(frozenset(places[n] for group in groups if group is not largest for n in group))
+
+    def _groups(self, conditions: list[Scalar], further: list[Node] | None = None) -> list[frozenset[int]]:
+        """Return the parts, by number, that are connected by conditions."""
+        parts = [*self._parts, *(further or [])]
+        groups = [frozenset({n}) for n in range(len(parts))]
+        for condition in conditions:
+            met = {n for n, part in enumerate(parts) if condition.columns & set(names(part))}
+            touching = [group for group in groups if group & met]
+            if len(touching) > 1:
+                groups = [group for group in groups if group not in touching] + [frozenset().union(*touching)]
+        own = frozenset(range(len(self._parts)))
+        return [group & own for group in groups if group & own]
+
+    def _available(self) -> frozenset[str]:
+        return frozenset(self._there).union(*(names(lookup.rows) for lookup in self._lookups))
+
+    def _look_up_parts(self, query: _Query) -> None:
+        """Make the remaining parts of a query lookups.
+
+        Raises:
+            Unpaired: a row may match several of their rows.
+        """
+        left = query.parts
+        while left:
+            done = next((part for part in left if self._look_up_part(query, part)), None)
+            if done is None:
+                verb = "removed from" if query is self._old else "added to"
+                raise Unpaired(f"{described(left[0])} was {verb} a join, in which a row may match several of its rows")
+            left.remove(done)
+
+    def _look_up_part(self, query: _Query, part: Node) -> bool:
+        columns = frozenset(names(part))
+        own = tuple(each for each in query.conditions if each.columns and each.columns <= columns)
+        equal = [(each, pair) for each in query.conditions for pair in equi_pairs(each, self._available(), columns)]
+        if not self._is_unique(part, [pair for _, pair in equal]):
+            return False
+        condition, kept = and_(tuple(each for each, _ in equal)), and_(own)
+        marker = next(other.name for _, (_, other) in equal if other.name is not None)
+        assert condition is not None
+        used = [*own, *(each for each, _ in equal)]
+        query.conditions = [each for each in query.conditions if each not in used]
+        rows = part if kept is None else Filter(part, kept)
+        marker = self._add(query, Lookup(rows=rows, condition=condition, marker=marker))
+        query.conditions.append(is_met(marker))
+        return True
+
+    def _is_unique(self, rows: Node, pairs: list[tuple[Scalar, Scalar]]) -> bool:
+        met = {other.name for _, other in pairs if other.name is not None}
+        return bool(met) and any(met.issuperset(key) for key in unique(rows, self._known))
+
+    def _look_up_step(self, query: _Query, step: Step) -> None:
+        """Make a remaining operator of a query a lookup.
+
+        Raises:
+            Unpaired: it may change how many rows there are otherwise than by conditions.
+        """
+        if not isinstance(step, Explode):
+            condition = None if step.condition is None else step.condition.with_columns(query.columns)
+            own = frozenset(names(step.right))
+            conditions = () if condition is None else condition.conjuncts()
+            pairs = [pair for each in conditions for pair in equi_pairs(each, self._available(), own)]
+            known = condition is not None and condition.columns <= self._available() | own
+            if step.kind is Kind.LEFT and condition is not None and known and self._is_unique(step.right, pairs):
+                marker = next(other.name for _, other in pairs if other.name is not None)
+                self._add(query, Lookup(rows=step.right, condition=condition, marker=marker))
+                return
+            if step.kind is not Kind.LEFT and pairs and len(pairs) == len(conditions):
+                self._look_up_keys(query, step, pairs)
+                return
+        verb = "removed" if query is self._old else "added"
+        what = "a generator" if isinstance(step, Explode) else f"a join with {described(step.right)}"
+        raise Unpaired(f"{what} was {verb}, which may change the number of rows")
+
+    def _look_up_keys(self, query: _Query, step: Join, pairs: list[tuple[Scalar, Scalar]]) -> None:
+        """Make a semi- or anti-join a lookup of its distinct keys."""
+        stem = names(step.right)[0]
+        items = tuple(Item(f"{stem}__met{n}", other) for n, (_, other) in enumerate(pairs, 1))
+        condition = and_(tuple(eq(one, column(item.name)) for (one, _), item in zip(pairs, items, strict=True)))
+        assert condition is not None
+        marker = self._add(
+            query, Lookup(rows=Aggregate(step.right, items, ()), condition=condition, marker=items[0].name)
+        )
+        query.conditions.append(is_met(marker) if step.kind is Kind.SEMI else is_null(marker))
+
+    def _add(self, query: _Query, lookup: Lookup) -> str:
+        """Add a lookup, unless the other query has the same one; return its marker."""
+        if query is self._new:
+            for place, other in enumerate(self._lookups):
+                if (same := self._same(other, lookup)) is not None:
+                    rows, columns, marker = same
+                    self._lookups[place] = replace(other, rows=rows)
+                    query.columns.update(columns)
+                    query.rename()
+                    return marker
+        self._lookups.append(lookup)
+        return lookup.marker
+
+    def _same(self, one: Lookup, other: Lookup) -> tuple[Node, dict[str, Scalar], str] | None:
+        """Return the rows of two lookups that are the same, and the columns of the second in terms of the first."""
+        try:
+            joint = self._comparison.of(one.rows, other.rows)
+        except Unpaired:
+            return None
+        if joint.was or joint.now or joint.lookups or not self._comparison.has_same_rows(joint):
+            return None
+        rows, was, now = self._comparison.plain(joint)
+        if any(value.name != name for name, value in was.items()):
+            return None
+        if canonical(other.condition.with_columns(now)) != canonical(one.condition):
+            return None
+        marker = now[other.marker].name
+        assert marker is not None
+        return rows, dict(now), marker
+
+    def _match_steps(self) -> None:
+        """Move the operators that both queries have into the joint relation."""
+        old, new = self._old, self._new
+        for one in tuple(old.steps):
+            for other in new.steps:
+                if self._match_step(one, other):
+                    old.steps.remove(one)
+                    new.steps.remove(other)
+                    break
+
+    def _match_step(self, one: Step, other: Step) -> bool:
+        match one, other:
+            case Explode(), Explode():
+                made = one.generator.with_columns(self._old.columns)
+                same = canonical(made) == canonical(other.generator.with_columns(self._new.columns))
+                if not same or one.outer is not other.outer or not made.columns <= self._there:
+                    return False
+                self._new.columns.update(zip(other.columns, map(column, one.columns), strict=True))
+                self._place(replace(one, generator=made), one.columns)
+                return True
+            case Join(), Join() if one.kind is other.kind:
+                return self._match_join(one, other)
+            case _:
+                return False
+
+    def _match_join(self, one: Join, other: Join) -> bool:
+        try:
+            joint = self._comparison.of(one.right, other.right)
+        except Unpaired:
+            return False
+        if not self._comparison.has_same_rows(joint) and self._is_lookup(one) and self._is_lookup(other):
+            return False
+        right, was, now = self._comparison.plain(joint)
+        conditions = [
+            None if each.condition is None else each.condition.with_columns({**query.columns, **columns})
+            for each, query, columns in ((one, self._old, was), (other, self._new, now))
+        ]
+        texts = [None if each is None else canonical(each) for each in conditions]
+        step = Join(Unit(), right, one.kind, conditions[0])
+        if texts[0] != texts[1] or not read_by(step) <= self._there:
+            return False
+        if one.kind is Kind.LEFT:
+            self._old.columns.update(was)
+            self._new.columns.update(now)
+        self._place(step, names(right) if one.kind is Kind.LEFT else ())
+        return True
+
+    def _place(self, step: Step, columns: tuple[str, ...]) -> None:
+        self._steps.append(step)
+        self._there.update(columns)
+
+    def _is_lookup(self, step: Join) -> bool:
+        """Return whether a join can be a lookup."""
+        own = frozenset(names(step.right))
+        conditions = () if step.condition is None else step.condition.conjuncts()
+        pairs = [pair for each in conditions for pair in equi_pairs(each, each.columns - own, own)]
+        if step.kind is Kind.LEFT:
+            return self._is_unique(step.right, pairs)
+        return bool(pairs) and len(pairs) == len(conditions)

@@ -1,0 +1,304 @@
+"""Migration of a stored output by the rows and columns in which the new query differs from the old one.
+
+What the stored output has the columns for is computed from it alone; the rest from the joint relation of the queries,
+restricted to the rows that are added, and to the columns that are added or computed differently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from kilonova.model.encoding import DELETED, SET, Changes, Columns, key_of
+from kilonova.model.schema import KEPT
+from kilonova.query.column_pruning import prune_columns
+from kilonova.query.expression import Op, Scalar, and_, column, compose, delimited, null_safe_eq, or_
+from kilonova.query.materialized_relation import MaterializedRelation
+from kilonova.query.migration.equivalence import all_expressed, canonical, expressed, not_true, without
+from kilonova.query.migration.joint import Joint, Lookup
+from kilonova.query.migration.migration import Migration, NoMigration
+from kilonova.query.migration.pairs import kinds_of
+from kilonova.query.migration.rows import FALSE, TRUE, added, removed
+from kilonova.query.properties import FLOATING, Known, equi_pairs, non_null, tells_apart, type_of, unique
+from kilonova.query.tree import (
+    Aggregate,
+    At,
+    Filter,
+    Item,
+    Join,
+    Kind,
+    Node,
+    Projection,
+    Scan,
+    Union,
+    kept,
+    names,
+    scans,
+)
+from kilonova.query.zset import consolidate, union_changes, with_weight
+
+Conditions = tuple[Scalar, ...] | None
+"""Conditions of rows; None if there are none."""
+
+_OUT = "__out"
+
+
+class Output:
+    """The stored output of an old query, and what a new one needs of it.
+
+    Args:
+        joint: the joint relation of the queries, the columns of both by their names in the output.
+        own: the relation that is stored.
+        new: the new query.
+        known: the channels that the queries read, and the relation itself.
+    """
+
+    def __init__(self, joint: Joint, own: MaterializedRelation, new: Node, known: Known) -> None:
+        self._joint = joint
+        self._own = own
+        self._new = new
+        self._known = known
+        self._kinds = kinds_of(joint, known)
+        self._visible = self._columns_of_output()
+        stored = Scan(own.channel, tuple((name, _out(name)) for name in joint.old), At.OLD)
+        self._stored = Joint(tree=stored, old={}, new={}, lookups=self._lookups_of_output())
+        self._changed = tuple(name for name in joint.new if not self._is_same(name))
+
+    def migration(self) -> Migration | NoMigration:
+        """Return the migration."""
+        gone, come = removed(self._joint, self._kinds), added(self._joint, self._kinds)
+        if not self._changed:
+            return self._of_rows(gone, come)
+        key = key_of(self._own.encoding)
+        if key and set(key) <= self._joint.new.keys() - set(self._changed) and self._has_key(key, gone, come):
+            return self._of_columns(key, gone, come)
+        return self._whole(come)
+
+    def _is_same(self, name: str) -> bool:
+        old = self._joint.old.get(name)
+        return old is not None and canonical(old) == canonical(self._joint.new[name])
+
+    def _columns_of_output(self) -> dict[str, Scalar]:
+        """Return the columns of the output by the expressions of the joint relation that they are."""
+        visible = {canonical(value): column(_out(name)) for name, value in self._joint.old.items()}
+        equal = [
+            (one, other)
+            for condition in (*self._joint.holds, *self._joint.was)
+            for pair in equi_pairs(condition, condition.columns, condition.columns)
+            for one, other in (pair, pair[::-1])
+            if one.name and other.name and self._is_exact(one.name) and self._kinds[one.name] == self._kinds[other.name]
+        ]
+        for _ in equal:
+            for one, other in equal:
+                if canonical(one) in visible:
+                    visible.setdefault(canonical(other), visible[canonical(one)])
+        return visible
+
+    def _is_exact(self, name: str) -> bool:
+        """Return whether equal values of a column are the same value."""
+        return (self._kinds.get(name) or FLOATING[0]) not in FLOATING
+
+    def _lookups_of_output(self) -> tuple[Lookup, ...]:
+        """Return the lookups that can be joined to the output, and make their columns visible."""
+        found = []
+        for lookup in self._joint.lookups:
+            own = {canonical(column(name)): column(name) for name in names(lookup.rows)}
+            condition = expressed(lookup.condition, {**self._visible, **own})
+            if condition is not None:
+                self._visible = {**own, **self._visible}
+                found.append(replace(lookup, condition=condition))
+        return tuple(found)
+
+    def _has_key(self, key: tuple[str, ...], gone: Conditions, come: Conditions) -> bool:
+        """Return whether a key of the output is one of the new query, and each of its values one of joint rows."""
+        if not tells_apart(self._new, frozenset(key), self._known):
+            return False
+        if come is None:
+            return True
+        if not set(key) <= non_null(self._new, self._known):
+            return False
+        return gone is None or tells_apart(self._all(key), frozenset(key), self._known)
+
+    def _all(self, columns: Iterable[str]) -> Node:
+        """Return columns of the new query for all joint rows."""
+        return self._joint.select((), self._items(columns))
+
+    def _items(self, columns: Iterable[str]) -> tuple[Item, ...]:
+        return tuple(Item(name, self._joint.new[name]) for name in columns)
+
+    def _of_rows(self, gone: Conditions, come: Conditions) -> Migration | NoMigration:
+        """Return the migration if the columns of all rows stay as they are."""
+        columns = tuple(self._joint.new)
+        parts, texts = [], []
+        if gone is not None:
+            rows, text = self._gone(gone, columns)
+            parts.append(with_weight(rows, -1))
+            texts.append(text)
+        if come is not None:
+            rows, text = self._come(come)
+            parts.append(with_weight(rows, 1))
+            texts.append(text)
+        texts += self._dropped()
+        delta = union_changes(parts, columns) if parts else None
+        if delta is not None and not (len(parts) == 1 and unique(self._new, self._known)):
+            every = self._all(columns)
+            delta = delta if unique(every, self._known) else consolidate(delta)
+        return self._made(delta, Changes(), texts)
+
+    def _gone(self, conditions: tuple[Scalar, ...], columns: tuple[str, ...]) -> tuple[Node, str]:
+        """Return the rows that only the old query has."""
+        further = without(conditions, self._joint.was)
+        here = all_expressed(further, self._visible)
+        text = f"removes the rows for which {self._text(further)}"
+        if here is not None:
+            return self._stored.select(here, tuple(Item(name, column(_out(name))) for name in columns)), text
+        items = tuple(Item(name, self._joint.old[name]) for name in columns)
+        return self._joint.select(conditions, items), text
+
+    def _come(self, conditions: tuple[Scalar, ...]) -> tuple[Node, str]:
+        """Return the rows that only the new query has."""
+        further = without(conditions, self._common())
+        text = f"adds the rows for which {self._text(further or conditions)}"
+        joint = replace(self._joint, tree=self._not_stored(self._joint.tree))
+        return joint.select(conditions, self._items(self._joint.new)), text
+
+    def _common(self) -> tuple[Scalar, ...]:
+        """Return the conditions of both queries."""
+        return tuple(each for each in self._joint.now if not without((each,), self._joint.was))
+
+    def _not_stored(self, node: Node) -> Node:
+        """Return groups without those that are stored: their rows need not be read again."""
+        if isinstance(node, Filter):
+            return replace(node, input=self._not_stored(node.input))
+        if not isinstance(node, Aggregate) or not node.keys:
+            return node
+        stored = [self._visible.get(canonical(column(key.name))) for key in node.keys]
+        if any(each is None for each in stored):
+            return node
+        there = Scan(self._own.channel, tuple((name, _out(name)) for name in self._joint.old), At.OLD)
+        items = tuple(Item(f"{key.name}{_OUT}key", each) for key, each in zip(node.keys, stored, strict=True) if each)
+        condition = and_(
+            tuple(null_safe_eq(key.value, column(item.name)) for key, item in zip(node.keys, items, strict=True))
+        )
+        return replace(node, input=Join(node.input, Projection(there, items), Kind.ANTI, condition))
+
+    def _of_columns(self, key: tuple[str, ...], gone: Conditions, come: Conditions) -> Migration | NoMigration:
+        """Return the migration if rows have a key, and some columns are other ones."""
+        changed = self._changed
+        rows, text = self._recomputed(key)
+        if rows is None:
+            return NoMigration(reason="every column is computed differently")
+        texts = [text]
+        if gone is None and come is None:
+            return self._made(rows, Columns(key), [*texts, *self._dropped()])
+        columns = tuple(self._joint.new)
+        nothing, no = compose("NULL", op=Op.NULL), FALSE
+        every = (*columns, DELETED[0], SET[0])
+        set_ = compose(f"ARRAY({', '.join(_literal(name) for name in changed)})", op=Op.CALL)
+        kept_ = {*key, *changed}
+        parts: list[Node] = [
+            Projection(
+                rows,
+                (
+                    *(Item(name, column(name) if name in kept_ else nothing) for name in columns),
+                    Item(DELETED[0], no),
+                    Item(SET[0], set_),
+                ),
+            )
+        ]
+        if gone is not None:
+            found, text = self._gone(gone, key)
+            values = (Item(name, column(name) if name in key else nothing) for name in columns)
+            parts.append(Projection(found, (*values, Item(DELETED[0], TRUE), Item(SET[0], nothing))))
+            texts.append(text)
+        if come is not None:
+            found, text = self._come(come)
+            parts.append(Projection(found, (*kept(columns), Item(DELETED[0], no), Item(SET[0], nothing))))
+            texts.append(text)
+        return self._made(Union(tuple(parts), every), Columns(key), [*texts, *self._dropped()])
+
+    def _recomputed(self, key: tuple[str, ...]) -> tuple[Node | None, str]:
+        """Return the key with the columns that are other ones, of the rows that both queries have."""
+        changed = self._changed
+        wanted = (*key, *changed)
+        values = all_expressed((self._joint.new[name] for name in wanted), self._visible)
+        further = all_expressed(without(self._joint.now, self._joint.was), self._visible)
+        if values is not None and further is not None:
+            old = {name: column(_out(name)) for name in self._joint.old}
+            differing = self._differing(old, dict(zip(wanted, values, strict=True)))
+            items = tuple(Item(name, value) for name, value in zip(wanted, values, strict=True))
+            rows = self._stored.select((*further, *differing), items)
+            return rows, f"computes {', '.join(changed)} from the output"
+        if set(wanted) == self._joint.new.keys() and set(changed) <= self._joint.old.keys():
+            return None, ""
+        read = frozenset().union(*(self._joint.new[name].columns for name in wanted))
+        near = {name: value for name, value in self._joint.old.items() if value.columns <= read}
+        complete = set(changed) & self._joint.old.keys() <= near.keys()
+        differing = self._differing(near, self._joint.new) if complete else ()
+        conditions = without((*self._joint.was, *self._joint.now), ())
+        return self._joint.select((*conditions, *differing), self._items(wanted)), f"computes {', '.join(changed)}"
+
+    def _differing(self, old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> tuple[Scalar, ...]:
+        """Return the condition that a row has other values than before; none if types might not be comparable."""
+        parts = []
+        for name in self._changed:
+            if name not in old:
+                parts.append(compose("NOT {}", compose("{} IS NULL", delimited(new[name]), op=Op.IS), op=Op.NOT))
+                continue
+            kinds = [type_of(each[name], self._kinds) for each in (self._joint.old, self._joint.new)]
+            if kinds[0] is None or kinds[0] != kinds[1]:
+                return ()
+            parts.append(compose("NOT ({})", null_safe_eq(old[name], new[name]), op=Op.NOT))
+        return (or_(tuple(parts)),)
+
+    def _whole(self, come: Conditions) -> Migration | NoMigration:
+        """Return the migration that writes the output again, from itself as far as its rows stay."""
+        columns = tuple(self._joint.new)
+        values = all_expressed((self._joint.new[name] for name in columns), self._visible)
+        further = all_expressed(without(self._joint.now, self._joint.was), self._visible)
+        if values is None or further is None:
+            missing = [name for name in self._changed if expressed(self._joint.new[name], self._visible) is None]
+            what = f"{', '.join(missing) or 'its rows'} cannot be computed from the stored output"
+            return NoMigration(reason=f"{what}, whose rows have no key that both queries have")
+        items = tuple(Item(name, value) for name, value in zip(columns, values, strict=True))
+        parts = [self._stored.select(further, items)]
+        texts = [f"computes {', '.join(self._changed)} from the output"]
+        if further:
+            texts.append(f"removes the rows for which {self._text((not_true(further),))}")
+        if come is not None:
+            rows, text = self._come(come)
+            parts.append(rows)
+            texts.append(text)
+        whole = parts[0] if len(parts) == 1 else Union(tuple(parts), columns)
+        return self._made(whole, None, [*texts, *self._dropped()])
+
+    def _made(self, delta: Node | None, encoding: Changes | Columns | None, texts: list[str]) -> Migration:
+        text = " and ".join(texts) or "changes no row"
+        return Migration(
+            delta=None if delta is None else prune_columns(delta), encoding=encoding, description=text, tree=self._new
+        )
+
+    def _dropped(self) -> list[str]:
+        gone = [n for n in self._joint.old if n not in self._joint.new and not n.startswith(KEPT)]
+        return [f"drops {', '.join(gone)}"] if gone else []
+
+    def _text(self, conditions: tuple[Scalar, ...]) -> str:
+        """Return conditions as shown to users: with the names of the output's columns, or else of the channels'."""
+        shown = {name: column(source) for scan in scans(self._joint.filtered((), ())) for source, name in scan.columns}
+        for lookup in self._joint.lookups:
+            shown |= {name: column(source) for scan in scans(lookup.rows) for source, name in scan.columns}
+        for name, value in self._joint.old.items():
+            if value.name is not None and not name.startswith(KEPT):
+                shown[value.name] = column(name)
+        shown |= {_out(name): column(name) for name in self._joint.old}
+        condition = and_(conditions)
+        return "" if condition is None else re.sub(r"`(\w+)`", r"\1", condition.with_columns(shown).sql)
+
+
+def _out(name: str) -> str:
+    return name + _OUT
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

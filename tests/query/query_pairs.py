@@ -1,0 +1,204 @@
+"""Random pairs of an old and a new query, executed by DuckDB: a migration must equal recomputation."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+from kilonova.model.encoding import Changes, Columns
+from kilonova.query.join_ordering import without_hints
+from kilonova.query.materialization import plan_materializations
+from kilonova.query.materialized_relation import MaterializedRelation
+from kilonova.query.migration.derivation import derive_migration
+from kilonova.query.migration.migration import Migration, NoMigration
+from kilonova.query.parsing import parse_query
+from kilonova.query.properties import RelationFacts
+from kilonova.query.rendering import render
+from kilonova.query.tree import WEIGHT, Node, names, scans
+from tests.query.edits import Editor
+from tests.query.generator import Generator
+from tests.query.histories import KNOWN, TABLES, Bag, World, filled, row
+
+
+def contents(draw: random.Random) -> dict[str, Bag]:
+    """Rows of all tables; some of `r` and `g` occur twice."""
+    found = {name: filled(draw, name) for name in TABLES}
+    for name in ("r", "g"):
+        found[name] += Counter({row(draw, name): 2})
+    return found
+
+
+def plan(text: str) -> tuple[MaterializedRelation, ...]:
+    return plan_materializations("v", parse_query(text, KNOWN), KNOWN)
+
+
+def computed(world: World, node: Node) -> tuple[dict[str, str], Bag]:
+    """The columns with their types, and the rows of a tree."""
+    columns, kinds, rows = world.asked(render(node, lambda scan: f"{scan.channel}_new"))
+    return dict(zip(columns, kinds, strict=True)), Counter(map(_hashable, rows))
+
+
+def _hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(tuple(each) if isinstance(each, list) else each for each in values)
+
+
+def migrated(world: World, item: MaterializedRelation, migration: Migration, old: Bag, columns: dict[str, str]) -> Bag:
+    """The stored rows after a migration."""
+    world.types[item.channel] = columns
+    world.settled.discard(item.channel)
+    world.put(item.channel, old, old)
+    wanted = names(migration.tree)
+    places = [list(columns).index(name) if name in columns else None for name in wanted]
+    after: Counter[tuple[Any, ...]] = Counter()
+    for values, n in old.items():
+        after[tuple(None if place is None else values[place] for place in places)] += n
+    if migration.delta is None:
+        return after
+    sql = render(without_hints(migration.delta), lambda scan: f"{scan.channel}_{scan.at.value}")
+    given, _, rows = world.asked(sql)
+    delta = [dict(zip(given, _hashable(values), strict=True)) for values in rows]
+    match migration.encoding:
+        case None:
+            assert given == list(wanted), given
+            return Counter(tuple(each[name] for name in wanted) for each in delta)
+        case Changes():
+            assert given == [*wanted, WEIGHT], given
+            for each in delta:
+                values = tuple(each[name] for name in wanted)
+                assert each[WEIGHT] != 0
+                after[values] += each[WEIGHT]
+            assert all(count >= 0 for count in after.values()), "a row is removed that is not there"
+            return +after
+        case Columns(key):
+            own = [wanted.index(name) for name in key]
+            by_key = {tuple(values[place] for place in own): dict(zip(wanted, values, strict=True)) for values in after}
+            assert len(by_key) == after.total()
+            assert len({tuple(each[name] for name in key) for each in delta}) == len(delta), "a key occurs twice"
+            assert set(given) - {"_deleted", "_set"} <= set(wanted)
+            for each in delta:
+                place = tuple(each[name] for name in key)
+                if each.get("_deleted"):
+                    del by_key[place]
+                    continue
+                set_ = each.get("_set") or [name for name in given if name in wanted]
+                if place not in by_key:
+                    assert set(wanted) <= set(set_), "a key is set that is not there"
+                    by_key[place] = {}
+                by_key[place] |= {name: each[name] for name in set_}
+            return Counter(tuple(each[name] for name in wanted) for each in by_key.values())
+
+
+def check(old: str, new: str, seed: int, contents_: int = 3) -> dict[str, Migration | NoMigration]:
+    """Check that migrations of the relations of a view equal recomputation; return the migrations.
+
+    Raises:
+        AssertionError: one does not.
+    """
+    was, now = plan(old), plan(new)
+    by_name = {item.channel: item for item in was}
+    known = dict(KNOWN)
+    pairs = []
+    for item in now:
+        known[item.channel] = item.facts
+        before = by_name.get(item.channel)
+        if before is not None and before.whole is None is item.whole and _can_read(before, known, by_name):
+            pairs.append((before, item))
+    found = {}
+    for before, item in pairs:
+        if before.tree != item.tree:
+            found[item.channel] = derive_migration(before.tree, item.tree, before, known)
+    made = {name: each for name, each in found.items() if isinstance(each, Migration)}
+    if made:
+        draw = random.Random(seed)
+        for _ in range(contents_):
+            world = World()
+            world.step(contents(draw))
+            for item in now:
+                columns, expected = computed(world, item.tree)
+                before = by_name.get(item.channel)
+                if before is not None and item.channel in made:
+                    migration: Migration | None = made[item.channel]
+                    types, rows = computed(world, before.tree)
+                    while migration is not None:
+                        rows = migrated(world, before, migration, rows, types)
+                        types, right = computed(world, migration.tree)
+                        assert rows == right, f"{rows - right} too many, {right - rows} too few"
+                        migration = migration.then
+                    assert rows == expected, f"{rows - expected} too many, {expected - rows} too few"
+                world.types[item.channel] = columns
+                world.settled.discard(item.channel)
+                world.put(item.channel, expected, expected)
+    return found
+
+
+def _can_read(
+    item: MaterializedRelation, known: dict[str, RelationFacts], was: dict[str, MaterializedRelation]
+) -> bool:
+    """Whether a relation of the old view can be computed from the relations of the new one."""
+    for scan in scans(item.tree):
+        facts = known.get(scan.channel)
+        if facts is None or not all(source in facts.types for source, _ in scan.columns):
+            return False
+        if scan.channel in was and was[scan.channel].facts.key != facts.key:
+            return False
+    return True
+
+
+TYPING_ERRORS = ("Binder Error", "Conversion Error", "No function")
+"""Errors of DuckDB for queries that are no SQL."""
+
+
+def random_pair(seed: int) -> tuple[str, str, tuple[str, ...]]:
+    """An old query, the new one, and the kinds of edits between them."""
+    old = Generator(seed).query(depth=random.Random(seed).choice([0, 1, 1, 2]))
+    editor = Editor(seed)
+    new, kinds = editor.edited(old, editor.draw.choice([1, 1, 1, 2, 3]))
+    return old, new, kinds
+
+
+if __name__ == "__main__":
+    import sys
+    import time
+    import traceback
+
+    from kilonova.errors import KilonovaError
+    from kilonova.query.syntax import UnsupportedSql
+
+    first, count = int(sys.argv[1]), int(sys.argv[2])
+    outcomes: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    began = time.monotonic()
+    for seed in range(first, first + count):
+        old, new, kinds = random_pair(seed)
+        try:
+            found = check(old, new, seed)
+        except (UnsupportedSql, KilonovaError):
+            outcomes["beyond"] += 1
+            continue
+        except Exception as error:
+            if any(text in str(error) for text in TYPING_ERRORS):
+                outcomes["not typed"] += 1
+                if "-b" in sys.argv:
+                    print(seed, str(error)[:300])
+                continue
+            outcomes["wrong"] += 1
+            print(
+                f"seed {seed}: {kinds}\n   {old}\n   {new}\n   {type(error).__name__}: {str(error)[:600]}", flush=True
+            )
+            if "-v" in sys.argv:
+                traceback.print_exc()
+            continue
+        for each in found.values():
+            if isinstance(each, NoMigration):
+                outcomes["none"] += 1
+                reasons[each.reason] += 1
+                if "-r" in sys.argv:
+                    print(f"{each.reason}\n   {old}\n   {new}")
+            else:
+                outcomes["then" if each.then is not None else type(each.encoding).__name__] += 1
+        if not found:
+            outcomes["same"] += 1
+    print(dict(outcomes), f"{time.monotonic() - began:.0f} s")
+    for reason, n in reasons.most_common(25):
+        print(f"   {n} {reason}")
