@@ -203,7 +203,7 @@ def test_live_versions_of_a_task_have_cursors_of_their_own(catalog: Catalog) -> 
         assert registry.writers(tx, ["b"]) == {"b": ("b",)}
 
 
-def test_a_retired_version_is_not_live_and_has_no_cursors(catalog: Catalog) -> None:
+def test_of_earlier_versions_the_last_that_ran_is_kept_until_the_new_one_runs(catalog: Catalog) -> None:
     with_channels(catalog, "a", "b")
     tasks = [a_task("b", {"a": Mode.NEW}, ("b",), text=f"SELECT {number}") for number in range(3)]
     with catalog.writing() as tx:
@@ -213,8 +213,12 @@ def test_a_retired_version_is_not_live_and_has_no_cursors(catalog: Catalog) -> N
             registry.move_cursors(tx, "b", logic, [("a", 3)])
         assert registry.put_task(tx, tasks[2], "w") == 2
         registry.move_cursors(tx, "b", 1, [("a", 4)])
-        assert [(each.logic, each.cursors) for each in registry.live_versions(tx)["b"]] == [(2, {})]
-        assert rows(tx, "cursor") == []
+        live = registry.live_versions(tx)["b"]
+        assert [(each.logic, each.cursors, each.superseded) for each in live] == [(2, {}, False), (1, {"a": 4}, True)]
+        assert len(rows(tx, "cursor")) == 1
+        registry.move_cursors(tx, "b", 2, [("a", 4)])
+        assert [(each.logic, each.cursors) for each in registry.live_versions(tx)["b"]] == [(2, {"a": 4})]
+        assert len(rows(tx, "cursor")) == 1
         assert [registry.logic_version(tx, "b", number) for number in range(3)] == tasks
 
 

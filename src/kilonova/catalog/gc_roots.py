@@ -25,7 +25,14 @@ def gc_roots(tx: Transaction, provenance: Provenance) -> GCRoots:
             select(tables.task.c.name).join(tables.claim, tables.claim.c.task_id == tables.task.c.id)
         ).scalars()
     )
-    for version in itertools.chain.from_iterable(live_versions(tx).values()):
+    live = live_versions(tx)
+    for version in itertools.chain.from_iterable(live.values()):
+        if version.superseded:  # a migration reads the snapshots at its cursors
+            for channel, point in version.cursors.items():
+                consumers.setdefault(channel, []).append(
+                    Consumer(task=version.task.name, cursor=point, started=True, beginning=False, needs_snapshot=True)
+                )
+            continue
         ports = [port for variant in version.task.variants for port in variant.ports]
         for channel in {port.channel for port in ports}:
             modes = {port.mode for port in ports if port.channel == channel}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from graphlib import TopologicalSorter
 
@@ -30,7 +30,9 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
     above = _views_above(tx, live)
     every = [version for versions in (*live.values(), *above.values()) for version in versions]
     touched = dict.fromkeys(
-        channel for each in every for channel in (*each.task.reads, *each.task.sources, *each.task.writes)
+        channel
+        for each in every
+        for channel in (*each.task.reads, *each.task.sources, *each.task.writes, *each.task.migrated)
     )
     channels = channel_states(tx, None if names is None else touched)
     samples = cost_samples(tx, None if names is None else list(live))
@@ -50,7 +52,8 @@ def load_planner_input(tx: Transaction, names: Iterable[str] | None = None) -> P
         )
         for name, versions in {**live, **above}.items()
     }
-    known = _with_views(states)
+    superseded = {(each.task.name, each.logic) for each in every if each.superseded}
+    known = _with_views(_with_previous(states, superseded))
     return PlannerInput(
         workflow=WorkflowDefinition(
             name="all",
@@ -67,6 +70,18 @@ def _views_above(tx: Transaction, live: Mapping[str, tuple[TaskVersion, ...]]) -
     views = {view for versions in live.values() if (view := versions[0].task.view) is not None} - live.keys()
     there = registry.active_tasks(tx, views) if views else []  # without those that were dropped
     return live_versions(tx, there) if there else {}
+
+
+def _with_previous(
+    versions: dict[str, tuple[TaskState, ...]], superseded: Collection[tuple[str, int]]
+) -> dict[str, tuple[TaskState, ...]]:
+    """Return the states of the versions that run, new ones with that of the superseded one whose output is there."""
+    found = dict(versions)
+    for name, logic in superseded:
+        newest, *older = versions[name]
+        previous = next(each for each in older if each.logic == logic)
+        found[name] = (replace(newest, previous=previous), *(each for each in older if each is not previous))
+    return found
 
 
 def _with_views(versions: dict[str, tuple[TaskState, ...]]) -> dict[str, tuple[TaskState, ...]]:

@@ -32,6 +32,7 @@ from kilonova.errors import NotFound, closest_name
 from kilonova.model.channel import Channel
 from kilonova.model.logic import Function, Logic, Sql
 from kilonova.model.task import Mode, Port, Task, Variant, productions_from_text, productions_to_text
+from kilonova.query.view_migration import ViewMigration
 from kilonova.query.view_tasks import ViewChange
 
 
@@ -44,12 +45,14 @@ class TaskVersion:
         workflow: the workflow that declares it.
         logic: the number of the version: 0, 1, 2, …
         cursors: the point up to which it has read each channel; empty if it has not run.
+        superseded: whether it runs no more, and is kept until a newer version has used its output.
     """
 
     task: Task
     workflow: str
     logic: int
     cursors: Mapping[str, int]
+    superseded: bool = False
 
     def cursor(self, channel: str) -> int:
         """Return the point up to which it has read a channel."""
@@ -138,7 +141,8 @@ def adopt_recovered(tx: Transaction, names: Iterable[str], workflow: str) -> Non
 def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False) -> int:
     """Register a task, or a new logic version of one whose definition has changed or that was dropped.
 
-    The new version replaces those that were live.
+    The new version replaces those that were live, except the one whose output is there, for a migration: that stays
+    live, with what its cursors retain, until the new version has run.
 
     Args:
         tx: a writing transaction.
@@ -167,7 +171,8 @@ def put_task(tx: Transaction, task: Task, workflow: str, *, renew: bool = False)
     )
     if row.live and row.fingerprint == task.fingerprint and not renew:
         return int(row.version)
-    _retire_versions(tx, row.id)
+    written = select(func.max(tables.cursor.c.logic)).where(tables.cursor.c.task_id == row.id)
+    _supersede_versions(tx, row.id, tx.connection.execute(written).scalar())
     _add_logics(tx, [(row.id, row.version + 1, task)])
     return int(row.version) + 1
 
@@ -202,7 +207,7 @@ def continue_versions(tx: Transaction, logics: Mapping[str, int]) -> None:
             drop_task(tx, name)
         else:
             tx.connection.execute(insert(tables.task).values(name=name, workflow=RECOVERED, active=False))
-        retired = {"writes": [], "fingerprint": RECOVERED, "registered": tx.now, "live": False}
+        retired = {"writes": [], "fingerprint": RECOVERED, "registered": tx.now, "live": False, "superseded": False}
         tx.connection.execute(insert(tables.logic).values(task_id=task_id(tx, name), version=logic, **retired))
 
 
@@ -221,6 +226,20 @@ def _retire_versions(tx: Transaction, number: int) -> None:
     """End the live logic versions of a task, given by its id; with their cursors ends what these retain."""
     tx.connection.execute(update(tables.logic).where(tables.logic.c.task_id == number).values(live=False))
     tx.connection.execute(delete(tables.cursor).where(tables.cursor.c.task_id == number))
+
+
+def _supersede_versions(tx: Transaction, number: int, written: int | None) -> None:
+    """End the live logic versions of a task, given by its id, except the one whose output is there: it runs no more."""
+    if written is None:
+        _retire_versions(tx, number)
+        return
+    logic, cursor = tables.logic.c, tables.cursor.c
+    tx.connection.execute(
+        update(tables.logic)
+        .where(logic.task_id == number)
+        .values(live=logic.version == written, superseded=logic.version == written)
+    )
+    tx.connection.execute(delete(tables.cursor).where(cursor.task_id == number, cursor.logic != written))
 
 
 def replace_variants(tx: Transaction, task: Task, logic: int) -> None:
@@ -299,6 +318,7 @@ def _add_logics(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> Non
                 "fingerprint": task.fingerprint,
                 "registered": tx.now,
                 "live": True,
+                "superseded": False,
             }
             for number, logic, task in every
         ],
@@ -319,10 +339,11 @@ def _add_variants(tx: Transaction, logics: Iterable[tuple[int, int, Task]]) -> N
                 "ports": [[port.name, port.channel, port.mode.value] for port in variant.ports],
                 "production": productions_to_text(variant.productions),
                 "fingerprint": variant.fingerprint,
+                "from_version": variant.from_version,
                 **_logic_columns(variant.logic),
             }
             for number, logic, task in logics
-            for position, variant in enumerate(task.variants)
+            for position, variant in enumerate((*task.variants, *task.migrations))
         ],
     )
 
@@ -332,7 +353,7 @@ def _logic_columns(logic: Logic) -> dict[str, Any]:
     match logic:
         case Sql():
             return columns
-        case ViewChange(stored=stored):
+        case ViewChange(stored=stored) | ViewMigration(stored=stored):
             return columns | {"tree": stored}
         case Function(pickled=pickled):
             return columns | {"pickled": pickled}
@@ -341,6 +362,8 @@ def _logic_columns(logic: Logic) -> dict[str, Any]:
 
 
 def _logic(row: Row[Any]) -> Logic:
+    if row.tree is not None and row.from_version is not None:
+        return ViewMigration(text=row.source, stored=row.tree)
     if row.tree is not None:
         return ViewChange(text=row.source, stored=row.tree)
     return Sql(text=row.source) if row.pickled is None else Function(pickled=row.pickled, source=row.source)
@@ -353,6 +376,7 @@ def _variant(row: Row[Any], outputs: int) -> Variant:
         productions=productions_from_text(row.production, outputs),
         logic=_logic(row),
         fingerprint=row.fingerprint,
+        from_version=row.from_version,
     )
 
 
@@ -415,7 +439,7 @@ def _defined(tx: Transaction, names: Collection[str] | None) -> dict[str, tuple[
     these = logic.c.live if names is None else and_(logic.c.live, is_among(tx, task.c.name, names))
     live = select(task.c.id, logic.c.version).join(logic, logic.c.task_id == task.c.id).where(these).subquery("live")
     rows = tx.connection.execute(
-        select(task, logic.c.version, logic.c.writes)
+        select(task, logic.c.version, logic.c.writes, logic.c.superseded)
         .join(logic, logic.c.task_id == task.c.id)
         .where(these)
         .order_by(logic.c.version.desc())
@@ -435,7 +459,8 @@ def _defined(tx: Transaction, names: Collection[str] | None) -> dict[str, tuple[
             task=Task(
                 name=row.name,
                 writes=tuple(row.writes),
-                variants=tuple(variants[row.id, row.version]),
+                variants=tuple(each for each in variants[row.id, row.version] if each.from_version is None),
+                migrations=tuple(each for each in variants[row.id, row.version] if each.from_version is not None),
                 schedule=codec.schedule_from_json(row.schedule),
                 view=row.view,
                 written=row.written or "",
@@ -443,6 +468,7 @@ def _defined(tx: Transaction, names: Collection[str] | None) -> dict[str, tuple[
             workflow=row.workflow,
             logic=row.version,
             cursors={},
+            superseded=row.superseded,
         )
         found[row.name] = row.id, (*found.get(row.name, (0, ()))[1], version)
     return found
@@ -502,7 +528,13 @@ def logic_version(tx: Transaction, name: str, version: int) -> Task:
         .where(tables.variant.c.task_id == number, tables.variant.c.logic == version)
         .order_by(tables.variant.c.position)
     )
-    return Task(name=name, writes=tuple(row.writes), variants=tuple(_variant(item, len(row.writes)) for item in found))
+    every = [_variant(item, len(row.writes)) for item in found]
+    return Task(
+        name=name,
+        writes=tuple(row.writes),
+        variants=tuple(each for each in every if each.from_version is None),
+        migrations=tuple(each for each in every if each.from_version is not None),
+    )
 
 
 def view_tasks(tx: Transaction, view: str) -> list[str]:
@@ -567,7 +599,7 @@ _FEW = 10
 
 
 def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[str, int]]) -> None:
-    """Replace the cursors of a logic version of a task.
+    """Replace the cursors of a logic version of a task; at its first run, the superseded version ends.
 
     A version that was retired meanwhile gets none.
     """
@@ -576,6 +608,8 @@ def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[
     if not rows:
         return
     before = {row.channel_id: row.point for row in rows}
+    if before.keys() == {None}:
+        _retire_superseded(tx, rows[0].task_id)
     after = {channel_id(tx, channel): point for channel, point in points}
     mine = cursor.task_id == rows[0].task_id, cursor.logic == logic
     if gone := before.keys() - after.keys() - {None}:
@@ -587,6 +621,17 @@ def move_cursors(tx: Transaction, task: str, logic: int, points: Iterable[tuple[
     new = [(channel, point) for channel, point in after.items() if channel not in before]
     columns = {"task_id": rows[0].task_id, "logic": logic}
     insert_all(tx, tables.cursor, [columns | {"channel_id": channel, "point": point} for channel, point in new])
+
+
+def _retire_superseded(tx: Transaction, number: int) -> None:
+    """End the superseded logic version of a task, given by its id, when a newer one has used its output."""
+    logic, cursor = tables.logic.c, tables.cursor.c
+    these = select(logic.version).where(logic.task_id == number, logic.superseded, logic.live)
+    if ended := list(tx.connection.execute(these).scalars()):
+        tx.mark_registry_changed()
+        own = logic.task_id == number, logic.version.in_(ended)
+        tx.connection.execute(update(tables.logic).where(*own).values(live=False))
+        tx.connection.execute(delete(tables.cursor).where(cursor.task_id == number, cursor.logic.in_(ended)))
 
 
 _OWN_CURSORS = (

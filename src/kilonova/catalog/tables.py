@@ -112,7 +112,9 @@ logic = Table(
     Column("fingerprint", Text, nullable=False),
     Column("registered", UtcTime, nullable=False),
     Column("live", Boolean, nullable=False),
+    Column("superseded", Boolean, nullable=False),
 )
+"""Logic versions of tasks. A live one runs, unless it is `superseded`: kept until a newer one has used its output."""
 
 variant = Table(
     "variant",
@@ -128,6 +130,7 @@ variant = Table(
     Column("tree", Text),
     Column("pickled", LargeBinary),
     Column("fingerprint", String, nullable=False),
+    Column("from_version", Integer),
 )
 
 function = Table(

@@ -167,6 +167,8 @@ def _show_plan(item: WorkflowPlan) -> None:
         if t.action is Action.KEEP:
             continue
         cost = f"reads {render.number(t.rows)} rows, {size(t.bytes)}" if t.rows else ""
+        if t.migration is not None and t.migration.seconds:
+            cost += "".join(f"; {way}: {seconds:.1f} s" for way, seconds in t.migration.seconds.items())
         after = f"; then {', '.join(t.downstream)}" if t.downstream and t.action is Action.CHANGE else ""
         rows.append((_MARKS[t.action], "task", t.task.name, t.detail, cost + after))
     render.table(item.workflow, ("", "", "name", "change", "cost of the first run"), rows)

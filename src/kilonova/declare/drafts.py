@@ -29,6 +29,7 @@ class DraftVariant:
         name: see `Variant`; this also applies to `ports` and `productions`.
         logic: its logic; a plain function until `pickle_functions` pickles it.
         fingerprint: the fingerprint of its logic.
+        from_version: of a migration, the logic version from which it starts.
     """
 
     name: str
@@ -36,6 +37,7 @@ class DraftVariant:
     productions: tuple[Production, ...]
     logic: Callable[..., Any] | Function | Sql
     fingerprint: str = ""
+    from_version: int | None = None
 
     def pickle_functions(self) -> None:
         """Pickle its function by value, with its current references.
@@ -55,6 +57,7 @@ class DraftVariant:
             productions=self.productions,
             logic=self.logic,
             fingerprint=self.fingerprint,
+            from_version=self.from_version,
         )
 
 

@@ -220,7 +220,13 @@ class Workflow(Workflowette):
 
 
 def _task(name: str, draft: DraftTask) -> Task:
-    return Task(name=name, writes=draft.writes, variants=tuple(variant.variant() for variant in draft.variants))
+    every = [variant.variant() for variant in draft.variants]
+    return Task(
+        name=name,
+        writes=draft.writes,
+        variants=tuple(each for each in every if each.from_version is None),
+        migrations=tuple(each for each in every if each.from_version is not None),
+    )
 
 
 def _alone(name: str, unit: tuple[Task, ...]) -> Binding:

@@ -71,6 +71,36 @@ class DeclaredTask(Generic[Arguments, Result]):
         self._workflowette._add_variant(self.name, function, {})
         return function
 
+    def migration(
+        self, *, from_version: int, reads: Mapping[str, str] | None = None
+    ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+        """Add a migration: it changes the output of an earlier logic version to that of the present one; a decorator.
+
+        It runs once, instead of recomputing the output, when the definition of the task has changed since that version
+        (logic evolution, 2.6). It may read the task's own output and any channel, as the earlier version has read it,
+        and must give what recomputing from the same input would. `kilonova status` and `kilonova plan` show the number
+        of a task's logic version.
+
+        Args:
+            from_version: the number of the earlier logic version.
+            reads: the channel of each parameter whose name is not the channel's.
+
+        Raises:
+            DeclarationError: the number is negative, or an annotation is missing or is not `kn.All`.
+        """
+        if from_version < 0:
+            raise DeclarationError(
+                f"a migration cannot start from the logic version {from_version}",
+                task=self.name,
+                hint="The first logic version of a task is 0",
+            )
+
+        def declared(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+            self._workflowette._add_variant(self.name, function, reads or {}, from_version)
+            return function
+
+        return declared
+
 
 def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
@@ -352,7 +382,9 @@ class Workflowette:
                     hint="Use append, upsert, changes, columns, increment(…) or custom(…)",
                 )
 
-    def _add_variant(self, task: str, function: Callable[..., Any], reads: Mapping[str, str]) -> None:
+    def _add_variant(
+        self, task: str, function: Callable[..., Any], reads: Mapping[str, str], from_version: int | None = None
+    ) -> None:
         draft = self._drafts.tasks[task]
         hints = typing.get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters
@@ -368,7 +400,13 @@ class Workflowette:
         )
         productions = _productions(hints.get("return"), task, len(draft.writes))
         draft.variants.append(
-            DraftVariant(name=function.__name__, ports=ports, productions=productions, logic=function)
+            DraftVariant(
+                name=function.__name__,
+                ports=ports,
+                productions=productions,
+                logic=function,
+                from_version=from_version,
+            )
         )
 
 

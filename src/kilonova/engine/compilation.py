@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from kilonova.model.channel import ChannelState
 from kilonova.model.logic import Compilation, Compiled, LogicInput, RunScale
+from kilonova.model.schema import Schema
 from kilonova.schedule.layout import LayoutThresholds
 from kilonova.schedule.planning import PortInput, VariantChoice, input_size, limit_channels
 
@@ -17,6 +18,7 @@ def compile_variant(
     sizes: LayoutThresholds,
     *,
     strong: bool,
+    analyse: Callable[[str, Collection[str]], Schema] | None = None,
 ) -> Compiled | None:
     """Compile a variant to what is executed.
 
@@ -26,6 +28,7 @@ def compile_variant(
         channels: the states of the channels that it reads or writes.
         sizes: the thresholds of physical strategies.
         strong: whether the changes of its output are read.
+        analyse: returns the columns of a query over channels; needed for migrations.
 
     Returns:
         What is executed, with its inputs; None if nothing changes.
@@ -46,6 +49,12 @@ def compile_variant(
         small = input_size(choice.state, channels).change <= sizes.broadcast_max
         scale = RunScale.BROADCAST if small else RunScale.SHUFFLE
     run = Compilation(
-        writes=task.writes, reads=reads, states=channels, method=choice.method, scale=scale, strong=strong
+        writes=task.writes,
+        reads=reads,
+        states=channels,
+        method=choice.method,
+        scale=scale,
+        strong=strong,
+        analyse=analyse,
     )
     return choice.variant.logic.compile(run)

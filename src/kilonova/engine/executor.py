@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,13 +40,14 @@ from kilonova.engine.run_monitor import check_running
 from kilonova.engine.run_protocol import ActiveRun, Participant, RunEnvironment, RunResults, execute_run
 from kilonova.engine.run_request import RunFirings, RunReason, RunRequest, TaskPlan, plan_run, skip_firings
 from kilonova.engine.shared_steps import Blocks, SharedSteps, StepOutput
-from kilonova.errors import BlockDamaged, KilonovaError, NotFound, SparkUnavailable, is_transient
+from kilonova.errors import BlockDamaged, KilonovaError, NotFound, SchemaMismatch, SparkUnavailable, is_transient
 from kilonova.model.block import Base, Block, Delta
+from kilonova.model.encoding import Encoding
 from kilonova.model.event import EventKind
 from kilonova.model.logic import InputRead
 from kilonova.model.read_plan import SnapshotRead
-from kilonova.model.run import RunInput, RunOutput
-from kilonova.model.schema import Schema
+from kilonova.model.run import RefreshMethod, RunInput, RunOutput
+from kilonova.model.schema import Schema, identified
 from kilonova.model.task import Mode, Task
 from kilonova.schedule.due import TaskState, due_reason, read_ends
 from kilonova.schedule.planning import (
@@ -144,7 +146,7 @@ class _Execution:
         for state, _ in run.plan.steps:
             for channel in state.task.writes:
                 self._points[channel, state.task.name] = free[channel]
-                free[channel] += 1
+                free[channel] += state.points
 
     def all(self) -> RunResults:
         """Execute the tasks, each once those whose output it reads have ended."""
@@ -205,7 +207,31 @@ class _Execution:
         if why is None:
             self._skip(state.task, "no new input")
             return
-        self._do(choose(state, self._channels, until), why)
+        choice = choose(state, self._channels, until)
+        self._do(choice, why)
+        if choice.method is RefreshMethod.MIGRATION:
+            self._continue(choice)
+
+    def _continue(self, migrated: VariantChoice) -> None:
+        """Execute the migrations after the first, and process the input that the earlier version has not read."""
+        state, until = migrated.state, self._run.plan.until
+        for variant in state.migrations[1:]:
+            self._advance(state.task)
+            ends = {name: self._channels[name].latest_readable for name in state.task.writes}
+            following = replace(migrated, variant=variant, ends={**migrated.ends, **ends})
+            self._do(following, f"{variant.name} follows {state.migrations[0].name}")
+        self._advance(state.task)
+        state = replace(state, started=True, cursors=dict(advanced_cursors(migrated)), previous=None)
+        if (why := due_reason(state, self._channels, until)) is not None:
+            self._do(choose(state, self._channels, until), why)
+
+    def _advance(self, task: Task) -> None:
+        """Let a task write its next point; the one before it is cancelled unless it was filled."""
+        for channel in task.writes:
+            place = channel, task.name
+            if self._channels[channel].latest < self._points[place]:
+                self._channels[channel] = self._channels[channel].with_cancelled(self._points[place], self._run.run)
+            self._points[place] += 1
 
     def _from_sources(self, name: str | None) -> tuple[VariantChoice, str] | None:
         """Return how and why a view is computed from its sources; None if it is not. The first of its tasks decides."""
@@ -331,7 +357,7 @@ class _Execution:
         self._inputs += (
             RunInput(
                 task=task.name,
-                port=each.port.name,
+                port=each.port.name if choice.variant.from_version is None else f"{each.port.name} (migration)",
                 channel=each.port.channel,
                 start=each.start,
                 end=each.end,
@@ -390,29 +416,62 @@ class _Execution:
         check_running(self._run.stopped, self._run.run)
         task, derived = choice.state.task, choice.variant.logic.derived
         strong = not self._run.plan.followed.isdisjoint(task.writes)
-        compiled = compile_variant(choice, inputs, self._channels, self._warehouse.sizes, strong=strong)
+        compiled = compile_variant(
+            choice,
+            inputs,
+            self._channels,
+            self._warehouse.sizes,
+            strong=strong,
+            analyse=partial(self._columns_of, choice),
+        )
         if compiled is None:
             return (None,) * len(task.writes)
         by_port = {each.port.name: each for each in inputs}
         frames = {name: self._frame(by_port[read.port], read) for name, read in compiled.inputs.items()}
         results = invoke(self._warehouse, task, compiled.executable, frames)
-        schemas = [self._schema(choice, *pair) for pair in zip(task.writes, results, strict=True)]
+        schemas = [self._schema(choice, compiled.relation, *pair) for pair in zip(task.writes, results, strict=True)]
         new = [each for each in inputs if each.port.mode.advances] if derived else inputs
         expected = sum({block.number: block.statistics.bytes for each in new for block in each.reading.blocks}.values())
         name_block = partial(self._run.name_block, task.writes[0])
         with self._warehouse.evaluated_once(results, frames.values(), name_block) as agreeing:
             written = zip(task.writes, agreeing, schemas, strict=True)
-            return tuple(self._write(choice, channel, frame, schema, expected) for channel, frame, schema in written)
+            return tuple(
+                self._write(choice, compiled.encoding, channel, frame, schema, expected)
+                for channel, frame, schema in written
+            )
 
-    def _schema(self, choice: VariantChoice, name: str, frame: Any) -> Schema:
-        """Return the schema of a channel after a task has written a frame to it."""
+    def _schema(self, choice: VariantChoice, relation: Schema | None, name: str, frame: Any) -> Schema:
+        """Return the schema of a channel after a task has written a frame to it.
+
+        Args:
+            choice: the chosen variant.
+            relation: the columns of the relation after a migration; None for others.
+            name: the channel.
+            frame: the rows.
+
+        Raises:
+            SchemaMismatch: a migration changes the type of a column whose values it does not give.
+        """
         if not choice.variant.logic.derived:
             channel = self._channels[name].channel
         elif (channel := self._channels[name].current).schema is not None:
-            return channel.schema
+            if relation is None:
+                return channel.schema
+            found = identified(relation.user_columns, channel.schema, self._channels[name].latest_readable)
+            given = self._warehouse.schema_of(frame).names
+            for column in found.columns:
+                if column not in channel.schema.columns and column.name not in given:
+                    raise SchemaMismatch("the migration does not give the values of the column", column=column.name)
+            return found
         return validate_output(
             self._warehouse.schema_of(frame), channel, choice.production(name), choice.state.task.name
         )
+
+    def _columns_of(self, choice: VariantChoice, query: str, channels: Collection[str]) -> Schema:
+        """Return the columns of a query over channels as a task reads them."""
+        seen = limit_channels(self._channels, choice.ends)
+        frames = {name: self._warehouse.open(seen[name].snapshot(seen[name].latest_readable)) for name in channels}
+        return self._warehouse.schema_of(self._warehouse.sql(query, frames))
 
     def _frame(self, feed: PortInput, read: InputRead) -> Any:
         reading = feed.reading
@@ -429,7 +488,15 @@ class _Execution:
             return self._warehouse.inserts(frame, reading.schema)
         return frame
 
-    def _write(self, choice: VariantChoice, channel: str, frame: Any, schema: Schema, expected: int) -> Block | None:
+    def _write(
+        self,
+        choice: VariantChoice,
+        encoding: Encoding | None,
+        channel: str,
+        frame: Any,
+        schema: Schema,
+        expected: int,
+    ) -> Block | None:
         output = Output(
             state=self._channels[channel],
             point=self._points[channel, choice.state.task.name],
@@ -441,6 +508,7 @@ class _Execution:
             replaces=is_rewritten(choice, self._channels[channel].channel),
             expected=expected,
             derived=choice.variant.logic.derived,
+            encoding=encoding,
         )
         try:
             return write_output(self._warehouse, output)

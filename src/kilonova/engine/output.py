@@ -8,7 +8,7 @@ from typing import Generic
 from kilonova.engine.interfaces import Frame, WarehouseInterface
 from kilonova.model.block import Base, Block, BlockName, Delta, Kind
 from kilonova.model.channel import ChannelState
-from kilonova.model.encoding import Custom, key_of
+from kilonova.model.encoding import Custom, Encoding, key_of
 from kilonova.model.schema import Schema
 from kilonova.model.task import Production
 from kilonova.model.write_plan import WritePlan
@@ -29,6 +29,7 @@ class Output(Generic[Frame]):
         replaces: whether the result replaces the existing relation.
         expected: estimated size in bytes; None if unknown.
         derived: whether the rows are a delta that is known to have each key once, and no rows without effect.
+        encoding: the encoding of a delta; None for the channel's.
     """
 
     state: ChannelState
@@ -41,6 +42,7 @@ class Output(Generic[Frame]):
     replaces: bool
     expected: int | None
     derived: bool = False
+    encoding: Encoding | None = None
 
     @property
     def settled(self) -> bool:
@@ -84,7 +86,7 @@ def write_output(warehouse: WarehouseInterface[Frame], output: Output[Frame]) ->
         name=output.name,
         kind=kind,
         schema=output.schema,
-        encoding=state.channel.encoding,
+        encoding=output.encoding or state.channel.encoding,
         old=state.snapshot(state.latest_readable) if output.settled and not whole else None,
         checks=state.channel.checks,
         expected=max(expected or 0, largest) or None if whole else expected,

@@ -146,7 +146,7 @@ def plan_run(tx: Transaction, request: RunRequest) -> RunPlan[TaskPlan] | None:
         states = known.newest | {name: replace(state, waits_until=None) for name, state in states.items()}
     order = [states[task.name] for task in known.workflow.order() if task.name in needs]
     names = tuple(state.task.name for state in order)
-    writes = tuple(channel for state in order for channel in state.task.writes)
+    writes = tuple(channel for state in order for channel in state.task.writes * state.points)
     until = {name: end for name, end in request.until.items() if name not in writes}
     return RunPlan(
         kind=RunKind.TASKS,
@@ -190,7 +190,8 @@ def _pins(
     order: Sequence[TaskState], channels: Mapping[str, ChannelState], until: Mapping[str, int], writes: Collection[str]
 ) -> tuple[int, ...]:
     """Return the blocks that a run reads, whichever variants it turns out to run."""
-    newest = {*writes, *(name for state in order for name in (*state.task.reads, *state.task.sources))}
+    tasks = [state.task for state in order]
+    newest = {*writes, *(name for task in tasks for name in (*task.reads, *task.sources, *task.migrated))}
     pins = {block.number for name in newest for block in channels[name].snapshot(channels[name].latest_readable).blocks}
     for state in order:
         choice = choose(state, channels, until)

@@ -363,6 +363,16 @@ class ChannelState:
             self._snapshots[at] = self._assembled(at)
         return self._snapshots[at]
 
+    def as_written(self, at: int) -> SnapshotRead:
+        """Return the read plan of the relation at a point, with the columns that it had when it was written.
+
+        Raises:
+            NotFound: the point is not readable, or has been collected.
+        """
+        found = self.snapshot(at)
+        newest = next(reversed(found.blocks), None)
+        return found if newest is None else replace(found, schema=newest.schema)
+
     def _assembled(self, at: int) -> SnapshotRead:
         """Assemble a snapshot; see `snapshot`."""
         self._check(at)

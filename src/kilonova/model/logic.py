@@ -8,13 +8,15 @@ its classes.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from kilonova.model.channel import ChannelState
+from kilonova.model.encoding import Encoding
 from kilonova.model.read_plan import ReadPlan
 from kilonova.model.run import RefreshMethod
+from kilonova.model.schema import Schema
 
 
 class Runtime(Protocol):
@@ -51,10 +53,19 @@ class InputRead:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Result of a compilation: what is called, and its inputs by name."""
+    """Result of a compilation.
+
+    Attributes:
+        executable: what is called.
+        inputs: its inputs by name.
+        encoding: the encoding of the delta that it gives; None for that of the channel, or a strong one.
+        relation: the columns of the relation after it, state columns included; None if they do not change.
+    """
 
     executable: Executable
     inputs: Mapping[str, InputRead]
+    encoding: Encoding | None = None
+    relation: Schema | None = None
 
 
 class RunScale(enum.Enum):
@@ -93,6 +104,7 @@ class Compilation:
         method: the refresh method.
         scale: the scale of the run.
         strong: whether readers of its outputs read their changes.
+        analyse: returns the columns of a query over channels, which it has in braces, given with their names.
     """
 
     writes: tuple[str, ...]
@@ -101,6 +113,7 @@ class Compilation:
     method: RefreshMethod
     scale: RunScale = RunScale.BROADCAST
     strong: bool = False
+    analyse: Callable[[str, Collection[str]], Schema] | None = None
 
 
 class Logic(Protocol):

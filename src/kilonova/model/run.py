@@ -103,7 +103,8 @@ class RefreshMethod(enum.Enum):
     INCREMENTAL computes the output's change from the inputs' changes; AFFECTED_GROUPS recomputes the groups of a
     view that the inputs' changes affect; FULL recomputes the whole relation from whole relations, as the variant is
     written; FROM_SOURCES does so for a view from the channels that its query names, not from the relations that it
-    materializes; INITIAL runs an incremental variant once, from the empty relation, over all input.
+    materializes; INITIAL runs an incremental variant once, from the empty relation, over all input; MIGRATION changes
+    the output of an earlier logic version to that of the present one, over the same input (logic evolution, 2.6).
     """
 
     INCREMENTAL = "incremental"
@@ -111,6 +112,7 @@ class RefreshMethod(enum.Enum):
     FULL = "full"
     FROM_SOURCES = "from sources"
     INITIAL = "initial"
+    MIGRATION = "migration"
 
     @property
     def renews(self) -> bool:

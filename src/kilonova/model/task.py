@@ -61,9 +61,11 @@ class Variant:
         productions: the kind of block that it writes to each of the task's outputs, in their order.
         logic: its logic.
         fingerprint: a text that is equal for definitions that do the same, whatever their formatting.
+        from_version: of a migration, the logic version whose output it changes to that of its own (logic evolution,
+            2.6); None for other variants.
 
     Raises:
-        DeclarationError: OLD is used without NEW, or a port occurs twice.
+        DeclarationError: OLD is used without NEW, a port occurs twice, or a migration reads anything but snapshots.
     """
 
     name: str
@@ -71,9 +73,16 @@ class Variant:
     productions: tuple[Production, ...]
     logic: Logic
     fingerprint: str
+    from_version: int | None = None
 
     def __post_init__(self) -> None:
         for port in self.ports:
+            if self.from_version is not None and port.mode is not Mode.ALL:
+                raise DeclarationError(
+                    f"the port {port.name} of a migration has the mode {port.mode.name.title()}",
+                    channel=port.channel,
+                    hint="Use kn.All: it is the input as the earlier version has read it, and there is no newer one",
+                )
             if port.mode is Mode.OLD and not any(
                 other.channel == port.channel and other.mode.advances for other in self.ports
             ):
@@ -109,6 +118,7 @@ class Task:
         note: how it is kept up to date, for display in a plan; not stored in the catalog.
         view: the view that it maintains, or for which it maintains a materialized relation; None for other tasks.
         written: a view's query as its author wrote it, for display; empty for other tasks.
+        migrations: the variants that change the output of earlier logic versions to that of this one.
 
     Raises:
         DeclarationError: there is no variant, two variants have the same name, a channel is written twice, or a variant
@@ -122,17 +132,19 @@ class Task:
     view: str | None = None
     note: str = field(default="", compare=False)
     written: str = field(default="", compare=False)
+    migrations: tuple[Variant, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not self.variants:
             raise DeclarationError("the task has no variant", task=self.name, hint="Declare one")
-        if len({variant.name for variant in self.variants}) < len(self.variants):
+        every = (*self.variants, *self.migrations)
+        if len({variant.name for variant in every}) < len(every):
             raise DeclarationError("two variants have the same name", task=self.name, hint="Rename one of them")
         if len(set(self.writes)) < len(self.writes) or not self.writes:
             raise DeclarationError(
                 "a task must write at least one channel, and each only once", task=self.name, hint="Correct writes=…"
             )
-        for variant in self.variants:
+        for variant in every:
             if len(variant.productions) != len(self.writes):
                 raise DeclarationError(
                     f"the variant {variant.name} is annotated with {len(variant.productions)} results, but the task "
@@ -158,10 +170,19 @@ class Task:
         return () if self.from_sources is None else tuple(port.channel for port in self.from_sources.ports)
 
     @property
+    def migrated(self) -> tuple[str, ...]:
+        """The channels that migrations read."""
+        return tuple(dict.fromkeys(port.channel for variant in self.migrations for port in variant.ports))
+
+    @property
     def loops(self) -> tuple[str, ...]:
         """The task's own outputs of which some variant reads the change since its cursor (bulk stages: loopback)."""
         ports = (port for variant in self.variants for port in variant.ports if port.mode.advances)
         return tuple(dict.fromkeys(port.channel for port in ports if port.channel in self.writes))
+
+    def migrations_from(self, version: int) -> tuple[Variant, ...]:
+        """Return the variants that, one after the other, change the output of an earlier logic version."""
+        return tuple(each for each in self.migrations if each.from_version == version)
 
     @property
     def fingerprint(self) -> str:

@@ -62,7 +62,7 @@ def _recomputing(name: str, item: MaterializedRelation) -> Variant:
         name=name,
         ports=tuple(Port(name, name, Mode.ALL) for name in item.reads),
         productions=(Production.BASE,),
-        logic=Sql(text=_with_ports(item.tree, lambda scan: scan.channel)),
+        logic=Sql(text=with_ports(item.tree, lambda scan: scan.channel)),
         fingerprint=render(item.tree, lambda scan: quoted(scan.channel)),
     )
 
@@ -76,13 +76,13 @@ def _typed(name: str, have: Mapping[str, str], want: Mapping[str, str]) -> Item:
 def _with_change(item: MaterializedRelation, text: str, whole: Variant, always: bool) -> tuple[Variant, ...]:
     change = Mode.INSERTS if isinstance(item.encoding, Append) else Mode.CHANGES
     ports = [
-        Port(_port(name, at), name, mode)
+        Port(port_name(name, at), name, mode)
         for name in item.reads
         for at, mode in ((At.CHANGE, change), (At.OLD, Mode.OLD), (At.NEW, Mode.ALL))
     ]
     incremental = Variant(
         name=INCREMENTAL,
-        ports=(*ports, Port(_port(item.channel, At.OLD), item.channel, Mode.ALL)),
+        ports=(*ports, Port(port_name(item.channel, At.OLD), item.channel, Mode.ALL)),
         productions=(Production.DELTA,),
         logic=ViewChange(text=text, stored=tree_to_json(item.tree)),
         fingerprint=text,
@@ -197,10 +197,10 @@ def delta_of(
     if change is None:
         return None
     tree = adapt(OF_CHANGE, change, known, found)
-    sql = _with_ports(tree, _name, alone=found.scale is RunScale.SINGLE_PARTITION)
+    sql = with_ports(tree, input_name, alone=found.scale is RunScale.SINGLE_PARTITION)
     wanted = delta_schema(Changes() if WEIGHT in names(tree) else channel.encoding, complete)
-    reads = {_name(scan): InputRead(_port(scan.channel, scan.at), True, scan.weighed) for scan in scans(tree)}
-    return DeltaQuery(_cast(sql, wanted), reads)
+    reads = {input_name(scan): InputRead(port_name(scan.channel, scan.at), True, scan.weighed) for scan in scans(tree)}
+    return DeltaQuery(cast_columns(sql, wanted), reads)
 
 
 def relation_of(tree: Node, channel: Channel) -> MaterializedRelation:
@@ -208,24 +208,26 @@ def relation_of(tree: Node, channel: Channel) -> MaterializedRelation:
     return MaterializedRelation(channel=channel.name, tree=tree, encoding=channel.encoding, facts=facts(channel))
 
 
-def _cast(sql: str, wanted: Schema) -> str:
+def cast_columns(sql: str, wanted: Schema) -> str:
     """Return a query whose columns are cast to exactly these types."""
     columns = ", ".join(f"CAST({quoted(c.name)} AS {c.type}) AS {quoted(c.name)}" for c in wanted.columns)
     return f"SELECT {columns} FROM ({sql})"
 
 
-def _port(channel: str, at: At) -> str:
+def port_name(channel: str, at: At) -> str:
+    """Return the name of the port through which a state of a channel is read."""
     return f"{channel}__{at.value}"
 
 
-def _name(scan: Scan) -> str:
-    return f"{_port(scan.channel, scan.at)}{'__weighed' if scan.weighed else ''}"
+def input_name(scan: Scan) -> str:
+    """Return the name of a scan as an input of a query."""
+    return f"{port_name(scan.channel, scan.at)}{'__weighed' if scan.weighed else ''}"
 
 
 _LEFT, _RIGHT = "\x02", "\x03"
 
 
-def _with_ports(tree: Node, port: Callable[[Scan], str], *, alone: bool = False) -> str:
+def with_ports(tree: Node, port: Callable[[Scan], str], *, alone: bool = False) -> str:
     """Render a tree as SQL with ports in braces, its own braces doubled."""
     sql = render(tree, lambda scan: f"{_LEFT}{port(scan)}{_RIGHT}", alone=alone)
     return sql.replace("{", "{{").replace("}", "}}").replace(_LEFT, "{").replace(_RIGHT, "}")

@@ -35,6 +35,7 @@ _USUAL: dict[RefreshMethod, tuple[float, float]] = {
     RefreshMethod.AFFECTED_GROUPS: (1 / 15e6, 1 / 30e6),
     RefreshMethod.FULL: (0.0, 1 / 25e6),
     RefreshMethod.FROM_SOURCES: (0.0, 1 / 25e6),
+    RefreshMethod.MIGRATION: (0.0, 1 / 25e6),
 }
 """Default seconds per byte of Parquet, of the change and of the whole, on two cores."""
 

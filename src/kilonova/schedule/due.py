@@ -9,7 +9,7 @@ from datetime import datetime
 from kilonova.errors import InvalidState
 from kilonova.model.channel import ChannelState
 from kilonova.model.run import CostSample
-from kilonova.model.task import Task
+from kilonova.model.task import Task, Variant
 from kilonova.model.workflow import WorkflowDefinition
 
 
@@ -27,6 +27,8 @@ class TaskState:
         parts: of a view that may be computed from its sources, the states of the tasks of what it materializes, in
             their order.
         view: of a materialized relation, the state of its view if that is detached.
+        previous: of a version that has not run, the earlier one whose output the task's channels hold; None if there is
+            none that is live.
     """
 
     task: Task
@@ -37,6 +39,19 @@ class TaskState:
     waits_until: datetime | None = None
     parts: tuple[TaskState, ...] = ()
     view: TaskState | None = None
+    previous: TaskState | None = None
+
+    @property
+    def migrations(self) -> tuple[Variant, ...]:
+        """The variants that, one after the other, turn the existing output into that of this version."""
+        if self.previous is None or self.previous.detached:
+            return ()
+        return self.task.migrations_from(self.previous.logic)
+
+    @property
+    def points(self) -> int:
+        """The number of points that a run of it may write to each of its channels."""
+        return 1 + len(self.migrations)
 
     @property
     def detached(self) -> bool:

@@ -63,7 +63,8 @@ def choose(
 
     Choose the first incremental variant that can process the new input, in declared order; else one that recomputes the
     whole relation; else an incremental one from scratch. For a view choose the cheapest, unless the order of its
-    variants prefers its change.
+    variants prefers its change. Where the output is that of an earlier logic version, choose a migration of it, unless
+    recomputing is cheaper.
 
     Args:
         state: the task.
@@ -75,6 +76,8 @@ def choose(
         InvalidState: a given point is before the task's cursor, or not readable.
         NotFound: a given point has been collected.
     """
+    if (migration := _migration(state, channels, ends)) is not None:
+        return migration
     ends = read_ends(state, channels, ends)
     channels = limit_channels(channels, ends)
     whole = _whole_variant(state.task)
@@ -87,6 +90,50 @@ def choose(
     choice = replace(choice, estimates=estimates)
     compared = variant.logic.derived and variant is not state.task.variants[0]
     return _cheapest(choice, whole) if compared and whole is not None else choice
+
+
+_DELTA_FACTOR, _DELTA_SECONDS = 2.0, 1.0
+"""How much longer than recomputing a migration may take: it publishes a delta, so that readers are not recomputed."""
+
+
+def _migration(
+    state: TaskState, channels: Mapping[str, ChannelState], ends: Mapping[str, int] | None
+) -> VariantChoice | None:
+    """Return the choice that migrates the output of an earlier version, over the input that this version has read.
+
+    None if there is no migration, or recomputing the output is cheaper.
+    """
+    previous = state.previous
+    if not state.migrations or previous is None:
+        return None
+    newest = read_ends(state, channels, ends)
+    read = {port.channel for variant in state.migrations for port in variant.ports} - {*state.task.writes}
+    now = {*state.task.reads, *read} - previous.cursors.keys()
+    same = {name: previous.cursor(name) for name in {*state.task.reads, *read} - now}
+    migrated = {**{name: channels[name].latest_readable for name in now}, **same}
+    migrated |= {name: channels[name].latest_readable for name in state.task.writes}
+    seen = limit_channels(channels, migrated)
+    costs = fit(state.samples, shape_of(state.task))
+    size = sum(seen[port.channel].size for variant in state.migrations for port in variant.ports)
+    estimates = {
+        RefreshMethod.MIGRATION: costs.seconds(RefreshMethod.MIGRATION, InputSize(change=0, whole=size)),
+        RefreshMethod.FULL: costs.seconds(RefreshMethod.FULL, input_size(state, limit_channels(channels, newest))),
+    }
+    full = estimates[RefreshMethod.FULL]
+    dearer = estimates[RefreshMethod.MIGRATION] > max(_DELTA_FACTOR * full, full + _DELTA_SECONDS)
+    if dearer and _whole_variant(state.task) is not None:
+        return None
+    others = ", ".join(
+        f"{_NAMES[each]} at {seconds:.1f} s" for each, seconds in estimates.items() if each is RefreshMethod.FULL
+    )
+    return VariantChoice(
+        state=state,
+        variant=state.migrations[0],
+        method=RefreshMethod.MIGRATION,
+        ends=migrated,
+        reason=f"estimated at {estimates[RefreshMethod.MIGRATION]:.1f} s, {others}",
+        estimates=estimates,
+    )
 
 
 _AHEAD = 5
@@ -312,6 +359,8 @@ def port_input(port: Port, choice: VariantChoice, channels: Mapping[str, Channel
     empty = SnapshotRead(at=0, schema=schema, encoding=encoding, base=None, deltas=())
     reading: ReadPlan
     match port.mode:
+        case Mode.ALL if choice.method is RefreshMethod.MIGRATION and port.channel in choice.state.task.writes:
+            reading = channel.as_written(end)
         case Mode.ALL:
             reading = channel.snapshot(end) if end else empty
         case Mode.OLD:
@@ -382,9 +431,12 @@ def output_version(
     task, logic = choice.state.task, choice.state.logic
     own = channels[output]
     before = own.committed.by(task.name) if own.channel.several_writers else own.version(own.latest_readable)
-    renewed = is_rewritten(choice, own.channel)
+    migrated = choice.method is RefreshMethod.MIGRATION
+    renewed = migrated or is_rewritten(choice, own.channel)
     version = Version() if renewed else before
-    for each in inputs:
+    for name in task.reads if migrated else ():
+        version = version.joined(channels[name].version(choice.ends[name]).through(task.name, logic))
+    for each in () if migrated else inputs:
         if each.port.channel in task.writes or each.port.mode is Mode.OLD:
             continue
         channel = channels[each.port.channel]

@@ -86,7 +86,7 @@ def overhead(method: RefreshMethod, shape: QueryShape, moved: int) -> float:
     (21.7, 2.6)
     """
     match method:
-        case RefreshMethod.FULL | RefreshMethod.INITIAL:
+        case RefreshMethod.FULL | RefreshMethod.INITIAL | RefreshMethod.MIGRATION:
             return _TASK + _READING * shape.scans + _STAGE * shape.stages
         case RefreshMethod.FROM_SOURCES:
             return overhead(RefreshMethod.FULL, shape.sources or shape, moved)

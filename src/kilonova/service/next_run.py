@@ -116,7 +116,7 @@ def _read_ports(
     """Return the names of the ports to report: of a view's change, only those that it needs to read."""
     ports, logic = choice.variant.ports, choice.variant.logic
     known = len(inputs) == len(ports) and all(each.reading.schema is not None for each in inputs)
-    if not logic.derived or not known:
+    if not logic.derived or not known or choice.method is RefreshMethod.MIGRATION:
         return {port.name for port in ports}
     strong = bool(registry.followed_channels(tx, choice.state.task.writes))
     compiled = compile_variant(choice, tuple(inputs), channels, LayoutThresholds(), strong=strong)

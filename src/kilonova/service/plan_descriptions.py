@@ -38,6 +38,8 @@ def shape_changes(old: Channel, new: Channel) -> list[str]:
     if old.encoding != new.encoding:
         before, after = describe_encoding(old.encoding), describe_encoding(new.encoding)
         found.append("changes the columns of its deltas" if before == after else f"{before} becomes {after}")
+    if new.schema is None:
+        return found
     types, wanted = column_types(old), column_types(new)
     found += [f"adds the column {name} {kind}" for name, kind in wanted.items() if name not in types]
     found += [f"removes the column {name}" for name in types if name not in wanted]

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kilonova.catalog import bindings, channel_store, events, registry
 from kilonova.catalog.database import Transaction
+from kilonova.catalog.runs import cost_samples
 from kilonova.errors import Conflict, DeclarationError
 from kilonova.model.binding import Binding, validate_bindings
 from kilonova.model.channel import Channel, ChannelState
 from kilonova.model.check import Check, describe_check
-from kilonova.model.encoding import Custom, Encoding, describe_encoding
+from kilonova.model.encoding import Append, Changes, Custom, Encoding, describe_encoding
 from kilonova.model.event import EventKind
 from kilonova.model.logic import Function
 from kilonova.model.schema import identified
 from kilonova.model.task import Task, Variant
 from kilonova.model.workflow import WorkflowDefinition
 from kilonova.query.view_tasks import FULL
+from kilonova.service.migration_plan import MigrationPlan, plan_migration, with_declared_migration
 from kilonova.service.plan_descriptions import (
     binding_changes,
     column_types,
@@ -54,7 +56,8 @@ class ChannelChange:
         channel: the channel as declared.
         action: the action.
         detail: the changes, as text for users.
-        reshaped: whether its schema or encoding changes, so that the output of its task is recomputed.
+        reshaped: whether its schema or encoding changes, so that the output of its task is migrated or recomputed.
+        compatible: whether the deltas that it has remain valid in its new encoding.
         unseen: the checks that have not been run on the existing rows.
     """
 
@@ -62,6 +65,7 @@ class ChannelChange:
     action: Action
     detail: str
     reshaped: bool = False
+    compatible: bool = True
     unseen: tuple[Check, ...] = ()
 
 
@@ -74,12 +78,13 @@ class TaskChange:
         action: the action.
         logic: the logic version after the change.
         detail: the changes, as text for users.
-        rows: input rows to process again because of it; 0 if nothing is recomputed.
+        rows: rows that its first run reads because of it; 0 if nothing is recomputed or migrated.
         bytes: the same in bytes.
         downstream: the tasks whose input will change with its output.
-        anew: whether its output is recomputed from scratch.
+        anew: whether it gets a new logic version, so that its output is migrated or recomputed.
         methods: whether its refresh methods or the order of its variants change, and its output stays.
         diff: the lines of its queries and functions that differ, in unified format; empty if none does.
+        migration: how the output of the present logic version becomes that of the new one; None if there is none.
     """
 
     task: Task
@@ -92,6 +97,7 @@ class TaskChange:
     anew: bool = False
     methods: bool = False
     diff: str = ""
+    migration: MigrationPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +148,21 @@ class WorkflowPlan:
             return {"action": item.action.value, "detail": item.detail}
 
         others = ("logic", "rows", "bytes", "downstream", "diff")
+
+        def seconds(item: TaskChange) -> Mapping[str, float]:
+            return {} if item.migration is None else item.migration.seconds
+
         return {
             "workflow": self.workflow,
             "empty": self.empty,
             "channels": [{"channel": item.channel.name, **action(item)} for item in self.channels],
             "tasks": [
-                {"task": item.task.name, **action(item), **{name: getattr(item, name) for name in others}}
+                {
+                    "task": item.task.name,
+                    **action(item),
+                    **{name: getattr(item, name) for name in others},
+                    "seconds": seconds(item),
+                }
                 for item in self.tasks
             ],
             "bindings": [{"binding": item.binding.name, **action(item)} for item in self.bindings],
@@ -166,7 +181,8 @@ def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mappi
             a channel that holds rows would get a key, encoding or type that does not fit them, or tasks of several
             workflows form a cycle.
     """
-    registered = registry.tasks(tx)
+    live = registry.live_versions(tx)
+    registered = {name: versions[0] for name, versions in live.items()}
     states = channel_store.channel_states(tx)
     owners = {
         name: workflow.name if owner == registry.RECOVERED else owner
@@ -185,8 +201,10 @@ def plan_changes(tx: Transaction, workflow: WorkflowDefinition, functions: Mappi
         for channel in left
         if channel.watch is not None
     )
-    altered = {change.channel.name for change in channels if change.reshaped and not change.channel.several_writers}
-    tasks = [_task_change(task, workflow, registered, states, altered) for task in workflow.tasks]
+    tasks = [
+        _task_change(tx, task, workflow, live.get(task.name, ()), states, {c.channel.name: c for c in channels})
+        for task in workflow.tasks
+    ]
     kept = {task.name for task in workflow.tasks}
     tasks += [
         TaskChange(task=known.task, action=Action.DROP, logic=known.logic, detail=_UNDECLARED)
@@ -334,7 +352,15 @@ def _channel_change(
             found = ["existing deltas keep the functions they were written with", *found]
     detail = ", ".join([*(shape_changes(old, channel) if reshaped else []), *found])
     unseen = tuple(check for check in channel.checks if check not in old.checks)
-    return ChannelChange(channel=channel, action=Action.CHANGE, detail=detail, reshaped=reshaped, unseen=unseen)
+    keyless = {old.encoding, channel.encoding} <= {Append(), Changes()}
+    return ChannelChange(
+        channel=channel,
+        action=Action.CHANGE,
+        detail=detail,
+        reshaped=reshaped,
+        compatible=keyless or channel.encoding == old.encoding,
+        unseen=unseen,
+    )
 
 
 def _refuse_differences(channel: Channel, old: Channel, owner: str | None, derived: bool) -> None:
@@ -386,19 +412,24 @@ def _same_but_functions(old: Encoding, new: Encoding) -> bool:
 
 
 def _task_change(
+    tx: Transaction,
     task: Task,
     workflow: WorkflowDefinition,
-    registered: Mapping[str, registry.TaskVersion],
+    versions: Sequence[registry.TaskVersion],
     states: Mapping[str, ChannelState],
-    altered: set[str],
+    channels: Mapping[str, ChannelChange],
 ) -> TaskChange:
-    known = registered.get(task.name)
+    known = versions[0] if versions else None
+    altered = {name for name in task.writes if channels[name].reshaped and not channels[name].channel.several_writers}
+    migration = None
     if known is None:
         action, logic, detail = Action.ADD, 0, "; ".join(filter(None, ("new", task.note)))
         if task.schedule is not None:
             detail += f"; runs {describe_task_schedule(task.schedule)}"
-    elif not altered & set(task.writes) and _has_same_rows(known, task):
+    elif not altered and _has_same_rows(known, task):
         methods = method_changes(known.task, task)
+        task, replaced = with_declared_migration(task, versions)
+        methods += ["changes its migration"] if replaced else []
         changes = [*methods, *schedule_changes(known.task, task)]
         return TaskChange(
             task=task,
@@ -411,23 +442,45 @@ def _task_change(
         action, logic = Action.CHANGE, known.logic + 1
         changes = definition_changes(known.task, task, altered)
         detail = f"logic version {known.logic} → {logic}: {', '.join(changes)}"
-        if any(states[name].latest > states[name].origin for name in known.task.writes):
-            detail += "; recomputed at the next run"
+        new = {name: ChannelState(channel=c.channel, points=(), blocks=()) for name, c in channels.items()}
+        samples = cost_samples(tx, [task.name]).get(task.name, ())
+        migration = plan_migration(task, versions, {**new, **states}, samples, _obstacle(task, known.task, channels))
+        if migration is not None:
+            detail += f"; {migration.text}"
         detail = "; ".join((detail, *schedule_changes(known.task, task)))
     _refuse_mixture(task, workflow, states)
+    task = replace(task, migrations=() if migration is None else migration.variants)
     read = [states[name].snapshot(states[name].latest_readable) for name in task.reads if name in states]
     blocks = [block for snapshot in read for block in snapshot.blocks]
+    own = migration if migration is not None and migration.variants else None
     return TaskChange(
         task=task,
         action=action,
         logic=logic,
         detail=detail,
-        rows=sum(block.statistics.rows for block in blocks),
-        bytes=sum(block.statistics.bytes for block in blocks),
+        rows=sum(block.statistics.rows for block in blocks) if own is None else own.rows,
+        bytes=sum(block.statistics.bytes for block in blocks) if own is None else own.bytes,
         downstream=tuple(other.name for other in workflow.downstream(task)),
         anew=True,
         diff="" if known is None else text_diff(known.task, task),
+        migration=migration,
     )
+
+
+def _obstacle(task: Task, old: Task, channels: Mapping[str, ChannelChange]) -> str | None:
+    """Return why the output of a changed task cannot be migrated, whatever the change; None if it can."""
+    if task.writes != old.writes:
+        return "it writes other channels"
+    if task.loops:
+        return "it reads the changes of its own output"
+    for change in (channels[name] for name in task.writes):
+        if change.channel.several_writers:
+            return f"{change.channel.name} has several writers"
+        if change.unseen:
+            return "its checks change as well"
+        if change.reshaped and task.view is not None and not change.compatible:
+            return f"its encoding changes: {change.detail}"
+    return None
 
 
 def _has_same_rows(known: registry.TaskVersion, task: Task) -> bool:
@@ -489,8 +542,13 @@ def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
     for name, function in plan.functions.items():
         registry.put_function(tx, name, function)
     registry.add_channels(tx, (c.channel for c in plan.channels if c.action is Action.ADD), plan.workflow)
+    migrated = {name for item in plan.tasks if item.task.migrations for name in item.task.writes}
     for change in plan.channels:
-        if change.reshaped:
+        name = change.channel.name
+        if change.reshaped and name in migrated and change.channel.schema is None:
+            known = channel_store.channel(tx, name).schema
+            registry.change_channel(tx, replace(change.channel, schema=known, adopts=True))
+        elif change.reshaped:
             registry.change_channel(tx, change.channel)
         elif change.action is Action.CHANGE:
             registry.update_channel_metadata(tx, change.channel)
@@ -505,7 +563,7 @@ def apply_plan(tx: Transaction, plan: WorkflowPlan) -> None:
             registry.put_task(tx, item.task, plan.workflow, renew=item.anew)
         if item.anew:
             for name in item.task.writes:
-                if declared[name].schema is None:
+                if declared[name].schema is None and not item.task.migrations:
                     registry.change_channel(tx, declared[name])
         elif item.action is Action.DROP:
             registry.drop_task(tx, item.task.name)

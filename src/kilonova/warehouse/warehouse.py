@@ -415,7 +415,8 @@ class Warehouse:
         """Return a block that applies to the snapshot before it, or None if it changes nothing."""
         old = plan.old
         if not plan.is_base:
-            if block.statistics.rows == 0:
+            columns_only = plan.derived and old is not None and old.schema != plan.schema
+            if block.statistics.rows == 0 and not columns_only:
                 return None
             given = plan.is_strong_delta and not plan.derived
             if given and (key_of(block.encoding) or block.statistics.removals):

@@ -35,6 +35,7 @@ class TaskChangeResponse(ResponseModel):
     bytes: int
     downstream: list[str]
     diff: str
+    seconds: dict[str, float]
 
 
 class BindingChangeResponse(ResponseModel):

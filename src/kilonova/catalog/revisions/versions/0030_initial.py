@@ -5,7 +5,7 @@ from alembic import op
 
 from kilonova.catalog import tables
 
-revision = "0029"
+revision = "0030"
 down_revision = None
 
 number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -293,6 +293,7 @@ def upgrade() -> None:
         sa.Column("fingerprint", sa.Text(), nullable=False),
         sa.Column("registered", tables.UtcTime(timezone=True), nullable=False),
         sa.Column("live", sa.Boolean(), nullable=False),
+        sa.Column("superseded", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(
             ["task_id"],
             ["task.id"],
@@ -367,6 +368,7 @@ def upgrade() -> None:
         sa.Column("tree", sa.Text(), nullable=True),
         sa.Column("pickled", sa.LargeBinary(), nullable=True),
         sa.Column("fingerprint", sa.String(), nullable=False),
+        sa.Column("from_version", sa.Integer(), nullable=True),
         sa.ForeignKeyConstraint(
             ["task_id"],
             ["task.id"],

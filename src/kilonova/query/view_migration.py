@@ -1,0 +1,149 @@
+"""Migrations of a relation of a view: the variants that turn its rows into those of a changed query.
+
+`kilonova.query.migration` derives their queries from the trees of the old and the new query (logic evolution, 2.7).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kilonova.model.channel import Channel
+from kilonova.model.encoding import DELETED, SET, WEIGHT, Columns
+from kilonova.model.logic import Compilation, Compiled, InputRead, Sql
+from kilonova.model.run import RefreshMethod
+from kilonova.model.schema import KEPT, Schema
+from kilonova.model.task import Mode, Port, Production, Variant
+from kilonova.query.expression import Op, and_, column, compose, eq
+from kilonova.query.maintenance_context import MaintenanceContext
+from kilonova.query.migration.derivation import derive_migration
+from kilonova.query.migration.migration import Migration, NoMigration
+from kilonova.query.properties import Known
+from kilonova.query.rules import OF_CHANGE, adapt
+from kilonova.query.tree import At, Filter, Item, Join, Kind, Node, Projection, Scan, names, scans
+from kilonova.query.tree import channels as channels_of
+from kilonova.query.tree_json import tree_from_json, tree_to_json
+from kilonova.query.view_tasks import ViewChange, cast_columns, input_name, known_of, port_name, relation_of, with_ports
+from kilonova.query.zset import with_weight
+
+MIGRATION = "migration"
+"""Name of the derived migration of a relation's task; those that follow it are numbered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewMigration:
+    """Logic of a variant that turns the rows of a relation of a view into those of its new query.
+
+    Attributes:
+        text: what it does, for display.
+        stored: its query, the key of a delta of columns, whether it gives the whole relation, and the query of the
+            relation after it, as JSON.
+    """
+
+    text: str
+    stored: str
+    language: ClassVar[str] = "sql"
+    unseen: ClassVar[tuple[str, ...]] = ()
+    methods: ClassVar[tuple[RefreshMethod, ...]] = (RefreshMethod.MIGRATION,)
+    derived: ClassVar[bool] = True
+    shareable: ClassVar[bool] = False
+
+    def compile(self, run: Compilation) -> Compiled | None:
+        """Return the query that changes the relation, with the inputs that it reads; None if nothing changes."""
+        (name,) = run.writes
+        stored, content = run.states[name].stored_schema, json.loads(self.stored)
+        assert stored is not None
+        assert run.analyse is not None
+        after = run.analyse(content["relation"], content["channels"])
+        tree = _nothing(name, stored) if content["tree"] is None else tree_from_json(json.dumps(content["tree"]))
+        if content["tree"] is None and stored.names == after.names:
+            return None
+        channels = {each: run.states[each].current for each in dict.fromkeys(read.channel for read in run.reads)}
+        context = MaintenanceContext(
+            moved=frozenset(),
+            sizes={each: run.states[each].size for each in channels},
+            layered=frozenset(each for each in channels if run.states[each].has_weighted_deltas),
+            scale=run.scale,
+        )
+        adapted = adapt(OF_CHANGE, tree, known_of(channels), context)
+        given = frozenset(names(tree))
+        columns = after.only(tuple(column for column in after.names if column in given))
+        wanted = columns.plus(*(control for control in (DELETED, SET, WEIGHT) if control[0] in given))
+        reads = {
+            input_name(scan): InputRead(port_name(scan.channel, scan.at), True, scan.weighed) for scan in scans(adapted)
+        }
+        sql = cast_columns(with_ports(adapted, input_name), wanted)
+        return Compiled(Sql(text=sql), reads, Columns(tuple(content["key"])) if content["key"] else None, after)
+
+
+def _nothing(channel: str, stored: Schema) -> Node:
+    """Return no rows of a relation, as a change."""
+    rows = Scan(channel, tuple((name, name) for name in stored.names), At.OLD)
+    return with_weight(Filter(rows, compose("FALSE", op=Op.BOOLEAN)), 1)
+
+
+def derive_variants(
+    old: ViewChange, new: ViewChange, from_version: int, own: Channel, known: Known
+) -> tuple[Variant, ...] | NoMigration:
+    """Return the migrations of a relation of a view from one query to another, in the order in which they run.
+
+    Args:
+        old: the logic that has computed the relation.
+        new: the logic that will maintain it.
+        from_version: the logic version of `old`.
+        own: the channel that holds the relation.
+        known: the channels that both queries read.
+    """
+    found = derive_migration(old.tree, new.tree, relation_of(old.tree, own), known)
+    if isinstance(found, NoMigration):
+        return found
+    every: list[Variant] = []
+    before, step = old.tree, found
+    while True:
+        name = f"{MIGRATION} {len(every) + 1}" if every else MIGRATION
+        every.append(_variant(name, _with_state(step, before, own), from_version, own))
+        if step.then is None:
+            return tuple(every)
+        before, step = step.tree, step.then
+
+
+def _with_state(step: Migration, before: Node, own: Channel) -> Migration:
+    """Return a migration that gives the whole relation if it would set some columns, and state columns change.
+
+    State columns of a relation are those of its base, so that a delta can neither add nor drop them.
+    """
+    was, wanted = ({name for name in names(tree) if name.startswith(KEPT)} for tree in (before, step.tree))
+    if step.delta is None or not isinstance(step.encoding, Columns) or was == wanted:
+        return step
+    key, given = step.encoding.key, names(step.delta)
+    renamed = {name: f"{name}__set" for name in given}
+    setting = Projection(step.delta, tuple(Item(renamed[name], column(name)) for name in given))
+    there = tuple(name for name in names(step.tree) if name not in given or name in key)
+    rows = Scan(own.name, tuple((name, name) for name in there), At.OLD)
+    condition = and_(tuple(eq(column(name), column(renamed[name])) for name in key))
+    items = (Item(name, column(name if name in there else renamed[name])) for name in names(step.tree))
+    return replace(step, delta=Projection(Join(rows, setting, Kind.INNER, condition), tuple(items)), encoding=None)
+
+
+def _variant(name: str, step: Migration, from_version: int, own: Channel) -> Variant:
+    read = (
+        {(own.name, At.OLD): None}
+        if step.delta is None
+        else {(scan.channel, scan.at): None for scan in scans(step.delta)}
+    )
+    content = {
+        "tree": None if step.delta is None else json.loads(tree_to_json(step.delta)),
+        "key": list(step.encoding.key) if isinstance(step.encoding, Columns) else None,
+        "relation": with_ports(step.tree, lambda scan: scan.channel),
+        "channels": channels_of(step.tree),
+    }
+    whole = step.encoding is None and step.delta is not None
+    return Variant(
+        name=name,
+        ports=tuple(Port(port_name(channel, at), channel, Mode.ALL) for channel, at in read),
+        productions=(Production.BASE if whole else Production.DELTA,),
+        logic=ViewMigration(text=step.description, stored=json.dumps(content)),
+        fingerprint=step.description,
+        from_version=from_version,
+    )

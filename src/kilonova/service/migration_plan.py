@@ -1,0 +1,145 @@
+"""Planned migration of a changed task: how its output becomes that of the new logic version, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from kilonova.catalog.registry import TaskVersion
+from kilonova.errors import DeclarationError
+from kilonova.model.channel import ChannelState
+from kilonova.model.run import CostSample, RefreshMethod
+from kilonova.model.task import Task, Variant
+from kilonova.query.migration.migration import NoMigration
+from kilonova.query.view_migration import derive_variants
+from kilonova.query.view_tasks import change_of, known_of
+from kilonova.schedule.due import TaskState
+from kilonova.schedule.planning import VariantChoice, choose, port_inputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationPlan:
+    """How the existing output of a changed task becomes that of its new logic version.
+
+    Attributes:
+        text: what the next run does, for users.
+        variants: the migrations, one after the other; none if there is none, or recomputing the output is cheaper.
+        rows: the rows that they read.
+        bytes: the same in bytes.
+        seconds: the estimated seconds of each alternative, by its name.
+    """
+
+    text: str
+    variants: tuple[Variant, ...] = ()
+    rows: int = 0
+    bytes: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+def plan_migration(
+    task: Task,
+    versions: Sequence[TaskVersion],
+    states: Mapping[str, ChannelState],
+    samples: Sequence[CostSample],
+    obstacle: str | None,
+) -> MigrationPlan | None:
+    """Return how the output of a changed task is brought to its new logic version.
+
+    Args:
+        task: the task as declared.
+        versions: its live logic versions, newest first.
+        states: the channels, those included that are declared for the first time.
+        samples: the costs of its last runs, newest first.
+        obstacle: why its output cannot be migrated, whatever the change; None if it can.
+
+    Returns:
+        The plan; None if the task has written nothing yet.
+
+    Raises:
+        DeclarationError: a migration is declared from a logic version that does not exist.
+    """
+    newest = versions[0].logic
+    for each in task.migrations:
+        if each.from_version is not None and each.from_version > newest:
+            raise DeclarationError(
+                f"the migration {each.name} starts from the logic version {each.from_version}, which does not exist",
+                task=task.name,
+                hint=f"The newest logic version is {newest}",
+            )
+    written = next((version for version in versions if version.started), None)
+    if written is None:
+        return None
+    found = NoMigration(reason=obstacle) if obstacle is not None else _variants(task, written, states)
+    if isinstance(found, NoMigration):
+        return MigrationPlan(text=f"recomputed at the next run: {found.reason}")
+    choice = _choice(replace(task, migrations=found), written, newest + 1, states, samples)
+    if choice.state.previous is not None and choice.state.previous.detached:
+        return MigrationPlan(text="recomputed at the next run: the view was last computed from its sources")
+    seconds = {method.value: estimate for method, estimate in choice.estimates.items()}
+    if choice.method is not RefreshMethod.MIGRATION:
+        return MigrationPlan(
+            text=f"recomputed at the next run, which is cheaper than a migration: {_described(found)}", seconds=seconds
+        )
+    steps = [replace(choice, variant=variant) for variant in found]
+    readings = [port.reading for step in steps for port in port_inputs(step, states)]
+    blocks = {block.number: block for reading in readings for block in reading.blocks}.values()
+    return MigrationPlan(
+        text=f"migrated at the next run: {_described(found)}",
+        variants=found,
+        rows=sum(block.statistics.rows for block in blocks),
+        bytes=sum(block.statistics.bytes for block in blocks),
+        seconds=seconds,
+    )
+
+
+def with_declared_migration(task: Task, versions: Sequence[TaskVersion]) -> tuple[Task, bool]:
+    """Return a task, whose newest logic version is registered, with the migration that it declares for its first run.
+
+    Args:
+        task: the task as declared.
+        versions: its live logic versions, newest first.
+
+    Returns:
+        The task, and whether that migration differs from the registered one.
+    """
+    newest, written = versions[0], next((version for version in versions if version.started), None)
+    if task.view is not None or written is None or written is newest:
+        return replace(task, migrations=newest.task.migrations), False
+    declared = task.migrations_from(written.logic)
+    before, after = ([(m.name, m.fingerprint, m.ports) for m in some] for some in (newest.task.migrations, declared))
+    return replace(task, migrations=declared), before != after
+
+
+def _described(migrations: Sequence[Variant]) -> str:
+    """Return what migrations do and read, as text for users."""
+    read = dict.fromkeys(port.channel for variant in migrations for port in variant.ports)
+    what = (f"by {each.name}" if each.logic.language == "python" else each.logic.text for each in migrations)
+    return f"{', then '.join(what)}; reads {', '.join(read)}"
+
+
+def _variants(
+    task: Task, written: TaskVersion, states: Mapping[str, ChannelState]
+) -> tuple[Variant, ...] | NoMigration:
+    """Return the migrations from the logic version that has written the output: the declared one, or derived ones."""
+    if declared := task.migrations_from(written.logic):
+        return declared
+    if task.view is None:
+        return NoMigration(reason=f"no migration from the logic version {written.logic} is declared")
+    old, new = change_of(written.task), change_of(task)
+    if old is None or new is None:
+        return NoMigration(reason="its query can only be recomputed in full")
+    (name,) = task.writes
+    read = {each: states[each].current for each in (*written.task.reads, *task.reads, name)}
+    return derive_variants(old, new, written.logic, states[name].current, known_of(read))
+
+
+def _choice(
+    task: Task,
+    written: TaskVersion,
+    logic: int,
+    states: Mapping[str, ChannelState],
+    samples: Sequence[CostSample],
+) -> VariantChoice:
+    previous = TaskState(task=written.task, logic=written.logic, started=True, cursors=written.cursors)
+    state = TaskState(task=task, logic=logic, started=False, cursors={}, samples=tuple(samples), previous=previous)
+    return choose(state, states)
