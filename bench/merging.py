@@ -42,8 +42,8 @@ def measure(scale: Scale) -> list[Report]:
     """Large blocks, where moving rows costs, and small ones, where every block does."""
     quick = scale is Scale.QUICK
     blocks = (1, 2, 5, 10) if quick else BLOCKS
-    large = _curves(20_000 if quick else 100_000, blocks, 1 if quick else 3)
-    small = _curves(1_000, blocks, 1 if quick else 3)
+    large = _curves(20_000 if quick else 100_000, blocks, 1 if quick else 2)
+    small = _curves(1_000, blocks, 1 if quick else 2)
     return [_report("merging_large", "Nova, Figure 3", large), _report("merging_small", "Nova, Figure 4", small)]
 
 

@@ -24,7 +24,7 @@ from kilonova.service.project import Project
 TOUCHED = tuple(name for name, text in QUERIES.items() if "orders" in text or "lineitem" in text)
 """The queries for which there is something to do."""
 
-WARMING = 3
+WARMING = 8
 """How many rounds go before those that count: Java and Spark compile, and the choice between the ways learns."""
 
 

@@ -115,3 +115,10 @@ def test_without_any_run_the_estimates_are_the_usual_ones() -> None:
     small, large = InputSize(change=10_000, whole=10**9), InputSize(change=9 * 10**8, whole=10**9)
     assert chosen(small, []) is RefreshMethod.INCREMENTAL
     assert chosen(large, []) is RefreshMethod.FULL
+
+
+def test_what_was_not_needed_for_long_is_expected_to_be_cheaper() -> None:
+    slow = [CostSample(RefreshMethod.INCREMENTAL, InputSize(change=10**6, whole=10**7), 9.0)]
+    estimates = [fit(slow, idle=idle).seconds(RefreshMethod.INCREMENTAL, slow[0].input_size) for idle in (0, 20, 60)]
+    assert estimates == sorted(estimates, reverse=True)
+    assert estimates[2] < estimates[0] / 2

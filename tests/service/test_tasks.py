@@ -15,6 +15,7 @@ from kilonova.model.run import RefreshMethod, RunKind, RunState
 from kilonova.model.schedule import Every
 from kilonova.model.schema import Schema
 from kilonova.model.task import Mode
+from kilonova.schedule import planning
 from kilonova.service.next_run import TaskPreview
 from kilonova.service.project import Project, open_project
 from kilonova.service.queries import ProjectReader
@@ -214,6 +215,42 @@ def test_estimates_before_any_run_follow_how_much_sql_a_run_executes(tmp_path: P
         assert all_of_them.estimates[RefreshMethod.INCREMENTAL] > 3 * one.estimates[RefreshMethod.INCREMENTAL]
         assert all_of_them.estimates[RefreshMethod.FULL] < all_of_them.estimates[RefreshMethod.INCREMENTAL]
         assert f"estimated at {all_of_them.estimates[RefreshMethod.FULL]:.1f} s" in all_of_them.reason
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tried", "chosen"),
+    [
+        (1.4, (), RefreshMethod.INCREMENTAL),
+        (1.6, (), RefreshMethod.FULL),
+        (1.4, (RefreshMethod.INCREMENTAL,), RefreshMethod.FULL),
+        (0.9, (RefreshMethod.INCREMENTAL,), RefreshMethod.INCREMENTAL),
+    ],
+)
+def test_a_method_that_was_never_used_is_tried_where_it_may_be_the_cheapest(
+    shop: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    tried: tuple[RefreshMethod, ...],
+    chosen: RefreshMethod,
+) -> None:
+    estimates = {RefreshMethod.INCREMENTAL: seconds, RefreshMethod.FULL: 1.0}
+    monkeypatch.setattr(planning, "_estimates", lambda *_: estimates)
+    with shop:
+        catalog, own = shop.catalog, Schema.of(("id", "bigint"), ("city", "string"))
+        with catalog.reading() as tx:
+            known = {name: channel_store.channel(tx, name) for name in ("orders", "customers")}
+
+        def some(name: str, *, base: bool) -> Writing:
+            schema = known[name].schema
+            assert schema is not None
+            return Writing(base=base, schema=schema, encoding=known[name].encoding)
+
+        wrote(catalog, {name: some(name, base=True) for name in known})
+        for method in (RefreshMethod.FULL, *tried):
+            made = {"cities": Writing(base=True, schema=own)}
+            wrote(catalog, made, task="cities", read=[("orders", 1), ("customers", 1)], method=method)
+        wrote(catalog, {"orders": some("orders", base=False)})
+        assert shop.reader.task_preview("cities").method is chosen
 
 
 def test_runs_of_a_task_are_listed_with_their_estimates(looking: ProjectReader) -> None:

@@ -117,12 +117,13 @@ class CostModel:
         return high
 
 
-def fit(taken: Sequence[CostSample], shape: QueryShape = PLAIN) -> CostModel:
+def fit(taken: Sequence[CostSample], shape: QueryShape = PLAIN, idle: int = 0) -> CostModel:
     """Fit a cost model to earlier runs.
 
     Args:
         taken: the costs of runs of the task, newest first.
         shape: the shape of the task's SQL.
+        idle: the number of runs since the newest of them for which the task was not needed; they count as their age.
 
     >>> slow = [CostSample(RefreshMethod.FULL, InputSize(change=0, whole=100_000_000), seconds=46.0)] * 9
     >>> round(fit(slow).seconds(RefreshMethod.FULL, slow[0].input_size))
@@ -140,7 +141,7 @@ def fit(taken: Sequence[CostSample], shape: QueryShape = PLAIN) -> CostModel:
     rows[cold, ::3] *= _COLD
     noise = np.hypot(_NOISE, np.where(cold, _COLD_NOISE * rows[:, ::3].sum(axis=1) / rows.sum(axis=1), 0.0))
     seconds = np.log([item.seconds for _, item in runs])
-    weights = _FADE ** np.array([age for age, _ in runs]) * noise**-2
+    weights = _FADE ** np.array([idle + age for age, _ in runs]) * noise**-2
     for _ in range(_STEPS):
         logarithms, gradients = _estimate(rows, factors)
         weighted = gradients.T * weights

@@ -29,6 +29,7 @@ class TaskState:
         view: of a materialized relation, the state of its view if that is detached.
         previous: of a version that has not run, the earlier one whose output the task's channels hold; None if there is
             none that is live.
+        idle: the number of runs of its view since its last run, if the view is detached.
     """
 
     task: Task
@@ -40,6 +41,7 @@ class TaskState:
     parts: tuple[TaskState, ...] = ()
     view: TaskState | None = None
     previous: TaskState | None = None
+    idle: int = 0
 
     @property
     def migrations(self) -> tuple[Variant, ...]:

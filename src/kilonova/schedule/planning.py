@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from kilonova.errors import BrokenInvariant, InvalidState
 from kilonova.model.channel import Channel, ChannelState
@@ -187,10 +188,13 @@ def _parts_estimates(view: TaskState, channels: Mapping[str, ChannelState]) -> t
     """
     maintained = recomputed = 0.0
     expected: dict[str, int] = {}
+    direct = takewhile(lambda sample: sample.method is RefreshMethod.FROM_SOURCES, view.samples)
+    idle = len(tuple(direct)) if view.detached else 0
     for state in (*view.parts, view):
         kept, read = state, {name: channels[name].latest_readable for name in state.task.reads}
         if view.detached:  # estimated as if it had been maintained until now
-            kept = replace(state, started=True, cursors={**read, **view.cursors})
+            cursors = {**read, **view.cursors}
+            kept = replace(state, started=True, cursors=cursors, idle=0 if state is view else idle)
         size = input_size(kept, channels, expected=expected)
         if not size.moved and state.started:
             continue
@@ -231,10 +235,19 @@ def _as_declared(
     return (variants[0], RefreshMethod.INITIAL, reason) if whole is None else (whole, RefreshMethod.FULL, reason)
 
 
+_WORTH_TRYING = 1.5
+"""Factor by which the estimate of a method may exceed the lowest one for it to be tried, if it never was."""
+
+
 def _cheapest(incremental: VariantChoice, whole: Variant) -> VariantChoice:
-    """Return the cheapest choice for a view that can process the new input."""
+    """Return the cheapest choice for a view that can process the new input.
+
+    A method that was never used is used once if it may be the cheapest: estimates without a sample do not improve.
+    """
     costs = incremental.estimates
-    best = min(costs, key=costs.__getitem__)
+    tried = {sample.method for sample in incremental.state.samples}
+    limit = _WORTH_TRYING * min(costs.values())
+    best = min(costs, key=lambda method: (method in tried or costs[method] > limit, costs[method]))
     others = ", ".join(f"{_NAMES[each]} at {seconds:.1f} s" for each, seconds in costs.items() if each is not best)
     variant = whole if best is RefreshMethod.FULL else incremental.variant
     return replace(incremental, variant=variant, method=best, reason=f"estimated at {costs[best]:.1f} s, {others}")
@@ -268,7 +281,7 @@ def _methods(
 
 
 def _estimates(state: TaskState, size: InputSize, methods: Sequence[RefreshMethod]) -> Mapping[RefreshMethod, float]:
-    costs = fit(state.samples, shape_of(state.task))
+    costs = fit(state.samples, shape_of(state.task), state.idle)
     return {each: costs.seconds(each, size) for each in methods}
 
 
