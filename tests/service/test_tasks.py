@@ -227,7 +227,7 @@ def test_estimates_before_any_run_follow_how_much_sql_a_run_executes(tmp_path: P
     ],
 )
 def test_a_method_that_was_never_used_is_tried_where_it_may_be_the_cheapest(
-    shop: Project,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     seconds: float,
     tried: tuple[RefreshMethod, ...],
@@ -235,22 +235,19 @@ def test_a_method_that_was_never_used_is_tried_where_it_may_be_the_cheapest(
 ) -> None:
     estimates = {RefreshMethod.INCREMENTAL: seconds, RefreshMethod.FULL: 1.0}
     monkeypatch.setattr(planning, "_estimates", lambda *_: estimates)
-    with shop:
-        catalog, own = shop.catalog, Schema.of(("id", "bigint"), ("city", "string"))
-        with catalog.reading() as tx:
-            known = {name: channel_store.channel(tx, name) for name in ("orders", "customers")}
-
-        def some(name: str, *, base: bool) -> Writing:
-            schema = known[name].schema
-            assert schema is not None
-            return Writing(base=base, schema=schema, encoding=known[name].encoding)
-
-        wrote(catalog, {name: some(name, base=True) for name in known})
+    workflow = kn.Workflow("choice")
+    workflow.channel("orders", "id bigint, x bigint", key="id")
+    workflow.view("positive", "SELECT id, x FROM orders WHERE x > 0")
+    relation = Schema.of(("id", "bigint"), ("x", "bigint"))
+    with open_project(tmp_path) as project:
+        project.create()
+        project.apply(workflow)
+        wrote(project.catalog, {"orders": Writing(base=True, schema=relation, encoding=KEYED)})
         for method in (RefreshMethod.FULL, *tried):
-            made = {"cities": Writing(base=True, schema=own)}
-            wrote(catalog, made, task="cities", read=[("orders", 1), ("customers", 1)], method=method)
-        wrote(catalog, {"orders": some("orders", base=False)})
-        assert shop.reader.task_preview("cities").method is chosen
+            made = {"positive": Writing(base=True, schema=relation, encoding=KEYED)}
+            wrote(project.catalog, made, task="positive", read=[("orders", 1)], method=method)
+        wrote(project.catalog, {"orders": Writing(schema=relation, encoding=KEYED)})
+        assert project.reader.task_preview("positive").method is chosen
 
 
 def test_runs_of_a_task_are_listed_with_their_estimates(looking: ProjectReader) -> None:
