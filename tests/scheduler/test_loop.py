@@ -31,6 +31,7 @@ from kilonova.scheduler import loop
 from kilonova.scheduler.loop import Server
 from kilonova.scheduler.messages import (
     BatchEnded,
+    Dismissal,
     FiringOutcome,
     Message,
     OperationDone,
@@ -51,22 +52,30 @@ from tests.catalog.building import LEASE, a_channel, a_task, begin, claim_batche
 class Player(Worker):
     """A worker that notes what it is given, and says what it is told to."""
 
-    def __init__(self, heard: Callable[[Worker, Message | None], None]) -> None:
+    def __init__(self, heard: Callable[[Worker, Message | None], None], *, ready: bool) -> None:
         self._heard = heard
-        self.given: list[Work] = []
-        self.doing, self.answer, self.since, self.killed, self.ready = None, None, 0.0, "", True
-        self.say(WorkerReady())
+        self.given: list[Work | Dismissal] = []
+        self.doing, self.answer, self.since, self.killed, self.ready = None, None, 0.0, "", False
+        if ready:
+            self.start()
 
     @property
     def owner(self) -> str:
         return f"player {id(self)}"
 
-    def give(self, work: Work, answer: Future[Any] | None = None) -> None:
+    def give(self, work: Work | Dismissal, answer: Future[Any] | None = None) -> None:
         self.given.append(work)
         self.doing, self.answer, self.since = work, answer, time.monotonic()
 
     def say(self, message: Message | None) -> None:
         self._heard(self, message)
+
+    def start(self) -> None:
+        self.ready = True
+        self.say(WorkerReady())
+
+    def done(self, result: object = None) -> None:
+        self.say(OperationDone(result))
 
     def kill(self, why: str) -> None:
         if not self.killed:
@@ -80,7 +89,9 @@ class Stage:
     def __init__(self, project: Project, scheduler: Scheduler | None = None, **settings: Any) -> None:
         self.project = project
         self.players: list[Player] = []
-        given = {"serve": {"workers": 1, "lease": 1.5, "shutdown_grace": 0.0, "maintenance_interval": 0.0, **settings}}
+        self.prompt = True  # whether workers are ready at once
+        serve = {"workers": 1, "extra_worker": False, "lease": 1.5, "shutdown_grace": 0.0, "maintenance_interval": 0.0}
+        given = {"serve": {**serve, **settings}}
         self.server = Server(
             project.directory,
             given,
@@ -90,13 +101,13 @@ class Stage:
         )
 
     def _hired(self, directory: Path, settings: Any, heard: Callable[[Worker, Message | None], None]) -> Worker:
-        self.players.append(Player(heard))
+        self.players.append(Player(heard, ready=self.prompt))
         return self.players[-1]
 
-    def given(self) -> list[Work]:
+    def given(self) -> list[Work | Dismissal]:
         return [work for player in self.players for work in player.given]
 
-    def until_given(self, count: int) -> Work:
+    def until_given(self, count: int) -> Work | Dismissal:
         until(lambda: len(self.given()) >= count)
         return self.given()[count - 1]
 
@@ -331,6 +342,155 @@ def test_an_operation_of_a_disconnected_client_is_skipped(project: Project) -> N
         assert stage.until_given(2) == OperationRequest("run", {"tasks": ["b"]})
         stage.players[0].say(OperationDone(None))
         assert third.result(5) is None
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extra workers are started at once, and dismissed only when a test says so."""
+    monkeypatch.setattr(loop, "_STALL", 0.05)
+    monkeypatch.setattr(loop, "_SPARE", 3600.0)
+
+
+def busy_with_runs(project: Project, stage: Stage) -> None:
+    """Wait until each worker executes a run, and fire the bindings again."""
+    ingested(project.catalog, "clicks")
+    until(lambda: [type(player.doing) for player in stage.players] == [Batch] * len(stage.players) != [])
+    ingested(project.catalog, "clicks")
+    until(lambda: len(states(project)) == 4)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_uploads_do_not_wait_for_runs_which_are_no_more_than_before(project: Project) -> None:
+    with playing(project, extra_worker=True) as stage:
+        busy_with_runs(project, stage)
+        assert len(stage.players) == 1
+        run = stage.server.operation("run", tasks=["x"])
+        time.sleep(0.2)
+        assert len(stage.players) == 1  # a run waits for the others
+        upload, page = stage.server.operation("ingest", channel="clicks"), stage.server.operation("page", channel="x")
+        until(lambda: len(stage.players) == 2 and upload.running())
+        [regular, extra] = stage.players
+        assert extra.doing == OperationRequest("ingest", {"channel": "clicks"})
+        assert (stage.server.before(page), stage.server.before(run)) == (1, 2)
+        extra.done({"run": 7})
+        assert upload.result(5) == {"run": 7}
+        until(page.running)
+        extra.done([1, "x"])
+        until(lambda: extra.doing is None)
+        time.sleep(0.2)
+        assert extra.given[2:] == []  # neither the operation that is a run nor one of the firings
+        assert not run.running()
+        regular.say(BatchEnded((FiringOutcome({"error": "declaration", "problem": "it cannot be"}),)))
+        until(run.running)
+        time.sleep(0.2)
+        assert sum(player.doing is not None for player in stage.players) == 1
+        assert len(stage.players) == 2
+
+
+@pytest.mark.usefixtures("hurried")
+def test_all_workers_execute_runs_while_an_extra_one_has_an_upload(project: Project) -> None:
+    with playing(project, workers=2, extra_worker=True) as stage:
+        busy_with_runs(project, stage)
+        stage.server.operation("ingest", channel="clicks")
+        until(lambda: len(stage.players) == 3 and stage.players[2].doing is not None)
+        stage.players[0].kill("it broke")
+        until(lambda: len(stage.players) == 4 and isinstance(stage.players[3].doing, Batch))
+        assert [type(player.doing) for player in stage.players[1:]] == [Batch, OperationRequest, Batch]
+
+
+@pytest.mark.usefixtures("hurried")
+def test_an_extra_worker_is_dismissed_when_it_is_not_needed_and_returns_when_it_is(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with playing(project, extra_worker=True, lease=0.6) as stage:
+        busy_with_runs(project, stage)
+        upload = stage.server.operation("ingest", channel="clicks")
+        until(lambda: len(stage.players) == 2 and upload.running())
+        extra = stage.players[1]
+        monkeypatch.setattr(loop, "_SPARE", 0.3)
+        time.sleep(1.0)
+        assert not any(isinstance(work, Dismissal) for work in stage.given())  # it is busy
+        extra.done()
+        until(lambda: isinstance(extra.doing, Dismissal))
+        again = stage.server.operation("ingest", channel="clicks")
+        extra.kill("its process ended")  # as it was told to
+        until(lambda: len(stage.players) == 3 and again.running())
+        assert isinstance(stage.players[0].doing, Batch)
+        assert stage.players[0].killed == ""
+        assert {firing.attempts for firing in project.reader.firings(100)} == {0}
+
+
+@pytest.mark.usefixtures("hurried")
+def test_an_extra_worker_that_starts_slowly_is_needed_all_the_same(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "_SPARE", 0.1)
+    with playing(project, extra_worker=True, lease=0.6) as stage:
+        busy_with_runs(project, stage)
+        stage.prompt = False
+        upload = stage.server.operation("ingest", channel="clicks")
+        until(lambda: len(stage.players) == 2)
+        time.sleep(1.0)
+        stage.players[1].start()
+        until(upload.running)
+        assert stage.players[1].given == [OperationRequest("ingest", {"channel": "clicks"})]
+
+
+@pytest.mark.usefixtures("hurried")
+def test_an_extra_worker_that_does_not_end_is_killed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_OBEY", 0.1)
+    monkeypatch.setattr(loop, "_SPARE", 0.2)
+    with playing(project, extra_worker=True, lease=0.6) as stage:
+        busy_with_runs(project, stage)
+        upload = stage.server.operation("ingest", channel="clicks")
+        until(lambda: len(stage.players) == 2 and upload.running())
+        stage.players[1].done()
+        until(lambda: stage.players[1].killed != "")
+        assert isinstance(stage.players[1].doing, Dismissal)
+        assert stage.players[0].killed == ""
+        time.sleep(0.2)
+        assert len(stage.players) == 2
+
+
+@pytest.mark.usefixtures("hurried")
+def test_an_upload_of_an_extra_worker_that_ends_is_answered_and_another_is_started(project: Project) -> None:
+    with playing(project, extra_worker=True) as stage:
+        busy_with_runs(project, stage)
+        first, second = (stage.server.operation("ingest", channel="clicks") for _ in range(2))
+        until(lambda: len(stage.players) == 2 and first.running())
+        stage.players[1].kill("it broke")
+        with pytest.raises(OperationFailed, match="it broke") as told:
+            first.result(5)
+        assert told.value.content["error"] == "spark"
+        until(lambda: len(stage.players) == 3 and second.running())
+        stage.players[2].done({"run": 7})
+        assert second.result(5) == {"run": 7}
+        assert isinstance(stage.players[0].doing, Batch)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_server_that_is_stopped_waits_for_its_extra_worker(project: Project) -> None:
+    with playing(project, extra_worker=True, shutdown_grace=60.0) as stage:
+        busy_with_runs(project, stage)
+        upload, late = (stage.server.operation("ingest", channel="clicks") for _ in range(2))
+        until(lambda: len(stage.players) == 2 and upload.running())
+        stage.server.stop()
+        stage.players[0].say(BatchEnded((FiringOutcome(),)))
+        time.sleep(0.2)
+        assert stage.players[1].killed == ""
+        stage.players[1].done({"run": 7})
+        assert upload.result(5) == {"run": 7}
+        with pytest.raises(OperationFailed, match="the server was stopped"):
+            late.result(20)
+
+
+def test_a_server_can_do_without_an_extra_worker(project: Project, hurried: None) -> None:
+    with playing(project) as stage:
+        busy_with_runs(project, stage)
+        upload = stage.server.operation("ingest", channel="clicks")
+        time.sleep(0.2)
+        assert stage.server.before(upload) == 1
+        assert len(stage.players) == 1
 
 
 def test_a_server_without_room_waits_for_a_worker_and_not_for_a_time_that_is_past(project: Project) -> None:

@@ -6,6 +6,9 @@ after events: evaluating one too many does no harm, and at the start all are eva
 Each step sends a heartbeat, handles the workers' messages, reads new events, and in one transaction fires the triggers
 that they affect and claims what the scheduler decides to start. A step that fails because the database is unavailable
 is retried.
+
+At most `serve.workers` runs are executed at once. Short operations (`_SHORT`) do not count as runs: while no worker is
+free for them, there is an extra worker, which no run can keep busy in addition to the others.
 """
 
 from __future__ import annotations
@@ -37,10 +40,12 @@ from kilonova.schedule.scheduler import Scheduler, TriggerScheduler
 from kilonova.scheduler.directory_watcher import DirectoryWatcher
 from kilonova.scheduler.messages import (
     BatchEnded,
+    Dismissal,
     Message,
     OperationDone,
     OperationFailure,
     OperationRequest,
+    Work,
     WorkerAlive,
     WorkerReady,
 )
@@ -59,7 +64,16 @@ _RESTART = 1.0
 """Seconds until a worker is replaced that ended before it was ready; doubled each time, up to a minute."""
 
 _OBEY = 10.0
-"""Seconds within which a cancelled run has to end before its process is killed."""
+"""Seconds within which a cancelled run, or a dismissed worker, has to end before its process is killed."""
+
+_SHORT = frozenset({"ingest", "apply", "page"})
+"""Operations that end soon, because their input or their result is small; all others count as runs."""
+
+_STALL = 1.0
+"""Seconds for which short operations wait, while no worker becomes free, until an extra worker is started."""
+
+_SPARE = 60.0
+"""Seconds after which an extra worker is dismissed that has not been needed."""
 
 _SCHEDULER = TriggerScheduler()
 """Scheduler of servers that are not given another one."""
@@ -123,6 +137,7 @@ class Server:
         self._stopping: float | None = None
         self._restart = _RESTART
         self._start_at = 0.0
+        self._extra_until = 0.0
         self._cancelled: dict[int, float] = {}
 
     @property
@@ -142,9 +157,12 @@ class Server:
 
     def before(self, outcome: Future[Any]) -> int:
         """Return how many runs and operations are before one that waits: see `SparkOperations.before`."""
-        queued = [each.answer for each in (*self._operations, *self._pages)]
-        busy = sum(worker.doing is not None for worker in self._workers)
-        return busy + (queued.index(outcome) if outcome in queued else 0)
+        queued = [*self._operations, *self._pages]
+        place = next((place for place, each in enumerate(queued) if each.answer is outcome), 0)
+        work = [*self._doing(), *(each.operation for each in queued[:place])]
+        if self._settings.extra_worker and queued and not _is_run(queued[place].operation):
+            return sum(not _is_run(each) for each in work)
+        return len(work)
 
     def operation(self, what: str, **arguments: Any) -> Future[Any]:
         """Enqueue an operation that needs Spark: see `SparkOperations.operation`."""
@@ -211,8 +229,8 @@ class Server:
         for problem in self._lookout.hear():
             self._log(problem, None)
         free = [worker for worker in self._workers if worker.free and self._stopping is None]
-        _assign(self._operations, free)
-        room = len(free)
+        room = self._settings.workers - sum(map(_is_run, self._doing()))
+        room = min(_assign(self._operations, free, room), len(free))
         with self._catalog.reading() as tx:
             self._read(tx)
             pending = scheduling.pending(tx)
@@ -235,19 +253,20 @@ class Server:
             self._look_at.clear()  # not before all of it is recorded
             for batch in batches:
                 free.pop().give(batch)
+            room -= len(batches)
         else:
             awaited = unended or directories or settling or self._lookout.busy
             if self._until_idle and not awaited and self._stopping is None:
                 self.stop()
         self._show(free)
-        _assign(self._chores, free)
-        if free and self._stopping is None:
+        room = min(_assign(self._chores, free, room), len(free))
+        if room and self._stopping is None:
             self._tidy(free[0], _OVERDUE if unended else 1)
         self._lookout.go_on()
 
     def _show(self, free: list[Worker]) -> None:
         """Assign pages to workers that have nothing else to do, and refuse those that have waited for too long."""
-        reading = sum(isinstance(each.doing, OperationRequest) and each.doing.what == "page" for each in self._workers)
+        reading = sum(isinstance(each, OperationRequest) and each.what == "page" for each in self._doing())
         room = max(1, self._settings.workers - 1) - reading
         while self._pages:
             page = self._pages[0]
@@ -279,10 +298,20 @@ class Server:
         self._project.resources.recover_expired_runs()
         self._beaten = now
 
+    def _doing(self) -> list[Work]:
+        """Return the work that is assigned to workers."""
+        doing = [worker.doing for worker in self._workers]
+        return [work for work in doing if work is not None and not isinstance(work, Dismissal)]
+
     def _held(self) -> list[int]:
         """Return the firings that are assigned to workers."""
-        doing = [worker.doing for worker in self._workers]
-        return [number for work in doing if isinstance(work, Batch) for part in work.claims for number in part.firings]
+        return [
+            number
+            for work in self._doing()
+            if isinstance(work, Batch)
+            for part in work.claims
+            for number in part.firings
+        ]
 
     def _read(self, tx: Transaction) -> None:
         """Note the triggers that new events may cause to fire."""
@@ -330,7 +359,7 @@ class Server:
                         counted = outcome.error["error"] != Conflict.code
                         self._give_up(part, str(outcome.error["problem"]), passing=outcome.passing, counted=counted)
                 worker.doing = None
-            case Batch() | OperationRequest() | WorkerAlive():
+            case Batch() | OperationRequest() | Dismissal() | WorkerAlive():
                 raise AssertionError(message)
             case _:
                 assert_never(message)
@@ -365,18 +394,37 @@ class Server:
                 firings.fail(tx, claimed, error)
 
     def _tend(self) -> None:
-        """Kill the workers that take too long, and start those that are missing."""
+        """Kill the workers that take too long, start those that are missing, and dismiss the one that is too many."""
         now = time.monotonic()
-        limit = self._settings.run_timeout
         for worker in self._workers:
+            limit = _OBEY if isinstance(worker.doing, Dismissal) else self._settings.run_timeout
             if worker.doing is not None and now - worker.since > limit:
                 worker.kill(_LATE)
         for run, since in list(self._cancelled.items()):
             if now - since > _OBEY:
                 self._end_stubborn(run, since)
-        if self._stopping is None and now >= self._start_at:
-            while len(self._workers) < self._settings.workers:
+        if self._stopping is not None:
+            return
+        regular = self._settings.workers
+        if self._settings.extra_worker and (len(self._doing()) > regular or self._stalled(now)):
+            self._extra_until = now + _SPARE
+        extra = now < self._extra_until
+        if now >= self._start_at:
+            while len(self._workers) < regular + extra:
+                if len(self._workers) == regular:
+                    self._log("operations wait for busy workers; an extra worker is started", None)
                 self._workers.append(self._hire(self._directory, self._given, self._on_message))
+        staff = [each for each in self._workers if not each.killed and not isinstance(each.doing, Dismissal)]
+        idle = [worker for worker in staff if worker.free]
+        if idle and len(staff) > regular + extra:
+            self._log("the extra worker is not needed any more", None)
+            idle[-1].give(Dismissal())
+
+    def _stalled(self, now: float) -> bool:
+        """Return whether short operations wait and no worker has become free for a while."""
+        waiting = any(not _is_run(each.operation) for each in (*self._operations, *self._pages))
+        busy = len(self._doing()) >= self._settings.workers
+        return waiting and busy and now - max(worker.since for worker in self._workers) > _STALL
 
     def _end_stubborn(self, run: int, since: float) -> None:
         """Kill the worker that still executes a cancelled run, unless it executes others beside it."""
@@ -416,7 +464,8 @@ class Server:
 
     def _pause(self) -> float:
         """Return the seconds for which there is nothing to do without new events."""
-        longest = self._settings.lease / 3
+        waiting = self._operations or self._pages  # for which an extra worker may be started
+        longest = min(self._settings.lease / 3, _STALL) if waiting else self._settings.lease / 3
         wakes = [wake for wake in self._wakes if wake is not None]
         return min([longest, *(max(0.0, (wake - datetime.now(UTC)).total_seconds()) for wake in wakes)])
 
@@ -471,11 +520,22 @@ class _Queued:
             self.answer.set_exception(OperationFailed.by(error))
 
 
-def _assign(queue: deque[_Queued], free: list[Worker]) -> None:
-    while free and queue:
-        queued = queue.popleft()
+def _is_run(work: Work) -> bool:
+    """Return whether work counts towards `serve.workers`."""
+    return isinstance(work, Batch) or work.what not in _SHORT
+
+
+def _assign(queue: deque[_Queued], free: list[Worker], room: int) -> int:
+    """Assign operations in their order, but those that count as runs only while there is room; return the room left."""
+    for queued in list(queue):
+        run = _is_run(queued.operation)
+        if not free or (run and room <= 0):
+            continue
+        queue.remove(queued)
         if queued.answer.set_running_or_notify_cancel():
             free.pop().give(queued.operation, queued.answer)
+            room -= run
+    return room
 
 
 def _new_name() -> str:

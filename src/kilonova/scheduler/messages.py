@@ -20,6 +20,11 @@ class OperationRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Dismissal:
+    """Request to end, to a worker that is not needed any more and has nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerReady:
     """Notification that a worker has started Spark and waits for work."""
 
@@ -74,10 +79,19 @@ class BatchEnded:
 Work = Batch | OperationRequest
 """Work that can be assigned to a worker."""
 
-Message = Work | WorkerReady | WorkerAlive | OperationDone | OperationFailure | BatchEnded
+Message = Work | Dismissal | WorkerReady | WorkerAlive | OperationDone | OperationFailure | BatchEnded
 _KINDS = {
     kind.__name__: TypeAdapter[Message](kind)
-    for kind in (Batch, OperationRequest, WorkerReady, WorkerAlive, OperationDone, OperationFailure, BatchEnded)
+    for kind in (
+        Batch,
+        OperationRequest,
+        Dismissal,
+        WorkerReady,
+        WorkerAlive,
+        OperationDone,
+        OperationFailure,
+        BatchEnded,
+    )
 }
 
 

@@ -1,7 +1,8 @@
 """Worker process: executes the runs that its server assigns, one after the other.
 
 It starts Spark before it reports that it is ready. Work arrives on its standard input; when that closes, the server is
-gone and the worker exits at once, even during a run: an unfinished run leaves nothing behind.
+gone and the worker exits at once, even during a run: an unfinished run leaves nothing behind. A worker that is
+dismissed stops its Spark, which removes its temporary files.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kilonova.engine.shared_steps import SharedSteps
 from kilonova.errors import KilonovaError, describe_defect, is_transient
 from kilonova.scheduler.messages import (
     BatchEnded,
+    Dismissal,
     FiringOutcome,
     Message,
     OperationDone,
@@ -57,14 +59,14 @@ class _Out:
 
 
 def work(directory: str) -> None:
-    """Execute work for the project of a directory until the server is gone.
+    """Execute work for the project of a directory until dismissed, or until the server is gone.
 
     The first line of the standard input is JSON: the owner name of its runs, and settings that override the file's
     and the environment's.
     """
     requests, out = _own_pipes()
     begun = json.loads(requests.readline())
-    given = queue.SimpleQueue[Work]()
+    given = queue.SimpleQueue[Work | Dismissal]()
     threading.Thread(target=_listen, args=(requests, given), name="server", daemon=True).start()
     threading.Thread(target=_live, args=(out,), name="alive", daemon=True).start()
     with open_project(directory, **begun["settings"]) as project:
@@ -74,8 +76,8 @@ def work(directory: str) -> None:
         if project.settings.serve.python_memory_mb is not None:
             _limit(project.settings.serve.python_memory_mb)
         out.say(WorkerReady())
-        while True:
-            out.say(_carried_out(project, given.get()))
+        while not isinstance(asked := given.get(), Dismissal):
+            out.say(_carried_out(project, asked))
 
 
 def _own_pipes() -> tuple[TextIO, _Out]:
@@ -181,10 +183,10 @@ def _run(report: RunReport | None) -> int | None:
     return None if report is None else report.run
 
 
-def _listen(requests: TextIO, given: queue.SimpleQueue[Work]) -> None:
+def _listen(requests: TextIO, given: queue.SimpleQueue[Work | Dismissal]) -> None:
     for line in requests:
         message = decode(line)
-        assert isinstance(message, Batch | OperationRequest)
+        assert isinstance(message, Batch | OperationRequest | Dismissal)
         given.put(message)
     os._exit(0)
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kilonova.scheduler.messages import Message, Work, WorkerAlive, WorkerReady, decode, encode
+from kilonova.scheduler.messages import Dismissal, Message, Work, WorkerAlive, WorkerReady, decode, encode
 from kilonova.scheduler.worker_output import OutputRelay
 
 _STANDARD_ERROR = 2
@@ -60,7 +60,7 @@ class Worker:
         self._heard = heard
         self._silent = silent
         self.ready = False
-        self.doing: Work | None = None
+        self.doing: Work | Dismissal | None = None
         self.answer: Future[Any] | None = None
         self.since = 0.0
         self.killed = ""
@@ -76,11 +76,11 @@ class Worker:
         """Return whether the worker waits for work."""
         return self.ready and self.doing is None and not self.killed
 
-    def give(self, work: Work, answer: Future[Any] | None = None) -> None:
+    def give(self, work: Work | Dismissal, answer: Future[Any] | None = None) -> None:
         """Assign work to the worker; if it has just ended, that is reported later, as if it had begun.
 
         Args:
-            work: the work.
+            work: the work, or its dismissal.
             answer: the future to complete with the result; None if there is no waiter.
         """
         assert self.ready

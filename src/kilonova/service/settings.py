@@ -61,6 +61,8 @@ class ServeSection(_Section):
 
     Attributes:
         workers: number of concurrent runs, each in its own process.
+        extra_worker: whether one more process is started for uploads, sent code and pages of rows that would wait while
+            all workers are busy; it ends when it has not been needed for a minute.
         per_workflow: maximum number of concurrent runs of a workflow, on all servers; unlimited if omitted.
         run_timeout: maximum duration of a run in seconds, before its process is terminated; a day if omitted,
             unlimited if `inf`.
@@ -89,6 +91,7 @@ class ServeSection(_Section):
     """
 
     workers: int = Field(default=2, ge=1)
+    extra_worker: bool = True
     per_workflow: int | None = Field(default=None, ge=1)
     run_timeout: float = Field(default=86_400, gt=0)
     python_memory_mb: int | None = Field(default=None, gt=0)

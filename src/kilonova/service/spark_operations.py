@@ -42,7 +42,7 @@ class SparkOperations(Protocol):
     def before(self, outcome: Future[Any]) -> int:
         """Return how many runs and operations workers have to end before one of them can begin an operation.
 
-        Firings that no worker has begun are not counted.
+        Firings that no worker has begun are not counted, nor are runs for which the operation does not wait.
 
         Args:
             outcome: the future of an operation that waits for a worker.
@@ -51,7 +51,8 @@ class SparkOperations(Protocol):
     def operation(self, what: str, **arguments: Any) -> Future[Any]:
         """Enqueue an operation that needs Spark, to be done by a worker.
 
-        It takes precedence over firings; but pages come after these, occupy all workers but one at most where there are
+        It takes precedence over firings, and an ingest, an apply or a page does not wait for runs, unless
+        `serve.extra_worker` is false; but pages come after firings, occupy all workers but one at most where there are
         several, and are refused if they have waited for too long: read-only clients delay nothing.
 
         Args:

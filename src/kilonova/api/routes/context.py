@@ -162,7 +162,8 @@ class OperationResponse:
     Attributes:
         operation: the name by which to poll for it.
         what: the kind of operation.
-        before: while it waits for a worker, the number of runs and operations that workers end first.
+        before: while it waits for a worker, the number of runs and operations that workers end first; without the runs
+            if it does not wait for these.
         result: its result: a run's number, for an ingest with whether it is repeated, or plans.
     """
 
