@@ -446,6 +446,52 @@ def test_a_client_that_waits_for_a_run_learns_that_it_was_cancelled(
     assert "cancelled by tests" in told.json()["problem"]
 
 
+def test_an_upload_does_not_wait_until_a_run_ends(
+    served: Served,
+    project: Project,
+    client: httpx2.Client,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "_SPARE", 1.0)
+    full = kn.Workflow("full")
+    full.channel("loads", "user string")
+    full.channel("parcels", "id bigint")
+
+    def waiting(loads: DataFrame) -> DataFrame:
+        end = time.monotonic() + 40
+        while not (tmp_path / "over").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        return loads
+
+    @full.task(schema="user string")
+    def left(loads: kn.New) -> kn.Delta:
+        return waiting(loads)
+
+    @full.task(schema="user string")
+    def right(loads: kn.New) -> kn.Delta:
+        return waiting(loads)
+
+    def running() -> set[tuple[str, ...]]:
+        return {each.run.tasks for each in project.runs(10) if each.run.state is RunState.RUNNING}
+
+    project.apply(full)
+    until(lambda: free_workers(served.server) == 2, 240)
+    project.ingest("loads", clicks_of(spark, "ann"))
+    until(lambda: running() == {("left",), ("right",)})
+    client.post("/api/v1/channels/parcels/blocks?format=csv", content=b"id\n1\n").raise_for_status()
+    assert rows(project, "parcels") == [(1,)]
+    assert running() == {("left",), ("right",)}
+    extra = served.server._workers[-1]
+    until(lambda: extra not in served.server._workers)
+    assert extra._process.returncode == 0  # it has stopped its Spark
+    assert running() == {("left",), ("right",)}
+    (tmp_path / "over").touch()
+    until(lambda: ended(project, "left") and ended(project, "right"))
+    assert rows(project, "left") == rows(project, "right") == [("ann",)]
+
+
 def test_code_that_does_not_end_when_its_run_is_cancelled_is_ended(
     project: Project, client: httpx2.Client, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

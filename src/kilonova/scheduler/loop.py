@@ -7,8 +7,8 @@ Each step sends a heartbeat, handles the workers' messages, reads new events, an
 that they affect and claims what the scheduler decides to start. A step that fails because the database is unavailable
 is retried.
 
-At most `serve.workers` runs are executed at once. Short operations (`_SHORT`) do not count as runs: while no worker is
-free for them, there is an extra worker, which no run can keep busy in addition to the others.
+At most `serve.workers` runs are executed at once. Short operations (`_SHORT`) do not count as runs, and do not wait for
+them either: if no worker becomes free for a while, an extra one is started.
 """
 
 from __future__ import annotations
@@ -305,13 +305,8 @@ class Server:
 
     def _held(self) -> list[int]:
         """Return the firings that are assigned to workers."""
-        return [
-            number
-            for work in self._doing()
-            if isinstance(work, Batch)
-            for part in work.claims
-            for number in part.firings
-        ]
+        batches = [work for work in self._doing() if isinstance(work, Batch)]
+        return [number for batch in batches for part in batch.claims for number in part.firings]
 
     def _read(self, tx: Transaction) -> None:
         """Note the triggers that new events may cause to fire."""
