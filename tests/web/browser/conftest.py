@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from kilonova.service.project import Project
 from tests.fakes import Prompt
 from tests.web.browser.browser import CHROMIUM, PATIENCE, Visitor, chromium
 from tests.web.browser.sites import Site, answering, crowded
@@ -34,6 +35,18 @@ def visit(browser: Browser) -> Iterator[Visitor]:
     yield visitor
     visitor.close()
     assert not visitor.unexpected()
+
+
+@pytest.fixture
+def site(shop: Project) -> Iterator[Site]:
+    """A project of a channel and a view, for tests that write its catalog."""
+    with answering(shop.directory) as found:
+        yield found
+
+
+@pytest.fixture
+def page(site: Site, visit: Visitor) -> Page:
+    return visit(site.address)
 
 
 @pytest.fixture(scope="session")

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 from playwright.sync_api import Page, expect
 
 from kilonova.catalog import channel_store
 from kilonova.model.encoding import Changes, Upsert
-from kilonova.service.project import Project
 from tests.service.writing import Writing, compacted, wrote
 from tests.web.browser.browser import Visitor
-from tests.web.browser.sites import Site, answering
-
-
-@pytest.fixture
-def site(shop: Project) -> Iterator[Site]:
-    with answering(shop.directory) as found:
-        yield found
-
-
-@pytest.fixture
-def page(site: Site, visit: Visitor) -> Page:
-    return visit(site.address)
+from tests.web.browser.sites import Site
 
 
 def test_rows_are_those_of_the_relation_or_a_bound(page: Page, site: Site, visit: Visitor) -> None:

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 from playwright.sync_api import Page, expect
 
 from kilonova.catalog import files, runs
 from kilonova.model.run import RefreshMethod, RunKind
 from kilonova.model.watched_file import FileOutcome, FileState, Fingerprint
 from kilonova.schedule.file_selection import FileDecision
-from kilonova.service.project import Project
 from kilonova.warehouse.storage import Storage
 from tests.catalog.building import an_output, begin
 from tests.databases import NOON
 from tests.service.writing import Writing, wrote
 from tests.web.browser.browser import Visitor
-from tests.web.browser.sites import Site, answering
-
-
-@pytest.fixture
-def site(shop: Project) -> Iterator[Site]:
-    with answering(shop.directory) as found:
-        yield found
-
-
-@pytest.fixture
-def page(site: Site, visit: Visitor) -> Page:
-    return visit(site.address)
+from tests.web.browser.sites import Site
 
 
 def failed(site: Site) -> int:
