@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kilonova.catalog import channel_store, registry
 from kilonova.catalog import runs as records
 from kilonova.catalog.database import Transaction
-from kilonova.errors import BlockDamaged, NotFound
+from kilonova.errors import BlockDamaged, NotFound, StorageFailed
 from kilonova.model.read_plan import ReadPlan
 from kilonova.model.run import RunState
 from kilonova.query.row_order import SortKey, row_order
@@ -127,7 +127,8 @@ class RowReader:
     ) -> tuple[int, pa.Table] | None:
         """Return a page of the rows of a channel, read by this process without Spark; see `page`.
 
-        Without a limit, it has all rows after the offset.
+        Without a limit, it has all rows after the offset. The blocks are pinned only if they cannot be read without:
+        garbage collection may have deleted them meanwhile, which is rare, and pins are written to the catalog.
 
         Returns:
             The point and the rows; None if the blocks are not small, or have to be read by Spark.
@@ -141,8 +142,9 @@ class RowReader:
             return None
         end = state.latest_readable if at is None else at
         pages, first = self._page_reader(), self._page_order(channel, since)
-        rows = pages.kept_page(reading, first, offset, limit)
-        if rows is None:
+        try:
+            rows = pages.page(reading, first, offset, limit)
+        except (BlockDamaged, StorageFailed):
             with self.pinned_plan(channel, end, since) as pinned:
                 rows = pages.page(pinned, first, offset, limit)
         return None if rows is None else (end, rows)

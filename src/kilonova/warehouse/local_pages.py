@@ -37,12 +37,6 @@ class PageReader:
         self._kept: OrderedDict[ReadPlan, pa.Table] = OrderedDict()
         self._lock = threading.Lock()
 
-    def kept_page(self, reading: ReadPlan, first: Sequence[SortKey], offset: int, limit: int | None) -> pa.Table | None:
-        """Return a page as `page` does, of rows that it has read recently; None if they are not kept."""
-        with self._lock:
-            rows = self._kept.get(reading)
-        return None if rows is None else _some(rows, first, offset, limit)
-
     def page(self, reading: ReadPlan, first: Sequence[SortKey], offset: int, limit: int | None) -> pa.Table | None:
         """Return some rows of a read plan; None if they are not small, or left to Spark.
 
@@ -58,6 +52,10 @@ class PageReader:
             BlockDamaged: a block is not as it was written.
             StorageFailed: a block cannot be read.
         """
+        with self._lock:
+            kept = self._kept.get(reading)
+        if kept is not None:
+            return _some(kept, first, offset, limit)
         if not is_small_reading(reading):
             return None
         self._verification.check(reading.blocks)
