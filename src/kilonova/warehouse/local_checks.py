@@ -120,7 +120,10 @@ def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _newest(delta: pa.Table, before: pa.Table, key: Sequence[str]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return, for each key of a delta that occurs before it, the row of the delta and the last row before it."""
+    """Return, for each key of a delta that occurs before it, the row of the delta and the last row before it.
+
+    This is a join, because only few of the rows before a delta may have keys of it.
+    """
     names = [str(place) for place in range(len(key))]
 
     def numbered(table: pa.Table, name: str) -> pa.Table:

@@ -267,7 +267,10 @@ def _weighted(rows: pa.Table) -> pa.Table:
 
 
 def _newest(parts: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
-    """Return the last row of each key, in their order."""
+    """Return the last row of each key, in their order.
+
+    Keys are hashed, not sorted as in `local_merge.newest_rows`, which pads texts to the longest.
+    """
     rows = pa.concat_tables(parts)
     keys = rows.select(list(key)).rename_columns([f"k{place}" for place in range(len(key))])
     places = keys.append_column("place", pa.array(np.arange(rows.num_rows)))
